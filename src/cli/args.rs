@@ -362,7 +362,7 @@ pub(super) struct RunArgs {
     /// What to run on
     #[arg(help_heading = "Running", hide_short_help = true, long, value_enum, default_value = "auto")]
     pub(super) backend: Backend,
-    /// How often to run the step; the median time is told
+    /// How often to run the step; the median time is reported
     #[arg(help_heading = "Running", long, visible_alias = "repeat", value_name = "N", default_value_t = 1)]
     pub(super) steps: u32,
     /// Print for each step what was predicted and measured

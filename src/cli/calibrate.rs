@@ -4,7 +4,7 @@ use super::args::RunArgs;
 use super::arrays::UserArrays;
 use super::machine::check_targets;
 use super::modes::{Explicit, check_run};
-use super::run::{Request, Source as Planned, destinations, init_seed};
+use super::run::{Request, RunFiles, Source as Planned, destinations, init_seed};
 use super::terminal::{Console, write_stdout};
 use super::weights::{Missing, weight};
 use crate::calibrate::{self, Source};
@@ -52,8 +52,8 @@ fn of_model(planned: Planned, args: &RunArgs, console: &Console) -> Result<Profi
     }
     let Planned { arrays, file, destinations, .. } = planned;
     let name = file.name();
-    let Request { graph, topology, options } =
-        Request::new(file, args, (&arrays, &destinations), Missing::MadeUp, console)?;
+    let files = RunFiles { arrays: &arrays, written: &destinations };
+    let Request { graph, topology, options } = Request::new(file, args, files, Missing::MadeUp, console)?;
     let source = Files { arrays: &arrays, seed };
     calibrate::network(graph, &topology, &options, &source).map_err(|error| error.within(&name))
 }

@@ -45,7 +45,7 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
             let overview = compile::explain_plan(&plan, loaded, &control)?;
             drop(working);
             let (bound, waits) = (plan.bound.as_ref(), waits(&plan, |_| true));
-            let json = || to_json_pretty(&Whole { bound, overview: &overview, waits });
+            let json = || to_json_pretty(&WholeReport { bound, overview: &overview, waits });
             print(args, console, &report::overview_text(&overview, &plan), json)
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
 
 /// An overview with the plan's certificate.
 #[derive(Serialize)]
-struct Whole<'p> {
+struct WholeReport<'p> {
     bound: Option<&'p Bound>,
     #[serde(flatten)]
     overview: &'p Overview,

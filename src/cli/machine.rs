@@ -295,7 +295,7 @@ fn cuda(
     let options = CudaOptions {
         timeout: args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?,
         timed: args.stats || args.trace.is_some(),
-        progress: &|done, all| working.tell(&format!("compiling kernels: {done} of {all}")),
+        progress: &|done, all| working.show(&format!("compiling kernels: {done} of {all}")),
         ..CudaOptions::default()
     };
     let groups = network.grouping.all_fused();

@@ -230,7 +230,7 @@ pub(super) fn model_path(plan: &Plan, file: &ModelFile, path: Option<&Path>) -> 
         return Ok(path.to_owned());
     }
     let named = plan.model.path.as_ref().map(PathBuf::from).ok_or_else(|| {
-        Error::usage(file.name(), "the plan does not tell where its model is").with_help("--model MODEL")
+        Error::usage(file.name(), "the plan does not say where its model is").with_help("--model MODEL")
     })?;
     if named.exists() {
         // The plan chose the name, not the user: it may not make the program wait for a pipe.

@@ -61,7 +61,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         replaced(args, old, &mut options)?;
     }
     if let Some(placement) = &args.score {
-        return score(args, (model, &file.name()), &topology, &options, placement, console);
+        return score(args, model, &file.name(), &topology, &options, placement, console);
     }
     let summarised = is_summarised(args, emit, console);
     let mut largest = None;

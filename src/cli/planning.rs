@@ -20,10 +20,10 @@ pub(super) fn planning<T>(
     let memory = args.memory_limit.as_deref().map(|text| size("--memory-limit", text)).transpose()?;
     let working = console.working("planning");
     let (result, truncated) = orderly(|stop| {
-        let tell = |progress: Progress<'_>| {
-            working.tell(&format!("{} {}/{}", progress.stage, progress.done, progress.total));
+        let on_progress = |progress: Progress<'_>| {
+            working.show(&format!("{} {}/{}", progress.stage, progress.done, progress.total));
         };
-        let mut control = Control::new().cancel(stop).progress(&tell);
+        let mut control = Control::new().cancel(stop).progress(&on_progress);
         if let Some(threads) = args.threads {
             control = control.threads(threads);
         }

@@ -87,7 +87,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
         0 | 1 => None,
         _ => program.clocked(args.steps.clamp(1, MOST_CLOCKED))?,
     };
-    report(&plan, (&reports, clocked), &comparisons, products.as_ref(), args, console)?;
+    report(&plan, &reports, clocked, &comparisons, products.as_ref(), args, console)?;
     if args.stats {
         console.print(&super::stats::stats(&plan, &network, reports.kept(), console.width())?)?;
         console.print(&super::stats::products(products.as_ref(), console.width()))?;
@@ -157,10 +157,10 @@ impl Source {
         console: &Console,
     ) -> Result<(UserArrays, (Plan, Network))> {
         let Self { file, arrays, is_plan, destinations } = self;
-        let written = &destinations;
+        let files = RunFiles { arrays: &arrays, written: &destinations };
         let planned = match is_plan {
-            true => from_plan(&file, args, (&arrays, written), missing, console)?,
-            false => from_model(file, args, (&arrays, written), missing, console)?,
+            true => from_plan(&file, args, files, missing, console)?,
+            false => from_model(file, args, files, missing, console)?,
         };
         Ok((arrays, planned))
     }
@@ -170,6 +170,13 @@ impl Source {
 pub(super) fn init_seed(text: &str) -> Result<u64> {
     let seed = text.strip_prefix("seed=").and_then(|seed| seed.parse().ok());
     seed.ok_or_else(|| Error::usage(format!("--init {text}"), "expected seed=N"))
+}
+
+/// Files of a run: the arrays that it reads, and what it writes.
+#[derive(Clone, Copy)]
+pub(super) struct RunFiles<'a> {
+    pub(super) arrays: &'a UserArrays,
+    pub(super) written: &'a Destinations,
 }
 
 /// What is to be planned.
@@ -185,10 +192,11 @@ impl Request {
     pub(super) fn new(
         file: ModelFile,
         args: &RunArgs,
-        (arrays, written): (&UserArrays, &Destinations),
+        files: RunFiles<'_>,
         missing: Missing,
         console: &Console,
     ) -> Result<Self> {
+        let RunFiles { arrays, written } = files;
         if args.shape.batch == Some(Batch::Max) {
             return Err(Error::usage("--batch max", "a run takes inputs of one size")
                 .with_help("partition MODEL --batch max -o plan.json, then partition run plan.json"));
@@ -245,12 +253,12 @@ fn sized_network(
 fn from_model(
     file: ModelFile,
     args: &RunArgs,
-    arrays: (&UserArrays, &Destinations),
+    files: RunFiles<'_>,
     missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {
     let name = file.name();
-    let Request { graph, topology, options } = Request::new(file, args, arrays, missing, console)?;
+    let Request { graph, topology, options } = Request::new(file, args, files, missing, console)?;
     let compiled = super::planning::planning(&args.placement, console, |control| {
         compile::compile_with(Model::Graph(graph), &topology, &options, control)
             .map_err(|error| error.within(&name))
@@ -264,10 +272,11 @@ fn from_model(
 fn from_plan(
     file: &ModelFile,
     args: &RunArgs,
-    (arrays, written): (&UserArrays, &Destinations),
+    files: RunFiles<'_>,
     missing: Missing,
     console: &Console,
 ) -> Result<(Plan, Network)> {
+    let RunFiles { arrays, written } = files;
     let name = file.name();
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
@@ -445,7 +454,8 @@ struct RanOutput {
 
 fn report(
     plan: &Plan,
-    (reports, clocked): (&Sample<RunReport>, Option<std::time::Duration>),
+    reports: &Sample<RunReport>,
+    clocked: Option<std::time::Duration>,
     comparisons: &[Comparison],
     products: Option<&Products>,
     args: &RunArgs,

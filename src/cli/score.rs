@@ -54,7 +54,8 @@ fn planned(
 /// A placement that breaks something is shown all the same, but no plan is made of it.
 pub(super) fn score(
     args: &PlanArgs,
-    (model, model_name): (Model, &str),
+    model: Model,
+    model_name: &str,
     topology: &Topology,
     options: &compile::Options,
     placement: &Path,

@@ -64,7 +64,7 @@ struct Table<'a> {
 }
 
 /// What a step does, and how much of it.
-struct Work {
+struct DeviceWork {
     what: String,
     predicted: Option<Nanos>,
     bytes: u64,
@@ -117,20 +117,20 @@ impl Table<'_> {
         format!("{}{PEAK}", table.text(width))
     }
 
-    fn work(&self, step: &Step, device: Option<DeviceId>) -> Work {
+    fn work(&self, step: &Step, device: Option<DeviceId>) -> DeviceWork {
         match &step.action {
             Action::Copy(copy) => self.copy(copy, device),
             Action::Launch(launch) => self.launch(launch.group.unwrap_or(u32::MAX) as usize, device),
         }
     }
 
-    fn copy(&self, copy: &CopyAction, device: Option<DeviceId>) -> Work {
+    fn copy(&self, copy: &CopyAction, device: Option<DeviceId>) -> DeviceWork {
         let source = self.plan.buffers.iter().find(|buffer| buffer.id == copy.from);
         let from = source.and_then(|buffer| self.plan.topology.find(&buffer.device));
         let ends = from.zip(device).filter(|(from, to)| from != to);
         let route = ends.map(|(from, to)| self.plan.topology.route(from, to));
         let least = |route: &Route| route.hops.iter().map(|hop| hop.bandwidth.time(copy.bytes)).sum();
-        Work {
+        DeviceWork {
             what: format!("copy of {}", copy.from),
             predicted: route.map(|route| route.time(copy.bytes)),
             bytes: copy.bytes.get(),
@@ -139,10 +139,10 @@ impl Table<'_> {
         }
     }
 
-    fn launch(&self, number: usize, device: Option<DeviceId>) -> Work {
+    fn launch(&self, number: usize, device: Option<DeviceId>) -> DeviceWork {
         let graph = &self.network.graph;
         let Some(group) = self.network.grouping.groups.get(number) else {
-            return Work {
+            return DeviceWork {
                 what: "a launch".to_owned(),
                 predicted: None,
                 bytes: 0,
@@ -156,7 +156,7 @@ impl Table<'_> {
         let kind = device.and_then(|id| self.kinds.get(id.index()).copied().flatten());
         let node = self.lowered.group_nodes.get(number);
         let predicted = kind.zip(node).and_then(|(kind, &node)| self.lowered.graph.time(node, kind));
-        Work {
+        DeviceWork {
             what: format!("{} -> {result}", ops.join("+")),
             predicted,
             bytes: group.reads.iter().chain(&group.writes).map(bytes).fold(0, u64::saturating_add),

@@ -146,7 +146,7 @@ pub(super) struct Working {
 
 impl Working {
     /// Shows what is being done now.
-    pub(super) fn tell(&self, message: &str) {
+    pub(super) fn show(&self, message: &str) {
         if let Some(messages) = &self.messages {
             // A display that has ended needs no message.
             let _ = messages.send(message.to_owned());

@@ -13,7 +13,7 @@ use super::train_data::{Records, input_names, open_dims, records};
 use super::train_ensemble::ensemble;
 use super::train_logs::Logs;
 use super::train_options::{fitting, keep, options, replicas, validated};
-use super::train_table::{candidates, layer_table, memory_table, tell_plan};
+use super::train_table::{candidates, layer_table, memory_table, report_plan};
 use super::train_watch::Watch;
 use super::weights::{Missing, take_weights};
 use crate::compile;
@@ -53,10 +53,10 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
         options.gpus = gpus(&topology).map_err(|error| error.with_help(NOT_HERE))?;
     }
     if let Some(count) = args.spread.ensemble {
-        return ensemble(count, args, (&graph, &topology), &options, console);
+        return ensemble(count, args, &graph, &topology, &options, console);
     }
     if let Some(way) = &args.spread.parallel {
-        options = parallel(way, args, (&graph, &topology), options, console)?;
+        options = parallel(way, args, &graph, &topology, options, console)?;
     }
     if args.shape.batch == Some(Batch::Max) {
         let found = planning(&args.placement, console, |control| {
@@ -67,7 +67,7 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
         options = found.options;
     }
     if args.dry_run {
-        return super::train_dry::dry_run(args, (graph, &topology), &options, &file, console);
+        return super::train_dry::dry_run(args, graph, &topology, &options, &file, console);
     }
     let trainer = planning(&args.placement, console, |control| {
         Trainer::with(graph, &topology, &options, control).map_err(|error| error.within(&file.name()))
@@ -76,7 +76,7 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     signals::check()?;
     check_targets(trainer.plan(), &[], &options.gpus).map_err(|error| error.with_help(NOT_HERE))?;
     console.print(&layer_table(trainer.layers(), console.width()))?;
-    tell_plan(args, trainer.plan(), console)?;
+    report_plan(args, trainer.plan(), console)?;
     if let Some(figures) = trainer.pipeline() {
         console.print(&pipelined(figures))?;
     }
@@ -117,7 +117,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     outputs.hold(&graph)?;
     open_dims(args, &graph, &mut options, console)?;
     let records = records(args, &graph, &options, &fitting)?;
-    outputs.are_not_read(args, (&file, &graph), &records.as_ref().map(Records::all).unwrap_or_default())?;
+    outputs.are_not_read(args, &file, &graph, &records.as_ref().map(Records::all).unwrap_or_default())?;
     Ok(Asked { file, graph, topology, options, records })
 }
 
@@ -145,7 +145,7 @@ fn trained(
     });
     watch.end();
     if let Err(error) = ended {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = logs.close(&trainer);
         return Err(error);
     }
@@ -166,7 +166,8 @@ fn trained(
 fn parallel(
     way: &str,
     args: &TrainArgs,
-    (graph, topology): (&Graph, &Topology),
+    graph: &Graph,
+    topology: &Topology,
     mut options: train::Options,
     console: &Console,
 ) -> Result<train::Options> {
@@ -183,7 +184,7 @@ fn parallel(
     let best = train::best(&compared);
     console.print(&candidates(&compared, best, console.width()))?;
     let Some(strategy) = best else {
-        // All of them failed: what the first one lacks is what to tell.
+        // All of them failed: report what the first one lacks.
         let first = compared.into_iter().find_map(|candidate| candidate.estimate.err());
         return Err(first.unwrap_or_else(|| Error::Internal("no way was planned for".into())));
     };

@@ -70,7 +70,8 @@ impl Outputs {
     pub(super) fn are_not_read(
         &self,
         args: &TrainArgs,
-        (file, graph): (&ModelFile, &Graph),
+        file: &ModelFile,
+        graph: &Graph,
         data: &[&Source],
     ) -> Result<()> {
         let named = [Some(&args.model), args.shape.weights.as_ref(), args.placement.profile.as_ref()];
@@ -128,7 +129,7 @@ fn check_space(option: &str, path: &Path, needed: Bytes) -> Result<()> {
     }
 }
 
-/// What may still be written beside a path that is there; none where the system does not tell.
+/// What may still be written beside a path that is there; none where the system does not say.
 #[cfg(unix)]
 fn free_space(path: &Path) -> Option<Bytes> {
     // A device or a pipe has no size.

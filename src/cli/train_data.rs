@@ -1,4 +1,4 @@
-//! The records of `partition train`, opened before anything is planned: what they lack is told at once, and
+//! The records of `partition train`, opened before anything is planned: what they lack is reported at once, and
 //! their sizes are those of the network's open dimensions.
 
 use super::terminal::Console;

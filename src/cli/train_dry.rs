@@ -5,7 +5,7 @@ use super::model::ModelFile;
 use super::planning::planning;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
-use super::train_table::{layer_table, memory_table, tell_plan};
+use super::train_table::{layer_table, memory_table, report_plan};
 use crate::error::Result;
 use crate::ir::Graph;
 use crate::topology::Topology;
@@ -13,7 +13,8 @@ use crate::train::{self, DryRun};
 
 pub(super) fn dry_run(
     args: &TrainArgs,
-    (graph, topology): (Graph, &Topology),
+    graph: Graph,
+    topology: &Topology,
     options: &train::Options,
     file: &ModelFile,
     console: &Console,
@@ -24,6 +25,6 @@ pub(super) fn dry_run(
     console.print(&layer_table(&layers, console.width()))?;
     console.print(&summary(&compiled, &options.compile, Vec::new()).text())?;
     console.print(&memory_table(&compiled.plan, console.width()))?;
-    tell_plan(args, &compiled.plan, console)?;
+    report_plan(args, &compiled.plan, console)?;
     console.print("the plan is sound; nothing was trained\n")
 }

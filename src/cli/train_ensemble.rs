@@ -25,7 +25,8 @@ use crate::train::{self, Event, Fit, Member, Override, Trained, Trainer};
 pub(super) fn ensemble(
     count: usize,
     args: &TrainArgs,
-    (graph, topology): (&Graph, &Topology),
+    graph: &Graph,
+    topology: &Topology,
     options: &train::Options,
     console: &Console,
 ) -> Result<()> {
@@ -33,12 +34,12 @@ pub(super) fn ensemble(
         args.spread.members.iter().map(|text| text.parse()).collect::<Result<_>>()?;
     let mut members = train::members(count, topology, options, &args.lr_schedule, &overrides)?;
     if args.shape.batch == Some(Batch::Max) {
-        give_batch(&mut members, args, (graph, topology), console)?;
+        give_batch(&mut members, args, graph, topology, console)?;
     }
     let folder = |member: &Member| {
         args.checkpoints.as_deref().map(|folder| folder.join(format!("member{}", member.number)))
     };
-    // What a member lacks is told before any of them is planned.
+    // What a member lacks is reported before any of them is planned.
     for member in &members {
         let fitting = fitting(args, None, None, member.options.seed)?;
         records(args, graph, &member.options, &fitting)
@@ -51,7 +52,7 @@ pub(super) fn ensemble(
         |trainer: &Trainer| Source::open(args.data.data.as_deref().unwrap_or_default(), &trainer.fields());
     let watches: Vec<Mutex<Watch<'_>>> =
         members.iter().map(|member| Mutex::new(Watch::member(console, args.epochs, member.number))).collect();
-    let tell = |member: &Member, event: &Event<'_>| match event {
+    let on_event = |member: &Member, event: &Event<'_>| match event {
         Event::LeftOut(_) | Event::Stopped(_) | Event::Input(_) => {}
         Event::Begins { .. }
         | Event::Step { .. }
@@ -70,7 +71,7 @@ pub(super) fn ensemble(
             let fitting = fitting(args, None, store, member.options.seed)?;
             Ok(Fit { start, stop: Some(stop), ..fitting })
         };
-        train::ensemble(&members, graph, topology, &source, &fit, &tell)
+        train::ensemble(&members, graph, topology, &source, &fit, &on_event)
     });
     for (member, trained) in members.iter().zip(&trained) {
         if let (Some(path), Ok(trained)) = (&args.output, trained) {
@@ -92,7 +93,8 @@ pub(super) fn ensemble(
 fn give_batch(
     members: &mut [Member],
     args: &TrainArgs,
-    (graph, topology): (&Graph, &Topology),
+    graph: &Graph,
+    topology: &Topology,
     console: &Console,
 ) -> Result<()> {
     let largest = |member: &Member| {

@@ -147,7 +147,7 @@ pub(super) fn memory_table(plan: &Plan, width: Option<usize>) -> String {
 }
 
 /// Prints and writes what a plan is.
-pub(super) fn tell_plan(args: &TrainArgs, plan: &Plan, console: &Console) -> Result<()> {
+pub(super) fn report_plan(args: &TrainArgs, plan: &Plan, console: &Console) -> Result<()> {
     console.print(&plan_line(plan))?;
     plan.notes.iter().for_each(|line| console.note(line));
     if let Some(line) = one_device(args, plan) {

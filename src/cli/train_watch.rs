@@ -44,7 +44,7 @@ impl<'a> Watch<'a> {
         Self { console, who: String::new(), epochs, live, pace, bar, walls, failed: None }
     }
 
-    /// One of several, which share the terminal: lines, and what is told of it begins with its name.
+    /// One of several, which share the terminal: lines, and what is reported of it begins with its name.
     pub(super) fn member(console: &'a Console, epochs: u64, number: usize) -> Self {
         let live = if console.live() == Live::Nothing { Live::Nothing } else { Live::Lines };
         let pace = Pace::new(epochs, LINES, Instant::now());
@@ -220,7 +220,7 @@ impl Pace {
         now.saturating_duration_since(self.shown) >= self.every
     }
 
-    /// An epoch is done: where the data does not tell how many steps there are, the others will have as many.
+    /// An epoch is done: where the data does not say how many steps there are, the others will have as many.
     fn epoch(&mut self, epoch: &Epoch) {
         let before = self.epoch_before.replace(epoch.step).unwrap_or(0);
         if !self.steps_known {

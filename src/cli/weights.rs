@@ -16,7 +16,7 @@ const MOST_NAMES: usize = 12;
 pub(super) enum Missing {
     /// They are an error.
     Refused,
-    /// They are made up, and that is told.
+    /// They are made up, and that is reported.
     MadeUp,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn take_weights(
     let Some(path) = path else { return Ok(()) };
     let arrays = Arrays::open_weights(path)?;
     let loaded = match_params(graph, &arrays)?;
-    tell_extra(&arrays, &loaded, console);
+    report_extra(&arrays, &loaded, console);
     if loaded.params == 0 && !graph.params().is_empty() {
         return Err(strangers(graph, &arrays));
     }
@@ -47,7 +47,7 @@ pub(super) fn take_weights(
 }
 
 /// One line for all arrays that nothing takes.
-fn tell_extra(arrays: &Arrays, loaded: &Loaded, console: &Console) {
+fn report_extra(arrays: &Arrays, loaded: &Loaded, console: &Console) {
     if loaded.extra.is_empty() {
         return;
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 
 /// Binds what the caller gives, and takes the rest as 1; returns the names of the rest and all
-/// that is bound, for the plan to tell.
+/// that is bound, recorded in the plan.
 pub(super) fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<String, i64>)> {
     let mut values = options.bind.clone();
     if let Some(batch) = options.batch {

@@ -90,7 +90,7 @@ impl BoundPlan {
         let numbers = Numbers { graph, derived: derived.as_ref() };
         let launches: Option<Vec<NodeIx>> = runs.iter().map(|&run| numbers.of(run)).collect();
         let launches = launches.ok_or_else(|| foreign("one of its launches"))?;
-        let offload = offload(plan, graph, (&device, &devices), names, &numbers);
+        let offload = offload(plan, graph, &device, &devices, names, &numbers);
         let steps = steps(plan, &devices, names, &numbers);
         if let Some(derived) = &derived {
             device = derived.spread(&device);
@@ -155,7 +155,8 @@ impl Numbers<'_> {
 fn offload(
     plan: &Plan,
     graph: &CostGraph,
-    (device, devices): (&[DeviceId], &HashMap<&str, DeviceId>),
+    device: &[DeviceId],
+    devices: &HashMap<&str, DeviceId>,
     names: &Names<'_>,
     numbers: &Numbers<'_>,
 ) -> Vec<Offload> {

@@ -39,12 +39,12 @@ pub(crate) fn largest<T>(
     plan: &dyn Fn(i64) -> Result<T>,
     control: &Control<'_>,
 ) -> Result<Largest<T>> {
-    let mut search = Search { plan, control, unit: unit.max(1), tried: Vec::new(), best: None };
+    let mut search = BatchSearch { plan, control, unit: unit.max(1), tried: Vec::new(), best: None };
     search.first()?;
     while let Some(next) = search.next().filter(|&units| search.goes_on(units)) {
         search.fits(next);
     }
-    let Search { best, tried, unit, .. } = search;
+    let BatchSearch { best, tried, unit, .. } = search;
     let (units, best) = best.ok_or_else(|| Error::Internal("nothing was planned for".into()))?;
     let sizes = tried.iter().map(|(units, error)| (units * unit, error.is_none())).collect();
     let above = tried.into_iter().filter(|(size, _)| *size > units);
@@ -52,7 +52,7 @@ pub(crate) fn largest<T>(
     Ok(Largest { size: units * unit, best, tried: sizes, refused })
 }
 
-struct Search<'a, 'c, T> {
+struct BatchSearch<'a, 'c, T> {
     plan: &'a dyn Fn(i64) -> Result<T>,
     control: &'a Control<'c>,
     unit: i64,
@@ -62,7 +62,7 @@ struct Search<'a, 'c, T> {
     best: Option<(i64, T)>,
 }
 
-impl<T> Search<'_, '_, T> {
+impl<T> BatchSearch<'_, '_, T> {
     fn goes_on(&self, units: i64) -> bool {
         units <= LARGEST / self.unit && !self.control.stopped()
     }

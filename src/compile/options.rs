@@ -16,7 +16,7 @@ use crate::strategy;
 /// What the caller asks of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Values of named dimensions that were applied when the model was read, for the plan to tell.
+    /// Values of named dimensions that were applied when the model was read, recorded in the plan.
     pub dims: BTreeMap<String, i64>,
     /// Values of named dimensions that are still open.
     pub bind: BTreeMap<String, i64>,
@@ -27,9 +27,9 @@ pub struct Options {
     /// The placement that the plan replaces, by the model's names. Its stability is that of
     /// [`place::Options::from`], or the default.
     pub from: Option<Foreign>,
-    /// Where the model was read from, for the plan to tell.
+    /// Where the model was read from, recorded in the plan.
     pub model_path: Option<String>,
-    /// Hash of the model's bytes, for the plan to tell.
+    /// Hash of the model's bytes, recorded in the plan.
     pub model_hash: String,
     /// A step in several microbatches, where that is asked for.
     pub pipeline: Option<strategy::pipeline::Options>,

@@ -45,7 +45,7 @@ impl Divided {
     /// Says of each buffer of a microbatch along which axis it is divided.
     ///
     /// Error: one value holds inputs or outputs that are divided along different axes.
-    pub(super) fn tell(
+    pub(super) fn annotate(
         &self,
         plan: &mut Plan,
         network: &Network,

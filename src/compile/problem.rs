@@ -86,7 +86,7 @@ impl Problem<'_> {
         let mut plan = step.plan(&asked, Some(&labels), meta, control)?;
         plan.profile = profile(options, topology, &labels);
         if let Some(divided) = divided {
-            divided.tell(&mut plan, network, &lowered, &step)?;
+            divided.annotate(&mut plan, network, &lowered, &step)?;
         }
         plan::check_model(&plan, &ExpectedModel::new(&lowered.graph, &labels, plan.model.hash.clone()))?;
         Ok(Planned { step, plan, graph: lowered.graph })

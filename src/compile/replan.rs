@@ -1,5 +1,5 @@
 //! The placement that a new one replaces, by the names of a cost graph; and what the new one takes
-//! of state, for the plan to tell.
+//! of state, recorded in the plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

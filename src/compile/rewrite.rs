@@ -109,7 +109,7 @@ fn notes(graph: &CostGraph, choices: &[Choice], topology: &Topology) -> Vec<Stri
 }
 
 /// Puts what each choice frees and costs to its steps.
-pub(super) fn tell(plan: &mut Plan, schedule: &Schedule, choices: &[Choice]) {
+pub(super) fn annotate(plan: &mut Plan, schedule: &Schedule, choices: &[Choice]) {
     for (step, planned) in schedule.steps.iter().zip(&mut plan.steps) {
         let about = |choice: &&Choice| match (choice.what, step.action) {
             (What::Recompute(node), Action::Launch(launched)) => node == launched,

@@ -131,7 +131,7 @@ impl Step {
             }
             None => plan::build(graph, topology, placement, schedule, labels, meta)?,
         };
-        rewrite::tell(&mut plan, schedule, &self.choices);
+        rewrite::annotate(&mut plan, schedule, &self.choices);
         plan.replan = replan::summary(graph, topology, place, &self.base());
         plan.options.truncated = control.was_truncated();
         Ok(plan)

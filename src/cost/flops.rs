@@ -1,8 +1,8 @@
 //! Operations and bytes of one node.
 
 use crate::ir::{
-    Attention, AttentionOp, Cell, ElementwiseOp, Family, GeneratorOp, Graph, IndexOp, Layout, NodeId,
-    NormalizeOp, Op, PackedOp, Recurrent, TRANSCENDENTAL, Type, ValueId, WindowOp,
+    Attention, AttentionOp, Cell, ElementwiseOp, Family, GeneratorOp, Graph, IndexOp, Layout, LayoutOp,
+    NodeId, NormalizeOp, Op, PackedOp, Recurrent, TRANSCENDENTAL, Type, ValueId, WindowOp,
 };
 use crate::units::{Bytes, Flops};
 
@@ -165,17 +165,45 @@ fn attention(op: &Attention, operands: &[&Type]) -> u64 {
 pub fn node_traffic(graph: &Graph, node: NodeId, operand: usize) -> Bytes {
     let data = &graph.node(node);
     let whole = graph.ty(data.operands[operand]).bytes().unwrap_or_default();
-    match data.op {
-        Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } | Op::Slice(_)
-            if operand == 0 =>
-        {
-            let taken =
-                graph.results(node).next().and_then(|value| graph.ty(value).bytes()).unwrap_or_default();
-            whole.min(taken)
-        }
-        // It is updated where it lies.
-        Op::UpdateSlice { .. } if operand == 0 => Bytes::ZERO,
-        _ => whole,
+    // It is updated in place.
+    if operand == 0 && matches!(data.op, Op::UpdateSlice { .. }) {
+        return Bytes::ZERO;
+    }
+    if operand > 0 || !takes_a_part(&data.op) {
+        return whole;
+    }
+    let taken = graph.results(node).next().and_then(|value| graph.ty(value).bytes()).unwrap_or_default();
+    whole.min(taken)
+}
+
+/// Whether an operation reads of its first operand only what its result holds.
+fn takes_a_part(op: &Op) -> bool {
+    match op.family() {
+        Family::Layout(op) => match op {
+            LayoutOp::Slice(_) => true,
+            LayoutOp::Reshape { .. }
+            | LayoutOp::Transpose { .. }
+            | LayoutOp::Broadcast { .. }
+            | LayoutOp::Pad(_)
+            | LayoutOp::Concat { .. } => false,
+        },
+        Family::Index(op) => match op {
+            IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => true,
+            IndexOp::ScatterElements { .. }
+            | IndexOp::ScatterNd { .. }
+            | IndexOp::TopK(_)
+            | IndexOp::UpdateSlice { .. } => false,
+        },
+        Family::Leaf
+        | Family::Generator(_)
+        | Family::Elementwise(_)
+        | Family::Window(_)
+        | Family::Reduce(_)
+        | Family::Normalize(_)
+        | Family::Product(_)
+        | Family::Packed(_)
+        | Family::Attention(_)
+        | Family::Recurrent(_) => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::class::{Class, ClassWork};
 use super::node_traffic;
 use super::rates::Rates;
-use super::roofline::Work;
+use super::roofline::GroupWork;
 use crate::ir::{Graph, NodeId};
 use crate::kernel::{Grouping, Positions};
 use crate::units::{Bytes, Flops, Nanos};
@@ -79,7 +79,7 @@ impl NodeWork {
         let flops = u128::from(self.flops.0) * u128::from(done) / u128::from(all.max(1));
         let flops = Flops(u64::try_from(flops).unwrap_or(u64::MAX));
         let (full, half) = if self.is_half { (Flops(0), flops) } else { (flops, Flops(0)) };
-        let work = Work { flops: full, half_flops: half, bytes };
+        let work = GroupWork { flops: full, half_flops: half, bytes };
         let time = rates.time(&work, &[ClassWork { class: self.class, flops, bytes }]);
         if self.launches { time } else { time.saturating_sub(rates.launch) }
     }
@@ -92,6 +92,6 @@ impl NodeWork {
 
 /// Time of a kernel of its own that takes slices apart, puts them together or adds up so many bytes of them.
 pub(crate) fn join_time(bytes: Bytes, rates: &Rates) -> Nanos {
-    let work = Work { flops: Flops(0), half_flops: Flops(0), bytes };
+    let work = GroupWork { flops: Flops(0), half_flops: Flops(0), bytes };
     rates.time(&work, &[ClassWork { class: Class::Move, flops: Flops(bytes.0 / 4), bytes }])
 }

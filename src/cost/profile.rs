@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::class::{Class, ClassWork};
 use super::rates::Rates;
-use super::roofline::Work;
+use super::roofline::GroupWork;
 use crate::error::{Error, Result};
 use crate::escape::to_json;
 use crate::topology::{Communication, DeviceGroup, Topology};
@@ -281,7 +281,7 @@ impl KindProfile {
     }
 
     /// The time of a group: as measured, by its classes, or estimated.
-    pub(super) fn time(&self, hash: u64, classes: &[ClassWork], work: &Work, rates: &Rates) -> Nanos {
+    pub(super) fn time(&self, hash: u64, classes: &[ClassWork], work: &GroupWork, rates: &Rates) -> Nanos {
         self.kernel(hash).or_else(|| self.classes(classes)).unwrap_or_else(|| rates.time(work, classes))
     }
 }

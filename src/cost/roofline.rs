@@ -13,7 +13,7 @@ use crate::units::{Bytes, Flops, Nanos};
 
 impl Rates {
     /// The time of a group that was not measured.
-    pub(super) fn time(&self, work: &Work, classes: &[ClassWork]) -> Nanos {
+    pub(super) fn time(&self, work: &GroupWork, classes: &[ClassWork]) -> Nanos {
         match self.reached {
             Reached::Peaks => work.time(self),
             Reached::Parts => super::reach::time(classes, self),
@@ -23,13 +23,13 @@ impl Rates {
 
 /// Operations of a group in f32 and in halves, and the bytes it reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct GroupWork {
     pub(super) flops: Flops,
     pub(super) half_flops: Flops,
     pub(super) bytes: Bytes,
 }
 
-impl Work {
+impl GroupWork {
     fn time(&self, rates: &Rates) -> Nanos {
         let compute = self.flops.time(rates.flops) + self.half_flops.time(rates.half_flops);
         rates.launch + compute.max(rates.bandwidth.time(self.bytes))
@@ -37,8 +37,8 @@ impl Work {
 }
 
 /// The work of a group: every node's operations; of the bytes, only what enters and leaves.
-pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Group) -> Work {
-    let mut work = Work::default();
+pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Group) -> GroupWork {
+    let mut work = GroupWork::default();
     let positions = Positions::of(&group.reads);
     let mut read: Vec<Bytes> = vec![Bytes::ZERO; group.reads.len()];
     for &node in &group.nodes {

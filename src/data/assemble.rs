@@ -2,14 +2,14 @@
 
 use super::chunk::Chunk;
 use super::fields::Bound;
-use super::order::Row;
+use super::order::KeptRow;
 use super::{Batch, Last, Options, Position, Role};
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
 
 /// Where a batch stands in the order of batches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct BatchPlace {
     pub(super) at: Position,
     /// Where a reader that has done it goes on.
     pub(super) next: Position,
@@ -39,7 +39,7 @@ impl Assembly {
     }
 
     /// Appends a record that was held back.
-    pub(super) fn push_row(&mut self, row: &Row, bound: &[Bound]) {
+    pub(super) fn push_row(&mut self, row: &KeptRow, bound: &[Bound]) {
         let mut start = 0;
         for (field, (bound, &end)) in bound.iter().zip(&row.ends).enumerate() {
             self.append(field, &row.bytes[start..end], bound);
@@ -56,8 +56,8 @@ impl Assembly {
     }
 
     /// The batch, which has a record at least. Error: its arrays do not fit into memory.
-    pub(super) fn finish(self, bound: &[Bound], place: Place, options: &Options) -> Result<Batch> {
-        let Place { at, next, ends_epoch } = place;
+    pub(super) fn finish(self, bound: &[Bound], place: BatchPlace, options: &Options) -> Result<Batch> {
+        let BatchPlace { at, next, ends_epoch } = place;
         let rows = if options.last == Last::Fill { options.batch.max(self.rows) } else { self.rows };
         let mut batch =
             Batch { at, next, ends_epoch, samples: self.rows, inputs: Vec::new(), targets: Vec::new() };

@@ -58,7 +58,7 @@ pub(super) struct Chunk {
     pub(super) faults: Vec<String>,
 }
 
-/// Faults that are told in words; others are counted.
+/// Faults that are described; others are only counted; others are counted.
 pub(super) const FAULTS_KEPT: usize = 10;
 
 impl Chunk {

@@ -261,7 +261,7 @@ struct Lines {
 
 /// What the bytes up to here are inside of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum QuoteState {
     /// Nothing but line breaks yet.
     Blank,
     /// The start of a cell.
@@ -288,7 +288,7 @@ impl Lines {
     /// Errors: the file cannot be read; a record that is too long.
     fn next(&mut self, out: &mut Vec<u8>) -> Result<Option<()>> {
         let start = out.len();
-        let mut state = State::Blank;
+        let mut state = QuoteState::Blank;
         loop {
             let buffer = self.reader.fill_buf().map_err(|error| Error::io(self.path.as_str(), error))?;
             if buffer.is_empty() {
@@ -310,7 +310,7 @@ impl Lines {
         let record = &out[start..];
         self.offset += record.len() as u64;
         self.line += record.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        if state == State::Blank {
+        if state == QuoteState::Blank {
             out.truncate(start);
             return Ok(None);
         }
@@ -319,17 +319,17 @@ impl Lines {
 }
 
 /// Where the record ends in `bytes`, after its line break; none where it goes on.
-fn advance(state: &mut State, bytes: &[u8], separator: u8) -> Option<usize> {
+fn advance(state: &mut QuoteState, bytes: &[u8], separator: u8) -> Option<usize> {
     for (at, &byte) in bytes.iter().enumerate() {
         *state = match (*state, byte) {
-            (State::Blank, b'\n' | b'\r') => State::Blank,
-            (State::Blank | State::Start, b'"') => State::Quoted,
-            (State::Quoted, b'"') => State::Quote,
-            (State::Quoted, _) => State::Quoted,
-            (State::Quote, b'"') => State::Quoted,
+            (QuoteState::Blank, b'\n' | b'\r') => QuoteState::Blank,
+            (QuoteState::Blank | QuoteState::Start, b'"') => QuoteState::Quoted,
+            (QuoteState::Quoted, b'"') => QuoteState::Quote,
+            (QuoteState::Quoted, _) => QuoteState::Quoted,
+            (QuoteState::Quote, b'"') => QuoteState::Quoted,
             (_, b'\n') => return Some(at + 1),
-            (_, byte) if byte == separator => State::Start,
-            _ => State::Plain,
+            (_, byte) if byte == separator => QuoteState::Start,
+            _ => QuoteState::Plain,
         };
     }
     None
@@ -417,7 +417,7 @@ mod tests {
                 .collect();
             let (mut bytes, mut found) = (text.as_bytes(), Vec::new());
             while !bytes.is_empty() {
-                let mut state = State::Blank;
+                let mut state = QuoteState::Blank;
                 let end = advance(&mut state, bytes, b',').unwrap();
                 found.push(texts(std::str::from_utf8(&bytes[..end]).unwrap()).unwrap());
                 bytes = &bytes[end..];
@@ -427,12 +427,12 @@ mod tests {
 
         #[test]
         fn any_bytes_are_cut_and_parsed_without_panic(bytes in prop::collection::vec(prop::sample::select(&b"a,\"\n\r;\xff0"[..]), 0..60)) {
-            let mut state = State::Blank;
+            let mut state = QuoteState::Blank;
             let mut rest = &bytes[..];
             while let Some(end) = advance(&mut state, rest, b',') {
                 let _ = cells(&rest[..end], b',');
                 rest = &rest[end..];
-                state = State::Blank;
+                state = QuoteState::Blank;
             }
             let _ = cells(rest, b',');
         }

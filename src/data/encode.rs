@@ -93,7 +93,7 @@ pub(super) fn number(text: &str) -> Result<Number, String> {
     }
 }
 
-/// As much of a cell as a message tells.
+/// As much of a cell as a message shows.
 fn shown(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -77,7 +77,7 @@ pub(super) fn format_of(path: &Path) -> Result<Format> {
         _ if path.file_name().is_some_and(|name| name.to_string_lossy().contains(".tfrecord")) => {
             Ok(Format::TfRecord)
         }
-        _ => Err(Error::usage(place, "its name does not tell the format")
+        _ => Err(Error::usage(place, "its name does not show the format")
             .with_help("format=csv, tsv, npz, safetensors, tfrecord or raw")),
     }
 }

@@ -4,13 +4,13 @@ use crate::random::first;
 
 /// A record's elements of all fields, one after another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct KeptRow {
     pub(super) bytes: Vec<u8>,
     /// The end of each field.
     pub(super) ends: Vec<usize>,
 }
 
-impl Row {
+impl KeptRow {
     fn cost(&self) -> u64 {
         (self.bytes.len() + self.ends.len() * 8 + 64) as u64
     }
@@ -19,15 +19,15 @@ impl Row {
 /// A window of records from which each next one is drawn. Once it is full, a record leaves for each
 /// that comes; at the end of an epoch all leave in random order. Every record that comes leaves once.
 #[derive(Debug)]
-pub(super) struct Window {
-    rows: Vec<Row>,
+pub(super) struct ShuffleWindow {
+    rows: Vec<KeptRow>,
     bytes: u64,
     most_rows: usize,
     most_bytes: u64,
     state: u64,
 }
 
-impl Window {
+impl ShuffleWindow {
     /// An empty window for one epoch.
     pub(super) fn new(seed: u64, epoch: u64, most_rows: usize, most_bytes: u64) -> Self {
         Self {
@@ -40,14 +40,14 @@ impl Window {
     }
 
     /// Takes a record in, and out one where the window is full.
-    pub(super) fn exchange(&mut self, row: Row) -> Option<Row> {
+    pub(super) fn exchange(&mut self, row: KeptRow) -> Option<KeptRow> {
         self.bytes = self.bytes.saturating_add(row.cost());
         self.rows.push(row);
         if self.rows.len() > self.most_rows || self.bytes > self.most_bytes { self.draw() } else { None }
     }
 
     /// One of the records that are left.
-    pub(super) fn draw(&mut self) -> Option<Row> {
+    pub(super) fn draw(&mut self) -> Option<KeptRow> {
         if self.rows.is_empty() {
             return None;
         }
@@ -65,9 +65,9 @@ mod tests {
     use super::*;
 
     fn shuffled(count: u8, window: usize, epoch: u64) -> Vec<u8> {
-        let mut window = Window::new(1, epoch, window, u64::MAX);
-        let row = |byte| Row { bytes: vec![byte], ends: vec![1] };
-        let mut out: Vec<Row> = (0..count).filter_map(|byte| window.exchange(row(byte))).collect();
+        let mut window = ShuffleWindow::new(1, epoch, window, u64::MAX);
+        let row = |byte| KeptRow { bytes: vec![byte], ends: vec![1] };
+        let mut out: Vec<KeptRow> = (0..count).filter_map(|byte| window.exchange(row(byte))).collect();
         out.extend(std::iter::from_fn(|| window.draw()));
         out.into_iter().map(|row| row.bytes[0]).collect()
     }
@@ -99,10 +99,11 @@ mod tests {
 
     #[test]
     fn memory_bounds_the_window() {
-        let mut window = Window::new(0, 0, usize::MAX, 1000);
+        let mut window = ShuffleWindow::new(0, 0, usize::MAX, 1000);
         let mut pending: i32 = 0;
         for _ in 0..100 {
-            pending += 1 - i32::from(window.exchange(Row { bytes: vec![0; 100], ends: vec![100] }).is_some());
+            pending +=
+                1 - i32::from(window.exchange(KeptRow { bytes: vec![0; 100], ends: vec![100] }).is_some());
             assert!(pending <= 6);
         }
     }

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::assemble::{Assembly, Place};
+use super::assemble::{Assembly, BatchPlace};
 use super::chunk::{Chunk, FAULTS_KEPT, Raw};
-use super::order::{Row, Window};
+use super::order::{KeptRow, ShuffleWindow};
 use super::source::Source;
 use super::{Batch, Last, OnBad, Options, Order, Part, Position, Stats};
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ enum Piece {
 }
 
 /// A chunk to be parsed: which file, the number of its first record in the epoch, where to.
-struct Task {
+struct ParseTask {
     file: usize,
     number: u64,
     raw: Raw,
@@ -68,7 +68,7 @@ fn start(source: &Source, options: &Options) -> Result<Batches> {
     check(options)?;
     let threads = options.threads.max(1);
     let (pieces_to, pieces) = sync_channel::<Piece>(2 * threads + 2);
-    let (tasks_to, tasks) = sync_channel::<Task>(threads);
+    let (tasks_to, tasks) = sync_channel::<ParseTask>(threads);
     let (batches_to, receiver) = sync_channel(options.prefetch.max(1));
     let skipped = Arc::new(Skipped::default());
     let mut batches = Batches {
@@ -109,7 +109,7 @@ fn check(options: &Options) -> Result<()> {
 }
 
 /// Reads the files of each epoch, in order, until nobody listens.
-fn read(source: &Source, options: &Options, pieces: &SyncSender<Piece>, tasks: &SyncSender<Task>) {
+fn read(source: &Source, options: &Options, pieces: &SyncSender<Piece>, tasks: &SyncSender<ParseTask>) {
     let mut epoch = options.start.epoch;
     while options.epochs.is_none_or(|epochs| epoch < epochs) {
         let mut number = 0;
@@ -117,7 +117,7 @@ fn read(source: &Source, options: &Options, pieces: &SyncSender<Piece>, tasks: &
             let mut heard = true;
             let outcome = source.reader.split(path, &mut |raw| {
                 let (to, from) = sync_channel(1);
-                let task = Task { file, number, raw, to };
+                let task = ParseTask { file, number, raw, to };
                 number += task.raw.rows as u64;
                 heard = pieces.send(Piece::Chunk(from)).is_ok() && tasks.send(task).is_ok();
                 heard
@@ -145,10 +145,10 @@ fn read(source: &Source, options: &Options, pieces: &SyncSender<Piece>, tasks: &
 }
 
 /// Parses chunks until there are no more.
-fn parse(source: &Source, options: &Options, tasks: &Mutex<Receiver<Task>>) {
+fn parse(source: &Source, options: &Options, tasks: &Mutex<Receiver<ParseTask>>) {
     loop {
-        let next: Result<Task, RecvError> = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Task { file, number, raw, to }) = next else { return };
+        let next: Result<ParseTask, RecvError> = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(ParseTask { file, number, raw, to }) = next else { return };
         // Where nobody waits for the result, the end is near.
         let _ = to.send(parsed(source, options, file, number, &raw));
     }
@@ -212,7 +212,7 @@ struct Batcher<'b> {
     rows: u64,
 }
 
-/// Nobody listens any more, or an error was told.
+/// Nobody listens any more, or an error was reported.
 struct Over;
 
 impl<'b> Batcher<'b> {
@@ -242,7 +242,7 @@ impl<'b> Batcher<'b> {
             Order::Fifo => None,
             Order::Shuffle { seed, window } => {
                 let rows = window.unwrap_or(usize::MAX);
-                Some(Window::new(seed, self.at.epoch, rows, self.options.memory.get()))
+                Some(ShuffleWindow::new(seed, self.at.epoch, rows, self.options.memory.get()))
             }
         };
         while let Some(chunk) = self.chunk()? {
@@ -261,7 +261,7 @@ impl<'b> Batcher<'b> {
                 }
             }
         }
-        while let Some(drawn) = window.as_mut().and_then(Window::draw) {
+        while let Some(drawn) = window.as_mut().and_then(ShuffleWindow::draw) {
             self.assembly.push_row(&drawn, &self.source.bound);
             self.added()?;
         }
@@ -305,8 +305,8 @@ impl<'b> Batcher<'b> {
         kept.extend(faults.into_iter().take(left));
     }
 
-    fn row(&self, chunk: &Chunk, row: usize) -> Row {
-        let mut out = Row::default();
+    fn row(&self, chunk: &Chunk, row: usize) -> KeptRow {
+        let mut out = KeptRow::default();
         for (field, bound) in self.source.bound.iter().enumerate() {
             out.bytes.extend_from_slice(chunk.row(field, row, bound));
             out.ends.push(out.bytes.len());
@@ -365,7 +365,7 @@ impl<'b> Batcher<'b> {
             return Ok(());
         }
         let next = if ends_epoch { Position { epoch: at.epoch + 1, batch: 0 } } else { self.at };
-        let batch = assembly.finish(&self.source.bound, Place { at, next, ends_epoch }, self.options);
+        let batch = assembly.finish(&self.source.bound, BatchPlace { at, next, ends_epoch }, self.options);
         let failed = batch.is_err();
         let sent = self.batches.send(batch);
         if failed || sent.is_err() { Err(Over) } else { Ok(()) }
@@ -428,7 +428,7 @@ impl Drop for Batches {
     fn drop(&mut self) {
         self.receiver = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has told so already.
+            // A thread that panicked has reported it already.
             let _ = thread.join();
         }
     }

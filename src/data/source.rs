@@ -129,7 +129,7 @@ impl Source {
         &self.files
     }
 
-    /// Number of records in one epoch, where the files tell it without being read whole: not for CSV
+    /// Number of records in one epoch, where the files say so without being read whole: not for CSV
     /// and TFRecord files. Malformed records are counted too.
     ///
     /// Error: a file cannot be read.

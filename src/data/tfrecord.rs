@@ -58,7 +58,7 @@ impl TfRecordReader {
     }
 }
 
-/// Type and sizes of a feature's list, where it can be told.
+/// Type and sizes of a feature's list, where it is known.
 fn described(feature: &Feature, wish: &Wish) -> Option<(DType, Vec<u64>)> {
     let (dtype, count) = match feature.kind.as_ref()? {
         Kind::Floats(list) => (DType::F32, list.value.len()),

@@ -70,7 +70,7 @@ impl Nvrtc {
         self.version
     }
 
-    /// The library's file, where the system tells.
+    /// The library's file, where the system says.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }

@@ -11,14 +11,14 @@ const MOST_LONG: usize = 1000;
 #[derive(Clone, Debug, Default)]
 pub struct Equations {
     /// By its leading dimension: a row in which no other leading dimension stands.
-    rows: BTreeMap<DimId, Row>,
+    rows: BTreeMap<DimId, EquationRow>,
     /// Leading dimensions of the rows that have more than one.
     long: Vec<DimId>,
 }
 
 /// `sum of coefficient * dimension = value`, divided by what divides all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
+struct EquationRow {
     terms: BTreeMap<DimId, i128>,
     value: i128,
 }
@@ -39,7 +39,8 @@ impl Equations {
     /// Errors: see [`Refused`].
     pub fn add(&mut self, size: &Size, value: i64) -> Result<(), Refused> {
         let terms = size.terms().iter().map(|&(dim, coefficient)| (dim, i128::from(coefficient)));
-        let row = Row { terms: terms.collect(), value: i128::from(value) - i128::from(size.constant()) };
+        let row =
+            EquationRow { terms: terms.collect(), value: i128::from(value) - i128::from(size.constant()) };
         let Some(row) = self.reduced(row) else { return Ok(()) };
         let Some((&lead, _)) = row.terms.first_key_value() else {
             return if row.value == 0 { Ok(()) } else { Err(Refused::Contradicts) };
@@ -64,7 +65,7 @@ impl Equations {
     }
 
     /// The row without the leading dimensions of others; none where a number overflows.
-    fn reduced(&self, mut row: Row) -> Option<Row> {
+    fn reduced(&self, mut row: EquationRow) -> Option<EquationRow> {
         let leads: Vec<DimId> = row.terms.keys().copied().filter(|dim| self.rows.contains_key(dim)).collect();
         for lead in leads {
             row = row.without(lead, &self.rows[&lead])?;
@@ -73,7 +74,7 @@ impl Equations {
     }
 
     /// Takes a dimension that a new row leads out of all others.
-    fn eliminate(&mut self, lead: DimId, by: &Row) -> Result<(), Refused> {
+    fn eliminate(&mut self, lead: DimId, by: &EquationRow) -> Result<(), Refused> {
         for other in self.long.clone() {
             let Some(row) = self.rows.get(&other).filter(|row| row.terms.contains_key(&lead)) else {
                 continue;
@@ -88,7 +89,7 @@ impl Equations {
     }
 }
 
-impl Row {
+impl EquationRow {
     /// This row less so much of another one that `dim` is in it no more.
     fn without(mut self, dim: DimId, other: &Self) -> Option<Self> {
         let Some(&own) = self.terms.get(&dim) else { return Some(self) };

@@ -115,7 +115,7 @@ impl Grouping {
                     return wrong(format!("{node} is in two groups"));
                 }
                 if self.group_of[node.index()] != Some(GroupId(index as u32)) {
-                    return wrong(format!("{node} is not told to be in group {index}"));
+                    return wrong(format!("{node} is not recorded as in group {index}"));
                 }
                 for &operand in &graph.node(node).operands {
                     self.verify_read(graph, index, group, operand)?;

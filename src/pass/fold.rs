@@ -52,7 +52,7 @@ pub fn fold(graph: &mut Graph) -> Result<()> {
     Ok(())
 }
 
-/// The constant that a node makes, where it can be told and the budget allows it.
+/// The constant that a node makes, where it is known and the budget allows it.
 fn evaluate(graph: &Graph, rewriter: &Rewriter<'_>, id: NodeId, bytes_left: &mut u64) -> Option<Tensor> {
     let node = graph.node(id);
     if rewriter.is_ordered(id) || node.op.is_leaf() || node.op.results() != 1 {

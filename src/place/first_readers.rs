@@ -19,7 +19,7 @@ const SMALL: u64 = 1000;
 /// in bytes and their time on links where these are the objective, else in whatever the objective compares.
 /// O(nodes + edges) for each placement.
 pub(super) fn settle(context: &Context<'_, '_>, pool: &mut Pool) {
-    let tables = Tables::of(context);
+    let tables = ReaderTables::of(context);
     if tables.units.is_empty() {
         return;
     }
@@ -34,14 +34,14 @@ pub(super) fn settle(context: &Context<'_, '_>, pool: &mut Pool) {
 }
 
 /// Units that follow from inputs, and constants as good as none, with where they are read first.
-struct Tables {
+struct ReaderTables {
     /// Ascending in the order of what they read.
     units: Vec<u32>,
     /// By unit above: the unit that reads it first.
     readers: Vec<Option<u32>>,
 }
 
-impl Tables {
+impl ReaderTables {
     fn of(context: &Context<'_, '_>) -> Self {
         let problem = context.problem;
         let graph = problem.graph;

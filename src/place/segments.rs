@@ -52,17 +52,17 @@ struct Promise {
 }
 /// Cuts each order for each sequence and goal; follows up what promises most.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
-    let mut search = Search { context, incumbents: Incumbents::new(context) };
+    let mut search = SegmentSearch { context, incumbents: Incumbents::new(context) };
     search.segmentations();
     search.incumbents.pool
 }
 
-struct Search<'c, 'a> {
+struct SegmentSearch<'c, 'a> {
     context: &'c Context<'c, 'a>,
     incumbents: Incumbents<'c, 'a>,
 }
 
-impl Search<'_, '_> {
+impl SegmentSearch<'_, '_> {
     /// Cuts each order for each sequence and goal; follows up what promises most.
     fn segmentations(&mut self) {
         let effort = self.context.problem.options.effort;

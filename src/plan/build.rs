@@ -48,7 +48,7 @@ pub fn build(
     labels: Option<&Labels>,
     meta: Meta,
 ) -> Result<Plan> {
-    let source = Source { graph, derived: None, base: graph };
+    let source = SourceNode { graph, derived: None, base: graph };
     build_of(&source, topology, placement, schedule, labels, meta)
 }
 
@@ -65,18 +65,18 @@ pub fn build_derived(
     labels: Option<&Labels>,
     meta: Meta,
 ) -> Result<Plan> {
-    let source = Source { graph: &derived.graph, derived: Some(derived), base };
+    let source = SourceNode { graph: &derived.graph, derived: Some(derived), base };
     build_of(&source, topology, placement, schedule, labels, meta)
 }
 
 /// What is planned: a graph, and the one that its nodes are instances of.
-struct Source<'a> {
+struct SourceNode<'a> {
     graph: &'a CostGraph,
     derived: Option<&'a Derived>,
     base: &'a CostGraph,
 }
 
-impl Source<'_> {
+impl SourceNode<'_> {
     fn instance(&self, node: NodeIx) -> Instance {
         self.derived.map_or(Instance::once(node), |derived| derived.instance(node))
     }
@@ -91,7 +91,7 @@ impl Source<'_> {
 }
 
 fn build_of(
-    source: &Source<'_>,
+    source: &SourceNode<'_>,
     topology: &Topology,
     placement: &Placement,
     schedule: &Schedule,
@@ -100,7 +100,7 @@ fn build_of(
 ) -> Result<Plan> {
     fits(source, topology, placement, schedule, labels)?;
     let buffers = index_buffers(schedule);
-    let builder = Builder { source, topology, placement, schedule, labels, buffers };
+    let builder = PlanBuilder { source, topology, placement, schedule, labels, buffers };
     let kernels = builder.kernels();
     let mut plan = Plan {
         version: VERSION,
@@ -131,7 +131,7 @@ fn build_of(
 }
 
 fn fits(
-    source: &Source<'_>,
+    source: &SourceNode<'_>,
     topology: &Topology,
     placement: &Placement,
     schedule: &Schedule,
@@ -201,8 +201,8 @@ struct Kernels {
     of: Vec<Option<u32>>,
 }
 
-struct Builder<'a> {
-    source: &'a Source<'a>,
+struct PlanBuilder<'a> {
+    source: &'a SourceNode<'a>,
     topology: &'a Topology,
     placement: &'a Placement,
     schedule: &'a Schedule,
@@ -210,7 +210,7 @@ struct Builder<'a> {
     buffers: HashMap<Key, BufferIx>,
 }
 
-impl Builder<'_> {
+impl PlanBuilder<'_> {
     fn device_name(&self, device: DeviceId) -> String {
         self.topology.device(device).name.clone()
     }
@@ -373,7 +373,7 @@ impl Builder<'_> {
                             Action::Launch(self.launch(step.device, node, kernels)?)
                         }
                         schedule::Action::Copy { tensor, from, to, part } => {
-                            Action::Copy(self.copy(tensor, (from, to), part)?)
+                            Action::Copy(self.copy(tensor, from, to, part)?)
                         }
                     },
                     why: self.why(step),
@@ -461,7 +461,8 @@ impl Builder<'_> {
     fn copy(
         &self,
         tensor: TensorIx,
-        (from, to): (BufferIx, BufferIx),
+        from: BufferIx,
+        to: BufferIx,
         part: Option<schedule::Part>,
     ) -> Result<CopyAction> {
         let buffer = |buffer: BufferIx| {

@@ -25,7 +25,7 @@ pub struct Diff {
     pub kept: usize,
     /// How many nodes and how much state went from each device to each other one.
     pub flows: Vec<Flow>,
-    /// State that must be loaded; none where the plans do not tell.
+    /// State that must be loaded; none where the plans do not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StateDiff>,
     /// Devices that are in the second plan alone.
@@ -50,7 +50,7 @@ pub struct Flow {
     pub to: Option<String>,
     /// Nodes.
     pub nodes: usize,
-    /// Bytes of state that the device must load; none where the plans do not tell.
+    /// Bytes of state that the device must load; none where the plans do not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_bytes: Option<Bytes>,
 }

@@ -295,8 +295,8 @@ struct Raw {
     names: Vec<(String, Spot)>,
     /// Those of `placement` or `device_map`.
     nested: Option<Vec<(String, Spot)>>,
-    cpus: Vec<Share>,
-    accelerators: Vec<Share>,
+    cpus: Vec<WorkloadShare>,
+    accelerators: Vec<WorkloadShare>,
 }
 
 impl Raw {
@@ -307,7 +307,7 @@ impl Raw {
         if self.cpus.is_empty() && self.accelerators.is_empty() {
             return self.names;
         }
-        let share = |name: String, share: Share| {
+        let share = |name: String, share: WorkloadShare| {
             let device = Spot::Named(name);
             share.nodes.into_iter().map(move |node| (node.to_string(), device.clone())).collect::<Vec<_>>()
         };
@@ -320,7 +320,7 @@ impl Raw {
 
 /// The nodes of one device in a split.
 #[derive(Default, Deserialize)]
-struct Share {
+struct WorkloadShare {
     #[serde(default)]
     nodes: Vec<i64>,
 }
@@ -360,7 +360,7 @@ impl<'de> Visitor<'de> for RawVisitor {
 enum Field {
     Spot(Spot),
     Map(Vec<(String, Spot)>),
-    Shares(Vec<Share>),
+    Shares(Vec<WorkloadShare>),
 }
 
 impl<'de> Deserialize<'de> for Field {
@@ -430,6 +430,6 @@ impl<'de> Visitor<'de> for FieldVisitor {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Element {
-    Share(Share),
+    Share(WorkloadShare),
     Other(IgnoredAny),
 }

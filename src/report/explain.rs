@@ -287,7 +287,7 @@ pub fn plan_text(plan: &Plan) -> String {
     text
 }
 
-/// Steps that are told one by one.
+/// Steps that are listed one by one.
 const LISTED: usize = 20;
 
 /// What waits although its data does not ask for it, with the reason, of the steps that `which`

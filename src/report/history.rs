@@ -18,12 +18,12 @@ pub fn write_history(path: &Path, rows: &[Vec<(String, f64)>]) -> Result<()> {
     write_atomically(path, text.as_bytes())
 }
 
-/// Whether a history of this name is CSV; else it is JSON. Error: its name tells neither.
+/// Whether a history of this name is CSV; else it is JSON. Error: its name shows neither.
 pub(crate) fn is_csv(path: &Path) -> Result<bool> {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("csv") => Ok(true),
         Some("json") => Ok(false),
-        _ => Err(Error::usage(path.display().to_string(), "its name tells no format of a history")
+        _ => Err(Error::usage(path.display().to_string(), "its name does not say in which format")
             .with_help(".csv or .json")),
     }
 }

@@ -351,7 +351,7 @@ impl std::fmt::Display for Micros {
 /// stays; results are there to its end. O((steps + edges) log buffers).
 pub fn lives_of_schedule(graph: &CostGraph, schedule: &Schedule) -> Vec<Life> {
     let accesses = Accesses::new(graph, schedule);
-    let mut spans = Spans::new(schedule.buffers.len());
+    let mut spans = TraceSpans::new(schedule.buffers.len());
     for step in &schedule.steps {
         let mut used = |buffer: BufferIx| spans.used(buffer.index(), step.start, step.end);
         match step.action {
@@ -396,7 +396,7 @@ pub fn lives_of_plan(plan: &Plan, times: &[(Nanos, Nanos)]) -> Vec<Life> {
         plan.buffers.iter().zip(0..).map(|(buffer, number)| (buffer.id.as_str(), number)).collect();
     let devices: HashMap<&str, u32> =
         plan.devices.iter().zip(0..).map(|(device, number)| (device.name.as_str(), number)).collect();
-    let mut spans = Spans::new(plan.buffers.len());
+    let mut spans = TraceSpans::new(plan.buffers.len());
     for (step, &(start, end)) in plan.steps.iter().zip(times) {
         let mut used = |id: &String| {
             if let Some(&buffer) = numbers.get(id.as_str()) {
@@ -426,12 +426,12 @@ pub fn lives_of_plan(plan: &Plan, times: &[(Nanos, Nanos)]) -> Vec<Life> {
 }
 
 /// First and last use of buffers.
-struct Spans {
+struct TraceSpans {
     /// Its start and end, and whether the step that uses it last takes no time.
     list: Vec<Option<(Nanos, Nanos, bool)>>,
 }
 
-impl Spans {
+impl TraceSpans {
     fn new(count: usize) -> Self {
         Self { list: vec![None; count] }
     }

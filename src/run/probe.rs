@@ -151,7 +151,7 @@ pub struct Resident {
     pub code: Bytes,
 }
 
-/// The resident memory of this process; none where the system does not tell.
+/// The resident memory of this process; none where the system does not say.
 pub fn resident() -> Option<Resident> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     Some(Resident { resident: kibibytes(&status, "VmRSS:")?, code: kibibytes(&status, "RssFile:")? })

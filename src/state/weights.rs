@@ -28,7 +28,7 @@ impl WeightsForm {
             Some("h5" | "hdf5" | "keras") => "weights of Keras are read, not written",
             Some("pt" | "pth" | "bin" | "ckpt") => "weights of torch are not written",
             Some("onnx") => "ONNX models are read, not written",
-            _ => "its name tells no form of weights",
+            _ => "its name does not say in which format",
         };
         Err(Error::usage(path.display().to_string(), message).with_help("name it .safetensors or .npz"))
     }

@@ -76,7 +76,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
     let Problem { graph, topology, options } = problem;
     let scheduling = scheduling(topology, options)?;
     let caps = &scheduling.caps;
-    // What the placement is told it may use, the reserve included.
+    // What the placement may use, the reserve included.
     let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for _ in 0..ROUNDS {
@@ -328,7 +328,7 @@ fn key(objective: Objective, schedule: &Schedule) -> [u64; 3] {
     }
 }
 
-/// Lowers what the placement is told by as much as the arenas of its schedule exceed the caps;
+/// Lowers what the placement may use by as much as the arenas of its schedule exceed the caps;
 /// false where that schedule shows nothing to lower.
 fn tighten(
     problem: Problem<'_>,
@@ -355,7 +355,7 @@ fn tighten(
     Ok(lowered)
 }
 
-/// The placement found nothing under tightened caps: what the schedule said before tells more.
+/// The placement found nothing under tightened caps: the earlier error of the schedule says more.
 fn explain(error: Error, refused: Option<Error>) -> Error {
     match (error, refused) {
         (Error::Infeasible(mut last), Some(Error::Infeasible(mut first))) => {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::description::{Description, DeviceGroup, Fault, Part};
+use super::description::{Description, DeviceGroup, Fault, FaultPart};
 use super::engine::Engine;
 use super::preset::{CPU_CORE_FLOPS, CPU_CORES, CPU_LATENCY, HOST_LATENCY, PEER_LATENCY, Preset};
 use super::route;
@@ -44,45 +44,46 @@ pub(super) fn topology(description: &Description) -> Result<Topology, Fault> {
     let groups: Vec<DeviceGroup> =
         groups.map(|(index, group)| fill(group, accelerated, index)).collect::<Result<_, _>>()?;
     let hosts = hosts(&groups)?;
-    let mut parts = Parts::default();
+    let mut parts = TopologyParts::default();
     for (index, group) in groups.iter().enumerate() {
         parts.add_group(index, group, &hosts);
     }
     if parts.devices.iter().all(|device| device.role == Role::Host) {
-        return Err(Fault::new(Part::Whole, "", "no device computes: all are hosts")
+        return Err(Fault::new(FaultPart::Whole, "", "no device computes: all are hosts")
             .help("add a device, or drop `use=host`"));
     }
     unique_names(&parts, &hosts)?;
     let (channels, routes) =
         route::connect(&hosts, &parts.physicals, &parts.sites, &groups, &description.links)?;
     let description = Description { devices: groups, links: description.links.clone() };
-    let Parts { physicals, devices, .. } = parts;
+    let TopologyParts { physicals, devices, .. } = parts;
     Ok(Topology { hosts, physicals, devices, channels, routes, description })
 }
 
 /// Checks the numbers of devices before anything is allocated for them.
 fn count_devices(groups: &[DeviceGroup]) -> Result<(), Fault> {
     if groups.is_empty() {
-        return Err(
-            Fault::new(Part::Whole, "", "no devices").help("name at least one, like `cpu` or `a100-80g`")
-        );
+        return Err(Fault::new(FaultPart::Whole, "", "no devices")
+            .help("name at least one, like `cpu` or `a100-80g`"));
     }
     let (mut physicals, mut devices) = (0usize, 0usize);
     for (index, group) in groups.iter().enumerate() {
         let count = group.count.unwrap_or(1) as usize;
         if count == 0 {
-            return Err(Fault::new(Part::Device(index), "count", "zero devices")
+            return Err(Fault::new(FaultPart::Device(index), "count", "zero devices")
                 .help("a group has at least one device; leave it out to have none"));
         }
         physicals = physicals.saturating_add(count);
         devices = devices.saturating_add(count.saturating_mul(group.slices.len().max(1)));
         if physicals > MAX_PHYSICALS {
             let message = format!("more than {MAX_PHYSICALS} physical devices");
-            return Err(Fault::new(Part::Device(index), "count", message).help("slices do not count as such"));
+            return Err(
+                Fault::new(FaultPart::Device(index), "count", message).help("slices do not count as such")
+            );
         }
         if devices > MAX_DEVICES {
             let message = format!("more than {MAX_DEVICES} devices, slices included");
-            return Err(Fault::new(Part::Device(index), "slices", message));
+            return Err(Fault::new(FaultPart::Device(index), "slices", message));
         }
     }
     Ok(())
@@ -90,7 +91,7 @@ fn count_devices(groups: &[DeviceGroup]) -> Result<(), Fault> {
 
 /// `group` with the defaults of its kind filled in, and checked.
 fn fill(group: &DeviceGroup, accelerated: bool, index: usize) -> Result<DeviceGroup, Fault> {
-    let fault = |key, message: String| Fault::new(Part::Device(index), key, message);
+    let fault = |key, message: String| Fault::new(FaultPart::Device(index), key, message);
     let preset = Preset::find(&group.kind);
     check_name(&group.kind).map_err(|message| fault("kind", message))?;
     if let Some(name) = &group.name {
@@ -148,8 +149,8 @@ fn check_positive(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
         ("cores", group.cores == Some(0)),
     ];
     match zero.iter().find(|(_, zero)| *zero) {
-        Some(("slices", _)) => Err(Fault::new(Part::Device(index), "slices", "a slice of zero bytes")),
-        Some((key, _)) => Err(Fault::new(Part::Device(index), key, format!("{key} is zero"))
+        Some(("slices", _)) => Err(Fault::new(FaultPart::Device(index), "slices", "a slice of zero bytes")),
+        Some((key, _)) => Err(Fault::new(FaultPart::Device(index), key, format!("{key} is zero"))
             .help("leave the device out if it is not to be used")),
         None => Ok(()),
     }
@@ -157,7 +158,7 @@ fn check_positive(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
 
 fn check_cores(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
     let Some(cores) = group.cores else { return Ok(()) };
-    let fault = |message: String| Fault::new(Part::Device(index), "cores", message);
+    let fault = |message: String| Fault::new(FaultPart::Device(index), "cores", message);
     if group.engine() != Engine::Cpu {
         return Err(fault(format!("`{}` has no cores to give", group.kind)).help("`cores` is for `cpu`"));
     }
@@ -184,7 +185,7 @@ fn check_own_kind(group: &DeviceGroup, index: usize) -> Result<(), Fault> {
     let message = format!("unknown kind `{}`", group.kind);
     let own = format!("a kind of your own needs {}", missing.join(", "));
     let help = if near.is_empty() { own } else { format!("{near} Else: {own}") };
-    Err(Fault::new(Part::Device(index), "kind", message).help(help))
+    Err(Fault::new(FaultPart::Device(index), "kind", message).help(help))
 }
 
 /// Settles the memory of devices: what is given, else the preset's. Slices must fit into it; those
@@ -203,14 +204,16 @@ fn fill_memory(group: &mut DeviceGroup, preset: Option<&Preset>, index: usize) -
         let total = Bytes(u64::try_from(total).unwrap_or(u64::MAX));
         let message =
             format!("the slices take {} together, and the device has {}", total.exact(), cap.exact());
-        return Err(Fault::new(Part::Device(index), "slices", message).help("make them fewer or smaller"));
+        return Err(
+            Fault::new(FaultPart::Device(index), "slices", message).help("make them fewer or smaller")
+        );
     }
     group.memory = Some(cap);
     Ok(())
 }
 
 fn no_memory(group: &DeviceGroup, index: usize) -> Fault {
-    Fault::new(Part::Device(index), "kind", format!("nothing says how much memory `{}` has", group.kind)).help(
+    Fault::new(FaultPart::Device(index), "kind", format!("nothing says how much memory `{}` has", group.kind)).help(
         "say `cuda:memory=16GB`, slice it, name a preset like `a100-80g`, or use what `partition devices` prints",
     )
 }
@@ -256,7 +259,7 @@ fn hosts(groups: &[DeviceGroup]) -> Result<Vec<String>, Fault> {
             hosts.push(host.clone());
         }
         if hosts.len() > MAX_HOSTS {
-            return Err(Fault::new(Part::Device(index), "host", format!("more than {MAX_HOSTS} hosts")));
+            return Err(Fault::new(FaultPart::Device(index), "host", format!("more than {MAX_HOSTS} hosts")));
         }
     }
     Ok(hosts)
@@ -264,7 +267,7 @@ fn hosts(groups: &[DeviceGroup]) -> Result<Vec<String>, Fault> {
 
 /// What has been built so far.
 #[derive(Default)]
-struct Parts {
+struct TopologyParts {
     physicals: Vec<Physical>,
     sites: Vec<Site>,
     devices: Vec<Device>,
@@ -274,7 +277,7 @@ struct Parts {
     numbers: BTreeMap<(u32, String), u32>,
 }
 
-impl Parts {
+impl TopologyParts {
     /// Adds a group whose fields are filled in.
     fn add_group(&mut self, index: usize, group: &DeviceGroup, hosts: &[String]) {
         let name = group.host.as_deref().unwrap_or(FIRST_HOST);
@@ -359,14 +362,14 @@ fn physical(group: &DeviceGroup, name: String, host: u32) -> Physical {
 }
 
 /// No two devices, or a device and a host, have the same name.
-fn unique_names(parts: &Parts, hosts: &[String]) -> Result<(), Fault> {
+fn unique_names(parts: &TopologyParts, hosts: &[String]) -> Result<(), Fault> {
     let mut seen: BTreeMap<&str, Option<u32>> = hosts.iter().map(|host| (host.as_str(), None)).collect();
     let mut physical_groups = vec![0; parts.physicals.len()];
     for (device, &group) in parts.devices.iter().zip(&parts.group_of) {
         physical_groups[device.physical as usize] = group;
     }
     let twice = |name: &str, group: usize| {
-        Fault::new(Part::Device(group), "name", format!("two devices or hosts are named `{name}`"))
+        Fault::new(FaultPart::Device(group), "name", format!("two devices or hosts are named `{name}`"))
             .help("give each its own name")
     };
     for ((position, physical), &group) in parts.physicals.iter().enumerate().zip(&physical_groups) {

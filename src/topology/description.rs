@@ -145,7 +145,7 @@ pub struct Description {
 
 /// Which part of a description is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FaultPart {
     /// All of it.
     Whole,
     /// The group of devices at this position.
@@ -157,7 +157,7 @@ pub(super) enum Part {
 /// What is wrong with a description, and where: each form adds its own kind of place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    pub(super) part: Part,
+    pub(super) part: FaultPart,
     /// The key in files; empty where the part as a whole is wrong.
     pub(super) key: &'static str,
     pub(super) message: String,
@@ -165,7 +165,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    pub(super) fn new(part: Part, key: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(part: FaultPart, key: &'static str, message: impl Into<String>) -> Self {
         Self { part, key, message: message.into(), help: String::new() }
     }
 
@@ -177,12 +177,12 @@ impl Fault {
     /// The error for a description that came from a file or a program. Tables count from one.
     pub(super) fn into_error(self, description: &Description) -> Error {
         let mut place = match self.part {
-            Part::Whole => String::new(),
-            Part::Device(index) => match description.devices.get(index) {
+            FaultPart::Whole => String::new(),
+            FaultPart::Device(index) => match description.devices.get(index) {
                 Some(group) if !group.kind.is_empty() => format!("device {} ({})", index + 1, group.kind),
                 _ => format!("device {}", index + 1),
             },
-            Part::Link(index) => match description.links.get(index) {
+            FaultPart::Link(index) => match description.links.get(index) {
                 Some(LinkGroup { between: [from, to], .. }) => format!("link {} ({from} - {to})", index + 1),
                 None => format!("link {}", index + 1),
             },

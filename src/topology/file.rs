@@ -15,7 +15,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::description::{Description, DeviceGroup, Fault, LinkGroup, Part};
+use super::description::{Description, DeviceGroup, Fault, FaultPart, LinkGroup};
 use super::near::suggestion;
 use super::spec::{contention, link, role, slices};
 use super::{Communication, Contention, Role, Topology};
@@ -146,7 +146,7 @@ impl Description {
     /// Reads table after table, so that on a fault those before it, and what was read of it, are
     /// there to name it by.
     fn fill_from(&mut self, value: Value) -> Result<(), Fault> {
-        let whole = |key, message: String| Fault::new(Part::Whole, key, message);
+        let whole = |key, message: String| Fault::new(FaultPart::Whole, key, message);
         let Value::Object(tables) = value else {
             return Err(whole("", "expected tables `device` and `link`".to_owned()));
         };
@@ -173,7 +173,7 @@ impl Description {
     }
 
     fn read_device(&mut self, item: Value) -> Result<(), Fault> {
-        let part = Part::Device(self.devices.len());
+        let part = FaultPart::Device(self.devices.len());
         let table = table(item, part)?;
         let mut group = DeviceGroup::new("");
         let outcome = fill_device(&mut group, &table, part);
@@ -182,7 +182,7 @@ impl Description {
     }
 
     fn read_link(&mut self, item: Value) -> Result<(), Fault> {
-        let part = Part::Link(self.links.len());
+        let part = FaultPart::Link(self.links.len());
         let table = table(item, part)?;
         let between = table.get("between").ok_or_else(|| {
             Fault::new(part, "between", "missing")
@@ -215,7 +215,7 @@ impl Description {
 }
 
 /// Sets what `table` says. The kind comes first: the place of other faults names it.
-fn fill_device(group: &mut DeviceGroup, table: &Map<String, Value>, part: Part) -> Result<(), Fault> {
+fn fill_device(group: &mut DeviceGroup, table: &Map<String, Value>, part: FaultPart) -> Result<(), Fault> {
     let Some(Value::String(kind)) = table.get("kind") else {
         let message = if table.contains_key("kind") { "expected a string" } else { "the kind is missing" };
         return Err(Fault::new(part, "kind", message).help("`cpu`, `cuda`, or a preset like `a100-80g`"));
@@ -230,7 +230,7 @@ fn fill_device(group: &mut DeviceGroup, table: &Map<String, Value>, part: Part) 
 }
 
 /// Sets what `table` says beside `between`.
-fn fill_link(link: &mut LinkGroup, table: &Map<String, Value>, part: Part) -> Result<(), Fault> {
+fn fill_link(link: &mut LinkGroup, table: &Map<String, Value>, part: FaultPart) -> Result<(), Fault> {
     for (key, value) in table.iter().filter(|(key, _)| *key != "between") {
         let known = LINK_KEYS.into_iter().find(|known| known == key);
         let key = known.ok_or_else(|| unknown_key(part, key, LINK_KEYS))?;
@@ -250,14 +250,14 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-fn table(item: Value, part: Part) -> Result<Map<String, Value>, Fault> {
+fn table(item: Value, part: FaultPart) -> Result<Map<String, Value>, Fault> {
     match item {
         Value::Object(table) => Ok(table),
         other => Err(Fault::new(part, "", format!("expected a table, found {}", kind_of(&other)))),
     }
 }
 
-fn unknown_key(part: Part, key: &str, known: impl IntoIterator<Item = &'static str> + Clone) -> Fault {
+fn unknown_key(part: FaultPart, key: &str, known: impl IntoIterator<Item = &'static str> + Clone) -> Fault {
     let near = suggestion(key, known.clone());
     let all: Vec<&str> = known.into_iter().collect();
     let help = if near.is_empty() { format!("keys are {}", all.join(", ")) } else { near };

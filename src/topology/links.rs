@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use wildmatch::WildMatch;
 
-use super::description::{DeviceGroup, Fault, LinkGroup, Part};
+use super::description::{DeviceGroup, Fault, FaultPart, LinkGroup};
 use super::preset::PEER_LATENCY;
 use super::site::Site;
 use super::{Contention, Physical};
@@ -67,7 +67,7 @@ impl Links {
             check(index, link)?;
             let rule = rule(link).map(|rule| all.add(rule));
             if let Some((from, to)) = host_pair(link, hosts) {
-                all.join_hosts(index, link, rule, (from, to))?;
+                all.join_hosts(index, link, rule, from, to)?;
                 continue;
             }
             let ends = ends(index, link, physicals, &mut matched)?;
@@ -144,14 +144,15 @@ impl Links {
         index: usize,
         link: &LinkGroup,
         rule: Option<u32>,
-        (from, to): (usize, usize),
+        from: usize,
+        to: usize,
     ) -> Result<(), Fault> {
         if link.via.is_some() {
-            return Err(Fault::new(Part::Link(index), "via", "a link between hosts cannot be staged")
+            return Err(Fault::new(FaultPart::Link(index), "via", "a link between hosts cannot be staged")
                 .help("name the devices in `between`"));
         }
         if from == to {
-            return Err(Fault::new(Part::Link(index), "between", "joins a host to itself"));
+            return Err(Fault::new(FaultPart::Link(index), "between", "joins a host to itself"));
         }
         let rule = rule.ok_or_else(|| no_bandwidth(index))?;
         self.hosts.insert((from, to), rule);
@@ -195,7 +196,7 @@ impl Links {
             let first = *buses.entry(bus).or_insert(own);
             if first != own {
                 let message = format!("the links on bus `{bus}` differ in bandwidth or contention");
-                return Err(Fault::new(Part::Link(index), "shared", message)
+                return Err(Fault::new(FaultPart::Link(index), "shared", message)
                     .help("a bus has one bandwidth, which all its links share"));
             }
         }
@@ -220,12 +221,12 @@ impl Ends {
 }
 
 fn no_bandwidth(index: usize) -> Fault {
-    Fault::new(Part::Link(index), "bandwidth", "a link without a bandwidth")
+    Fault::new(FaultPart::Link(index), "bandwidth", "a link without a bandwidth")
         .help("say `bandwidth = \"25GB/s\"`")
 }
 
 fn check(index: usize, link: &LinkGroup) -> Result<(), Fault> {
-    let fault = |key, message: &str| Err(Fault::new(Part::Link(index), key, message));
+    let fault = |key, message: &str| Err(Fault::new(FaultPart::Link(index), key, message));
     if link.bandwidth == Some(Rate(0)) {
         return fault("bandwidth", "bandwidth is zero");
     }
@@ -269,10 +270,10 @@ fn stage(index: usize, via: &str, physicals: &[Physical]) -> Result<usize, Fault
 
 fn unknown(index: usize, key: &'static str, name: &str, physicals: &[Physical]) -> Fault {
     if name.contains(GLOB) {
-        return Fault::new(Part::Link(index), key, format!("`{name}` matches no device"));
+        return Fault::new(FaultPart::Link(index), key, format!("`{name}` matches no device"));
     }
     let names = physicals.iter().map(|physical| physical.name.as_str());
-    Fault::new(Part::Link(index), key, format!("no device is named `{name}`"))
+    Fault::new(FaultPart::Link(index), key, format!("no device is named `{name}`"))
         .help(super::near::suggestion(name, names))
 }
 
@@ -285,13 +286,13 @@ fn ends(index: usize, link: &LinkGroup, physicals: &[Physical], matched: &mut us
     }
     if from == to && from.len() == 1 {
         let name = &physicals[from[0]].name;
-        return Err(Fault::new(Part::Link(index), "between", format!("joins `{name}` to itself"))
+        return Err(Fault::new(FaultPart::Link(index), "between", format!("joins `{name}` to itself"))
             .help("slices of one device are joined by its memory"));
     }
     *matched = matched.saturating_add(from.len().saturating_mul(to.len()));
     if *matched > MAX_PAIRS {
         return Err(Fault::new(
-            Part::Link(index),
+            FaultPart::Link(index),
             "between",
             format!("links match more than {MAX_PAIRS} pairs"),
         ));

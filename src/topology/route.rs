@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use petgraph::graph::{EdgeIndex, Graph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use super::description::{DeviceGroup, Fault, LinkGroup, Part};
+use super::description::{DeviceGroup, Fault, FaultPart, LinkGroup};
 use super::links::{Links, Rule};
 use super::preset::{NETWORK_LATENCY, NETWORK_RATE};
 use super::site::{Port, Site};
@@ -31,12 +31,12 @@ struct Leg {
 
 /// Where a stretch of a way begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Junction {
     Device,
     Host,
 }
 
-type Backbone = Graph<Place, Leg>;
+type Backbone = Graph<Junction, Leg>;
 
 /// The channels and the routes, row-major by (from, to).
 /// O(devices^2 x log) time, O(devices^2) memory.
@@ -122,10 +122,10 @@ fn backbone(
     let count = physicals.len();
     let mut graph = Backbone::new();
     for _ in 0..count {
-        graph.add_node(Place::Device);
+        graph.add_node(Junction::Device);
     }
     for _ in hosts {
-        graph.add_node(Place::Host);
+        graph.add_node(Junction::Host);
     }
     let node = |index: usize| NodeIndex::new(index);
     for (index, (physical, site)) in physicals.iter().zip(sites).enumerate() {
@@ -302,7 +302,7 @@ impl Router<'_> {
         let mut open: Vec<&Leg> = Vec::new();
         for (end, leg) in legs.into_iter().rev() {
             open.push(leg);
-            if self.backbone[NodeIndex::new(end)] == Place::Device {
+            if self.backbone[NodeIndex::new(end)] == Junction::Device {
                 route.hops.push(hop(&open));
                 open.clear();
                 if end != to && route.via.is_none() {
@@ -320,7 +320,7 @@ impl Router<'_> {
         }
         self.way(from, to).ok_or_else(|| {
             let (from, to) = (&self.physicals[from].name, &self.physicals[to].name);
-            Fault::new(Part::Whole, "", format!("nothing joins `{from}` to `{to}`"))
+            Fault::new(FaultPart::Whole, "", format!("nothing joins `{from}` to `{to}`"))
                 .help("add a link between them, or give both a `host_link`")
         })
     }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use super::build::MAX_DEVICES;
-use super::description::{Description, DeviceGroup, Fault, Part};
+use super::description::{Description, DeviceGroup, Fault, FaultPart};
 use super::engine::Engine;
 use super::near::suggestion;
 use super::preset::{PRESETS, Preset};
@@ -116,17 +116,17 @@ struct GroupSpans {
     keys: Vec<(&'static str, Range<usize>)>,
 }
 
-struct Spans {
+struct SpecSpans {
     groups: Vec<GroupSpans>,
     whole: Range<usize>,
 }
 
-impl Spans {
+impl SpecSpans {
     /// The characters that a fault of the description comes from.
     fn locate(&self, fault: Fault) -> Wrong {
         let span = match fault.part {
-            Part::Whole | Part::Link(_) => self.whole.clone(),
-            Part::Device(index) => {
+            FaultPart::Whole | FaultPart::Link(_) => self.whole.clone(),
+            FaultPart::Device(index) => {
                 self.groups.get(index).map_or(self.whole.clone(), |group| group.find(fault.key))
             }
         };
@@ -163,7 +163,7 @@ fn split(spec: &str, span: Range<usize>, separator: char) -> impl Iterator<Item 
     })
 }
 
-fn read(spec: &str) -> Result<(Description, Spans), Wrong> {
+fn read(spec: &str) -> Result<(Description, SpecSpans), Wrong> {
     if spec.len() > LONGEST {
         return Err(
             Wrong::new(0..0, format!("the spec is longer than {LONGEST} bytes")).help("write it as a file")
@@ -176,7 +176,7 @@ fn read(spec: &str) -> Result<(Description, Spans), Wrong> {
         );
     }
     let mut description = Description::default();
-    let mut spans = Spans { groups: Vec::new(), whole: whole.clone() };
+    let mut spans = SpecSpans { groups: Vec::new(), whole: whole.clone() };
     for part in split(spec, whole, '+') {
         let (group, own) = read_group(spec, part)?;
         description.devices.push(group);

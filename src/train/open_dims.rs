@@ -53,7 +53,7 @@ pub fn infer_dims(
             }
             input.solve(only, all / fixed, &mut values)?;
         } else {
-            return Err(input.unknown(&open, "the sizes of a record do not tell them"));
+            return Err(input.unknown(&open, "the sizes of a record do not determine them"));
         }
     }
     Ok(values)

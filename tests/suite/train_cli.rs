@@ -45,7 +45,7 @@ fn what_cannot_be_written_is_refused_before_anything_is_planned() {
         (2, &["-o", "w.pt"][..], ".safetensors or .npz"),
         (2, &["-o", "w.h5"], "weights of Keras are read, not written"),
         (2, &["-o", "w.keras"], ".safetensors or .npz"),
-        (2, &["-o", "w"], "tells no form of weights"),
+        (2, &["-o", "w"], "does not say in which format"),
         (2, &["--history", "h.txt"], ".csv or .json"),
         (1, &["-o", "none/w.npz"], "none/w.npz"),
         (1, &["--plan", "none/p.json"], "none/p.json"),

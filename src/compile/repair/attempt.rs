@@ -20,7 +20,7 @@ const REWRITTEN: usize = 5_000;
 
 /// Whether an attempt that does not fit as it is may be rewritten.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Attempt {
     AsIs,
     Rewritten,
 }
@@ -38,7 +38,7 @@ pub(super) struct Fit {
 pub(super) fn fit(
     problem: Problem<'_>,
     divided: Option<pipeline::Options>,
-    way: Way,
+    way: Attempt,
     control: &Control<'_>,
 ) -> Option<Fit> {
     if control.stopped() {
@@ -47,13 +47,13 @@ pub(super) fn fit(
     if let Some(asked) = divided {
         return match pipeline(problem, asked, control) {
             Ok(found) => Some(Fit { schedule: found.schedule, recomputed: 0, offloaded: 0 }),
-            Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(problem, divided, control),
+            Err(Error::Infeasible(_)) if way == Attempt::Rewritten => rewritten(problem, divided, control),
             Err(_) => None,
         };
     }
     match strategy::solve(problem, control) {
         Ok((_, schedule)) => Some(Fit { schedule, recomputed: 0, offloaded: 0 }),
-        Err(Error::Infeasible(_)) if way == Way::Rewritten => rewritten(problem, None, control),
+        Err(Error::Infeasible(_)) if way == Attempt::Rewritten => rewritten(problem, None, control),
         Err(_) => None,
     }
 }

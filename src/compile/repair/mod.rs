@@ -7,7 +7,7 @@
 
 mod attempt;
 
-use self::attempt::{Fit, Way, fit, graph_of, rewritten};
+use self::attempt::{Attempt, Fit, fit, graph_of, rewritten};
 use super::pipeline::settled;
 use super::{Options, batch_dim};
 use crate::control::Control;
@@ -42,7 +42,7 @@ const BALANCES: [&str; 12] =
 
 /// Adds to what is known of why nothing fits the changes that help: memory, a smaller reserve,
 /// pins and colocation to drop, another balance, count of devices, batch or count of microbatches.
-/// Where memory helps, and less of it helps with kernels run again or tensors offloaded, both are told.
+/// Where memory helps, and less of it helps with kernels run again or tensors offloaded, both are reported.
 /// `found` is what planning `model` with these arguments ended with.
 ///
 /// At most some dozen times the work of planning; less for large graphs, where not everything is
@@ -122,12 +122,12 @@ impl Trial<'_, '_> {
         graph: &CostGraph,
         options: &place::Options,
         divided: Option<pipeline::Options>,
-        way: Way,
+        way: Attempt,
     ) -> Option<Fit> {
         self.left = self.left.checked_sub(1)?;
         let quick = place::Options { effort: Effort::Fast, ..options.clone() };
-        let as_is = fit(Problem::new(graph, self.topology, &quick), divided, Way::AsIs, self.control);
-        if as_is.is_some() || way == Way::AsIs {
+        let as_is = fit(Problem::new(graph, self.topology, &quick), divided, Attempt::AsIs, self.control);
+        if as_is.is_some() || way == Attempt::AsIs {
             return as_is;
         }
         self.rewrites = self.rewrites.checked_sub(1)?;
@@ -135,19 +135,19 @@ impl Trial<'_, '_> {
     }
 
     /// True where no further attempt is made.
-    fn is_over(&self, way: Way) -> bool {
-        self.left == 0 || way == Way::Rewritten && self.rewrites == 0
+    fn is_over(&self, way: Attempt) -> bool {
+        self.left == 0 || way == Attempt::Rewritten && self.rewrites == 0
     }
 
     /// As [`Trial::plan`] on the graph at hand.
-    fn attempt(&mut self, options: &place::Options, way: Way) -> Option<Fit> {
+    fn attempt(&mut self, options: &place::Options, way: Attempt) -> Option<Fit> {
         let graph = self.graph;
         self.plan(graph, options, self.options.pipeline, way)
     }
 
     /// What the usual effort gives, where that is what the caller asked for: none where that finds
     /// nothing.
-    fn confirmed(&self, options: &place::Options, way: Way, found: Fit) -> Option<Fit> {
+    fn confirmed(&self, options: &place::Options, way: Attempt, found: Fit) -> Option<Fit> {
         if self.graph.node_count() > VERIFIED || options.effort == Effort::Fast {
             return Some(found);
         }
@@ -156,7 +156,7 @@ impl Trial<'_, '_> {
     }
 
     fn helps(&mut self, options: &place::Options) -> bool {
-        self.attempt(options, Way::Rewritten).is_some()
+        self.attempt(options, Attempt::Rewritten).is_some()
     }
 
     /// Plans with other marks on the source's nodes, another batch or other microbatches.
@@ -166,7 +166,7 @@ impl Trial<'_, '_> {
             Model::CostGraph { .. } => options.place.clone(),
             Model::Graph(_) => place::Options { objective: options.place.objective, ..self.base.clone() },
         };
-        self.plan(&graph, &place, options.pipeline, Way::Rewritten)
+        self.plan(&graph, &place, options.pipeline, Attempt::Rewritten)
     }
 
     fn helps_otherwise(&mut self, options: &Options) -> bool {
@@ -287,12 +287,12 @@ impl Trial<'_, '_> {
     /// The least memory added to each of `devices` that does: with something done to the step, where
     /// that takes less, then for the step as it is.
     fn growths(&mut self, devices: &[DeviceId], single: Option<DeviceId>, start: u64) -> Vec<Repair> {
-        let as_is = self.growth(devices, single, Way::AsIs, (start, None));
+        let as_is = self.growth(devices, single, Attempt::AsIs, start, None);
         let known = match &as_is {
             Some(Repair::Memory { more, .. }) => Some(more.get()),
             _ => None,
         };
-        let rewritten = self.growth(devices, single, Way::Rewritten, (start, known));
+        let rewritten = self.growth(devices, single, Attempt::Rewritten, start, known);
         // Where less of it does for the step as it is, too, the first size was just not the least.
         let plain = |repair: &Repair| matches!(repair, Repair::Memory { recomputed: 0, offloaded: 0, .. });
         let as_is = as_is.filter(|_| !rewritten.as_ref().is_some_and(plain));
@@ -326,8 +326,9 @@ impl Trial<'_, '_> {
         &mut self,
         devices: &[DeviceId],
         single: Option<DeviceId>,
-        way: Way,
-        (start, known): (u64, Option<u64>),
+        way: Attempt,
+        start: u64,
+        known: Option<u64>,
     ) -> Option<Repair> {
         let caps: Vec<Bytes> = match &self.base.caps {
             Some(caps) => caps.clone(),

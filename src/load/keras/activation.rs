@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::config::{Config, Unsupported};
+use super::config::{Config, KerasVersion, Unsupported};
 use super::lower::Site;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, Op, Unary, ValueId};
@@ -60,13 +60,13 @@ const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 
 impl Activation {
-    /// The activation in field `key`; linear where there is none. `keras2` decides between the two
+    /// The activation in field `key`; linear where there is none. `version` decides between the two
     /// definitions of `hard_sigmoid`.
     pub(super) fn read(
         config: Config<'_>,
         key: &str,
         default: &str,
-        keras2: bool,
+        version: KerasVersion,
         unsupported: &mut Unsupported,
     ) -> Result<Self> {
         let value = config.get(key);
@@ -78,7 +78,7 @@ impl Activation {
             Some(_) => return Err(config.fault(key, "expected a function's name or an object")),
         };
         if let Some(name) = name {
-            if let Some(found) = Self::named(name, keras2) {
+            if let Some(found) = Self::named(name, version) {
                 return Ok(found);
             }
             unsupported.add(config.place(), format!("{key} {name}"));
@@ -90,7 +90,7 @@ impl Activation {
         let inner = outer.get("config").map(|inner| Config::of(inner, config.place())).transpose()?;
         let empty = serde_json::Map::new();
         let inner = inner.unwrap_or(Config::new(&empty, config.place()));
-        match Self::layer(class, inner, keras2, unsupported)? {
+        match Self::layer(class, inner, version, unsupported)? {
             Some(found) => Ok(found),
             None => {
                 unsupported.add(config.place(), format!("{key} {class}"));
@@ -100,7 +100,7 @@ impl Activation {
     }
 
     /// The activation with this name in `keras.activations`.
-    pub(super) fn named(name: &str, keras2: bool) -> Option<Self> {
+    pub(super) fn named(name: &str, version: KerasVersion) -> Option<Self> {
         Some(match name {
             "linear" => Self::Linear,
             "relu" => Self::Unary(Unary::Relu),
@@ -117,7 +117,9 @@ impl Activation {
             "selu" => Self::Elu { alpha: SELU_ALPHA, scale: SELU_SCALE },
             "celu" => Self::Celu { alpha: 1.0 },
             "leaky_relu" => Self::Relu { max: None, slope: 0.2, threshold: 0.0 },
-            "hard_sigmoid" if keras2 => Self::Clipped { slope: 0.2, offset: 0.5, low: 0.0, high: 1.0 },
+            "hard_sigmoid" if version == KerasVersion::Two => {
+                Self::Clipped { slope: 0.2, offset: 0.5, low: 0.0, high: 1.0 }
+            }
             "hard_sigmoid" => Self::Clipped { slope: 1.0 / 6.0, offset: 0.5, low: 0.0, high: 1.0 },
             "hard_silu" | "hard_swish" => Self::HardSilu,
             "hard_tanh" => Self::Clipped { slope: 1.0, offset: 0.0, low: -1.0, high: 1.0 },
@@ -136,11 +138,11 @@ impl Activation {
     pub(super) fn layer(
         class: &str,
         config: Config<'_>,
-        keras2: bool,
+        version: KerasVersion,
         unsupported: &mut Unsupported,
     ) -> Result<Option<Self>> {
         Ok(Some(match class {
-            "Activation" => Self::read(config, "activation", "linear", keras2, unsupported)?,
+            "Activation" => Self::read(config, "activation", "linear", version, unsupported)?,
             "ReLU" => Self::Relu {
                 max: config.real("max_value")?,
                 slope: config.real_or("negative_slope", 0.0)?,

@@ -5,6 +5,14 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 
+/// Which Keras wrote a file: names of fields and some activations differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KerasVersion {
+    /// Keras 1 and 2.
+    Two,
+    Three,
+}
+
 /// The object that configures one layer (or initialiser), and where it stands.
 #[derive(Clone, Copy)]
 pub(super) struct Config<'a> {

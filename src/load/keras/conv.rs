@@ -1,7 +1,7 @@
 //! Convolutions: plain, depthwise, separable, transposed; over one, two or three axes.
 
 use super::activation::Activation;
-use super::config::{Config, Unsupported};
+use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
 use crate::error::Result;
@@ -147,7 +147,7 @@ impl Conv {
     pub(super) fn read(
         class: &str,
         config: Config<'_>,
-        keras2: bool,
+        version: KerasVersion,
         unsupported: &mut Unsupported,
     ) -> Result<Self> {
         let rank = spatial_rank(class);
@@ -172,7 +172,7 @@ impl Conv {
             Kind::Depthwise {
                 multiplier: multiplier()?,
                 kernel: init("depthwise_initializer")?,
-                name: if keras2 { "depthwise_kernel" } else { "kernel" },
+                name: if version == KerasVersion::Two { "depthwise_kernel" } else { "kernel" },
             }
         } else if class.starts_with("Separable") {
             Kind::Separable {
@@ -201,7 +201,7 @@ impl Conv {
             padding: Padding::read(config, unsupported)?,
             layout: layout(config)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
-            activation: Activation::read(config, "activation", "linear", keras2, unsupported)?,
+            activation: Activation::read(config, "activation", "linear", version, unsupported)?,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Dense and embedding layers.
 
 use super::activation::Activation;
-use super::config::{Config, Unsupported};
+use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
 use crate::error::Result;
@@ -17,7 +17,11 @@ pub(super) struct Dense {
 }
 
 impl Dense {
-    pub(super) fn read(config: Config<'_>, keras2: bool, unsupported: &mut Unsupported) -> Result<Self> {
+    pub(super) fn read(
+        config: Config<'_>,
+        version: KerasVersion,
+        unsupported: &mut Unsupported,
+    ) -> Result<Self> {
         if config.get("lora_rank").is_some() {
             unsupported.add(config.place(), "lora_rank");
         }
@@ -30,7 +34,7 @@ impl Dense {
             },
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
-            activation: Activation::read(config, "activation", "linear", keras2, unsupported)?,
+            activation: Activation::read(config, "activation", "linear", version, unsupported)?,
         })
     }
 

@@ -1,7 +1,7 @@
 //! A dense layer whose product is an equation between axes.
 
 use super::activation::Activation;
-use super::config::{Config, Unsupported};
+use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
 use crate::error::Result;
@@ -80,7 +80,11 @@ fn letters(text: &str) -> Option<Vec<char>> {
 }
 
 impl EinsumDense {
-    pub(super) fn read(config: Config<'_>, keras2: bool, unsupported: &mut Unsupported) -> Result<Self> {
+    pub(super) fn read(
+        config: Config<'_>,
+        version: KerasVersion,
+        unsupported: &mut Unsupported,
+    ) -> Result<Self> {
         let equation = config.text("equation")?.ok_or_else(|| config.missing("equation"))?;
         let axes = Equation::parse(equation);
         if axes.is_none() {
@@ -100,7 +104,7 @@ impl EinsumDense {
             bias_axes: config.text("bias_axes")?.unwrap_or("").chars().collect(),
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             bias: initialiser(config, "bias_initializer", Init::zeros(), unsupported)?,
-            activation: Activation::read(config, "activation", "linear", keras2, unsupported)?,
+            activation: Activation::read(config, "activation", "linear", version, unsupported)?,
         })
     }
 

@@ -128,8 +128,8 @@ impl Parser<'_> {
     }
 
     fn kind(&mut self, class: &str, config: Config<'_>) -> Result<Kind> {
-        let keras2 = self.keras2;
-        if let Some(activation) = Activation::layer(class, config, keras2, self.unsupported)? {
+        let version = self.version;
+        if let Some(activation) = Activation::layer(class, config, version, self.unsupported)? {
             return Ok(Kind::Activation(activation));
         }
         Ok(match class {
@@ -137,7 +137,7 @@ impl Parser<'_> {
             "Dropout" | "SpatialDropout1D" | "SpatialDropout2D" | "SpatialDropout3D" | "GaussianNoise"
             | "GaussianDropout" | "AlphaDropout" => Kind::Noise(Disturb::read(class, config)?),
             "ActivityRegularization" | "Identity" => Kind::Identity,
-            "Dense" => Kind::Dense(Dense::read(config, keras2, self.unsupported)?),
+            "Dense" => Kind::Dense(Dense::read(config, version, self.unsupported)?),
             "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
             "PReLU" => Kind::Prelu {
                 init: super::init::initialiser(config, "alpha_initializer", Init::zeros(), self.unsupported)?,
@@ -155,7 +155,7 @@ impl Parser<'_> {
             "Normalization" => Kind::Affine(Affine::normalization(config, self.unsupported)?),
             "GroupNormalization" => Kind::GroupNorm(GroupNorm::read(config, self.unsupported)?),
             "UnitNormalization" => Kind::UnitNorm(config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1])),
-            "EinsumDense" => Kind::Einsum(Box::new(EinsumDense::read(config, keras2, self.unsupported)?)),
+            "EinsumDense" => Kind::Einsum(Box::new(EinsumDense::read(config, version, self.unsupported)?)),
             "Attention" => Kind::DotAttention(DotAttention::read(config, self.unsupported)?),
             "Conv1D"
             | "Conv2D"
@@ -174,7 +174,7 @@ impl Parser<'_> {
             | "Conv3DTranspose"
             | "Convolution2DTranspose"
             | "Convolution3DTranspose" => {
-                Kind::Conv(Box::new(Conv::read(class, config, keras2, self.unsupported)?))
+                Kind::Conv(Box::new(Conv::read(class, config, version, self.unsupported)?))
             }
             "MaxPooling1D" | "MaxPooling2D" | "MaxPooling3D" | "AveragePooling1D" | "AveragePooling2D"
             | "AveragePooling3D" | "MaxPool1D" | "MaxPool2D" | "MaxPool3D" | "AvgPool1D" | "AvgPool2D"
@@ -195,7 +195,7 @@ impl Parser<'_> {
                 Kind::Merge(Merge::read(class, config)?)
             }
             "LSTM" | "GRU" | "SimpleRNN" => {
-                Kind::Rnn(Box::new(Rnn::read(class, config, keras2, self.unsupported)?))
+                Kind::Rnn(Box::new(Rnn::read(class, config, version, self.unsupported)?))
             }
             "Bidirectional" => Kind::Bidirectional(Box::new(self.bidirectional(config)?)),
             "TimeDistributed" => {

@@ -29,7 +29,7 @@ mod reshape;
 
 use serde_json::Value;
 
-use self::config::Unsupported;
+use self::config::{KerasVersion, Unsupported};
 use self::network::{Network, Parser};
 use super::LoadOptions;
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ pub fn load(text: &[u8], options: &LoadOptions) -> Result<Graph> {
         return Err(Error::format("", "not a Keras model: expected an object"));
     };
     let mut unsupported = Unsupported::default();
-    let mut parser = Parser::new(is_keras2(&document), &mut unsupported);
+    let mut parser = Parser::new(version_of(&document), &mut unsupported);
     let network = parser.root(root)?;
     unsupported.check()?;
     let Network { name, .. } = &network;
@@ -56,8 +56,8 @@ pub fn load(text: &[u8], options: &LoadOptions) -> Result<Graph> {
 
 /// Keras 2 writes its version beside the model; Keras 3 does not, and writes `batch_shape` where
 /// Keras 2 wrote `batch_input_shape`.
-fn is_keras2(document: &Value) -> bool {
-    match document.get("keras_version").and_then(Value::as_str) {
+fn version_of(document: &Value) -> KerasVersion {
+    let is_two = match document.get("keras_version").and_then(Value::as_str) {
         Some(version) => version.starts_with("1.") || version.starts_with("2."),
         None => {
             let config = document.get("config");
@@ -65,5 +65,6 @@ fn is_keras2(document: &Value) -> bool {
             let first = layers.and_then(|layers| layers.get(0)).and_then(|layer| layer.get("config"));
             first.is_some_and(|first| first.get("batch_input_shape").is_some())
         }
-    }
+    };
+    if is_two { KerasVersion::Two } else { KerasVersion::Three }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::config::{Config, Unsupported};
+use super::config::{Config, KerasVersion, Unsupported};
 use super::layer::{Input, Kind, Layer, input_shape};
 use crate::csr::Csr;
 use crate::error::{Error, Result};
@@ -85,14 +85,14 @@ struct RawCall {
 
 /// Reads networks and layers; collects what is not supported.
 pub(super) struct Parser<'u> {
-    pub(super) keras2: bool,
+    pub(super) version: KerasVersion,
     pub(super) unsupported: &'u mut Unsupported,
     uids: usize,
 }
 
 impl<'u> Parser<'u> {
-    pub(super) fn new(keras2: bool, unsupported: &'u mut Unsupported) -> Self {
-        Self { keras2, unsupported, uids: 0 }
+    pub(super) fn new(version: KerasVersion, unsupported: &'u mut Unsupported) -> Self {
+        Self { version, unsupported, uids: 0 }
     }
 
     pub(super) fn next_uid(&mut self) -> usize {

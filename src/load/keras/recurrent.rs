@@ -6,7 +6,7 @@
 //! cell, and a bias for each of the two products. The nodes that rearrange read parameters only.
 
 use super::activation::Activation;
-use super::config::{Config, Unsupported};
+use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::layer::{Kind, no_layer};
 use super::lower::Site;
@@ -39,7 +39,7 @@ impl Rnn {
     pub(super) fn read(
         class: &str,
         config: Config<'_>,
-        keras2: bool,
+        version: KerasVersion,
         unsupported: &mut Unsupported,
     ) -> Result<Self> {
         for option in ["stateful", "time_major"] {
@@ -54,7 +54,7 @@ impl Rnn {
             _ => Cell::Rnn,
         };
         let mut expect = |key, default: &str, expected: Unary| -> Result<()> {
-            if Activation::read(config, key, default, keras2, unsupported)? != Activation::Unary(expected) {
+            if Activation::read(config, key, default, version, unsupported)? != Activation::Unary(expected) {
                 unsupported.add(config.place(), format!("{key} other than {expected}"));
             }
             Ok(())

@@ -22,7 +22,7 @@ pub(super) struct Spans {
 
 /// A window: from a point after the start of the step to a point before its end.
 #[derive(Clone, Copy)]
-struct Window {
+struct TimeWindow {
     from: u64,
     before_end: u64,
 }
@@ -98,15 +98,15 @@ impl<'w> Windows<'w> {
         let (mut value, mut best) = (known, None);
         let mut around = None;
         for _ in 0..ROUNDS {
-            let starts = self.sampled(&froms, around.map(|window: Window| window.from));
+            let starts = self.sampled(&froms, around.map(|window: TimeWindow| window.from));
             let stops = self.sampled(&ends, around.map(|window| window.before_end));
-            let mut tightest: Option<(i128, Window)> = None;
+            let mut tightest: Option<(i128, TimeWindow)> = None;
             for &from in &starts {
                 if control.stopped() {
                     return best;
                 }
                 for &before_end in &stops {
-                    let window = Window { from, before_end };
+                    let window = TimeWindow { from, before_end };
                     if let Some(excess) = self.excess(window, value)
                         && tightest.is_none_or(|(other, _)| excess > other)
                     {
@@ -139,7 +139,7 @@ impl<'w> Windows<'w> {
     }
 
     /// The longest step up to `most` for which the window is too small; it is for `least`.
-    fn longest(&self, window: Window, least: u64, most: u64) -> u64 {
+    fn longest(&self, window: TimeWindow, least: u64, most: u64) -> u64 {
         let (mut fails, mut open) = (least, most);
         while fails < open {
             let middle = fails + (open - fails).div_ceil(2);
@@ -154,7 +154,7 @@ impl<'w> Windows<'w> {
 
     /// By how much the weighted work that must fall into the window is more than fits, if a step
     /// takes `length`; none where there is no such window.
-    fn excess(&self, window: Window, length: u64) -> Option<i128> {
+    fn excess(&self, window: TimeWindow, length: u64) -> Option<i128> {
         let until = length.checked_sub(window.before_end).filter(|&until| until > window.from)?;
         let capacity = self.shares.total.saturating_mul((until - window.from).into());
         let mut sum = 0u128;
@@ -176,7 +176,7 @@ impl<'w> Windows<'w> {
         )
     }
 
-    fn written(&self, window: Window, value: u64) -> Certificate {
+    fn written(&self, window: TimeWindow, value: u64) -> Certificate {
         let data = json!({
             "ancestors": self.spans.ancestors,
             "weights": self.shares.weights,

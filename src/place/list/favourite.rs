@@ -32,7 +32,7 @@ struct Lane {
 /// O((jobs + links) x devices x log jobs).
 pub(super) fn schedule(partial: PartialSchedule<'_, '_, '_>, rank: &[u64], favourite: &[u32]) -> Timetable {
     let (devices, jobs) = (partial.jobs.devices(), partial.jobs.len());
-    let mut search = Search {
+    let mut search = FavouriteSearch {
         rank,
         favourite,
         lanes: vec![Lane::default(); devices],
@@ -44,7 +44,7 @@ pub(super) fn schedule(partial: PartialSchedule<'_, '_, '_>, rank: &[u64], favou
     search.partial.finish()
 }
 
-struct Search<'s, 'b, 'c, 'a> {
+struct FavouriteSearch<'s, 'b, 'c, 'a> {
     partial: PartialSchedule<'b, 'c, 'a>,
     rank: &'s [u64],
     favourite: &'s [u32],
@@ -55,7 +55,7 @@ struct Search<'s, 'b, 'c, 'a> {
     choices: Vec<usize>,
 }
 
-impl Search<'_, '_, '_, '_> {
+impl FavouriteSearch<'_, '_, '_, '_> {
     fn run(&mut self) {
         let devices = self.lanes.len();
         let mut fresh: Vec<u32> = self.partial.sources().collect();

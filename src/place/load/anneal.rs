@@ -65,7 +65,7 @@ pub(super) fn anneal(
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Best {
-    let mut walk = Walk::new(state, bounds, rng);
+    let mut walk = AnnealWalk::new(state, bounds, rng);
     if walk.movable.is_empty() {
         return walk.best;
     }
@@ -94,7 +94,7 @@ pub(super) fn anneal(
     walk.best
 }
 
-struct Walk<'w, 'm, 'c> {
+struct AnnealWalk<'w, 'm, 'c> {
     state: &'w mut State<'m, 'c>,
     energy: Energy<'w>,
     keep_used: bool,
@@ -112,7 +112,7 @@ struct Walk<'w, 'm, 'c> {
     work: usize,
 }
 
-impl<'w, 'm, 'c> Walk<'w, 'm, 'c> {
+impl<'w, 'm, 'c> AnnealWalk<'w, 'm, 'c> {
     fn new(state: &'w mut State<'m, 'c>, bounds: &'w Bounds, rng: &'w mut Rng) -> Self {
         let model = state.model;
         let energy = Energy::new(model.charges.resources, &bounds.levels);

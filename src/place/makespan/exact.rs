@@ -37,7 +37,7 @@ pub(in crate::place) fn search(
     limit: usize,
     control: &Control<'_>,
 ) -> Exact {
-    let mut search = Search {
+    let mut search = BranchAndBound {
         problem,
         jobs,
         control,
@@ -60,7 +60,7 @@ pub(in crate::place) fn search(
     Exact { found: search.best, proven }
 }
 
-struct Search<'s, 'a> {
+struct BranchAndBound<'s, 'a> {
     problem: &'s Problem<'a>,
     jobs: &'s Jobs,
     control: &'s Control<'s>,
@@ -87,7 +87,7 @@ struct Search<'s, 'a> {
 /// Start, end and number of a job: what is appended ascends in it.
 type Key = (u64, u64, usize);
 
-impl Search<'_, '_> {
+impl BranchAndBound<'_, '_> {
     /// Appends every job that may follow `last` to every device; `chain` is what the jobs so far
     /// and their readers take at least.
     fn extend(&mut self, last: Key, chain: u64) {

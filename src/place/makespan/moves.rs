@@ -48,7 +48,7 @@ pub(super) fn search(
     if window.jobs.is_empty() || bounds.devices.is_empty() {
         return (state, score);
     }
-    let mut search = Search {
+    let mut search = MoveSearch {
         jobs,
         window,
         chain,
@@ -82,7 +82,7 @@ pub(super) fn search(
     search.best
 }
 
-struct Search<'s> {
+struct MoveSearch<'s> {
     jobs: &'s Jobs,
     window: &'s Window,
     /// By job of the problem: the chain it belongs to.
@@ -102,7 +102,7 @@ struct Search<'s> {
     in_set: Vec<bool>,
 }
 
-impl Search<'_> {
+impl MoveSearch<'_> {
     /// Tries one move; true where it was accepted.
     fn step(&mut self, threshold: Score, rng: &mut Rng) -> bool {
         let job = self.pick(rng);

@@ -96,7 +96,7 @@ pub(super) fn partition(
 ) -> Vec<u32> {
     let mut block = vec![0; graph.len()];
     let ids = (0..graph.len() as u32).collect();
-    let mut open = vec![Part { graph: None, ids, first: 0, end: blocks.len() }];
+    let mut open = vec![Subgraph { graph: None, ids, first: 0, end: blocks.len() }];
     loop {
         open.retain(|part| {
             let is_block = part.end - part.first <= 1;
@@ -118,7 +118,7 @@ pub(super) fn partition(
 }
 
 /// Vertices that are to become the blocks from `first` up to `end`.
-struct Part {
+struct Subgraph {
     /// Their hypergraph; none where they are the whole.
     graph: Option<Hypergraph>,
     /// Which vertices of the whole they are.
@@ -127,7 +127,7 @@ struct Part {
     end: usize,
 }
 
-impl Part {
+impl Subgraph {
     fn halves(
         &self,
         graph: &Hypergraph,

@@ -31,7 +31,7 @@ pub(super) struct Search {
 /// Moves vertices for fewer bytes within the limits; never ends with more bytes than it began with.
 /// O(passes x pins of the boundary).
 pub(super) fn refine(state: &mut State<'_>, search: Search, rng: &mut Rng, control: &Control<'_>) {
-    let mut walk = Walk {
+    let mut walk = FmWalk {
         heaps: Heaps::new(state.blocks.len(), state.graph.len()),
         done: vec![false; state.graph.len()],
         moves: Vec::new(),
@@ -60,7 +60,7 @@ fn slack(state: &State<'_>) -> u64 {
     heaviest.min(least / 8)
 }
 
-struct Walk {
+struct FmWalk {
     /// Vertices that may move, by their block.
     heaps: Heaps,
     /// Vertices that were moved or tried in this pass.
@@ -73,7 +73,7 @@ struct Walk {
     parked: Vec<Vec<u32>>,
 }
 
-impl Walk {
+impl FmWalk {
     /// Searches from all of the boundary; the bytes saved.
     fn pass(&mut self, state: &mut State<'_>, search: Search, rng: &mut Rng, control: &Control<'_>) -> u64 {
         let boundary: Vec<u32> =

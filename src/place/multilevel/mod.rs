@@ -86,8 +86,15 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     }
     let sets = device_sets(context, &instance, &capacity, &incumbents.pool);
     let blocks: Vec<Blocks> = sets.iter().map(|set| instance.blocks(set, &capacity)).collect();
-    let mut search =
-        Search { context, instance: &instance, sets: &sets, blocks: &blocks, incumbents, capacity, work };
+    let mut search = MultilevelSearch {
+        context,
+        instance: &instance,
+        sets: &sets,
+        blocks: &blocks,
+        incumbents,
+        capacity,
+        work,
+    };
     search.run();
     search.incumbents.pool
 }
@@ -125,7 +132,7 @@ fn tables(context: &Context<'_, '_>) -> u64 {
     by_block.saturating_add(64 * (nets.len() + context.problem.unit_count()) as u64 + 16 * pins as u64)
 }
 
-struct Search<'s, 'c, 'a> {
+struct MultilevelSearch<'s, 'c, 'a> {
     context: &'c Context<'c, 'a>,
     instance: &'s Instance<'c, 'a>,
     /// Devices that are tried together.
@@ -137,7 +144,7 @@ struct Search<'s, 'c, 'a> {
     work: Work,
 }
 
-impl Search<'_, '_, '_> {
+impl MultilevelSearch<'_, '_, '_> {
     fn run(&mut self) {
         let seeds: Vec<Candidate> = self.incumbents.pool.found.clone();
         let mut jobs: Vec<Job> = (0..self.work.starts).map(|number| self.afresh(number)).collect();

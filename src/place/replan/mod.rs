@@ -97,11 +97,11 @@ fn name(graph: &CostGraph, content: Content) -> &str {
 /// The best placements under what keeping to the earlier one is worth, the best first; `fresh`
 /// holds those found without looking at it.
 pub(super) fn find(context: &Context<'_, '_>, previous: &Previous, fresh: Pool) -> Pool {
-    let mut search = Search::new(context, previous);
+    let mut search = ReplanSearch::new(context, previous);
     search.keep_earlier();
     search.take_fresh(&fresh);
     search.between();
-    let Search { ranked, incumbents, .. } = search;
+    let ReplanSearch { ranked, incumbents, .. } = search;
     let mut pool = incumbents.pool;
     let closest = fresh.closest.into_iter().chain(pool.closest);
     pool.closest = closest.min_by_key(|candidate| candidate.excess);
@@ -116,7 +116,7 @@ struct Ranked {
     candidate: Candidate,
 }
 
-struct Search<'s, 'c, 'a> {
+struct ReplanSearch<'s, 'c, 'a> {
     context: &'s Context<'c, 'a>,
     previous: &'s Previous,
     before: Vec<Before>,
@@ -129,7 +129,7 @@ struct Search<'s, 'c, 'a> {
     pinned: Option<Candidate>,
 }
 
-impl<'s, 'c: 's, 'a> Search<'s, 'c, 'a> {
+impl<'s, 'c: 's, 'a> ReplanSearch<'s, 'c, 'a> {
     fn new(context: &'s Context<'c, 'a>, previous: &'s Previous) -> Self {
         let problem = context.problem;
         let before = state::before(problem.graph, problem.topology, previous);

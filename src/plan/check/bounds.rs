@@ -48,7 +48,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     peaks(plan, resolved, faults);
 }
 
-/// Bytes of a type such as `f32[64,1024]`; none where it cannot be told.
+/// Bytes of a type such as `f32[64,1024]`; none where it is not known.
 fn type_bytes(ty: &str) -> Option<u64> {
     let (element, rest) = ty.split_once('[')?;
     let sizes = rest.strip_suffix(']')?;

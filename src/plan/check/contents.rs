@@ -21,7 +21,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     }
     let mut makers: HashMap<(&str, Option<u32>), Maker> = HashMap::new();
     for buffer in plan.buffers.iter().filter(|buffer| is_named(buffer) && buffer.kind.is_resident()) {
-        makers.insert((&buffer.value, buffer.microbatch), Maker::Given);
+        makers.insert((&buffer.value, buffer.microbatch), Maker::BeforeStep);
     }
     for (step, at) in plan.steps.iter().zip(&resolved.steps) {
         let (Action::Launch(launch), Touch::Launch { writes, .. }) = (&step.action, &at.touch) else {
@@ -44,7 +44,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Maker {
     /// It is there before the step.
-    Given,
+    BeforeStep,
     /// A launch of this group, or of none.
     Group(Option<u32>),
 }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::super::{Action, CopyAction, Launch, Plan, Step};
 use super::certificate::{Patterns, prove};
 use super::order::{Event, Past, sweep};
-use super::parts::Covered;
+use super::parts::{ByteRange, Covered};
 use super::resolve::{Resolved, Views, resolve};
 use super::{Checked, Faults, check};
 use crate::costgraph::derive::{Derived, Instance};
@@ -179,12 +179,12 @@ impl<'a> Proof<'a> {
     }
 
     /// All bytes of a tensor. One without bytes counts as having one.
-    fn whole(&self, tensor: TensorIx) -> (u64, u64) {
-        (0, self.graph.tensor_bytes(tensor).0.max(1))
+    fn whole(&self, tensor: TensorIx) -> ByteRange {
+        ByteRange { start: 0, end: self.graph.tensor_bytes(tensor).0.max(1) }
     }
 
     /// True where copies brought these bytes of a tensor to a device before the step begins.
-    fn was_brought(&self, tensor: TensorIx, device: DeviceId, range: (u64, u64), past: &Past<'_>) -> bool {
+    fn was_brought(&self, tensor: TensorIx, device: DeviceId, range: ByteRange, past: &Past<'_>) -> bool {
         let brought = |again| self.copied.get(&(tensor, device, again));
         [false, true].into_iter().filter_map(brought).any(|copied| copied.hold(range, past))
     }
@@ -195,7 +195,7 @@ impl<'a> Proof<'a> {
         &self,
         tensor: TensorIx,
         device: DeviceId,
-        range: (u64, u64),
+        range: ByteRange,
         event: Event,
         past: &Past<'_>,
     ) -> bool {
@@ -240,13 +240,16 @@ impl<'a> Proof<'a> {
             self.faults.add(|| format!("step {} copies parameter {name}", step.id));
         }
         let whole = self.whole(tensor);
-        let range = copy.part.map_or(whole, |(offset, bytes)| (offset.0, offset.0.saturating_add(bytes.0)));
+        let range = copy.part.map_or(whole, |(offset, bytes)| ByteRange {
+            start: offset.0,
+            end: offset.0.saturating_add(bytes.0),
+        });
         if !self.is_there(tensor, from, range, event, past) {
             self.faults
                 .add(|| format!("step {} copies {name}:{output} before it is on {}", step.id, copy.from));
         }
         let bytes = self.graph.tensor_bytes(tensor);
-        let fits = if copy.part.is_some() { range.1 <= bytes.0 } else { bytes == copy.bytes };
+        let fits = if copy.part.is_some() { range.end <= bytes.0 } else { bytes == copy.bytes };
         if !fits {
             self.faults.add(|| {
                 format!(
@@ -264,7 +267,7 @@ impl<'a> Proof<'a> {
             });
         }
         for reader in &copy.readers {
-            self.await_return(step, (reader, copy.microbatch), tensor, to);
+            self.await_return(step, reader, copy.microbatch, tensor, to);
         }
         if self.copied.entry((tensor, to, copy.again)).or_default().add(range, event) {
             self.faults
@@ -277,7 +280,8 @@ impl<'a> Proof<'a> {
     fn await_return(
         &mut self,
         step: &Step,
-        (reader, microbatch): (&str, Option<u32>),
+        reader: &str,
+        microbatch: Option<u32>,
         tensor: TensorIx,
         to: DeviceId,
     ) {
@@ -303,7 +307,7 @@ impl<'a> Proof<'a> {
     fn parts(&mut self) {
         let mut short: Vec<(TensorIx, DeviceId)> = Vec::new();
         for (&(tensor, device, _), copied) in &self.copied {
-            if copied.first_gap(self.whole(tensor).1).is_some() {
+            if copied.first_gap(self.whole(tensor).end).is_some() {
                 short.push((tensor, device));
             }
         }

@@ -25,13 +25,13 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
                 known(plan, launch.microbatch, faults, || format!("step {}", step.id));
                 launched.launch(i, launch, faults);
                 if let Touch::Launch { reads, writes } = touch {
-                    own(plan, step, launch, (reads, writes), faults);
+                    own(plan, step, launch, reads, writes, faults);
                 }
             }
             (Action::Copy(copy), touch) => {
                 known(plan, copy.microbatch, faults, || format!("step {}", step.id));
                 if let &Touch::Copy { from, to, .. } = touch {
-                    same(plan, step, copy, (from, to), faults);
+                    same(plan, step, copy, from, to, faults);
                 }
             }
         }
@@ -182,7 +182,7 @@ fn named(launch: &Launch) -> String {
 }
 
 /// A launch touches what is of its own microbatch or of none.
-fn own(plan: &Plan, step: &Step, launch: &Launch, (reads, writes): (&[u32], &[u32]), faults: &mut Faults) {
+fn own(plan: &Plan, step: &Step, launch: &Launch, reads: &[u32], writes: &[u32], faults: &mut Faults) {
     let buffer = |&id: &u32| -> &Buffer { &plan.buffers[id as usize] };
     let cross = |verb: &str, buffer: &Buffer, faults: &mut Faults| {
         let of = buffer.microbatch.map_or("all microbatches".into(), |m| format!("microbatch {m}"));
@@ -206,7 +206,7 @@ fn own(plan: &Plan, step: &Step, launch: &Launch, (reads, writes): (&[u32], &[u3
 }
 
 /// A copy brings what it is said to bring.
-fn same(plan: &Plan, step: &Step, copy: &CopyAction, (from, to): (u32, u32), faults: &mut Faults) {
+fn same(plan: &Plan, step: &Step, copy: &CopyAction, from: u32, to: u32, faults: &mut Faults) {
     let (from, to) = (&plan.buffers[from as usize], &plan.buffers[to as usize]);
     if from.microbatch != to.microbatch {
         faults

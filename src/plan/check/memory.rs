@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::super::{Action, Buffer, BufferKind, Plan};
 use super::Faults;
 use super::order::{Event, Past, sweep};
-use super::parts::Covered;
+use super::parts::{ByteRange, Covered};
 use super::resolve::{Resolved, Touch};
 
 /// `kept` says which buffers are to hold their value when the step ends.
@@ -30,7 +30,7 @@ pub(super) fn check(
     memory.hold_residents();
     sweep(&resolved.steps, resolved.lanes, |i, event, past| match &resolved.steps[i].touch {
         Touch::Launch { reads, writes } => memory.launch(i, event, past, reads, writes),
-        Touch::Copy { from, to, range } => memory.copy(i, event, past, (*from, *to), *range),
+        Touch::Copy { from, to, range } => memory.copy(i, event, past, *from, *to, *range),
         Touch::Nothing => {}
     });
     memory.finish(kept);
@@ -140,7 +140,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         }
     }
 
-    fn copy(&mut self, i: usize, event: Event, past: &Past<'_>, (from, to): (u32, u32), range: (u64, u64)) {
+    fn copy(&mut self, i: usize, event: Event, past: &Past<'_>, from: u32, to: u32, range: ByteRange) {
         self.read_range(i, event, past, from, range);
         let Action::Copy(copy) = &self.plan.steps[i].action else { return };
         if copy.part.is_none() {
@@ -152,13 +152,13 @@ impl<'a, 'b> Memory<'a, 'b> {
 
     /// Writes some bytes of a buffer; the first of its parts takes its bytes over, and the others,
     /// which follow on the same lane, have in their past what that one had.
-    fn write_part(&mut self, i: usize, event: Event, past: &Past<'_>, to: u32, range: (u64, u64)) {
+    fn write_part(&mut self, i: usize, event: Event, past: &Past<'_>, to: u32, range: ByteRange) {
         let (step, id) = (self.plan.steps[i].id, self.id(to));
         let whole = self.writers[to as usize].is_some() && !self.parts.contains_key(&to);
         let parts = self.parts.entry(to).or_default();
         let clash = parts.add(range, event);
         if whole || clash {
-            let (start, end) = range;
+            let ByteRange { start, end } = range;
             self.faults.add(|| format!("step {step} writes bytes {start}..{end} of {id} a second time"));
         } else if self.writers[to as usize].is_none() {
             self.writers[to as usize] = Some((i as u32, event));
@@ -169,10 +169,11 @@ impl<'a, 'b> Memory<'a, 'b> {
 
     fn read(&mut self, i: usize, event: Event, past: &Past<'_>, buffer: u32) {
         let at = &self.resolved.buffers[buffer as usize];
-        self.read_range(i, event, past, buffer, (0, at.end - at.start));
+        let whole = ByteRange { start: 0, end: at.end - at.start };
+        self.read_range(i, event, past, buffer, whole);
     }
 
-    fn read_range(&mut self, i: usize, event: Event, past: &Past<'_>, buffer: u32, range: (u64, u64)) {
+    fn read_range(&mut self, i: usize, event: Event, past: &Past<'_>, buffer: u32, range: ByteRange) {
         let step = self.plan.steps[i].id;
         let id = self.id(buffer);
         let kind = self.kind(buffer);

@@ -97,7 +97,7 @@ fn prove<'a>(
         bounds::check(plan, resolved, faults);
         (checked.copies, checked.moved) = costs::check(plan, resolved, faults);
         let kept = |buffer: &Buffer| {
-            buffer.kind == BufferKind::Output || model.is_some_and(|names| names.is_given_result(buffer))
+            buffer.kind == BufferKind::Output || model.is_some_and(|names| names.is_declared_result(buffer))
         };
         memory::check(plan, resolved, kept, faults);
         contents::check(plan, resolved, faults);
@@ -133,13 +133,13 @@ struct Faults {
 }
 
 impl Faults {
-    /// How many are told in words.
-    const TOLD: usize = 20;
+    /// How many are described; others are only counted.
+    const MOST_LISTED: usize = 20;
 
     /// Adds a violation; its words are made only where they will be told.
     fn add(&mut self, words: impl FnOnce() -> String) {
         self.count += 1;
-        if self.details.len() < Self::TOLD {
+        if self.details.len() < Self::MOST_LISTED {
             self.details.push(words());
         }
     }

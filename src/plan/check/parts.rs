@@ -4,6 +4,13 @@ use std::collections::BTreeMap;
 
 use super::order::{Event, Past};
 
+/// Bytes of a value from `start` up to `end`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ByteRange {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
 /// Ranges of a value's bytes, each with the copy that brought it.
 #[derive(Debug, Default)]
 pub(super) struct Covered {
@@ -13,7 +20,8 @@ pub(super) struct Covered {
 
 impl Covered {
     /// Adds a range; true, and nothing is added, where a byte of it is there already or it is empty.
-    pub(super) fn add(&mut self, (start, end): (u64, u64), event: Event) -> bool {
+    pub(super) fn add(&mut self, bytes: ByteRange, event: Event) -> bool {
+        let ByteRange { start, end } = bytes;
         let before = self.ranges.range(..end).next_back();
         if start >= end || before.is_some_and(|(_, &(stop, _))| stop > start) {
             return true;
@@ -23,7 +31,8 @@ impl Covered {
     }
 
     /// True where every byte of a range was brought by copies that are over.
-    pub(super) fn hold(&self, (start, end): (u64, u64), past: &Past<'_>) -> bool {
+    pub(super) fn hold(&self, bytes: ByteRange, past: &Past<'_>) -> bool {
+        let ByteRange { start, end } = bytes;
         let mut reached = start;
         let from = self.ranges.range(..=start).next_back().map_or(start, |(&first, _)| first);
         for (&first, &(stop, event)) in self.ranges.range(from..end) {

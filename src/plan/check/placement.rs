@@ -46,7 +46,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
 }
 
 /// What is known of a placed node.
-struct State {
+struct PlacedState {
     device: Option<u32>,
     launched: bool,
     unlaunched: bool,
@@ -58,7 +58,7 @@ struct State {
 struct Nodes<'a> {
     positions: HashMap<&'a str, usize>,
     /// By position in the placement.
-    states: Vec<State>,
+    states: Vec<PlacedState>,
 }
 
 impl<'a> Nodes<'a> {
@@ -74,12 +74,12 @@ impl<'a> Nodes<'a> {
             if repeated {
                 faults.add(|| format!("node {node} is placed twice"));
             }
-            nodes.states.push(State { device: known, launched: false, unlaunched: false, repeated });
+            nodes.states.push(PlacedState { device: known, launched: false, unlaunched: false, repeated });
         }
         nodes
     }
 
-    fn find(&mut self, node: &str) -> Option<&mut State> {
+    fn find(&mut self, node: &str) -> Option<&mut PlacedState> {
         self.positions.get(node).and_then(|&position| self.states.get_mut(position))
     }
 }

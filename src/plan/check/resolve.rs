@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use super::super::{Action, Buffer, BufferKind, CopyAction, Lane, Plan, Step};
 use super::Faults;
+use super::parts::ByteRange;
 
 /// What a step touches, by number.
 pub(super) enum Touch {
     /// Operands and results of a launch.
     Launch { reads: Vec<u32>, writes: Vec<u32> },
     /// Source and target of a copy, and the bytes of both that it moves, as a start and an end.
-    Copy { from: u32, to: u32, range: (u64, u64) },
+    Copy { from: u32, to: u32, range: ByteRange },
     /// Nothing: the plan has no buffers.
     Nothing,
 }
@@ -275,11 +276,11 @@ fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Fa
 }
 
 /// The bytes that a copy moves.
-fn range(step: &Step, copy: &CopyAction, faults: &mut Faults) -> Option<(u64, u64)> {
+fn range(step: &Step, copy: &CopyAction, faults: &mut Faults) -> Option<ByteRange> {
     let (offset, bytes) = copy.part.map_or((0, copy.bytes.0), |(offset, bytes)| (offset.0, bytes.0));
     let end = offset.checked_add(bytes);
     if end.is_none() {
         faults.add(|| format!("step {} copies bytes beyond 2^64", step.id));
     }
-    Some((offset, end?))
+    Some(ByteRange { start: offset, end: end? })
 }

@@ -41,7 +41,7 @@ impl<'m> Names<'m> {
     }
 
     /// True for a buffer that holds a result of the model before the step begins.
-    pub(super) fn is_given_result(&self, buffer: &Buffer) -> bool {
+    pub(super) fn is_declared_result(&self, buffer: &Buffer) -> bool {
         buffer.kind.is_resident() && self.find(buffer).is_some_and(|value| self.value(value).is_result)
     }
 }

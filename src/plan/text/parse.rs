@@ -21,7 +21,7 @@ type Fault = String;
 
 /// What was read so far.
 #[derive(Default)]
-struct Parts {
+struct ParsedParts {
     version: Option<u32>,
     model: Option<PlanModel>,
     options: Option<super::super::PlanOptions>,
@@ -41,7 +41,7 @@ struct Parts {
 }
 
 pub(super) fn parse(text: &str, place: &str) -> Result<Plan> {
-    let mut parts = Parts::default();
+    let mut parts = ParsedParts::default();
     for (i, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
@@ -51,7 +51,7 @@ pub(super) fn parse(text: &str, place: &str) -> Result<Plan> {
     parts.finish(place)
 }
 
-impl Parts {
+impl ParsedParts {
     fn line(&mut self, line: &str) -> Result<(), Fault> {
         let mut words = Words { rest: line };
         let keyword = words.word("a keyword")?;

@@ -38,7 +38,7 @@ pub(super) struct Row {
     pub(super) spans: Vec<Span>,
 }
 
-/// Lanes over time; what stands under the pointer is told.
+/// Lanes over time; what is under the pointer is shown.
 pub(super) fn timeline(rows: Vec<Row>, span: u64, out: &mut dyn Write) -> io::Result<()> {
     let height = ROW * rows.len() as f64 + 24.0;
     writeln!(out, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"timeline\">")?;

@@ -116,7 +116,7 @@ impl Drop for Resources {
         }
         for resource in &self.list {
             if let Resource::Stream(stream) = resource {
-                // What failed was told when it did.
+                // What failed was reported when it did.
                 let _ = self.driver.finish(*stream);
             }
         }
@@ -161,7 +161,7 @@ impl Fault {
             FaultKind::Launch => ("the launch was refused", "please report it, with --emit kernels"),
             FaultKind::Kernel => (
                 "the kernel failed while it ran",
-                "please report it, with --emit kernels; compute-sanitizer tells where",
+                "please report it, with --emit kernels; compute-sanitizer says where",
             ),
             FaultKind::Image => (
                 "the compiled code is not for this GPU, or is damaged",
@@ -171,9 +171,9 @@ impl Fault {
             FaultKind::Unsupported => ("the GPU or its driver does not support this", "update the driver"),
             FaultKind::Lost => (
                 "the GPU is of no use to this process any more",
-                "run again; nvidia-smi tells whether it is well",
+                "run again; nvidia-smi shows whether it is healthy",
             ),
-            _ => ("the driver refuses", "nvidia-smi tells whether the GPU is well"),
+            _ => ("the driver refuses", "nvidia-smi shows whether the GPU is healthy"),
         };
         let message = format!("{message} ({})", self.message);
         Error::Device { kind: self.kind, report: Report::new(place, message).help(help) }

@@ -1,4 +1,4 @@
-//! The simulator: the one clock that tells when each step starts and ends.
+//! The simulator: the one clock that decides when each step starts and ends.
 //!
 //! A discrete-event simulation in whole nanoseconds, deterministic, O((steps + dependencies)
 //! log steps). The model:

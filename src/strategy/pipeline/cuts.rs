@@ -118,11 +118,11 @@ impl Line {
         microbatches: u32,
     ) -> Option<Vec<Option<DeviceId>>> {
         let shares = |id: DeviceId| devices.iter().filter(|&&other| other == id).count().max(1) as u64;
-        let parts: Option<Vec<Part<'_>>> = devices
+        let parts: Option<Vec<StagePart<'_>>> = devices
             .iter()
             .enumerate()
             .map(|(number, &id)| {
-                Some(Part {
+                Some(StagePart {
                     time: self.time.get(kinds[id.index()]?)?,
                     cap: caps[id.index()] / shares(id),
                     resident: u64::from(microbatches).min((devices.len() - number) as u64),
@@ -152,7 +152,7 @@ impl Line {
 
     /// Where each part begins when each takes as much as it may under a bound of its time, and
     /// leaves one node for each that follows; none where some is left over.
-    fn fill(&self, parts: &[Part<'_>], bound: u64) -> Option<Vec<usize>> {
+    fn fill(&self, parts: &[StagePart<'_>], bound: u64) -> Option<Vec<usize>> {
         let mut starts = Vec::with_capacity(parts.len());
         let mut start = 0;
         for (number, part) in parts.iter().enumerate() {
@@ -168,7 +168,7 @@ impl Line {
     }
 
     /// The farthest end of a part that begins at `start`.
-    fn reach(&self, part: &Part<'_>, start: usize, bound: u64, most: usize) -> usize {
+    fn reach(&self, part: &StagePart<'_>, start: usize, bound: u64, most: usize) -> usize {
         let fits = |end: usize| {
             let resident = (self.active[end] - self.active[start]).saturating_mul(part.resident);
             let bytes = (self.resident[end] - self.resident[start]).saturating_add(resident);
@@ -188,7 +188,7 @@ impl Line {
 
     /// Puts each cut where the fewest bytes cross, between the least and the most that all parts
     /// allow under a bound.
-    fn settle(&self, parts: &[Part<'_>], bound: u64) -> Option<Vec<usize>> {
+    fn settle(&self, parts: &[StagePart<'_>], bound: u64) -> Option<Vec<usize>> {
         let mut least = vec![self.len(); parts.len() + 1];
         for number in (0..parts.len()).rev() {
             // The earliest start from which this part reaches the next one's earliest.
@@ -221,7 +221,7 @@ impl Line {
 }
 
 /// What one part may take.
-struct Part<'a> {
+struct StagePart<'a> {
     time: &'a [u64],
     cap: u64,
     /// Microbatches whose activations it holds.

@@ -7,7 +7,7 @@
 use super::figures::Figures;
 use super::jobs::Jobs;
 use super::unrolled::{self, UnrolledStep};
-use super::{Candidate, Microbatch, Options, Pipeline, candidates, launches, placements, rank};
+use super::{Microbatch, Options, OrderCandidate, Pipeline, candidates, launches, placements, rank};
 use crate::control::Control;
 use crate::costgraph::microbatch::{Sizes, microbatches, runs};
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ pub fn pipeline_within_memory(
         };
         let jobs = |placement: &Placement| Jobs::new(graph, &runs, topology, &placement.device);
         let all: Vec<Jobs> = placements.iter().map(jobs).collect();
-        let order = |candidate: &Candidate| {
+        let order = |candidate: &OrderCandidate| {
             let placement = &placements[candidate.placement];
             let launches = launches(&derived, &all[candidate.placement], &candidate.played)?;
             let device = derived.spread(&placement.device);
@@ -77,7 +77,7 @@ pub fn order_within_memory(step: UnrolledStep<'_>, control: &Control<'_>) -> Res
     let UnrolledStep { problem, turns, unrolled } = step;
     let Problem { graph, topology, options } = problem;
     let (placement, jobs) = unrolled::pinned_jobs(step)?;
-    let order = |candidate: &Candidate| {
+    let order = |candidate: &OrderCandidate| {
         let launches = unrolled::launches(graph, turns, &jobs[0], &candidate.played);
         Ok(Placement { launches: Some(launches), ..placement.clone() })
     };
@@ -92,13 +92,13 @@ pub fn order_within_memory(step: UnrolledStep<'_>, control: &Control<'_>) -> Res
 /// The fastest of the first few orders that fit once they are rewritten; `left` schedules may be made.
 fn best(
     problem: Problem<'_>,
-    mut candidates: Vec<Candidate>,
-    order: &dyn Fn(&Candidate) -> Result<Placement>,
+    mut candidates: Vec<OrderCandidate>,
+    order: &dyn Fn(&OrderCandidate) -> Result<Placement>,
     left: &mut usize,
     control: &Control<'_>,
-) -> Result<Option<(Candidate, Rewritten)>> {
+) -> Result<Option<(OrderCandidate, Rewritten)>> {
     candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
-    let mut best: Option<(Candidate, Rewritten)> = None;
+    let mut best: Option<(OrderCandidate, Rewritten)> = None;
     for (number, candidate) in candidates.into_iter().take(ORDERS).enumerate() {
         if best.is_some() && (candidate.irregular || control.stopped()) {
             break;

@@ -241,7 +241,7 @@ impl Trial<'_> {
         candidates.sort_by_key(|candidate| (candidate.irregular, candidate.played.end));
         let strict =
             irregular == Irregular::Avoided && candidates.first().is_some_and(|first| !first.irregular);
-        let mut found: Option<(Candidate, Placement, Schedule)> = None;
+        let mut found: Option<(OrderCandidate, Placement, Schedule)> = None;
         let mut refused: Option<(Bytes, Refused)> = None;
         let enough = TRIED[usize::from(self.derived.graph.node_count() > COMPARED)];
         let mut scheduled = 0;
@@ -260,7 +260,7 @@ impl Trial<'_> {
             match schedule_in_order(graph, self.topology, &placement, &launches, self.scheduling) {
                 Ok(schedule) => {
                     scheduled += 1;
-                    let better = |(_, _, best): &(Candidate, Placement, Schedule)| {
+                    let better = |(_, _, best): &(OrderCandidate, Placement, Schedule)| {
                         rank(self.options.objective, &schedule) < rank(self.options.objective, best)
                     };
                     if found.as_ref().is_none_or(better) {
@@ -288,7 +288,7 @@ impl Trial<'_> {
     fn made(
         &self,
         microbatches: u32,
-        candidate: &Candidate,
+        candidate: &OrderCandidate,
         placement: Placement,
         schedule: Schedule,
     ) -> Made {
@@ -311,7 +311,7 @@ fn rank(objective: Objective, schedule: &Schedule) -> [u64; 3] {
 }
 
 /// An order of a placement's jobs.
-struct Candidate {
+struct OrderCandidate {
     placement: usize,
     /// True where it is not as the order that was asked for is meant to be: more stages than
     /// devices, or no turns.
@@ -321,8 +321,8 @@ struct Candidate {
 }
 
 /// Plays every order asked for on every placement's jobs; equal ones once.
-fn candidates(all: &[Jobs], asked: Options) -> Vec<Candidate> {
-    let mut candidates: Vec<Candidate> = Vec::new();
+fn candidates(all: &[Jobs], asked: Options) -> Vec<OrderCandidate> {
+    let mut candidates: Vec<OrderCandidate> = Vec::new();
     for (placement, jobs) in all.iter().enumerate().filter(|(_, jobs)| jobs.jobs.len() <= MOST_JOBS) {
         let devices = jobs.devices_each();
         let first = candidates.len();
@@ -337,7 +337,7 @@ fn candidates(all: &[Jobs], asked: Options) -> Vec<Candidate> {
                 };
                 let Some(played) = play(jobs, rule, asked.microbatches) else { continue };
                 if candidates[first..].iter().all(|other| other.played != played) {
-                    candidates.push(Candidate { placement, irregular, order, played });
+                    candidates.push(OrderCandidate { placement, irregular, order, played });
                 }
             }
         }

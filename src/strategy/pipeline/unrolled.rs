@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use super::figures::Figures;
 use super::jobs::Jobs;
 use super::order::Played;
-use super::{COMPARED, Candidate, Microbatch, Options, Order, TRIED, candidates, contiguous, rank};
+use super::{COMPARED, Microbatch, Options, Order, OrderCandidate, TRIED, candidates, contiguous, rank};
 use crate::control::Control;
 use crate::costgraph::microbatch::Runs;
 use crate::costgraph::{CostGraph, NodeIx, Role};
@@ -147,7 +147,7 @@ pub fn ordered(step: UnrolledStep<'_>, control: &Control<'_>) -> Result<(Placeme
     let scheduling = crate::strategy::scheduling(topology, options)?;
     let few = graph.node_count() > COMPARED || options.effort == place::Effort::Fast;
     let enough = TRIED[usize::from(few)];
-    let mut found: Option<(Candidate, Placement, Schedule)> = None;
+    let mut found: Option<(OrderCandidate, Placement, Schedule)> = None;
     let mut refused: Option<Error> = None;
     for (number, candidate) in candidates.into_iter().take(enough).enumerate() {
         if found.is_some() && (candidate.irregular || control.stopped()) {
@@ -158,7 +158,7 @@ pub fn ordered(step: UnrolledStep<'_>, control: &Control<'_>) -> Result<(Placeme
         let placement = Placement { launches: Some(launches.clone()), ..placement.clone() };
         match schedule_in_order(graph, topology, &placement, &launches, &scheduling) {
             Ok(schedule) => {
-                let better = |(_, _, best): &(Candidate, Placement, Schedule)| {
+                let better = |(_, _, best): &(OrderCandidate, Placement, Schedule)| {
                     rank(options.objective, &schedule) < rank(options.objective, best)
                 };
                 if found.as_ref().is_none_or(better) {

@@ -10,7 +10,7 @@ use crate::units::{Bytes, Nanos};
 
 /// A tensor that idles while most is alive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
+pub(super) struct RewriteCandidate {
     pub(super) tensor: TensorIx,
     /// Bytes that are freed at the peak.
     pub(super) frees: Bytes,
@@ -109,7 +109,7 @@ impl<'a> Round<'a> {
         let before = step.offloads.len();
         let mut free_memory: Vec<Bytes> =
             self.topology.ids().map(|device| self.free_memory(device)).collect();
-        let mut recomputes: Vec<(DeviceId, Candidate)> = Vec::new();
+        let mut recomputes: Vec<(DeviceId, RewriteCandidate)> = Vec::new();
         for &(excess, device) in over {
             let Some(peak) = self.peak[device.index()] else { continue };
             let mut idle: Vec<TensorIx> = self.idle(step, device, peak).collect();
@@ -156,9 +156,9 @@ impl<'a> Round<'a> {
         idle: &[TensorIx],
         device: DeviceId,
         peak: u32,
-    ) -> Vec<Candidate> {
+    ) -> Vec<RewriteCandidate> {
         let kinds = self.topology.kinds_in(&self.graph.kinds);
-        let mut found: Vec<Candidate> = Vec::new();
+        let mut found: Vec<RewriteCandidate> = Vec::new();
         for &tensor in idle {
             let node = self.graph.producer(tensor);
             let is_recomputed =
@@ -175,7 +175,7 @@ impl<'a> Round<'a> {
             let Some(kept) = self.kept(step, node, device, peak) else { continue };
             let time = kinds[device.index()].and_then(|kind| self.graph.time(node, kind));
             if let (Some(costs), true) = (time, freed > kept) {
-                found.push(Candidate { tensor, frees: freed.saturating_sub(kept), costs });
+                found.push(RewriteCandidate { tensor, frees: freed.saturating_sub(kept), costs });
             }
         }
         sort(&mut found);
@@ -207,7 +207,7 @@ impl<'a> Round<'a> {
 
     /// True where one candidate's node reads the other's result, so that they cannot both be judged
     /// by what is alive now.
-    fn depend(&self, one: &Candidate, other: &Candidate) -> bool {
+    fn depend(&self, one: &RewriteCandidate, other: &RewriteCandidate) -> bool {
         let reads = |node: NodeIx, of: NodeIx| {
             self.graph.inputs(node).iter().any(|&input| self.graph.producer(input) == of)
         };
@@ -220,11 +220,11 @@ impl<'a> Round<'a> {
         let Lacking { device, peak, excess } = lacking;
         let Some(host) = self.host(device, free_memory) else { return };
         let (there, back) = (self.topology.route(device, host), self.topology.route(host, device));
-        let mut found: Vec<Candidate> = (idle.iter())
+        let mut found: Vec<RewriteCandidate> = (idle.iter())
             .filter(|&&tensor| !step.is_recomputed(self.graph.producer(tensor)))
             .map(|&tensor| {
                 let frees = self.graph.tensor_bytes(tensor);
-                Candidate { tensor, frees, costs: there.time(frees) + back.time(frees) }
+                RewriteCandidate { tensor, frees, costs: there.time(frees) + back.time(frees) }
             })
             .collect();
         sort(&mut found);
@@ -234,7 +234,7 @@ impl<'a> Round<'a> {
             fitting = if fits { fitting.saturating_sub(candidate.frees) } else { fitting };
             fits
         });
-        for Candidate { tensor, frees, costs } in enough(found, excess, |_, _| false) {
+        for RewriteCandidate { tensor, frees, costs } in enough(found, excess, |_, _| false) {
             let readers = self.late(tensor, peak).map(|reader| step.run(reader)).collect();
             step.offloads.push(Offloaded { tensor, device, host, readers, frees, costs });
             free_memory[host.index()] = free_memory[host.index()].saturating_sub(frees);
@@ -257,9 +257,10 @@ impl<'a> Round<'a> {
 }
 
 /// The most bytes for its time first; of equals the most bytes.
-fn sort(candidates: &mut [Candidate]) {
+fn sort(candidates: &mut [RewriteCandidate]) {
     candidates.sort_by(|one, other| {
-        let worth = |a: &Candidate, b: &Candidate| u128::from(a.frees.0) * u128::from(b.costs.0);
+        let worth =
+            |a: &RewriteCandidate, b: &RewriteCandidate| u128::from(a.frees.0) * u128::from(b.costs.0);
         let order = worth(other, one).cmp(&worth(one, other));
         order.then(other.frees.cmp(&one.frees)).then(one.tensor.cmp(&other.tensor))
     });
@@ -268,11 +269,11 @@ fn sort(candidates: &mut [Candidate]) {
 /// The first candidates that together free `excess`, without those that are not needed for it, and
 /// without any that clashes with an earlier one.
 fn enough(
-    candidates: Vec<Candidate>,
+    candidates: Vec<RewriteCandidate>,
     excess: Bytes,
-    clash: impl Fn(&Candidate, &Candidate) -> bool,
-) -> Vec<Candidate> {
-    let mut chosen: Vec<Candidate> = Vec::new();
+    clash: impl Fn(&RewriteCandidate, &RewriteCandidate) -> bool,
+) -> Vec<RewriteCandidate> {
+    let mut chosen: Vec<RewriteCandidate> = Vec::new();
     let mut freed = Bytes::ZERO;
     for candidate in candidates {
         if freed >= excess || chosen.len() >= MOST {

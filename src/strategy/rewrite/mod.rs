@@ -22,7 +22,7 @@ use crate::schedule::{self, Schedule, schedule_closest};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
-/// By how much, in quarters, the caps that a placement is told are larger than they are.
+/// By how much, in quarters, the caps that a placement may use are larger than the real ones.
 pub(super) const RELAXED: [u64; 5] = [5, 6, 8, 16, 1 << 22];
 
 /// Placements that are tried for each of them.
@@ -107,7 +107,7 @@ pub fn rewrite(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<Rew
     Ok(None)
 }
 
-/// What a placement is told that it may use, the reserve included: the caps, in quarters of them.
+/// What a placement may use, the reserve included: the caps, in quarters of them.
 pub(super) fn larger(caps: &[Bytes], quarters: u64, reserve: Bytes) -> Vec<Bytes> {
     caps.iter().map(|&cap| Bytes((cap.0 / 4).saturating_mul(quarters)) + reserve).collect()
 }

@@ -1,6 +1,6 @@
 //! The launches of a rewritten step in order, and what is offloaded in it.
 
-use super::candidates::{Candidate, Round};
+use super::candidates::{RewriteCandidate, Round};
 use super::{Choice, What};
 use crate::costgraph::derive::{Derivation, Derived, Instance};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
@@ -101,7 +101,7 @@ impl StepOrder {
     }
 
     /// Lets nodes run again, each just before its first reader after the peak. O(launches).
-    pub(super) fn recompute(&mut self, round: &Round<'_>, chosen: &[(DeviceId, Candidate)]) {
+    pub(super) fn recompute(&mut self, round: &Round<'_>, chosen: &[(DeviceId, RewriteCandidate)]) {
         let mut before: Vec<(u32, NodeIx)> = Vec::new();
         for &(device, candidate) in chosen {
             let node = round.producer(candidate.tensor);

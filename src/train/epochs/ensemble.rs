@@ -133,21 +133,21 @@ pub struct Trained {
 
 /// Trains all members at once, each in a thread of its own; what each came to, in their order. A
 /// member that fails does not end the others. `source` opens the records of a member, `fitting` says how
-/// it is trained and may first restore it from a checkpoint of its own, `tell` hears what happens to which.
+/// it is trained and may first restore it from a checkpoint of its own, `on_event` hears what happens to which.
 pub fn ensemble<'f>(
     members: &[Member],
     graph: &Graph,
     topology: &Topology,
     source: &(dyn Fn(&Trainer) -> Result<Source> + Sync),
     fitting: &(dyn Fn(&Member, &mut Trainer) -> Result<Fit<'f>> + Sync),
-    tell: &(dyn Fn(&Member, &Event<'_>) + Sync),
+    on_event: &(dyn Fn(&Member, &Event<'_>) + Sync),
 ) -> Vec<Result<Trained>> {
     let one = |member: &Member| -> Result<Trained> {
         let control = Control::new();
         let mut trainer = Trainer::with(graph.clone(), topology, &member.options, &control)?;
         let source = source(&trainer)?;
         let fitting = fitting(member, &mut trainer)?;
-        let history = fit(&mut trainer, &source, &fitting, &mut |event: Event<'_>| tell(member, &event))?;
+        let history = fit(&mut trainer, &source, &fitting, &mut |event: Event<'_>| on_event(member, &event))?;
         Ok(Trained { history, weights: trainer.weights()? })
     };
     std::thread::scope(|scope| {

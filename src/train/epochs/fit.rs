@@ -88,7 +88,7 @@ pub struct Epoch {
 pub enum Event<'a> {
     /// The first step is about to be made.
     Begins {
-        /// Steps that are done by the end, those before included; none where the data does not tell.
+        /// Steps that are done by the end, those before included; none where the data does not say.
         steps: Option<u64>,
     },
     /// A step is done.
@@ -142,19 +142,19 @@ pub fn fit(
     trainer: &mut Trainer,
     source: &Source,
     options: &Fit<'_>,
-    tell: &mut dyn FnMut(Event<'_>),
+    on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<Epoch>> {
     let short = trainer.takes_short() && !options.drop_remainder;
     let left = remainder(trainer, source, options)?;
     match left {
         Some(samples @ 1..) if short => trainer.prepare_short(samples as usize)?,
-        Some(samples @ 1..) => tell(Event::LeftOut(samples)),
+        Some(samples @ 1..) => on_event(Event::LeftOut(samples)),
         _ => {}
     }
     let steps = all_steps(trainer, source, options)?;
     set_total_steps(trainer, steps)?;
-    tell(Event::Begins { steps });
-    let mut run = Run {
+    on_event(Event::Begins { steps });
+    let mut run = FitRun {
         evaluator: validated(options).then(|| Evaluator::new(trainer)).transpose()?,
         meters: options.metrics.iter().map(|&metric| Meter::new(metric)).collect(),
         due: Due::new(options.policy),
@@ -165,7 +165,7 @@ pub fn fit(
         source,
         options,
     };
-    let ended = run.all(tell);
+    let ended = run.all(on_event);
     let history = run.history;
     // What was handed over for steps that are not made.
     ended.and(trainer.give_up())?;
@@ -176,7 +176,7 @@ fn validated(options: &Fit<'_>) -> bool {
     options.validation.is_some() || options.validation_split > 0.0
 }
 
-/// Records of an epoch that are trained on, where the source can tell.
+/// Records of an epoch that are trained on, where the source knows.
 pub(crate) fn trained_on(source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
     Ok(source.records()?.map(|records| {
         let kept = (records as f64 * options.validation_split) as u64;
@@ -190,7 +190,7 @@ fn remainder(trainer: &Trainer, source: &Source, options: &Fit<'_>) -> Result<Op
     Ok(trained_on(source, options)?.map(|records| records % batch))
 }
 
-/// Steps that are done by the end of the run, where the data or the caller tells.
+/// Steps that are done by the end of the run, where the data or the caller says.
 fn all_steps(trainer: &Trainer, source: &Source, options: &Fit<'_>) -> Result<Option<u64>> {
     let batch = trainer.batch().max(1) as u64;
     let short = trainer.takes_short() && !options.drop_remainder;
@@ -211,7 +211,7 @@ fn set_total_steps(trainer: &mut Trainer, steps: Option<u64>) -> Result<()> {
 
 /// The rate goes over all steps, and nobody says how many there are.
 pub(crate) fn unknown_steps() -> Error {
-    let message = "it needs to know how many steps there are, and the data does not tell";
+    let message = "it needs to know how many steps there are, and the data does not say";
     Error::usage("--lr-schedule", message).with_help("steps=N in the schedule")
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn too_few(batch: usize) -> Error {
     Error::usage("--data", message).with_help("a smaller --batch")
 }
 
-struct Run<'r, 'o> {
+struct FitRun<'r, 'o> {
     trainer: &'r mut Trainer,
     source: &'r Source,
     options: &'r Fit<'o>,
@@ -253,17 +253,17 @@ impl Sums {
 
 /// When it is asked whether the run ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
+enum Boundary {
     /// A step is done.
     Step,
     /// An epoch is done.
     Epoch,
 }
 
-impl Run<'_, '_> {
-    fn all(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+impl FitRun<'_, '_> {
+    fn all(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         if self.options.steps.is_some_and(|steps| self.trainer.steps() >= steps) {
-            tell(Event::Stopped(Stop::Steps));
+            on_event(Event::Stopped(Stop::Steps));
             return Ok(());
         }
         let part = if self.options.validation_split > 0.0 { Part::Train } else { Part::All };
@@ -295,30 +295,30 @@ impl Run<'_, '_> {
                 Err(_) => true,
             };
             if let Some(at) = due.take().filter(|_| goes_on) {
-                self.save(at, &sums, &[], tell)?;
+                self.save(at, &sums, &[], on_event)?;
             }
             let Some(batch) = next? else {
                 if self.trainer.steps() > 0 {
-                    self.end_epoch(&sums, Position { epoch: sums.epoch + 1, batch: 0 }, tell)?;
+                    self.end_epoch(&sums, Position { epoch: sums.epoch + 1, batch: 0 }, on_event)?;
                 }
                 break None;
             };
             if batch.at.epoch != sums.epoch {
                 let next = Position { epoch: batch.at.epoch, batch: 0 };
-                if let Some(reason) = self.end_epoch(&sums, next, tell)? {
+                if let Some(reason) = self.end_epoch(&sums, next, on_event)? {
                     break Some(reason);
                 }
                 sums = Sums::new(batch.at.epoch);
             }
-            self.step(&batch, &mut sums, tell)?;
-            match self.stops(After::Step) {
+            self.step(&batch, &mut sums, on_event)?;
+            match self.stops(Boundary::Step) {
                 // The last of the steps asked for may be the last of its epoch.
                 Some(Stop::Steps) if batch.ends_epoch => {
-                    self.end_epoch(&sums, batch.next, tell)?;
+                    self.end_epoch(&sums, batch.next, on_event)?;
                     break Some(Stop::Steps);
                 }
                 Some(reason) => {
-                    self.cut_short(&sums, batch.next, tell)?;
+                    self.cut_short(&sums, batch.next, on_event)?;
                     break Some(reason);
                 }
                 None if self.due.is_due(self.trainer.steps()) => due = Some(batch.next),
@@ -326,9 +326,9 @@ impl Run<'_, '_> {
             }
         };
         if let Some(reason) = stop {
-            tell(Event::Stopped(reason));
+            on_event(Event::Stopped(reason));
         }
-        tell(Event::Input(&batches.stats()));
+        on_event(Event::Input(&batches.stats()));
         if self.trainer.steps() == 0 {
             return Err(too_few(self.trainer.batch()));
         }
@@ -343,7 +343,7 @@ impl Run<'_, '_> {
     ) -> Result<Option<data::Batch>> {
         let left = self.options.steps.map(|steps| steps.saturating_sub(self.trainer.steps()).max(1));
         let ahead = left.map_or(self.trainer.ahead(), |left| self.trainer.ahead().min(left as usize));
-        // What cannot be read is told once the steps before it are done.
+        // What cannot be read is reported once the steps before it are done.
         while begun.len() < ahead
             && begun.back().is_none_or(Result::is_ok)
             && let Some(batch) = batches.next()
@@ -362,7 +362,12 @@ impl Run<'_, '_> {
         batch.samples < self.trainer.batch()
     }
 
-    fn step(&mut self, batch: &data::Batch, sums: &mut Sums, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+    fn step(
+        &mut self,
+        batch: &data::Batch,
+        sums: &mut Sums,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<()> {
         let rate = self.trainer.rate();
         let outcome = match self.is_short(batch) {
             true => self.trainer.short_step(&arrays(batch), batch.samples)?,
@@ -375,7 +380,7 @@ impl Run<'_, '_> {
         measure(&mut self.meters, &outcome.outputs, batch)?;
         let step = self.trainer.steps();
         let (epoch, loss, wall) = (batch.at.epoch + 1, outcome.loss, outcome.wall);
-        tell(Event::Step { epoch, step, loss, rate, wall, samples: batch.samples as u64 });
+        on_event(Event::Step { epoch, step, loss, rate, wall, samples: batch.samples as u64 });
         Ok(())
     }
 
@@ -394,10 +399,10 @@ impl Run<'_, '_> {
     }
 
     /// Saves and tells what there is of an epoch that the run ends in.
-    fn cut_short(&mut self, sums: &Sums, next: Position, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
-        self.save(next, sums, &[], tell)?;
+    fn cut_short(&mut self, sums: &Sums, next: Position, on_event: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+        self.save(next, sums, &[], on_event)?;
         let line = self.line(sums);
-        tell(Event::CutShort(&line));
+        on_event(Event::CutShort(&line));
         self.history.push(line);
         Ok(())
     }
@@ -407,10 +412,10 @@ impl Run<'_, '_> {
         &mut self,
         sums: &Sums,
         next: Position,
-        tell: &mut dyn FnMut(Event<'_>),
+        on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<Stop>> {
         if sums.steps == 0 {
-            tell(Event::NoBatches(sums.epoch + 1));
+            on_event(Event::NoBatches(sums.epoch + 1));
             return Ok(None);
         }
         let mut line = self.line(sums);
@@ -422,10 +427,10 @@ impl Run<'_, '_> {
             Some((best, since)) if watched >= best => (best, since + 1),
             _ => (watched, 0),
         });
-        tell(Event::Epoch(&line));
-        self.save(next, sums, &line.metrics, tell)?;
+        on_event(Event::Epoch(&line));
+        self.save(next, sums, &line.metrics, on_event)?;
         self.history.push(line);
-        Ok(self.stops(After::Epoch))
+        Ok(self.stops(Boundary::Epoch))
     }
 
     /// Loss and metrics of the records for validation.
@@ -464,9 +469,9 @@ impl Run<'_, '_> {
         Ok(all)
     }
 
-    fn stops(&self, after: After) -> Option<Stop> {
+    fn stops(&self, after: Boundary) -> Option<Stop> {
         let options = self.options;
-        let patience = options.patience.filter(|_| after == After::Epoch);
+        let patience = options.patience.filter(|_| after == Boundary::Epoch);
         if options.stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {
             Some(Stop::Asked)
         } else if options.limit.is_some_and(|limit| self.begun.elapsed() >= limit) {
@@ -485,7 +490,7 @@ impl Run<'_, '_> {
         next: Position,
         sums: &Sums,
         metrics: &[(String, f64)],
-        tell: &mut dyn FnMut(Event<'_>),
+        on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
         let Some(store) = self.options.store else { return Ok(()) };
         let mut checkpoint = self.trainer.checkpoint(next)?;
@@ -493,7 +498,7 @@ impl Run<'_, '_> {
         checkpoint.metrics.extend(metrics.iter().cloned());
         let path = store.save(&checkpoint)?;
         self.due.written();
-        tell(Event::Saved(&path));
+        on_event(Event::Saved(&path));
         Ok(())
     }
 }

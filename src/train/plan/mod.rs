@@ -22,7 +22,7 @@ use crate::run::{Engines, Runner};
 use crate::topology::Topology;
 use crate::train::options::Options;
 use crate::train::spread::exchange::{Links, Replicas};
-use crate::train::spread::groups::Groups;
+use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::names::{base_name, part_of};
 use crate::train::spread::reduce::part;
 use crate::train::spread::replicas::replicated_step;
@@ -249,7 +249,7 @@ fn over_replicas(
     };
     let names: Vec<String> = topology.computing().map(|id| topology.device(id).name.clone()).collect();
     let groups = match replicas.each {
-        1 => Groups::single(names.into_iter().take(replicas.count).collect()),
+        1 => ReplicaGroups::single(names.into_iter().take(replicas.count).collect()),
         each => groups_of(names, &bound(batch / replicas.shards as i64)?, topology, options, each, control)?,
     };
     let links = Links::of(topology, replicas.count * replicas.each);
@@ -265,7 +265,7 @@ fn groups_of(
     options: &Options,
     each: usize,
     control: &Control<'_>,
-) -> Result<Groups> {
+) -> Result<ReplicaGroups> {
     let mut graph = training_step(shard.clone(), &options.recipe)?.graph;
     layers_together(&mut graph, Losses::WithLayers);
     let place = place::Options {
@@ -287,7 +287,7 @@ fn groups_of(
         .collect();
     let others = rest[last_batch.min(rest.len())..].chunks_exact(each).map(<[String]>::to_vec);
     let devices = std::iter::once(first.clone()).chain(others).collect();
-    Ok(Groups::several(devices, shard, |name| places.get(name).copied()))
+    Ok(ReplicaGroups::several(devices, shard, |name| places.get(name).copied()))
 }
 
 /// What each record gives, and the batch.

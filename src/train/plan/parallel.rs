@@ -1,4 +1,4 @@
-//! Which way of spreading a step over devices takes the least time: each is planned, and all are told.
+//! Which way of spreading a step over devices takes the least time: each is planned, and all are reported.
 
 use std::fmt;
 use std::str::FromStr;
@@ -149,7 +149,7 @@ pub struct Candidate {
 /// parameter servers; replicas over several devices each, as the planner lays them and as pipelines;
 /// stages of one pipeline. O(log devices) plans.
 ///
-/// Errors: those that all ways share, such as a model without a loss; a way without a plan is told.
+/// Errors: those that all ways share, such as a model without a loss; a way without a plan is reported.
 pub fn candidates(
     graph: &Graph,
     topology: &Topology,

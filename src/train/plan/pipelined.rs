@@ -19,7 +19,7 @@ use crate::topology::Topology;
 use crate::train::options::Options;
 use crate::train::plan::{Losses, Planned, layers_together};
 use crate::train::spread::exchange::{Links, Replicas, Zero};
-use crate::train::spread::groups::Groups;
+use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::replicas::replicated_step;
 use crate::train::step::{Step, batch_of, training_step};
 
@@ -53,7 +53,7 @@ pub(crate) fn pipelined(
     let mut refused: Option<Error> = None;
     let tried = if asked_of.place.effort == Effort::Fast { 1 } else { TRIED };
     for stages in compile::stages(graph, topology, &of_one, control)?.into_iter().take(tried) {
-        let mut step = written_out(&batches, (&one, &stages), topology)?;
+        let mut step = unrolled_step(&batches, &one, &stages, topology)?;
         let graph = std::mem::replace(&mut step.graph, Graph::new(""));
         match compile::compile_with(Model::Graph(graph), topology, &asked_of, control) {
             Ok(compiled) => {
@@ -88,7 +88,7 @@ pub(crate) fn on_stages(
     stages: &BTreeMap<String, String>,
 ) -> Result<Step> {
     let batches = Batches::new(graph, topology, options, asked)?;
-    written_out(&batches, (&batches.one()?, stages), topology)
+    unrolled_step(&batches, &batches.one()?, stages, topology)
 }
 
 /// The replicas of a pipeline, each with its microbatches as shards; one, where none are asked for. Where
@@ -163,7 +163,12 @@ impl<'a> Batches<'a> {
 
     /// The devices of the replicas: those of the first are what `stages` of its network use, the others
     /// follow in the topology's order.
-    fn groups(&self, one: &Graph, stages: &BTreeMap<String, String>, topology: &Topology) -> Result<Groups> {
+    fn groups(
+        &self,
+        one: &Graph,
+        stages: &BTreeMap<String, String>,
+        topology: &Topology,
+    ) -> Result<ReplicaGroups> {
         let Replicas { count, each, .. } = self.replicas;
         let used = one.sources().iter().filter_map(|source| stages.get(&source.name));
         let used: BTreeSet<&str> = used.map(String::as_str).collect();
@@ -187,14 +192,15 @@ impl<'a> Batches<'a> {
             let device = stages.get(name)?;
             first.iter().position(|own| own == device)
         };
-        Ok(Groups::several(devices, one, place).of_pipelines())
+        Ok(ReplicaGroups::several(devices, one, place).of_pipelines())
     }
 }
 
 /// The step with all its microbatches, pinned to the devices of `stages` and of those of other replicas.
-fn written_out(
+fn unrolled_step(
     batches: &Batches<'_>,
-    (one, stages): (&Graph, &BTreeMap<String, String>),
+    one: &Graph,
+    stages: &BTreeMap<String, String>,
     topology: &Topology,
 ) -> Result<Step> {
     let groups = batches.groups(one, stages, topology)?;

@@ -198,7 +198,7 @@ pub(crate) struct Links {
     many: Nanos,
 }
 
-/// Bytes by which a link's rate is told.
+/// Bytes by which a link's rate is reported.
 const MANY: u64 = 1 << 26;
 
 impl Links {

@@ -4,7 +4,7 @@ use crate::ir::{Graph, Op};
 
 /// The devices of replicas, and which of its own each replica computes what on.
 #[derive(Clone, Debug)]
-pub(crate) struct Groups {
+pub(crate) struct ReplicaGroups {
     /// By replica.
     pub(crate) devices: Vec<Vec<String>>,
     /// By source of the network: which of a replica's devices it is on; empty where there is one.
@@ -15,7 +15,7 @@ pub(crate) struct Groups {
     pub(crate) pipelines: bool,
 }
 
-impl Groups {
+impl ReplicaGroups {
     /// One device for each replica.
     pub(crate) fn single(devices: Vec<String>) -> Self {
         Self {

@@ -52,7 +52,7 @@ impl Replicated<'_> {
             let kept_once = !statistic && self.is_kept_once(&bucket);
             let sum = self.reduce(&bucket, statistic, kept_once)?;
             if kept_once {
-                self.share_out(&bucket, sum, (&mut owned, &mut owned_due))?;
+                self.share_out(&bucket, sum, &mut owned, &mut owned_due)?;
                 continue;
             }
             let gathered = self.gather(&bucket, sum, statistic)?;

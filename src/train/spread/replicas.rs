@@ -13,7 +13,7 @@ use crate::ir::{Graph, Op, Param, ParamId, Shape, Source, SourceId, SourceRole, 
 use crate::pass::gradient::build::Build;
 use crate::pass::gradient::{gradient, unroll};
 use crate::train::spread::exchange::{Links, Replicas, Sync};
-use crate::train::spread::groups::Groups;
+use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::names::replica_name;
 use crate::train::step::noise::disturb;
 use crate::train::step::scaling::Scale;
@@ -28,7 +28,7 @@ pub(crate) fn replicated_step(
     bound: &dyn Fn(i64) -> Result<Graph>,
     recipe: &Recipe,
     replicas: &Replicas,
-    groups: &Groups,
+    groups: &ReplicaGroups,
     links: Links,
 ) -> Result<Step> {
     let shards = replicas.shards as i64;
@@ -48,12 +48,12 @@ pub(crate) fn replicated_step(
     let disturbed = disturb(&mut whole, batch)?;
     let targets = targets(&whole, &recipe.loss)?;
     let first = network(sizes[0])?;
-    let mut step = Replicated::new(&whole, first, recipe, replicas, (groups, links))?;
+    let mut step = Replicated::new(&whole, first, recipe, replicas, groups, links)?;
     step.add_inputs(&whole, &targets);
     step.add_params(&first.graph)?;
     let mut start = 0;
     for (shard, &size) in sizes.iter().enumerate() {
-        step.add_shard(network(size)?, shard, (start, size, batch), recipe, &targets)?;
+        step.add_shard(network(size)?, shard, ShardRows { start, size, batch }, recipe, &targets)?;
         start += size;
     }
     for (shard, &size) in sizes.iter().enumerate() {
@@ -91,7 +91,7 @@ pub(crate) enum Storage {
 pub(crate) struct Replicated<'a> {
     pub(crate) graph: Graph,
     pub(crate) replicas: &'a Replicas,
-    pub(crate) groups: &'a Groups,
+    pub(crate) groups: &'a ReplicaGroups,
     pub(crate) links: Links,
     /// By replica, then by parameter of the network: its value. One list where they share them.
     pub(crate) params: Vec<Vec<ValueId>>,
@@ -124,13 +124,22 @@ pub(crate) struct Replicated<'a> {
     pub(crate) load: Vec<u64>,
 }
 
+/// The samples of a shard, among those of the batch.
+#[derive(Clone, Copy)]
+struct ShardRows {
+    start: i64,
+    size: i64,
+    batch: i64,
+}
+
 impl<'a> Replicated<'a> {
     fn new(
         whole: &Graph,
         network: &Network,
         recipe: &Recipe,
         replicas: &'a Replicas,
-        (groups, links): (&'a Groups, Links),
+        groups: &'a ReplicaGroups,
+        links: Links,
     ) -> Result<Self> {
         let params = network.graph.params();
         let mut trained = vec![false; params.len()];
@@ -242,10 +251,11 @@ impl<'a> Replicated<'a> {
         &mut self,
         network: &Network,
         shard: usize,
-        (start, size, batch): (i64, i64, i64),
+        rows: ShardRows,
         recipe: &Recipe,
         targets: &[Target],
     ) -> Result<()> {
+        let ShardRows { start, size, batch } = rows;
         let device = self.replica(shard);
         let microbatch = self.microbatch(shard);
         let mut parts = Vec::new();

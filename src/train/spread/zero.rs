@@ -136,7 +136,8 @@ impl Replicated<'_> {
         &mut self,
         bucket: &[usize],
         sum: Sum,
-        (owned, due): (&mut Vec<Owned>, &mut Vec<Due>),
+        owned: &mut Vec<Owned>,
+        due: &mut Vec<Due>,
     ) -> Result<()> {
         let count = self.replicas.count;
         match sum {

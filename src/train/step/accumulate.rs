@@ -59,12 +59,12 @@ pub(crate) fn part_of(batch: i64, microbatches: u32) -> Result<i64> {
 pub(crate) fn parts(arrays: Vec<(String, Tensor)>, count: u32) -> Result<Vec<Vec<(String, Tensor)>>> {
     match count {
         1 => Ok(vec![arrays]),
-        _ => (0..count).map(|number| part(&arrays, (number, count))).collect(),
+        _ => (0..count).map(|number| part(&arrays, number, count)).collect(),
     }
 }
 
 /// Rows of each array that a microbatch takes.
-fn part(arrays: &[(String, Tensor)], (number, count): (u32, u32)) -> Result<Vec<(String, Tensor)>> {
+fn part(arrays: &[(String, Tensor)], number: u32, count: u32) -> Result<Vec<(String, Tensor)>> {
     let part = |(name, whole): &(String, Tensor)| {
         let mut dims = whole.dims().to_vec();
         let rows = dims.first().copied().unwrap_or(0);

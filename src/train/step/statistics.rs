@@ -104,12 +104,12 @@ fn layers(graph: &Graph, readers: &[Vec<ParamId>]) -> Vec<Option<Affine>> {
 }
 
 /// By source: the layer that it is, where it reads stored statistics in another way. O(nodes).
-fn others(graph: &Graph, readers: &[Vec<ParamId>], layers: &[Option<Affine>]) -> Vec<Option<Layer>> {
-    let mut others: Vec<Option<Layer>> = readers.iter().map(|_| None).collect();
+fn others(graph: &Graph, readers: &[Vec<ParamId>], layers: &[Option<Affine>]) -> Vec<Option<NormLayer>> {
+    let mut others: Vec<Option<NormLayer>> = readers.iter().map(|_| None).collect();
     for node in graph.node_ids() {
         let source = graph.node(node).source.index();
         if !readers[source].is_empty() && layers[source].is_none() && others[source].is_none() {
-            others[source] = Layer::at(graph, node);
+            others[source] = NormLayer::at(graph, node);
         }
     }
     others
@@ -198,7 +198,7 @@ impl Affine {
             y = b.add(y, beta)?;
         }
         for (id, found) in [(self.mean, mean), (self.variance, variance)] {
-            follow(graph, rewriter, source, (id, found), moved)?;
+            follow(graph, rewriter, source, id, found, moved)?;
         }
         rewriter.replace_each(self.sum, &[y]);
         Ok(())
@@ -223,7 +223,8 @@ fn follow(
     graph: &Graph,
     rewriter: &mut Rewriter<'_>,
     layer: SourceId,
-    (id, found): (ParamId, ValueId),
+    id: ParamId,
+    found: ValueId,
     moved: &mut Moves,
 ) -> Result<()> {
     let param = graph.param(id);
@@ -245,13 +246,13 @@ fn follow(
 }
 
 /// A normalisation's input, and the axis of its channels.
-struct Layer {
+struct NormLayer {
     source: SourceId,
     x: ValueId,
     axis: usize,
 }
 
-impl Layer {
+impl NormLayer {
     /// The layer whose input a node multiplies with a vector along the channels, if it does.
     fn at(graph: &Graph, node: NodeId) -> Option<Self> {
         let data = graph.node(node);
@@ -298,7 +299,7 @@ impl Layer {
         };
         let dtype = graph.ty(graph.node(stored_node).first_result).dtype;
         let found = b.convert(found, dtype)?;
-        follow(graph, rewriter, self.source, (id, found), moved)?;
+        follow(graph, rewriter, self.source, id, found, moved)?;
         rewriter.replace_each(stored_node, &[found]);
         Ok(())
     }

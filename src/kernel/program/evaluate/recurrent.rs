@@ -61,13 +61,13 @@ impl LayerOperands {
 }
 
 /// One step of one sequence in one direction.
-struct Step<'a> {
+struct TimeStep<'a> {
     operands: &'a LayerOperands,
     direction: usize,
     input: &'a [f64],
 }
 
-impl Step<'_> {
+impl TimeStep<'_> {
     fn row(&self, gate: usize, unit: usize) -> usize {
         let LayerOperands { gates, hidden, .. } = *self.operands;
         self.direction * gates * hidden + gate * hidden + unit
@@ -149,7 +149,7 @@ fn run(
     for step in 0..time {
         let t = if backwards { time - 1 - step } else { step };
         let input = &operands.x[(t * batch + sequence) * features..][..features];
-        state = Step { operands, direction, input }.next(layer.cell.cell, &state, &mut cells);
+        state = TimeStep { operands, direction, input }.next(layer.cell.cell, &state, &mut cells);
         for (j, &value) in state.iter().enumerate() {
             let at = ((t * directions + direction) * batch + sequence) * hidden + j;
             args.get_mut(layer.writes[0] as usize)?.set(at, Scalar::Real(value))?;

@@ -47,7 +47,7 @@ pub(super) fn takes_over(kind: Fold, best: Scalar, value: Scalar) -> bool {
     let (largest, last) = match kind {
         Fold::ArgMax { last } => (true, last),
         Fold::ArgMin { last } => (false, last),
-        _ => return false,
+        Fold::Sum | Fold::Prod | Fold::Max | Fold::Min => return false,
     };
     let order = match (best, value) {
         (Scalar::Whole(x), Scalar::Whole(y)) => y.partial_cmp(&x),
@@ -73,7 +73,8 @@ pub(super) fn neutral(kind: Fold, dtype: DType) -> Scalar {
         // Those of 64 bits are held as the signed numbers of the same bits.
         DType::U64 => (0, -1),
         DType::Bool => (0, 1),
-        _ => (i64::MIN, i64::MAX),
+        // Floats have infinities for it, below.
+        DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => (i64::MIN, i64::MAX),
     };
     match (kind, dtype.is_float()) {
         (Fold::Sum, true) => Scalar::Real(0.0),
@@ -107,7 +108,7 @@ pub(super) fn wrap(dtype: DType, value: i64) -> i64 {
         DType::U16 => i64::from(value as u16),
         DType::U32 => i64::from(value as u32),
         DType::Bool => i64::from(value != 0),
-        _ => value,
+        DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => value,
     }
 }
 
@@ -122,7 +123,9 @@ pub(super) fn convert(to: DType, value: Scalar) -> Scalar {
         (DType::I16, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i16)),
         (DType::I32, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i32)),
         (DType::U8, Scalar::Real(x)) => Scalar::Whole(i64::from(x as u8)),
-        (_, Scalar::Real(x)) => Scalar::Whole(x as i64),
+        (DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16, Scalar::Real(x)) => {
+            Scalar::Whole(x as i64)
+        }
         (to, Scalar::Whole(x)) => Scalar::Whole(wrap(to, x)),
     }
 }

@@ -1,9 +1,9 @@
 //! The value that a node makes, at an index: back to what is loaded, whatever stands between.
 
-use super::{Builder, ExprId, Halt, Lowered};
+use super::{ExprId, Halt, Lowered, ProgramBuilder};
 use crate::ir::{AttentionOp, Family, NodeId, ValueId};
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     /// The value at an index of its own axes. Where there is a guard, nothing is loaded where it does
     /// not hold, and the value there is of no use.
     pub(super) fn at(&mut self, value: ValueId, index: &[ExprId], guard: Option<ExprId>) -> Lowered<ExprId> {

@@ -1,11 +1,11 @@
 //! Attention as a program of its own, and rotary embeddings as index arithmetic.
 
-use super::{Builder, ExprId, Halt, Lowered};
+use super::{ExprId, Halt, Lowered, ProgramBuilder};
 use crate::ir::{Attention, Binary, Compare, NodeId, Unary, ValueId};
 use crate::kernel::attention::{Geometry, HeadStrides};
 use crate::kernel::program::{Body, Heads, Pass, Program};
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     /// Sizes and arguments, but for what is written.
     fn heads(
         &mut self,
@@ -47,7 +47,7 @@ impl Builder<'_> {
 
     /// Two kernels: row by row, then key by key.
     pub(super) fn attention_gradient(self, id: NodeId, op: &Attention) -> Lowered<Vec<Program>> {
-        let second = Builder::new(self.graph, self.fused, self.layout, self.nodes);
+        let second = ProgramBuilder::new(self.graph, self.fused, self.layout, self.nodes);
         let results: Vec<ValueId> = self.graph.results(id).collect();
         let [dq, dk, dv] = results[..] else { return Err(Halt::Unfused) };
         let rows = self.attention_pass(id, op, Pass::Queries, &[(0, dq)])?;

@@ -1,9 +1,9 @@
 //! Functions of each element, and what is made of sizes alone, at an index.
 
-use super::{Builder, ExprId, Lowered, unsupported};
+use super::{ExprId, Lowered, ProgramBuilder, unsupported};
 use crate::ir::{Compare, DType, ElementwiseOp, GeneratorOp, NodeId};
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn elementwise_at(
         &mut self,
         id: NodeId,

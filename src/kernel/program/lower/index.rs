@@ -1,11 +1,11 @@
 //! Elements at positions that are data: gathers as index arithmetic, scatters in the order of their updates,
 //! the largest elements by their rank.
 
-use super::{Builder, ExprId, Halt, Lowered};
+use super::{ExprId, Halt, Lowered, ProgramBuilder};
 use crate::ir::{Binary, Compare, DType, IndexOp, NodeId, Op, ScatterKind, ValueId};
 use crate::kernel::program::{Body, Fold, Program, Scatter, Store, Var};
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn indexed_at(
         &mut self,
         id: NodeId,
@@ -140,7 +140,7 @@ impl Builder<'_> {
             let body = self.scatter_nd(id, kind)?;
             return Ok(vec![self.finish(body)]);
         }
-        let mut second = Builder::new(self.graph, self.fused, self.layout, self.nodes);
+        let mut second = ProgramBuilder::new(self.graph, self.fused, self.layout, self.nodes);
         let (x, result) = (node.operands[0], node.first_result);
         let dims = self.dims(x)?;
         let (point, index) = self.over(&dims);

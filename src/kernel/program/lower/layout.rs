@@ -1,10 +1,10 @@
 //! Operations that only move elements, as index arithmetic; and transpositions through a tile.
 
-use super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Compare, LayoutOp, NodeId, Op, Pad, PadMode, Slice, ValueId};
 use crate::kernel::program::Body;
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn moved_at(
         &mut self,
         id: NodeId,

@@ -62,7 +62,7 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
         let mut found = None;
         for count in together(graph, segments) {
             let nodes: Vec<NodeId> = segments[..count].iter().flat_map(Segment::nodes).copied().collect();
-            match Builder::new(graph, fused, &layout, &nodes).programs(&nodes) {
+            match ProgramBuilder::new(graph, fused, &layout, &nodes).programs(&nodes) {
                 Ok(programs) => {
                     found = Some((count, programs));
                     break;
@@ -122,7 +122,7 @@ fn room(graph: &Graph, fused: &Fused<'_>, layout: &Layout) -> stages::Room {
 }
 
 fn unfused(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {
-    match Builder::new(graph, fused, layout, nodes).programs(nodes) {
+    match ProgramBuilder::new(graph, fused, layout, nodes).programs(nodes) {
         Ok(programs) => Ok(programs),
         Err(Halt::Failed(error)) => Err(error),
         Err(Halt::Unfused) => Err(Error::Internal("a segment cannot be lowered by itself".to_owned())),
@@ -138,7 +138,7 @@ struct HeroResult {
 }
 
 /// Makes one program.
-struct Builder<'a> {
+struct ProgramBuilder<'a> {
     graph: &'a Graph,
     fused: &'a Fused<'a>,
     layout: &'a Layout,
@@ -153,7 +153,7 @@ struct Builder<'a> {
     hero_result: Option<HeroResult>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> ProgramBuilder<'a> {
     fn new(graph: &'a Graph, fused: &'a Fused<'a>, layout: &'a Layout, nodes: &'a [NodeId]) -> Self {
         Self {
             graph,

@@ -1,7 +1,7 @@
 //! Packed weights: a number of a row, from its bytes, wherever it is read. So a product dequantises in registers.
 
 use super::product::Axes;
-use super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, BlockFormat, Compare, DType, NodeId, Op, Packed, PackedOp, ValueId};
 use crate::kernel::program::{Body, Fold};
 
@@ -12,7 +12,7 @@ struct Row<'a> {
     guard: Option<ExprId>,
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn packed_at(
         &mut self,
         id: NodeId,

@@ -1,6 +1,6 @@
 //! Matrix products: tiled, or one element folded where it is read.
 
-use super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::Binary;
 use crate::ir::{MatMul, NodeId, Op, ValueId};
 use crate::kernel::program::{Body, Fold, Reduction, Var};
@@ -21,7 +21,7 @@ pub(super) struct Axes {
     pub(super) inner: Var,
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn product(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
         let Op::MatMul { transpose_left, transpose_right } = node.op else { return Err(Halt::Unfused) };

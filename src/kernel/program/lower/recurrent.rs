@@ -1,10 +1,10 @@
 //! Recurrent layers, each a program of its own.
 
-use super::{Builder, Halt, Lowered};
+use super::{Halt, Lowered, ProgramBuilder};
 use crate::ir::{NodeId, Op};
 use crate::kernel::program::{Body, Layer};
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn recurrent(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
         let Op::Recurrent(cell) = &node.op else { return Err(Halt::Unfused) };

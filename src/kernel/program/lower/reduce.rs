@@ -1,6 +1,6 @@
 //! Reductions as folds at an index, and running sums.
 
-use super::{Builder, ExprId, Halt, Lowered};
+use super::{ExprId, Halt, Lowered, ProgramBuilder};
 use crate::ir::{ArgReduce, Binary, DType, NodeId, Op, ReduceKind, ReduceOp, ValueId};
 use crate::kernel::program::{Body, Fold, Running};
 
@@ -22,7 +22,7 @@ pub(super) fn arg_fold(kind: ArgReduce, last: bool) -> Fold {
     }
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn reduced_at(
         &mut self,
         id: NodeId,

@@ -1,7 +1,7 @@
 //! Reductions, softmax and normalisation of rows, whose threads work together, each with what follows from it.
 
 use super::reduce::{arg_fold, fold_of};
-use super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, DType, NodeId, Op, ScatterKind, Unary, ValueId};
 use crate::kernel::program::{Along, Body, Fold, Reduction, Store, Var};
 
@@ -17,7 +17,7 @@ pub(super) struct Over {
     pub(super) count: i64,
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     /// Rows and columns of a tensor of which `axes` are reduced.
     pub(super) fn rows_over(&mut self, dims: &[i64], axes: &[u32]) -> Over {
         let goes = |axis: usize| axes.contains(&(axis as u32));

@@ -9,7 +9,7 @@ mod lower;
 pub(super) use lower::Operand;
 
 use super::activation::Activation;
-use super::config::{Config, Unsupported, dtype};
+use super::config::{Config, KerasVersion, Unsupported, dtype};
 use crate::error::Result;
 use crate::ir::{ArgReduce, Binary, Compare, DType, ReduceKind, Unary};
 
@@ -163,7 +163,7 @@ fn activation(class: &str, config: Config<'_>) -> Result<Option<Activation>> {
                 "TanhShrink" => "tanh_shrink",
                 _ => return Ok(None),
             };
-            return Ok(Activation::named(name, false));
+            return Ok(Activation::named(name, KerasVersion::Three));
         }
     }))
 }

@@ -67,9 +67,9 @@ impl Spans {
             }
         }
         let time = vec_of(facts, |facts, node| if runs[node.index()] { facts.fastest(node) } else { 0 });
-        let heads = Walk::new(&time, &operands, &order, ancestors).starts();
+        let heads = ChainWalk::new(&time, &operands, &order, ancestors).starts();
         let backwards: Vec<NodeIx> = order.into_iter().rev().collect();
-        let tails = Walk::new(&time, &readers, &backwards, ancestors).starts();
+        let tails = ChainWalk::new(&time, &readers, &backwards, ancestors).starts();
         Ok(Self { heads, tails })
     }
 }
@@ -109,7 +109,7 @@ struct Ancestor {
 }
 
 /// Goes through the nodes along `order`; `operands` come before.
-struct Walk<'w> {
+struct ChainWalk<'w> {
     time: &'w [u64],
     operands: &'w [Vec<(NodeIx, u64)>],
     order: &'w [NodeIx],
@@ -118,7 +118,7 @@ struct Walk<'w> {
     start: Vec<u64>,
 }
 
-impl<'w> Walk<'w> {
+impl<'w> ChainWalk<'w> {
     fn new(time: &'w [u64], operands: &'w [Vec<(NodeIx, u64)>], order: &'w [NodeIx], most: usize) -> Self {
         let mut position = vec![0; time.len()];
         order.iter().enumerate().for_each(|(at, node)| position[node.index()] = at);

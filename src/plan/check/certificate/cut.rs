@@ -33,7 +33,7 @@ enum Case {
 /// The part with one node.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Part {
+struct CutPart {
     node: u32,
     cases: Vec<Case>,
 }
@@ -43,7 +43,7 @@ struct Part {
 #[serde(deny_unknown_fields)]
 pub(super) struct Cut {
     of: Resource,
-    part: Part,
+    part: CutPart,
 }
 
 /// `{"of":"memory","parts":[{"node":4,"cases":[{"price":5000}]}]}`
@@ -51,7 +51,7 @@ pub(super) struct Cut {
 #[serde(deny_unknown_fields)]
 pub(super) struct Cuts {
     of: Resource,
-    parts: Vec<Part>,
+    parts: Vec<CutPart>,
 }
 
 impl Proof for Cut {
@@ -104,7 +104,7 @@ struct Cutter<'c, 'a> {
 }
 
 /// What is decided in a case, and undone after it.
-enum Step {
+enum CutStep {
     Enter(Option<(u32, bool)>),
     Leave(u32),
 }
@@ -115,7 +115,7 @@ impl<'c, 'a> Cutter<'c, 'a> {
     }
 
     /// The least that the part with a node pays, on whichever device it is.
-    fn least(&mut self, part: &Part) -> Result<u64, String> {
+    fn least(&mut self, part: &CutPart) -> Result<u64, String> {
         let Parts { first, free, caps, .. } = self.parts;
         let root = self.parts.class(self.facts, part.node)? as usize;
         if !free[root] {
@@ -149,15 +149,15 @@ impl<'c, 'a> Cutter<'c, 'a> {
     ) -> Result<u64, String> {
         let mut inside = self.inside.clone();
         let mut least = u64::MAX;
-        let mut steps = vec![Step::Enter(None)];
+        let mut steps = vec![CutStep::Enter(None)];
         while let Some(step) = steps.pop() {
             match step {
-                Step::Leave(class) => (inside[class as usize], outside[class as usize]) = (false, false),
-                Step::Enter(chosen) => {
+                CutStep::Leave(class) => (inside[class as usize], outside[class as usize]) = (false, false),
+                CutStep::Enter(chosen) => {
                     if let Some((class, with)) = chosen {
                         let side = if with { &mut inside } else { &mut outside };
                         side[class as usize] = true;
-                        steps.push(Step::Leave(class));
+                        steps.push(CutStep::Leave(class));
                     }
                     match cases.next() {
                         Some(&Case::Price(price)) => {
@@ -168,8 +168,8 @@ impl<'c, 'a> Cutter<'c, 'a> {
                             if inside[class as usize] || outside[class as usize] {
                                 return Err(format!("node {node} is decided twice"));
                             }
-                            steps.push(Step::Enter(Some((class, true))));
-                            steps.push(Step::Enter(Some((class, false))));
+                            steps.push(CutStep::Enter(Some((class, true))));
+                            steps.push(CutStep::Enter(Some((class, false))));
                         }
                         None => return Err("a proof by cases lacks a case".into()),
                     }

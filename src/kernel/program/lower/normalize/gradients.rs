@@ -1,7 +1,7 @@
 //! Gradients that work on whole rows: those of softmax, of cross-entropy, and of normalisations.
 
 use super::super::rows::Over;
-use super::super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use super::super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, Compare, DType, NodeId, Normalization, Op, Softmax, Unary, ValueId, Varies};
 use crate::kernel::program::{Arg, Body, Fold, Place, Program, Reduction, Store};
 
@@ -10,7 +10,7 @@ use crate::kernel::program::{Arg, Body, Fold, Place, Program, Reduction, Store};
 struct Reductions(Vec<Reduction>);
 
 impl Reductions {
-    fn fold(&mut self, builder: &mut Builder<'_>, kind: Fold, value: ExprId) -> ExprId {
+    fn fold(&mut self, builder: &mut ProgramBuilder<'_>, kind: Fold, value: ExprId) -> ExprId {
         let dtype = builder.exprs.dtype(value);
         self.0.push(Reduction { kind, value });
         builder.exprs.reduced(self.0.len() as u32 - 1, dtype)
@@ -46,7 +46,7 @@ struct Normalized {
     mean: Option<ExprId>,
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     /// The type that an operand is computed with: f32 for halves.
     fn wide(&self, value: ValueId) -> DType {
         let dtype = self.dtype(value);
@@ -279,7 +279,7 @@ impl Builder<'_> {
         };
         let varies = Varies::new(of.axes, &dims, &self.dims(factor)?).ok_or(Halt::Unfused)?;
         let second = match varies {
-            Varies::Along => Some(Builder::new(self.graph, self.fused, self.layout, self.nodes)),
+            Varies::Along => Some(ProgramBuilder::new(self.graph, self.fused, self.layout, self.nodes)),
             Varies::Across => None,
         };
         let results: Vec<ValueId> = self.graph.results(id).collect();

@@ -3,12 +3,12 @@
 mod gradients;
 
 use super::product::RowsFirst;
-use super::{Builder, ExprId, Halt, HeroResult, Lowered};
+use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, LocalResponse, NodeId, Normalization, NormalizeOp, Op, Softmax, Unary, ValueId};
 use crate::kernel::normalizes_rows;
 use crate::kernel::program::{Fold, Reduction};
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn normalized_at(
         &mut self,
         id: NodeId,

@@ -2,7 +2,7 @@
 //! summed or shared, one element a thread.
 
 use super::super::product::{Axes, RowsFirst};
-use super::super::{Builder, ExprId, HeroResult, Lowered};
+use super::super::{ExprId, HeroResult, Lowered, ProgramBuilder};
 use super::{laid, spatial, weight_sizes};
 use crate::ir::{Conv, ConvTranspose, Layout, NodeId};
 use crate::kernel::program::{Body, Var};
@@ -27,7 +27,7 @@ struct Unfolded {
     offset: Vec<ExprId>,
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(in super::super) fn conv(&mut self, id: NodeId, conv: &Conv) -> Lowered<Body> {
         let node = self.graph.node(id);
         let (x, weights) = (node.operands[0], node.operands[1]);

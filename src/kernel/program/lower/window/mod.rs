@@ -3,7 +3,7 @@
 mod convolutions;
 mod resize;
 
-use super::{Builder, ExprId, Lowered};
+use super::{ExprId, Lowered, ProgramBuilder};
 use crate::ir::{
     Binary, Compare, Conv, ConvTranspose, DType, Layout, NodeId, Pool, PoolKind, ValueId, Window, WindowOp,
 };
@@ -42,7 +42,7 @@ pub(super) fn weight_sizes(layout: Layout, dims: &[i64]) -> (Vec<i64>, i64, i64)
     }
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn window_at(
         &mut self,
         id: NodeId,

@@ -1,6 +1,6 @@
 //! Resizes: samples on both sides along each axis, and what is between them.
 
-use super::super::{Builder, ExprId, Lowered};
+use super::super::{ExprId, Lowered, ProgramBuilder};
 use crate::ir::{Binary, DType, Interpolation, NodeId, Resize, ResizeCoordinates, Unary, ValueId};
 
 /// What an axis is resized by.
@@ -11,7 +11,7 @@ struct Scale {
     length: f64,
 }
 
-impl Builder<'_> {
+impl ProgramBuilder<'_> {
     pub(super) fn resize_at(
         &mut self,
         id: NodeId,

@@ -108,7 +108,7 @@ pub(super) fn wrap(dtype: DType, value: i64) -> i64 {
         DType::U16 => i64::from(value as u16),
         DType::U32 => i64::from(value as u32),
         DType::Bool => i64::from(value != 0),
-        DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => value,
+        DType::I64 | DType::U64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => value,
     }
 }
 

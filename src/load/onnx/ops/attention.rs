@@ -135,6 +135,7 @@ fn fused(at: &mut At<'_>, of: &Heads, mask: &Mask, scale: f64) -> Result<ValueId
         orders: [order; 4],
         scale: Real(scale),
         causal,
+        positioned: false,
         fill: Real(f64::NEG_INFINITY),
         zeros: true,
     };

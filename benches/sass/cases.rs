@@ -1,0 +1,91 @@
+//! The table of kernels and what each must reach: `kernels.txt`, which people read too.
+
+use partition::unstable::ir::{self, Graph};
+
+/// What the machine code of a case must hold to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Must {
+    /// Fewest blocks of its first kernel.
+    pub(crate) blocks: Option<u32>,
+    /// Least bytes of the accesses that load, and store, most of what is loaded and stored.
+    pub(crate) load: Option<u32>,
+    pub(crate) store: Option<u32>,
+    /// Most instructions of a thread for each element of the largest operand, all kernels together.
+    pub(crate) instructions: Option<f64>,
+    /// Most instructions for each multiplication of the tensor cores.
+    pub(crate) per_tensor: Option<f64>,
+    /// Most passes over the banks of shared memory for each that must be.
+    pub(crate) conflicts: Option<f64>,
+    /// Most bytes of registers that a thread keeps in memory.
+    pub(crate) spilled: u32,
+    /// Least share of the roofline that is predicted on an H100 and on an H200.
+    pub(crate) h100: Option<f64>,
+    pub(crate) h200: Option<f64>,
+}
+
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) graph: Graph,
+    pub(crate) must: Must,
+}
+
+/// Reads a table: `case NAME`, `must KEY=NUMBER ...`, and lines of the IR's text form, of one source.
+///
+/// Error: a line that is not understood, with its number.
+pub(crate) fn read(text: &str) -> Result<Vec<Case>, String> {
+    let mut cases = Vec::new();
+    let mut open: Option<(String, Must, String)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix("case ") {
+            cases.extend(open.take().map(closed).transpose()?);
+            open = Some((name.to_owned(), Must::default(), String::new()));
+            continue;
+        }
+        let Some((_, must, body)) = &mut open else {
+            return Err(format!("line {}: no case is open", number + 1));
+        };
+        match line.strip_prefix("must ") {
+            Some(list) => *must = budget(list).map_err(|word| format!("line {}: {word}", number + 1))?,
+            None => {
+                body.push_str(line);
+                if line.starts_with('%') {
+                    body.push_str(" @s0");
+                }
+                body.push('\n');
+            }
+        }
+    }
+    cases.extend(open.map(closed).transpose()?);
+    Ok(cases)
+}
+
+fn closed((name, must, body): (String, Must, String)) -> Result<Case, String> {
+    let text = format!("graph \"{name}\"\n\nsource s0 node \"n\" \"N\"\n\n{body}");
+    let graph = ir::text::parse(&text).map_err(|error| format!("{name}: {error}"))?;
+    Ok(Case { name, graph, must })
+}
+
+fn budget(list: &str) -> Result<Must, String> {
+    let mut must = Must::default();
+    for word in list.split_whitespace() {
+        let (key, value) = word.split_once('=').ok_or(word)?;
+        let number: f64 = value.parse().map_err(|_| word.to_owned())?;
+        match key {
+            "blocks" => must.blocks = Some(number as u32),
+            "load" => must.load = Some(number as u32),
+            "store" => must.store = Some(number as u32),
+            "instructions" => must.instructions = Some(number),
+            "per_tensor" => must.per_tensor = Some(number),
+            "conflicts" => must.conflicts = Some(number),
+            "spilled" => must.spilled = number as u32,
+            "h100" => must.h100 = Some(number),
+            "h200" => must.h200 = Some(number),
+            _ => return Err(word.to_owned()),
+        }
+    }
+    Ok(must)
+}

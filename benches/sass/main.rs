@@ -1,0 +1,285 @@
+//! Reads the machine code of kernels without a GPU: what `scripts/sass_check` runs.
+//!
+//! Kernels of `kernels.txt` are printed, compiled by NVRTC for sm_80 and sm_90 (kept on disk), listed by `cuobjdump`, and
+//! one warp of each is followed through its code (`warp.rs`): how many instructions it issues, how wide and how well
+//! placed its accesses are, how long it takes alone. A model of the GPU (`machine.rs`) makes a predicted time of that,
+//! beside the least that bytes and operations take. Kernels of models of the corpus are compiled too; none may spill.
+//!
+//! `cargo bench --bench sass -- --tools DIR [--corpus DIR] [--match WORD] [--all] [--out FILE] [--check]`
+
+mod cases;
+mod listing;
+mod machine;
+mod report;
+mod value;
+mod warp;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use partition::unstable::compile::{Options, prepare};
+use partition::unstable::emit::cache::{Cache, compile_all};
+use partition::unstable::emit::nvrtc::{Nvrtc, nvrtc};
+use partition::unstable::emit::{self, Kernel};
+use partition::unstable::ir::{DType, Graph};
+use partition::unstable::kernel::Grouping;
+use partition::unstable::kernel::program::{self, Body, Program};
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::pass::{GroupOptions, Params, Precision, group};
+
+use cases::Case;
+use listing::Code;
+use machine::{GPUS, Launched, Predicted};
+use warp::{Launch, Run};
+
+/// Architectures that kernels are compiled for; the last one is that of the model.
+const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
+
+struct Arguments {
+    /// `cuobjdump`.
+    disassembler: PathBuf,
+    corpus: Option<PathBuf>,
+    cache: PathBuf,
+    word: String,
+    all: bool,
+    out: Option<PathBuf>,
+    check: bool,
+}
+
+fn main() {
+    match arguments().and_then(|arguments| checked(&arguments)) {
+        Ok(0) => {}
+        Ok(faults) => {
+            eprintln!("{faults} over their budgets");
+            std::process::exit(1);
+        }
+        Err(message) => {
+            eprintln!("sass: {message}");
+            std::process::exit(2);
+        }
+    }
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut found = Arguments {
+        disassembler: "cuobjdump".into(),
+        corpus: None,
+        cache: "target/sass".into(),
+        word: String::new(),
+        all: false,
+        out: None,
+        check: false,
+    };
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} takes a value"));
+        match word.as_str() {
+            "--tools" => found.disassembler = Path::new(&value()?).join("cuobjdump"),
+            "--corpus" => found.corpus = Some(value()?.into()),
+            "--cache" => found.cache = value()?.into(),
+            "--match" => found.word = value()?,
+            "--out" => found.out = Some(value()?.into()),
+            "--all" => found.all = true,
+            "--check" => found.check = true,
+            _ => return Err(format!("{word} is not known")),
+        }
+    }
+    Ok(found)
+}
+
+/// A kernel of a case, its machine code, and what a warp of it does.
+pub(crate) struct Read {
+    pub(crate) case: usize,
+    pub(crate) kernel: Kernel,
+    pub(crate) launched: Launched,
+    /// By architecture.
+    pub(crate) codes: Vec<Code>,
+    pub(crate) run: Run,
+    /// By GPU.
+    pub(crate) predicted: Vec<Predicted>,
+}
+
+/// How many budgets are not kept.
+fn checked(arguments: &Arguments) -> Result<usize, String> {
+    let compiler = nvrtc().map_err(|error| error.to_string())?;
+    let cache = Cache::open(&arguments.cache).map_err(|error| error.to_string())?;
+    let tools = Tools { compiler, cache, disassembler: &arguments.disassembler };
+    let mut cases = cases::read(include_str!("kernels.txt"))?;
+    cases.retain(|case| case.name.contains(&arguments.word));
+    let reads = tools.read(&cases)?;
+    let mut corpus = Vec::new();
+    if let Some(folder) = arguments.corpus.as_ref().filter(|_| arguments.word.is_empty()) {
+        corpus = tools.models(folder, arguments.all)?;
+    }
+    let table = report::table(&cases, &reads, &corpus, &compiler.version());
+    match &arguments.out {
+        Some(path) => std::fs::write(path, &table).map_err(|error| format!("{}: {error}", path.display()))?,
+        None => println!("{table}"),
+    }
+    let faults = report::faults(&cases, &reads, &corpus);
+    faults.iter().for_each(|fault| eprintln!("{fault}"));
+    Ok(if arguments.check { faults.len() } else { 0 })
+}
+
+/// A model of the corpus: how many kernels, most registers of one, and which spill.
+pub(crate) struct Swept {
+    pub(crate) name: String,
+    pub(crate) kernels: usize,
+    pub(crate) registers: u32,
+    pub(crate) spills: Vec<String>,
+}
+
+struct Tools<'a> {
+    compiler: &'a Nvrtc,
+    cache: Cache,
+    disassembler: &'a Path,
+}
+
+impl Tools<'_> {
+    fn codes(&self, kernels: &[&Kernel], architecture: &str) -> Result<Vec<Code>, String> {
+        let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let images =
+            compile_all(self.compiler, Some(&self.cache), kernels, architecture, threads, &|_, _| {});
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let mut codes = Vec::with_capacity(kernels.len());
+        for (kernel, image) in kernels.iter().zip(images.map_err(|error| error.to_string())?) {
+            let file = folder.path().join("kernel.cubin");
+            std::fs::write(&file, image).map_err(|error| error.to_string())?;
+            codes.push(
+                listing::listed(self.disassembler, &file)
+                    .map_err(|error| format!("{}: {error}", kernel.name))?,
+            );
+        }
+        Ok(codes)
+    }
+
+    fn read(&self, cases: &[Case]) -> Result<Vec<Read>, String> {
+        let mut found: Vec<(usize, Program, Kernel)> = Vec::new();
+        for (number, case) in cases.iter().enumerate() {
+            let grouping = group(&case.graph, &GroupOptions::default());
+            for program in programs(&case.graph, &grouping)? {
+                if let Some(kernel) = emit::kernel(&program).map_err(|error| error.to_string())? {
+                    found.push((number, program, kernel));
+                }
+            }
+        }
+        let kernels: Vec<&Kernel> = found.iter().map(|(.., kernel)| kernel).collect();
+        let mut codes: Vec<Vec<Code>> = kernels.iter().map(|_| Vec::new()).collect();
+        for architecture in ARCHITECTURES {
+            for (all, one) in codes.iter_mut().zip(self.codes(&kernels, architecture)?) {
+                all.push(one);
+            }
+        }
+        Ok(found
+            .into_iter()
+            .zip(codes)
+            .map(|((case, program, kernel), codes)| read(case, &program, kernel, codes))
+            .collect())
+    }
+
+    fn models(&self, folder: &Path, all: bool) -> Result<Vec<Swept>, String> {
+        let mut swept = Vec::new();
+        for name in report::MODELS.iter().chain(all.then_some(report::LARGE).unwrap_or_default()) {
+            for half in [None, Some(DType::Bf16)] {
+                let path = folder.join(name);
+                let kernels = model(&path, half)?;
+                let list: Vec<&Kernel> = kernels.values().collect();
+                let mut one = Swept {
+                    name: format!("{name}{}", if half.is_some() { " in bf16" } else { "" }),
+                    kernels: list.len(),
+                    registers: 0,
+                    spills: vec![],
+                };
+                for architecture in ARCHITECTURES {
+                    for (kernel, code) in list.iter().zip(self.codes(&list, architecture)?) {
+                        one.registers = one.registers.max(code.registers);
+                        if spills(&code) {
+                            one.spills.push(format!("{} on {architecture}", kernel.name));
+                        }
+                    }
+                }
+                swept.push(one);
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// Whether registers are kept in memory. (A thread's stack that nothing is read from is none.)
+pub(crate) fn spills(code: &Code) -> bool {
+    code.instructions.iter().any(|one| matches!(one.stem(), "LDL" | "STL"))
+}
+
+fn programs(graph: &Graph, grouping: &Grouping) -> Result<Vec<Program>, String> {
+    let mut all = Vec::new();
+    for fused in grouping.all_fused() {
+        all.extend(program::lower(graph, &fused).map_err(|error| error.to_string())?);
+    }
+    Ok(all)
+}
+
+/// The kernels of a file, by name.
+fn model(path: &Path, half: Option<DType>) -> Result<BTreeMap<String, Kernel>, String> {
+    let place = |error: partition::Error| format!("{}: {error}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let Model::Graph(graph) = load(&bytes, Some(path), &LoadOptions::default()).map_err(place)? else {
+        return Err(format!("{}: no network", path.display()));
+    };
+    let precision = half.map(|half| Precision { half, params: Params::Rounded });
+    let network = prepare(graph, &Options { precision, ..Options::default() }).map_err(place)?;
+    let mut kernels = BTreeMap::new();
+    for program in programs(&network.graph, &network.grouping)? {
+        if let Some(kernel) = emit::kernel(&program).map_err(place)? {
+            kernels.insert(kernel.name.clone(), kernel);
+        }
+    }
+    Ok(kernels)
+}
+
+fn read(case: usize, program: &Program, kernel: Kernel, codes: Vec<Code>) -> Read {
+    let code = &codes[codes.len() - 1];
+    let [x, y] = kernel.launch.block;
+    let (operations, bytes) = (operations(program), bytes(program));
+    let launch =
+        Launch { grid: kernel.launch.grid, block: [x, y], number: kernel.launch.grid / 2, arguments: 0x210 };
+    let run = warp::run(code, launch, GPUS[0].latencies);
+    let launched = Launched {
+        blocks: kernel.launch.grid,
+        threads: x * y,
+        registers: code.registers,
+        shared: code.shared + kernel.launch.shared,
+        bytes,
+        operations,
+        is_tensor: run.tensor > 0,
+    };
+    let predicted = GPUS.iter().map(|gpu| gpu.predicted(&launched, &run)).collect();
+    Read { case, kernel, launched, codes, run, predicted }
+}
+
+/// Of the arguments, each moved once. A gather reads no more of its table than it writes.
+fn bytes(program: &Program) -> u64 {
+    let size = |arg: &program::Arg| arg.elements.saturating_mul(arg.dtype.size());
+    let written: u64 = program.args.iter().filter(|arg| arg.written).map(size).sum();
+    let read = program.args.iter().filter(|arg| !arg.written);
+    match program.name.starts_with("gather") {
+        true => read.map(|arg| size(arg).min(written)).sum::<u64>() + written,
+        false => read.map(size).sum::<u64>() + written,
+    }
+}
+
+/// Multiplications and additions of a product, a convolution or an attention.
+fn operations(program: &Program) -> f64 {
+    let extent = |var| program.exprs.extent(var) as f64;
+    match &program.body {
+        Body::Product { batch, row, column, inner, .. } => {
+            2.0 * extent(*batch) * extent(*row) * extent(*column) * extent(*inner)
+        }
+        Body::Attention(heads) => {
+            let of = &heads.geometry;
+            let scores =
+                [of.batch, of.heads, of.rows, of.keys].iter().map(|&size| size as f64).product::<f64>();
+            2.0 * scores * (of.size + of.value_size) as f64
+        }
+        _ => 0.0,
+    }
+}

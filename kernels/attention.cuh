@@ -86,6 +86,135 @@ template <class P> DEVICE void attention_rows(const P& p) {
       put(to[lane + 32 * i], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(out[i], scale));
 }
 
+// The same where rows lie at multiples of EACH elements, 16 bytes: some lanes share a key, each EACH elements of it, and
+// groups of lanes take keys in turn. WARPS warps share a row, or one has it to itself and four rows are a block. What is
+// loaded for the next keys does not wait for those before. In the end groups and warps put together what they have.
+template <class T> struct RowState {
+  T most, sum;
+  // What sums of parts are multiplied with when one has the larger score; nothing came of a part without keys.
+  DEVICE static T factor(T most, T next) { return most == limits<T>::low() ? (T)0 : f_exp(f_sub(most, next)); }
+};
+
+template <class P> struct power_of {
+  DEVICE static typename P::T of(typename P::T x) {
+    return sizeof(typename P::S) == 2 ? (typename P::T)near_exp((float)x) : f_exp(x);
+  }
+};
+
+template <i64 SIZE, int EACH> struct Lanes {
+  static const int USED = (int)(SIZE / EACH);
+  static const int GROUP = USED <= 1 ? 1 : USED <= 2 ? 2 : USED <= 4 ? 4 : USED <= 8 ? 8 : USED <= 16 ? 16 : 32;
+};
+
+template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const P& p) {
+  typedef typename P::T T;
+  typedef typename P::S S;
+  typedef vec<EACH, S> Part;
+  const int QUERY = Lanes<P::SIZE, EACH>::USED, VALUE = Lanes<P::VALUES, EACH>::USED, AHEAD = 4;
+  const int GROUP = Lanes<P::SIZE, EACH>::GROUP > Lanes<P::VALUES, EACH>::GROUP ? Lanes<P::SIZE, EACH>::GROUP
+                                                                               : Lanes<P::VALUES, EACH>::GROUP;
+  const int GROUPS = 32 / GROUP, STEP = WARPS * GROUPS;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, place = lane % GROUP, group = lane / GROUP;
+  const i64 number = WARPS == 1 ? (i64)blockIdx.x * 4 + warp : (i64)blockIdx.x;
+  if (number >= P::BATCH * P::HEADS * P::ROWS) return;
+  const i64 row = number % P::ROWS, h = number / P::ROWS % P::HEADS, b = number / P::ROWS / P::HEADS;
+  T q[EACH], out[EACH], most = limits<T>::low(), sum = (T)0;
+  const S* query = p.query(b, h, row) + place * EACH;
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    q[i] = place < QUERY ? get(query[i]) : (T)0;
+    out[i] = (T)0;
+  }
+  const i64 end = keys_seen<P>(row);
+  for (i64 base = WARPS == 1 ? 0 : warp * GROUPS; base < end; base += STEP * AHEAD) {
+    Part keys[AHEAD], values[AHEAD];
+    T score[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; ++u) {
+      const i64 key = base + u * STEP + group;
+      const bool inside = key < end;
+      if (inside && place < QUERY) keys[u] = *(const Part*)(p.key(b, h, key) + place * EACH);
+      if (inside && place < VALUE) values[u] = *(const Part*)(p.value(b, h, key) + place * EACH);
+    }
+    T next = most;
+#pragma unroll
+    for (int u = 0; u < AHEAD; ++u) {
+      const i64 key = base + u * STEP + group;
+      const bool inside = key < end;
+      T dot = (T)0;
+      if (inside && place < QUERY) {
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) dot = f_add(dot, f_mul(q[i], get(keys[u].v[i])));
+      }
+#pragma unroll
+      for (int lanes = GROUP / 2; lanes; lanes >>= 1) dot = f_add(dot, swapped(dot, lanes));
+      score[u] = inside ? p.score(b, h, row, key, dot) : limits<T>::low();
+      next = f_max(next, score[u]);
+    }
+    const bool nothing = next == limits<T>::low();
+    const T off = nothing ? (T)0 : next, scale = power_of<P>::of(f_sub(most, off));
+    sum = f_mul(sum, scale);
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) out[i] = f_mul(out[i], scale);
+#pragma unroll
+    for (int u = 0; u < AHEAD; ++u) {
+      const bool inside = base + u * STEP + group < end;
+      const T weight = power_of<P>::of(f_sub(score[u], off));
+      sum = f_add(sum, weight);
+      if (inside && place < VALUE) {
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) out[i] = f_add(out[i], f_mul(weight, get(values[u].v[i])));
+      }
+    }
+    most = next;
+  }
+  // Groups of a warp.
+#pragma unroll
+  for (int lanes = GROUP; lanes < 32; lanes <<= 1) {
+    const T other = swapped(most, lanes), next = f_max(most, other);
+    const T own = RowState<T>::factor(most, next), its = RowState<T>::factor(other, next);
+    sum = f_add(f_mul(sum, own), f_mul(swapped(sum, lanes), its));
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) out[i] = f_add(f_mul(out[i], own), f_mul(swapped(out[i], lanes), its));
+    most = next;
+  }
+  S* to = p.result(b, h, row);
+  const T broken_as = P::ZEROS ? (T)0 : (T)not_a_number_f();
+  bool broken;
+  if (WARPS == 1) {
+    const T scale = row_scale<P>(sum, broken);
+    if (group == 0 && place < VALUE) {
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) put(to[place * EACH + i], broken ? broken_as : f_mul(out[i], scale));
+    }
+    return;
+  }
+  // Warps of a block.
+  SHARED(T, mosts, WARPS);
+  SHARED(T, sums, WARPS);
+  SHARED(T, outs, WARPS * GROUP * EACH);
+  if (group == 0) {
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) outs[(warp * EACH + i) * GROUP + place] = out[i];
+    if (place == 0) {
+      mosts[warp] = most;
+      sums[warp] = sum;
+    }
+  }
+  __syncthreads();
+  T largest = limits<T>::low(), all = (T)0;
+  for (int w = 0; w < WARPS; ++w) largest = f_max(largest, mosts[w]);
+  for (int w = 0; w < WARPS; ++w) all = f_add(all, f_mul(sums[w], RowState<T>::factor(mosts[w], largest)));
+  const T scale = row_scale<P>(all, broken);
+  for (int i = threadIdx.x; i < GROUP * EACH; i += WARPS * 32) {
+    T value = (T)0;
+    for (int w = 0; w < WARPS; ++w)
+      value = f_add(value, f_mul(outs[w * EACH * GROUP + i], RowState<T>::factor(mosts[w], largest)));
+    const int element = i % GROUP * EACH + i / GROUP;
+    if (element < P::VALUES) put(to[element], broken ? broken_as : f_mul(value, scale));
+  }
+}
+
 // -- gradients --------------------------------------------------------------------------------------
 //
 // The structure has more then:

@@ -1,5 +1,5 @@
-// Attention and its gradients in tiles on tensor cores, for halves: P is as in attention.cuh. 128 threads make 64
-// rows, or 64 keys, each warp 16 of them (Dao, "FlashAttention-2", 2023). What is multiplied next is copied to shared
+// Attention and its gradients in tiles on tensor cores, for halves: P is as in attention.cuh. 128 threads make 64 or
+// 128 rows, or 64 keys, each warp 16 or 32 of them (Dao, "FlashAttention-2", 2023). What is multiplied next is copied to shared
 // memory meanwhile; scores stay in registers, where sums of one product are left fragments of the next.
 
 // Elements of a head, in whole fragments, and where the next one begins: rows of a fragment fall into different banks.
@@ -7,12 +7,12 @@ template <i64 SIZE> struct Padded {
   static const int WIDTH = (int)((SIZE + 15) / 16 * 16), PITCH = WIDTH + 8, STEPS = WIDTH / 16, TILES = WIDTH / 8;
 };
 
-// Which tile of 64 a block makes, and of which head.
+// Which tile of `side` lines a block makes, and of which head.
 struct BlockTile {
   i64 first, h, b;
-  DEVICE BlockTile(i64 heads, i64 lines, bool backwards) {
-    const i64 tiles = (lines + 63) / 64, block = blockIdx.x, tile = block % tiles;
-    first = (backwards ? tiles - 1 - tile : tile) * 64;
+  DEVICE BlockTile(i64 heads, i64 lines, bool backwards, int side = 64) {
+    const i64 tiles = (lines + side - 1) / side, block = blockIdx.x, tile = block % tiles;
+    first = (backwards ? tiles - 1 - tile : tile) * side;
     h = block / tiles % heads;
     b = block / tiles / heads;
   }
@@ -119,7 +119,7 @@ struct RowSums {
 #pragma unroll
     for (int j = 0; j < COUNT * 4; ++j) {
       float& score = s[j / 4][j % 4];
-      score = near_exp(score - next[j / 2 % 2]);
+      score = near_exp_of(score, next[j / 2 % 2]);
       added[j / 2 % 2] += score;
     }
 #pragma unroll
@@ -131,32 +131,40 @@ struct RowSums {
   }
 };
 
-template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
+// EACH fragments of 16 rows a warp, for which keys and values are read from shared memory once.
+template <class P, bool WIDE, int EACH> DEVICE void attention_mma(const P& p) {
   typedef typename P::S H;
   typedef Padded<P::SIZE> K;
   typedef Padded<P::VALUES> V;
-  const int BLOCK = 64;
+  const int BLOCK = 64, SIDE = 64 * EACH;
   SHARED(halves, key_memory, 64 * Padded<P::SIZE>::PITCH / 8);
   SHARED(halves, value_memory, 64 * Padded<P::VALUES>::PITCH / 8);
   u16 *keys = (u16*)key_memory, *values = (u16*)value_memory;
   // The last rows of a causal head meet the most keys: they begin first.
-  const BlockTile at(P::HEADS, P::ROWS, true);
+  const BlockTile at(P::HEADS, P::ROWS, true, SIDE);
   const i64 b = at.b, h = at.h;
-  const int lane = threadIdx.x & 31, place = lane & 3;
-  const i64 row0 = at.first + (threadIdx.x >> 5) * 16 + (lane >> 2);
-  u32 q[K::STEPS][4];
-  stage<64, K::WIDTH, K::PITCH, 128, WIDE>(keys, P::ROWS - at.first, (int)P::SIZE,
-                                           [&](int row) { return p.query(b, h, at.first + row); });
-  copies_end();
-  copies_wait<0>();
-  __syncthreads();
+  const int lane = threadIdx.x & 31, place = lane & 3, warp = threadIdx.x >> 5;
+  const i64 row0 = at.first + warp * 16 + (lane >> 2);
+  u32 q[EACH][K::STEPS][4];
 #pragma unroll
-  for (int i = 0; i < K::STEPS; ++i) left_fragment<K::PITCH>(q[i], keys + (threadIdx.x >> 5) * 16 * K::PITCH + i * 16);
-  __syncthreads();
-  float out[V::TILES][4];
-  cleared(out);
-  RowSums sums;
-  const i64 last = at.first + 63 < P::ROWS ? at.first + 63 : P::ROWS - 1, end = keys_seen<P>(last);
+  for (int m = 0; m < EACH; ++m) {
+    const i64 first = at.first + m * 64;
+    stage<64, K::WIDTH, K::PITCH, 128, WIDE>(keys, P::ROWS - first, (int)P::SIZE,
+                                             [&](int row) { return p.query(b, h, first + row); });
+    copies_end();
+    copies_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < K::STEPS; ++i) left_fragment<K::PITCH>(q[m][i], keys + warp * 16 * K::PITCH + i * 16);
+    __syncthreads();
+  }
+  float out[EACH][V::TILES][4];
+#pragma unroll
+  for (int m = 0; m < EACH; ++m) cleared(out[m]);
+  RowSums sums[EACH];
+  const i64 last = at.first + SIDE - 1 < P::ROWS ? at.first + SIDE - 1 : P::ROWS - 1, end = keys_seen<P>(last);
+  // What the first row sees, all do.
+  const i64 seen_by_all = keys_seen<P>(at.first);
   auto stage_keys = [&](i64 k0) {
     if (k0 < end)
       stage<BLOCK, K::WIDTH, K::PITCH, 128, WIDE>(keys, end - k0, (int)P::SIZE,
@@ -171,39 +179,83 @@ template <class P, bool WIDE> DEVICE void attention_mma(const P& p) {
     stage<BLOCK, V::WIDTH, V::PITCH, 128, WIDE>(values, end - k0, (int)P::VALUES,
                                                 [&](int row) { return p.value(b, h, k0 + row); });
     copies_end();
-    float s[BLOCK / 8][4], scale[2];
-    cleared(s);
-    scores_of<K::STEPS, BLOCK / 8, K::PITCH>(s, q, keys, H());
+    float s[EACH][BLOCK / 8][4];
+#pragma unroll
+    for (int m = 0; m < EACH; ++m) cleared(s[m]);
+#pragma unroll
+    for (int i = 0; i < K::STEPS; ++i)
+#pragma unroll
+      for (int j = 0; j < BLOCK / 8; j += 2) {
+        u32 y[4];
+        right_fragments<K::PITCH>(y, keys + j * 8 * K::PITCH + i * 16);
+#pragma unroll
+        for (int m = 0; m < EACH; ++m) {
+          mma<0>(s[m][j], q[m][i], y, H());
+          mma<2>(s[m][j + 1], q[m][i], y, H());
+        }
+      }
     copies_wait<0>();
     __syncthreads();
     stage_keys(k0 + BLOCK);
+    const bool whole = k0 + BLOCK <= seen_by_all;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const i64 row = row0 + r * 8;
-      const int seen = seen_of<P>(row, k0, BLOCK);
+    for (int m = 0; m < EACH; ++m) {
 #pragma unroll
-      for (int j = 0; j < BLOCK / 4; ++j) {
-        const int key = j / 2 * 8 + place * 2 + j % 2;
-        float& score = s[j / 2][r * 2 + j % 2];
-        score = key < seen ? p.score(b, h, row, k0 + key, score) : limits<float>::low();
+      for (int r = 0; r < 2; ++r) {
+        // Rows that are not there have the mask of the last one.
+        const i64 mine = row0 + m * 64 + r * 8, row = mine < P::ROWS ? mine : P::ROWS - 1;
+        if (whole) {
+#pragma unroll
+          for (int j = 0; j < BLOCK / 4; ++j) {
+            float& score = s[m][j / 2][r * 2 + j % 2];
+            score = p.score(b, h, row, k0 + j / 2 * 8 + place * 2 + j % 2, score);
+          }
+        } else {
+          const int seen = seen_of<P>(row, k0, BLOCK);
+#pragma unroll
+          for (int j = 0; j < BLOCK / 4; ++j) {
+            const int key = j / 2 * 8 + place * 2 + j % 2;
+            float& score = s[m][j / 2][r * 2 + j % 2];
+            score = key < seen ? p.score(b, h, row, k0 + key, score) : limits<float>::low();
+          }
+        }
+      }
+      float scale[2];
+      sums[m].take(s[m], scale);
+#pragma unroll
+      for (int j = 0; j < V::TILES * 4; ++j) out[m][j / 4][j % 4] *= scale[j / 2 % 2];
+    }
+#pragma unroll
+    for (int i = 0; i < BLOCK / 16; ++i) {
+      u32 x[EACH][4];
+#pragma unroll
+      for (int m = 0; m < EACH; ++m) packed(x[m], s[m][2 * i], s[m][2 * i + 1], H());
+#pragma unroll
+      for (int j = 0; j < V::TILES; j += 2) {
+        u32 y[4];
+        right_fragments_turned<V::PITCH>(y, values + i * 16 * V::PITCH + j * 8);
+#pragma unroll
+        for (int m = 0; m < EACH; ++m) {
+          mma<0>(out[m][j], x[m], y, H());
+          mma<2>(out[m][j + 1], x[m], y, H());
+        }
       }
     }
-    sums.take(s, scale);
-#pragma unroll
-    for (int j = 0; j < V::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
-    weighted<BLOCK / 8, V::TILES, V::PITCH>(out, s, values, H());
   }
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const i64 row = row0 + r * 8;
-    if (row >= P::ROWS) continue;
-    bool broken;
-    const float scale = row_scale<P>(sums.sum[r], broken);
-    if (broken) {
+  for (int m = 0; m < EACH; ++m) {
 #pragma unroll
-      for (int j = 0; j < V::TILES * 2; ++j) out[j / 2][r * 2 + j % 2] = P::ZEROS ? 0.0f : not_a_number_f();
+    for (int r = 0; r < 2; ++r) {
+      const i64 row = row0 + m * 64 + r * 8;
+      if (row >= P::ROWS) continue;
+      bool broken;
+      const float scale = row_scale<P>(sums[m].sum[r], broken);
+      if (broken) {
+#pragma unroll
+        for (int j = 0; j < V::TILES * 2; ++j) out[m][j / 2][r * 2 + j % 2] = P::ZEROS ? 0.0f : not_a_number_f();
+      }
+      write_row<WIDE>(p.result(b, h, row), out[m], r, broken ? 1.0f : scale, (int)P::VALUES);
     }
-    write_row<WIDE>(p.result(b, h, row), out, r, broken ? 1.0f : scale, (int)P::VALUES);
   }
 }
 

@@ -171,6 +171,79 @@ DEVICE float f_gelu_tanh(float x) {
   return gated(x, x, e);
 }
 
+// -- of float, for what is rounded to halves ----------------------------------------------------------
+//
+// A few roundings of f32, which are far below half a unit in the last place of a half; by the special function unit.
+
+#ifdef CPU_SHIM
+DEVICE float near_power(float x) { return exp2f(x); }
+DEVICE float near_reciprocal(float x) { return 1.0f / x; }
+DEVICE float near_tanh(float x) { return tanhf(x); }
+DEVICE float near_div(float x, float y) { return x / y; }
+#else
+DEVICE float near_power(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+DEVICE float near_reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// 2^-11 off at most: for bf16.
+DEVICE float near_tanh(float x) {
+  float r;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+DEVICE float near_div(float x, float y) {
+  float r;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+#endif
+
+DEVICE float near_exp(float x) { return near_power(x * 1.44269504f); }
+// e^(x - y): one rounding of y's multiple, which must not be large.
+DEVICE float near_exp_of(float x, float y) { return near_power(fmaf(x, 1.44269504f, y * -1.44269504f)); }
+DEVICE float near_sigmoid(float x) { return near_reciprocal(1.0f + near_exp(-x)); }
+DEVICE float near_silu(float x) { return x * near_sigmoid(x); }
+DEVICE float near_gelu_tanh(float x) {
+  return x * near_reciprocal(1.0f + near_power(x * fmaf(x * x, -0.102943242f, -2.30220819f)));
+}
+// Half of erfc by Abramowitz and Stegun, 7.1.26.
+DEVICE float near_gelu(float x) {
+  const float z = fabsf(x) * 0.707106781f, t = near_reciprocal(fmaf(z, 0.3275911f, 1.0f));
+  float p = fmaf(t, 0.5307027145f, -0.7265760135f);
+  p = fmaf(p, t, 0.7107068705f);
+  p = fmaf(p, t, -0.142248368f);
+  p = fmaf(p, t, 0.127414796f);
+  const float tail = p * t * near_power(z * z * -1.44269504f);
+  return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
+// The largest so far, and the sum of exponentials of what others are less than it.
+template <class T, bool NEAR> struct online {
+  T most, sum;
+  DEVICE online() : most(limits<T>::low()), sum((T)0) {}
+  DEVICE static T power(T x) { return NEAR ? (T)near_exp((float)x) : f_exp(x); }
+  // What is to be taken off: nothing where all are as low as can be.
+  DEVICE static T floor_of(T largest) { return largest == limits<T>::low() ? (T)0 : largest; }
+  DEVICE T scaled(T largest) const { return sum * power(most - floor_of(largest)); }
+  template <int N> DEVICE void take(const T (&x)[N]) {
+    T next = most;
+#pragma unroll
+    for (int i = 0; i < N; ++i) next = f_max(next, x[i]);
+    const T off = floor_of(next);
+    T all = sum * power(most - off);
+#pragma unroll
+    for (int i = 0; i < N; ++i) all += power(x[i] - off);
+    most = next;
+    sum = all;
+  }
+};
+
 // -- of double ---------------------------------------------------------------------------------------
 
 // A number in two parts, the second of which is small beside the first.

@@ -30,6 +30,7 @@ template <class T> DEVICE T* at(T* p, i64 i) { return p + i; }
 
 DEVICE float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
 
+#ifdef CPU_SHIM
 DEVICE bf16 to_bf16(float x) {
   u32 bits = __float_as_uint(x);
   bf16 r;
@@ -37,8 +38,6 @@ DEVICE bf16 to_bf16(float x) {
   else r.bits = (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
   return r;
 }
-
-#ifdef CPU_SHIM
 DEVICE float widen(f16 x) {
   u32 sign = (u32)(x.bits & 0x8000u) << 16, rest = x.bits & 0x7fffu;
   if (rest >= 0x7c00u) return __uint_as_float(sign | 0x7f800000u | (rest << 13));
@@ -56,6 +55,11 @@ DEVICE f16 to_f16(float x) {
   return r;
 }
 #else
+DEVICE bf16 to_bf16(float x) {
+  bf16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
+  return r;
+}
 DEVICE float widen(f16 x) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits));
@@ -67,6 +71,33 @@ DEVICE f16 to_f16(float x) {
   return r;
 }
 #endif
+
+DEVICE u16 narrow(float x, bf16) { return to_bf16(x).bits; }
+DEVICE u16 narrow(float x, f16) { return to_f16(x).bits; }
+DEVICE u32 both(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
+
+#ifdef CPU_SHIM
+template <class H> DEVICE u32 narrow_both(float low, float high, H) { return both(narrow(low, H()), narrow(high, H())); }
+#else
+DEVICE u32 narrow_both(float low, float high, bf16) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+DEVICE u32 narrow_both(float low, float high, f16) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+#endif
+
+// Neighbours that are stored at once, two rounded by one instruction.
+template <class H, int N> DEVICE vec<N, H> rounded(const float (&x)[N]) {
+  union { u32 pairs[N / 2]; vec<N, H> all; } r;
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) r.pairs[i] = narrow_both(x[2 * i], x[2 * i + 1], H());
+  return r.all;
+}
 
 // What is computed with: halves are floats until they are stored.
 DEVICE float get(f16 x) { return widen(x); }
@@ -140,6 +171,18 @@ DEVICE float f_mod(float x, float y) { return f_mod_of(x, y); }
 DEVICE double f_mod(double x, double y) { return f_mod_of(x, y); }
 template <class T> DEVICE T f_max(T x, T y) { return !(x == x) ? x : !(y == y) ? y : x < y ? y : x; }
 template <class T> DEVICE T f_min(T x, T y) { return !(x == x) ? x : !(y == y) ? y : y < x ? y : x; }
+#ifndef CPU_SHIM
+DEVICE float f_max(float x, float y) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+DEVICE float f_min(float x, float y) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+#endif
 
 template <class T> DEVICE T f_add(T x, T y) { return (T)((u64)x + (u64)y); }
 template <class T> DEVICE T f_sub(T x, T y) { return (T)((u64)x - (u64)y); }
@@ -182,6 +225,9 @@ DEVICE float f_abs(float x) { return fabsf(x); }
 DEVICE double f_abs(double x) { return fabs(x); }
 template <class T> DEVICE T f_sign(T x) { return x > (T)0 ? (T)1 : x < (T)0 ? (T)-1 : x; }
 template <class T> DEVICE T f_relu(T x) { return x < (T)0 ? (T)0 : x; }
+#ifndef CPU_SHIM
+DEVICE float f_relu(float x) { return f_max(x, 0.0f); }
+#endif
 template <class T> DEVICE bool f_not(T x) { return x == (T)0; }
 template <class T> DEVICE bool f_is_nan(T x) { return !(x == x); }
 DEVICE bool f_is_inf(float x) { return fabsf(x) == infinity_f(); }

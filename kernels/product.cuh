@@ -82,6 +82,75 @@ DEVICE void product_tiled(const P& p) {
     }
 }
 
+// The same for large products of f32: 256 threads make 128 x 128, each four times 4 x 4 of it, which come out of shared
+// memory 16 bytes at a time. What is multiplied next is read into registers meanwhile.
+template <class P, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE void product_tiled_large(const P& p) {
+  typedef typename P::I I;
+  const int SIDE = 128, BK = 16, PITCH = SIDE + 4, EACH = SIDE * BK / 256;
+  typedef vec<4, float> Four;
+  SHARED(Four, left_memory, 16 * (128 + 4) / 4);
+  SHARED(Four, right_memory, 16 * (128 + 4) / 4);
+  float *left = (float*)left_memory, *right = (float*)right_memory;
+  const I columns = (I)((P::N + SIDE - 1) / SIDE), rows = (I)((P::M + SIDE - 1) / SIDE);
+  I tile = (I)blockIdx.x;
+  const I n0 = tile % columns * SIDE;
+  tile /= columns;
+  const I m0 = tile % rows * SIDE, b = tile / rows;
+  const int thread = threadIdx.x, tx = thread % 16 * 4, ty = thread / 16 * 4;
+  float sum[8][8], total[8][8], next_left[EACH], next_right[EACH];
+#pragma unroll
+  for (int i = 0; i < 64; ++i) sum[i / 8][i % 8] = total[i / 8][i % 8] = 0.0f;
+  auto read = [&](I k0) {
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      const int i = thread + e * 256;
+      const int lk = LEFT_ALONG_K ? i % BK : i / SIDE, m = LEFT_ALONG_K ? i / BK : i % SIDE;
+      const int rk = RIGHT_ALONG_K ? i % BK : i / SIDE, n = RIGHT_ALONG_K ? i / BK : i % SIDE;
+      next_left[e] = m0 + m < (I)P::M && k0 + lk < (I)P::K ? p.left(b, m0 + m, k0 + lk) : 0.0f;
+      next_right[e] = n0 + n < (I)P::N && k0 + rk < (I)P::K ? p.right(b, k0 + rk, n0 + n) : 0.0f;
+    }
+  };
+  read(0);
+  for (I k0 = 0; k0 < (I)P::K; k0 += BK) {
+    if (k0 > 0 && k0 % CHAIN == 0) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) {
+        total[i / 8][i % 8] += sum[i / 8][i % 8];
+        sum[i / 8][i % 8] = 0.0f;
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      const int i = thread + e * 256;
+      left[(LEFT_ALONG_K ? i % BK : i / SIDE) * PITCH + (LEFT_ALONG_K ? i / BK : i % SIDE)] = next_left[e];
+      right[(RIGHT_ALONG_K ? i % BK : i / SIDE) * PITCH + (RIGHT_ALONG_K ? i / BK : i % SIDE)] = next_right[e];
+    }
+    __syncthreads();
+    if (k0 + BK < (I)P::K) read(k0 + BK);
+#pragma unroll
+    for (int k = 0; k < BK; ++k) {
+      Four x[2], y[2];
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        x[part] = *(const Four*)(left + k * PITCH + part * 64 + ty);
+        y[part] = *(const Four*)(right + k * PITCH + part * 64 + tx);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sum[i][j] = f_add(sum[i][j], f_mul(x[i / 4].v[i % 4], y[j / 4].v[j % 4]));
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const I m = m0 + i / 4 * 64 + ty + i % 4, n = n0 + j / 4 * 64 + tx + j % 4;
+      if (m < (I)P::M && n < (I)P::N) p.store(b, m, n, total[i][j] + sum[i][j]);
+    }
+}
+
 // What `threads` that share the terms of a sum add up before each begins a new sum: terms from `begin` to `end`.
 template <class I> struct Chains {
   const I all, most;

@@ -1,39 +1,8 @@
 // What kernels on tensor cores are made of: halves between memory, shared memory and registers, and the product
 // of fragments. Behind the shim each has a twin in plain C++ with the same fragments in the same lanes.
 
-DEVICE u16 narrow(float x, bf16) { return to_bf16(x).bits; }
-DEVICE u16 narrow(float x, f16) { return to_f16(x).bits; }
-DEVICE u32 both(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
-
-#ifdef CPU_SHIM
-template <class H> DEVICE u32 narrow_both(float low, float high, H) { return both(narrow(low, H()), narrow(high, H())); }
-#else
-DEVICE u32 narrow_both(float low, float high, bf16) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-DEVICE u32 narrow_both(float low, float high, f16) {
-  u32 r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-#endif
-
 // Eight halves: the unit in which they are copied.
 typedef vec<8, u16> halves;
-
-// exp for what is rounded to halves anyway: of two roundings in f32.
-DEVICE float near_exp(float x) {
-  const float scaled = x * 1.44269504088896340736f;
-#ifdef CPU_SHIM
-  return exp2f(scaled);
-#else
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(scaled));
-  return r;
-#endif
-}
 
 // -- copies that threads do not wait for -------------------------------------------------------------
 
@@ -70,9 +39,11 @@ template <int LEFT> DEVICE void copies_wait() {
 // and from column `size` to WIDTH. WIDE: 16 bytes at a time, later. `from` gives a row's first element.
 template <int ROWS, int WIDTH, int PITCH, int THREADS, bool WIDE, class R>
 DEVICE void stage(u16* to, i64 known, int size, const R& from) {
-  const int STEP = WIDE ? 8 : 1;
-#pragma unroll 8
-  for (int i = threadIdx.x; i < ROWS * (WIDTH / STEP); i += THREADS) {
+  const int STEP = WIDE ? 8 : 1, ALL = ROWS * (WIDTH / STEP), EACH = (ALL + THREADS - 1) / THREADS;
+#pragma unroll(WIDE ? EACH : 8)
+  for (int part = 0; part < EACH; ++part) {
+    const int i = part * THREADS + threadIdx.x;
+    if (ALL % THREADS != 0 && i >= ALL) break;
     const int row = i / (WIDTH / STEP), column = i % (WIDTH / STEP) * STEP;
     const bool inside = row < known && column < size;
     const u16* element = (const u16*)from(inside ? row : 0) + (inside ? column : 0);

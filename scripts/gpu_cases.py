@@ -75,14 +75,14 @@ def rows_case(kind, rows, width):
         function = lambda f, x, p: f.cross_entropy(x[0], x[1])
     moved = rows * width * 4 * (1 if kind == "cross-entropy" else 2)
     return Case(f"{kind}, {rows} x {width} f32", model(inputs, params, nodes, ["y"]), function,
-                Must("copy", 0.80), bytes=moved)
+                Must("copy", 0.92), bytes=moved)
 
 
 def product_case(m, n, k, dtype):
     nodes = [("y", "dense", ["x", "w", "b"], {"activation": "gelu_tanh"})]
     made = model([("x", f"{dtype}[{m}, {k}]")], [("w", f"{dtype}[{k}, {n}]"), ("b", f"{dtype}[{n}]")], nodes, ["y"])
     # Of few rows the library is not asked.
-    must = Must("library" if m >= 9 else "peer", 0.95)
+    must = Must("library" if m >= 9 else "peer", 1.00)
     return Case(f"GEMM + bias + GELU, {m} x {n} x {k} {dtype}", made, lambda f, x, p: f.gelu(x @ p[0] + p[1]), must,
                 flops=2 * m * n * k, dtype=dtype)
 
@@ -93,7 +93,7 @@ def attention_case(length, depth, heads, dtype):
              ("y", "matmul", ["p", "v"], {})]
     made = model([("q", size), ("k", size), ("v", size)], [], nodes, ["y"])
     function = lambda f, x, p: f.attention(x[0], x[1], x[2], 1.0, False)
-    return Case(f"attention, {heads} heads of {depth}, {length} long, {dtype}", made, function, Must("attention", 0.70),
+    return Case(f"attention, {heads} heads of {depth}, {length} long, {dtype}", made, function, Must("attention", 1.00),
                 flops=4 * heads * length * length * depth, dtype=dtype)
 
 
@@ -122,7 +122,7 @@ def mlp(devices, layers=12, width=4096, rows=512):
     name = f"MLP of {layers} layers of {width}, {rows} rows"
     alone = devices == "cuda"
     return Case(f"{name}, {devices}", model([("x", f"f32[{rows}, {width}]")], params, nodes, [last]), function,
-                Must("eager", 1.0) if alone else Must("alone", 1.10), flops=layers * 2 * rows * width ** 2, devices=devices,
+                Must("eager", 1.0) if alone else Must("alone", 1.03), flops=layers * 2 * rows * width ** 2, devices=devices,
                 alike=None if alone else f"{name}, cuda")
 
 

@@ -13,6 +13,15 @@ def sizes(text):
     return [int(size) for size in text[text.index("[") + 1 : -1].split(",")]
 
 
+def warm(call, wait, seconds=0.2):
+    """Keeps the GPU at work until its clocks are up."""
+    wait()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        call()
+        wait()
+
+
 class Torch:
     """The functions of cases in torch, timed by events of the GPU around each call."""
 
@@ -50,14 +59,17 @@ class Torch:
     def time(self, case, compiled):
         if case.function is None:
             return None
-        inputs, params = self.arrays(case.model["inputs"]), self.arrays(case.model["params"])
+        inputs = self.arrays(case.model["inputs"])
+        params = [self.torch.nn.Parameter(one, requires_grad=False) for one in self.arrays(case.model["params"])]
         x = inputs if len(inputs) > 1 else inputs[0]
         call = lambda: case.function(self, x, params)
         with self.torch.inference_mode():
             if compiled:
+                self.torch._dynamo.reset()
                 call = self.torch.compile(call, mode="max-autotune")
             for _ in range(5):
                 call()
+            warm(call, self.torch.cuda.synchronize)
             times, walls = [], []
             for _ in range(case.steps):
                 begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -114,11 +126,19 @@ class Jax:
         if case.function is None:
             return None
         kinds = {"f32": self.np.float32, "bf16": self.np.bfloat16, "i64": self.np.int32}
-        array = lambda text: self.np.full(sizes(text), 1 if dtype_of(text) == "i64" else 0.1, kinds[dtype_of(text)])
+        key = self.jax.random.PRNGKey(1)
+
+        def array(text):
+            nonlocal key
+            key, own = self.jax.random.split(key)
+            if dtype_of(text) == "i64":
+                return self.jax.random.randint(own, sizes(text), 0, 8)
+            return self.jax.random.normal(own, sizes(text), kinds[dtype_of(text)]) * 0.1
+
         inputs, params = ([array(one["type"]) for one in case.model[listed]] for listed in ("inputs", "params"))
         x = inputs if len(inputs) > 1 else inputs[0]
         call = self.jax.jit(lambda x, p: case.function(self, x, p))
-        call(x, params).block_until_ready()
+        warm(lambda: call(x, params).block_until_ready(), lambda: None)
         begin = time.perf_counter()
         call(x, params).block_until_ready()
         wall = (time.perf_counter() - begin) * 1e3
@@ -154,10 +174,13 @@ def torch_trained(case):
     return statistics.median(times[1:]), found.item()
 
 
-def peers():
-    """Names and functions of what is installed and has a GPU; names of what is not."""
+def peers(only=None):
+    """Names and functions of what is installed and has a GPU; names of what is not. `only` one is loaded, where it is named."""
     found, absent = [], []
-    if importlib.util.find_spec("torch"):
+    wanted = lambda name: only is None or only.startswith(name)
+    if not wanted("torch"):
+        pass
+    elif importlib.util.find_spec("torch"):
         torch = Torch()
         if torch.torch.cuda.is_available():
             found += [("torch", lambda case: torch.time(case, False)), ("torch.compile", lambda case: torch.time(case, True))]
@@ -165,7 +188,9 @@ def peers():
             absent += ["torch (has no GPU)", "torch.compile (has no GPU)"]
     else:
         absent += ["torch", "torch.compile"]
-    if importlib.util.find_spec("jax"):
+    if not wanted("JAX"):
+        pass
+    elif importlib.util.find_spec("jax"):
         jax = Jax()
         if any(device.platform == "gpu" for device in jax.jax.devices()):
             found.append(("JAX jit", jax.time))

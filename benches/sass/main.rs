@@ -6,6 +6,9 @@
 //! beside the least that bytes and operations take. Kernels of models of the corpus are compiled too; none may spill.
 //!
 //! `cargo bench --bench sass -- --tools DIR [--corpus DIR] [--match WORD] [--all] [--out FILE] [--check]`
+//!
+//! `... -- --fill DIR --cache DIR` compiles the kernels of the models of a folder for sm_90, as a run on a GPU does, so that
+//! it finds them: what `scripts/gpu_pack` carries along.
 
 mod cases;
 mod listing;
@@ -23,9 +26,10 @@ use partition::unstable::emit::nvrtc::{Nvrtc, nvrtc};
 use partition::unstable::emit::{self, Kernel};
 use partition::unstable::ir::{DType, Graph};
 use partition::unstable::kernel::Grouping;
-use partition::unstable::kernel::program::{self, Body, Program};
+use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Program};
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::pass::{GroupOptions, Params, Precision, group};
+use partition::unstable::run::cuda::{CudaOptions, NvrtcToolchain, compile_ahead};
 
 use cases::Case;
 use listing::Code;
@@ -44,10 +48,16 @@ struct Arguments {
     all: bool,
     out: Option<PathBuf>,
     check: bool,
+    /// Models whose kernels are compiled.
+    fill: Option<PathBuf>,
 }
 
 fn main() {
-    match arguments().and_then(|arguments| checked(&arguments)) {
+    let done = arguments().and_then(|arguments| match &arguments.fill {
+        Some(folder) => filled(folder, &arguments.cache).map(|()| 0),
+        None => checked(&arguments),
+    });
+    match done {
         Ok(0) => {}
         Ok(faults) => {
             eprintln!("{faults} over their budgets");
@@ -69,6 +79,7 @@ fn arguments() -> Result<Arguments, String> {
         all: false,
         out: None,
         check: false,
+        fill: None,
     };
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
@@ -79,12 +90,36 @@ fn arguments() -> Result<Arguments, String> {
             "--cache" => found.cache = value()?.into(),
             "--match" => found.word = value()?,
             "--out" => found.out = Some(value()?.into()),
+            "--fill" => found.fill = Some(value()?.into()),
             "--all" => found.all = true,
             "--check" => found.check = true,
             _ => return Err(format!("{word} is not known")),
         }
     }
     Ok(found)
+}
+
+/// Compiles the kernels of models for sm_90.
+fn filled(folder: &Path, cache: &Path) -> Result<(), String> {
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let cache = Cache::open(cache).map_err(|error| error.to_string())?;
+    let toolchain = NvrtcToolchain { cache: Some(cache), threads };
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        let place = |error: partition::Error| format!("{}: {error}", path.display());
+        let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let Model::Graph(graph) = load(&bytes, Some(&path), &LoadOptions::default()).map_err(place)? else {
+            return Err(format!("{}: no network", path.display()));
+        };
+        let network = prepare(graph, &Options::default()).map_err(place)?;
+        let groups = network.grouping.all_fused();
+        let products = CudaOptions::default().products;
+        let count = compile_ahead(&network.graph, &groups, products, &toolchain, "sm_90").map_err(place)?;
+        println!("{}: {count} kernels", path.display());
+    }
+    Ok(())
 }
 
 /// A kernel of a case, its machine code, and what a warp of it does.
@@ -256,15 +291,32 @@ fn read(case: usize, program: &Program, kernel: Kernel, codes: Vec<Code>) -> Rea
     Read { case, kernel, launched, codes, run, predicted }
 }
 
-/// Of the arguments, each moved once. A gather reads no more of its table than it writes.
+/// Of the arguments that it uses, each moved once. A gather reads no more of its table than it writes.
 fn bytes(program: &Program) -> u64 {
     let size = |arg: &program::Arg| arg.elements.saturating_mul(arg.dtype.size());
-    let written: u64 = program.args.iter().filter(|arg| arg.written).map(size).sum();
-    let read = program.args.iter().filter(|arg| !arg.written);
+    let used = used(program);
+    let args = || program.args.iter().zip(&used).filter(|(_, used)| **used).map(|(arg, _)| arg);
+    let written: u64 = args().filter(|arg| arg.written).map(size).sum();
+    let read = args().filter(|arg| !arg.written);
     match program.name.starts_with("gather") {
         true => read.map(|arg| size(arg).min(written)).sum::<u64>() + written,
         false => read.map(size).sum::<u64>() + written,
     }
+}
+
+/// By argument: whether rows read or write it; of other kernels, all.
+fn used(program: &Program) -> Vec<bool> {
+    if !matches!(program.body, Body::Rows { .. }) {
+        return vec![true; program.args.len()];
+    }
+    let mut used = vec![false; program.args.len()];
+    program.stores().for_each(|store| used[store.arg as usize] = true);
+    for (id, _) in program.used().iter().enumerate().filter(|(_, used)| **used) {
+        if let Expr::Load { arg, .. } = program.exprs.get(ExprId(id as u32)) {
+            used[*arg as usize] = true;
+        }
+    }
+    used
 }
 
 /// Multiplications and additions of a product, a convolution or an attention.

@@ -94,6 +94,9 @@ pub(crate) fn unit(instruction: &Instruction) -> Unit {
     }
 }
 
+/// Instructions of a branch that soon leaves.
+const SHORT: usize = 6;
+
 /// A warp is stopped after so many instructions.
 const LONGEST: u64 = 600_000;
 
@@ -255,7 +258,11 @@ impl Warp {
         if guard.known & self.active != self.active {
             self.run.guesses += 1;
             let skipped = code.instructions[at + 1..].iter().take_while(|one| one.address < target);
-            let rare = target > instruction.address && skipped.into_iter().any(|one| one.stem() == "CALL");
+            // What soon leaves again is taken for the exception, as the rare cases of a division are.
+            let leaves = |one: &Instruction| one.stem() == "BRA" && one.guard.is_none();
+            let short = code.instructions[at + 1..].iter().take(SHORT).any(leaves);
+            let calls = skipped.into_iter().any(|one| one.stem() == "CALL");
+            let rare = target > instruction.address && (short || calls);
             return if rare { Next::Address(target) } else { Next::Follows };
         }
         let taken = guard.set & self.active;

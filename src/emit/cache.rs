@@ -215,13 +215,36 @@ pub fn compile_all(
     codes.into_iter().flatten().collect()
 }
 
+/// The code of kernels of which all were compiled before by the version that this program is tested with: where there is no
+/// NVRTC, a folder that was filled elsewhere serves.
+///
+/// Error: `missing` on the first kernel that is not there.
+pub fn kept_all(
+    cache: Option<&Cache>,
+    kernels: &[&Kernel],
+    architecture: &str,
+    missing: &dyn Fn() -> Error,
+) -> Result<Vec<Vec<u8>>> {
+    let one = |kernel: &&Kernel| match cache {
+        Some(cache) => cache.get_or_make(&key(TESTED, architecture, &kernel.source()), || Err(missing())),
+        None => Err(missing()),
+    };
+    kernels.iter().map(one).collect()
+}
+
+/// The version of NVRTC that this program is tested with.
+const TESTED: (i32, i32) = (13, 0);
+
 fn compile(nvrtc: &Nvrtc, cache: Option<&Cache>, kernel: &Kernel, architecture: &str) -> Result<Vec<u8>> {
     let source = kernel.source();
     let make = || nvrtc.cubin(&source, &kernel.name, architecture);
     let Some(cache) = cache else { return make() };
-    let (major, minor) = nvrtc.version();
-    let key = format!("NVRTC {major}.{minor}\n{}\n{source}", options(architecture).join(" "));
-    cache.get_or_make(&key, make)
+    cache.get_or_make(&key(nvrtc.version(), architecture, &source), make)
+}
+
+/// What code is known by.
+fn key((major, minor): (i32, i32), architecture: &str, source: &str) -> String {
+    format!("NVRTC {major}.{minor}\n{}\n{source}", options(architecture).join(" "))
 }
 
 #[cfg(test)]

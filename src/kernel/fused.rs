@@ -14,7 +14,7 @@ use super::Positions;
 use crate::ir::{DType, Graph, NodeId, Op, Type, ValueId};
 use crate::units::Bytes;
 
-use super::workspace::{PARTIAL_ALIGNMENT, partial_sums, workspace};
+use super::workspace::{PARTIAL_ALIGNMENT, partial_folds, partial_sums, workspace};
 
 /// The nodes of one group, in the order of the arena, with what they read from outside and what
 /// others read of them.
@@ -87,19 +87,29 @@ pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     layout(graph, fused).workspace
 }
 
-/// As [`group_workspace`] for a GPU with a library of matrix products: with room behind it for the library's partial
-/// sums ([`partial_sums`]), wherever they may begin.
+/// As [`group_workspace`] for a GPU: with room behind it for what the parts of long reductions make
+/// ([`partial_folds`]), or for the partial sums of a library of matrix products ([`partial_sums`]), wherever they may
+/// begin.
 pub fn group_workspace_on_gpu(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     let own = group_workspace(graph, fused);
-    let of = |&node: &NodeId| {
+    let partial = most_of(graph, fused, partial_sums).get();
+    let partial = if partial > 0 { partial.saturating_add(PARTIAL_ALIGNMENT) } else { 0 };
+    Bytes(own.get().saturating_add(partial.max(folded_parts(graph, fused).get())))
+}
+
+/// Room for what the parts of the group's longest reduction make.
+pub(crate) fn folded_parts(graph: &Graph, fused: &Fused<'_>) -> Bytes {
+    most_of(graph, fused, partial_folds)
+}
+
+/// The most that one of the nodes needs.
+fn most_of(graph: &Graph, fused: &Fused<'_>, of: fn(&Op, &[&Type], &[&Type]) -> Bytes) -> Bytes {
+    let of_node = |&node: &NodeId| {
         let operands: Vec<&Type> = graph.node(node).operands.iter().map(|&value| graph.ty(value)).collect();
         let results: Vec<&Type> = graph.results(node).map(|value| graph.ty(value)).collect();
-        partial_sums(&graph.node(node).op, &operands, &results)
+        of(&graph.node(node).op, &operands, &results)
     };
-    match fused.nodes.iter().map(of).max().filter(|partial| partial.get() > 0) {
-        None => own,
-        Some(partial) => Bytes(own.get().saturating_add(partial.get()).saturating_add(PARTIAL_ALIGNMENT)),
-    }
+    fused.nodes.iter().map(of_node).max().unwrap_or(Bytes::ZERO)
 }
 
 /// True for a primitive whose result may be made piece by piece before what follows from it, so

@@ -9,7 +9,7 @@ use super::pieces::{Cut, PIECE, Whole};
 use super::sizes::{Sizes, dim};
 use crate::ir::{
     AttentionOp, Cell, ConvTranspose, Family, IndexOp, Interpolation, Layout, Normalization, NormalizeOp, Op,
-    Recurrent, ScatterKind, Type, WindowOp,
+    Recurrent, ReduceOp, ScatterKind, Type, WindowOp,
 };
 use crate::units::Bytes;
 
@@ -85,6 +85,53 @@ pub fn partial_sums(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let sums = elements.saturating_mul(parts).saturating_mul(out.dtype.size().max(4));
     let bytes = sums.min(MOST_PARTIAL).min(read(left).saturating_add(read(right)));
     Bytes(bytes / PARTIAL_ALIGNMENT * PARTIAL_ALIGNMENT)
+}
+
+/// Rows of a reduction, what each has, and whether its elements lie beside one another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Folded {
+    pub(crate) rows: i64,
+    pub(crate) columns: i64,
+    pub(crate) beside: bool,
+}
+
+/// Fewest elements for which a second kernel pays.
+const WORTH_PARTS: i64 = 1 << 16;
+
+/// How many parts a GPU folds each row in, at least; up to twice as many, where these divide the row evenly. One, where
+/// the rows themselves keep it busy. It follows from the sizes alone, as the order of what is added does.
+pub(crate) fn parts_of(folded: Folded) -> i64 {
+    let Folded { rows, columns, beside } = folded;
+    // A block has a row, or neighbours of 128 rows; a part is long enough to be worth a block's end.
+    let (blocks, shortest) =
+        if beside { (rows, 2048) } else { (rows / 128 + i64::from(rows % 128 != 0), 64) };
+    if rows <= 0 || blocks >= ENOUGH_TILES as i64 || rows.saturating_mul(columns) < WORTH_PARTS {
+        return 1;
+    }
+    (2 * ENOUGH_TILES as i64 / blocks).min(columns / shortest).max(1)
+}
+
+/// Bytes in which a GPU keeps what the parts of `op` make, where it folds in two stages: reductions of few long rows,
+/// and the gradients of what a normalisation is scaled by and shifted by.
+pub fn partial_folds(op: &Op, operands: &[&Type], _: &[&Type]) -> Bytes {
+    let Some(&x) = operands.first() else { return Bytes::ZERO };
+    let (axes, numbers) = match op.family() {
+        Family::Reduce(ReduceOp::Reduce { axes, .. }) => (axes.to_vec(), 1),
+        Family::Normalize(NormalizeOp::NormalizeGradient { of, .. }) => {
+            ((0..x.rank() as u32).filter(|axis| !of.axes.contains(axis)).collect(), 2)
+        }
+        _ => return Bytes::ZERO,
+    };
+    let (columns, rows) = elements_along(&axes, x);
+    let (Ok(rows), Ok(columns)) = (i64::try_from(rows), i64::try_from(columns)) else { return Bytes::ZERO };
+    let fastest = (0..x.rank()).rev().find(|&axis| x.size(axis) != 1);
+    let beside = fastest.is_none_or(|axis| axes.contains(&(axis as u32)));
+    let parts = parts_of(Folded { rows, columns, beside });
+    if parts < 2 {
+        return Bytes::ZERO;
+    }
+    let one = part(rows.unsigned_abs().saturating_mul(2 * parts.unsigned_abs()), 8).get();
+    Bytes(one.saturating_mul(numbers))
 }
 
 /// The workspace of an operation on halves that computes in f32.

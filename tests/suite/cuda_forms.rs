@@ -140,7 +140,20 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         sized(reduce(ReduceKind::Mean, &[0, 2]), &[(f16, &[6, 7, 50])]),
         sized(softmax(1), &[(f32, &[2, 40, 35])]),
         sized(normalize(&[0]), &[(f32, &[90, 33])]),
+        // Two stages: parts of rows and of columns, and parts that do not divide them.
+        sized(reduce(ReduceKind::Sum, &[1]), &[(f32, &[2, 40_960])]),
+        sized(reduce(ReduceKind::Max, &[0]), &[(f32, &[65_537])]),
+        sized(reduce(ReduceKind::Mean, &[0]), &[(bf16, &[1024, 64])]),
+        sized(reduce(ReduceKind::Sum, &[0, 2, 3]), &[(f16, &[100, 3, 16, 16])]),
+        // Neighbouring rows of a thread, where there are enough.
+        sized(reduce(ReduceKind::Sum, &[0]), &[(bf16, &[4, 33_824])]),
+        sized(argmax(1), &[(f32, &[1, 3, 16_900])]),
+        // Wide rows in one pass: whole accesses, and rows that begin anywhere.
+        sized(softmax(1), &[(f32, &[1, 40_960])]),
+        sized(softmax(1), &[(bf16, &[2, 8193])]),
         // Transpositions of each type's size.
+        sized(Op::Transpose { perm: vec![1, 0] }, &[(bf16, &[136, 72])]),
+        sized(Op::Transpose { perm: vec![0, 2, 1] }, &[(f16, &[2, 64, 200])]),
         sized(Op::Transpose { perm: vec![1, 0] }, &[(DType::I8, &[70, 45])]),
         sized(Op::Transpose { perm: vec![2, 0, 1] }, &[(DType::F64, &[3, 40, 33])]),
         sized(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[(f32, &[2, 10, 3, 16])]),
@@ -193,6 +206,11 @@ pub(crate) fn hero_cases() -> Vec<Case> {
             &[(if left { f16 } else { bf16 }, x), (if left { f16 } else { bf16 }, y)],
         ));
     }
+    for (left, right) in [(false, false), (true, true)] {
+        let x: &[usize] = if left { &[24, 18, 129] } else { &[24, 129, 18] };
+        let y: &[usize] = if right { &[24, 129, 18] } else { &[24, 18, 129] };
+        cases.push(sized(product(left, right), &[(f32, x), (f32, y)]));
+    }
     // Attention: a warp a row; tiles with and without 16 bytes at a time, ends, masks and shared heads.
     let attend = |heads: i64, key_heads: i64, causal: Option<i64>, order: HeadOrder| {
         Op::Attention(Box::new(attention((heads, key_heads), causal, order)))
@@ -209,6 +227,21 @@ pub(crate) fn hero_cases() -> Vec<Case> {
     let mask: &[usize] = &[1, 1, 9, 13];
     cases.push(sized(attend(2, 2, None, heads), &[(bf16, q), (bf16, k), (bf16, v), (DType::Bool, mask)]));
     cases.push(sized(attend(2, 2, None, heads), &[(f16, q), (f16, k), (f16, v), (f16, mask)]));
+    // Sixteen bytes of a key a lane: a warp a row, four warps and a block; causal rows without keys; two fragments a warp.
+    for (dtype, causal, [batch, heads, rows, keys, size]) in [
+        (bf16, Some(-2), [2, 3, 5, 40, 24]),
+        (f32, None, [33, 4, 4, 64, 8]),
+        (f32, Some(3), [2, 3, 33, 8, 12]),
+        (bf16, None, [1, 2, 1, 300, 64]),
+        (f16, Some(250), [1, 3, 2, 270, 16]),
+        (DType::F64, None, [1, 2, 3, 70, 8]),
+        (bf16, Some(0), [1, 132, 65, 24, 16]),
+    ] {
+        let dims = |lines: usize| [batch, heads, lines, size];
+        let [q, k] = [dims(rows), dims(keys)];
+        let op = attend(heads as i64, heads as i64, causal, HeadOrder::HeadsFirst);
+        cases.push(sized(op, &[(dtype, &q), (dtype, &k), (dtype, &k)]));
+    }
     cases.extend(scatters());
     cases.extend(attention_gradients());
     cases

@@ -99,6 +99,7 @@ mod roles;
 mod row_gradients;
 mod rule;
 mod run_ops;
+mod sass;
 mod scaling;
 mod schedule;
 mod schedule_case;

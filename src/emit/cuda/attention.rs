@@ -23,17 +23,17 @@ pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
         let message = format!("attention with {longest} elements of a head");
         return Err(Error::Unsupported(Report::new("", message)));
     }
-    let form = form(heads, dtype.is_half());
+    let form = form(heads, dtype);
     let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
-    text.push_str(&head(program, 128));
+    text.push_str(&head(program, form.threads));
     text.push_str("  KERNEL_heads p;\n");
     for (name, arg) in pointers(heads) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  p.{name} = a{arg};");
     }
     let _ = writeln!(text, "  {}(p);\n}}", form.call);
-    let launch = Launch { grid: blocks(form.grid)?, block: [128, 1], shared: form.shared };
+    let launch = Launch { grid: blocks(form.grid)?, block: [form.threads, 1], shared: form.shared };
     Ok(Printed { text, template: Some(form.template), launch })
 }
 
@@ -42,12 +42,14 @@ struct Form {
     how: &'static str,
     call: String,
     grid: i64,
+    threads: u32,
     /// Dynamic shared memory of a block, in bytes.
     shared: u32,
     template: Template,
 }
 
-fn form(heads: &Heads, half: bool) -> Form {
+fn form(heads: &Heads, dtype: DType) -> Form {
+    let (half, size) = (dtype.is_half(), dtype.size());
     let geometry = &heads.geometry;
     let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let query_lines = geometry.batch.saturating_mul(geometry.heads);
@@ -59,13 +61,16 @@ fn form(heads: &Heads, half: bool) -> Form {
     let (lines, each) = (signed(lines), signed(each));
     let longest = geometry.size.max(geometry.value_size);
     if !half || longest > WIDEST || geometry.rows <= SKINNY_ROWS || geometry.keys <= SKINNY_ROWS {
+        if let Some(form) = shared_rows(heads, size, lines.saturating_mul(each)) {
+            return form;
+        }
         let (how, plain) = match heads.pass {
             Pass::Forward => ("a warp a row", "attention_rows"),
             Pass::Queries => ("a warp a row", name),
             Pass::Keys => ("a warp a key", name),
         };
         let (call, grid) = (format!("{plain}<KERNEL_heads>"), ceil(lines.saturating_mul(each), 4));
-        return Form { how, call, grid, shared: 0, template: Template::Attention };
+        return Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention };
     }
     // Sixteen bytes at a time, where every row begins at a multiple of them.
     let even = |strides: &HeadStrides| {
@@ -74,7 +79,13 @@ fn form(heads: &Heads, half: bool) -> Form {
     let wide = geometry.size.is_multiple_of(8)
         && geometry.value_size.is_multiple_of(8)
         && geometry.strides.iter().chain(heads.writes.iter().map(|(_, strides)| strides)).all(even);
+    // Two fragments of rows for one reading of keys and values, where registers hold them and blocks are enough.
+    let tall = heads.pass == Pass::Forward
+        && longest <= 64
+        && lines.saturating_mul(ceil(each, 128)) >= 132
+        && geometry.rows > 64;
     let how = match heads.pass {
+        Pass::Forward if tall => "tiles of 128 rows on tensor cores",
         Pass::Forward | Pass::Queries => "tiles of 64 rows on tensor cores",
         Pass::Keys => "tiles of 64 keys on tensor cores",
     };
@@ -82,8 +93,43 @@ fn form(heads: &Heads, half: bool) -> Form {
     let pitch = |size: u64| size.next_multiple_of(16) + 8;
     let staged = 2 * (64 + 2 * 32) * (pitch(geometry.size) + pitch(geometry.value_size));
     let shared = if heads.pass == Pass::Keys { staged as u32 } else { 0 };
-    let (call, grid) = (format!("{name}_mma<KERNEL_heads, {wide}>"), lines.saturating_mul(ceil(each, 64)));
-    Form { how, call, grid, shared, template: Template::AttentionTensor }
+    let fragments = match (heads.pass, tall) {
+        (Pass::Forward, true) => ", 2",
+        (Pass::Forward, false) => ", 1",
+        (Pass::Queries | Pass::Keys, _) => "",
+    };
+    let call = format!("{name}_mma<KERNEL_heads, {wide}{fragments}>");
+    let grid = lines.saturating_mul(ceil(each, if tall { 128 } else { 64 }));
+    Form { how, call, grid, threads: 128, shared, template: Template::AttentionTensor }
+}
+
+/// Rows by lanes that share keys, 16 bytes at a time; none where these do not begin at multiples of that, or are too long. `size` is
+/// that of an element, `rows` all there are.
+fn shared_rows(heads: &Heads, size: u64, rows: i64) -> Option<Form> {
+    let geometry = &heads.geometry;
+    let each = 16 / size;
+    let even = |strides: &HeadStrides| {
+        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % each == 0)
+    };
+    let fits = |size: u64| size % each == 0 && size / each <= 32;
+    if heads.pass != Pass::Forward
+        || ![geometry.size, geometry.value_size].into_iter().all(fits)
+        || !geometry.strides[..3].iter().all(even)
+    {
+        return None;
+    }
+    // As many warps share a row as keep 132 multiprocessors busy, and have keys.
+    let wanted = match rows {
+        ..528 => 16,
+        528..4224 => 4,
+        _ => 1,
+    };
+    let warps = if geometry.keys < 64 { 1 } else { wanted };
+    let how =
+        if warps == 1 { "a warp a row, 16 bytes at a time" } else { "a block a row, 16 bytes at a time" };
+    let call = format!("attention_shared_rows<KERNEL_heads, {warps}, {each}>");
+    let grid = if warps == 1 { ceil(rows, 4) } else { rows };
+    Some(Form { how, call, grid, threads: 32 * warps.max(4), shared: 0, template: Template::Attention })
 }
 
 /// The structure's pointers, and the arguments that they are.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::writer::{Writer, lane_of, vector};
+use super::writer::{Writer, collect, collected, lane_of, store_collected, vector};
 use super::{Launch, Printed, blocks, ceil, head, index_type, title};
 use crate::error::Result;
 use crate::ir::ScatterKind;
@@ -166,7 +166,7 @@ impl Vectors {
             named.push((load.id, name, guard_text(writer, load)));
         }
         for store in &self.stores {
-            writer.line(&format!("{} s{};", vector(self.lanes, dtype(store.arg)), store.position));
+            writer.line(&collected(self.lanes, dtype(store.arg), &format!("s{}", store.position)));
         }
         for store in &self.all {
             writer.hoist(store.value, self.lane);
@@ -186,7 +186,7 @@ impl Vectors {
         for (position, store) in self.all.iter().enumerate() {
             if self.stores.iter().any(|vector| vector.position == position) {
                 let value = writer.value(store.value);
-                writer.line(&format!("put(s{position}.v[lane], {value});"));
+                writer.line(&collect(dtype(store.arg), &format!("s{position}"), "lane", &value));
             } else {
                 scalar.push(store.clone());
             }
@@ -194,8 +194,9 @@ impl Vectors {
         writer.stores(&scalar);
         writer.close();
         for store in &self.stores {
-            let (base, ty) = (writer.value(store.base), vector(self.lanes, dtype(store.arg)));
-            writer.line(&format!("*({ty}*)(a{} + {base}) = s{};", store.arg, store.position));
+            let to = format!("a{} + {}", store.arg, writer.value(store.base));
+            let name = format!("s{}", store.position);
+            writer.line(&store_collected(self.lanes, dtype(store.arg), &to, &name));
         }
     }
 }

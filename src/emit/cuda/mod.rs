@@ -4,11 +4,14 @@
 //! them before it, so that NVRTC compiles it without any header.
 
 mod attention;
+mod columns;
 mod heroes;
 mod map;
 mod products;
 mod rows;
 mod scatter;
+mod transposes;
+mod unaligned;
 mod writer;
 
 use std::fmt::Write;
@@ -125,7 +128,10 @@ pub fn kernel(program: &Program) -> Result<Option<Kernel>> {
             heroes::lines(program, (*line, *step), running.as_ref(), stores)?
         }
         Body::Rows { .. } => rows::rows(program)?,
-        Body::Tile { .. } => heroes::tile(program)?,
+        Body::Tile { .. } => match transposes::Wide::of(program) {
+            Some(wide) => wide.print()?,
+            None => heroes::tile(program)?,
+        },
         Body::Product { .. } => products::product(program)?,
         Body::Scatter(body) => scatter::scatter(program, body)?,
         Body::Recurrent(layer) => heroes::recurrent(program, layer)?,

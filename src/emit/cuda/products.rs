@@ -228,6 +228,10 @@ impl<'a> Product<'a> {
                     format!("product_mma<KERNEL_operands, {sizes}, {left_along}, {right_along}, {x}, {y}>");
                 Call { template, threads: 128, grid: self.tiles([down, across]) }
             }
+            Form::Tiled if self.dtype == DType::F32 && self.tiles([LARGE; 2]) >= MANY => {
+                let template = format!("product_tiled_large<KERNEL_operands, {left_along}, {right_along}>");
+                Call { template, threads: 256, grid: self.tiles([LARGE; 2]) }
+            }
             Form::Tiled => {
                 let sizes = "64, 64, 16, 4, 4";
                 let template =

@@ -1,19 +1,21 @@
-//! Rows: a warp or a block reduces a row, which stays in its registers where it fits; or, where
-//! neighbours in memory belong to different rows, each thread of a warp takes a row of its own and the
-//! warps of a block share its columns.
+//! Rows: a warp or a block reduces a row, which stays in its registers where it fits.
 
 use std::collections::HashMap;
 
 use super::heroes::no_hero;
 use super::map::{is_vector, reached};
-use super::writer::{Writer, fold_name, lane_of, vector};
+use super::unaligned::Unaligned;
+use super::writer::{Writer, collect, collected, fold_name, lane_of, store_collected, vector};
 use super::{Launch, Printed, blocks, ceil, head, index_type, title};
 use crate::error::Result;
-use crate::ir::ScatterKind;
-use crate::kernel::program::{Along, Body, Expr, ExprId, Exprs, Program, Reduction, Store, Var};
+use crate::ir::{Binary, ScatterKind, Unary};
+use crate::kernel::program::{Along, Body, Expr, ExprId, Exprs, Fold, Program, Reduction, Store, Var};
 
 /// Most elements of a row that one thread keeps in registers.
 const KEPT: i64 = 32;
+
+/// Shortest row that is not kept where its accesses are narrow.
+const LONG: i64 = 8192;
 
 /// Longest row, in accesses, that a warp takes.
 const WARP: i64 = 256;
@@ -21,48 +23,50 @@ const WARP: i64 = 256;
 pub(super) fn rows(program: &Program) -> Result<Printed> {
     match &program.body {
         Body::Rows { along: Along::Columns, .. } => together(program),
-        Body::Rows { along: Along::Rows, .. } => rows_then_epilogue(program),
+        Body::Rows { along: Along::Rows, .. } => super::columns::columns(program),
         _ => Err(no_hero()),
     }
 }
 
-/// The body in terms of accesses and lanes: column = lanes * access + lane.
-struct Accesses {
-    program: Program,
+/// The body in terms of accesses and lanes: column = lanes * access + lane; or the same of its rows.
+pub(super) struct Accesses {
+    pub(super) program: Program,
     access: Var,
-    lane: Var,
-    lanes: i64,
+    pub(super) lane: Var,
+    pub(super) lanes: i64,
     /// Loads of neighbours: expression, argument, first element.
-    loads: Vec<(ExprId, u32, ExprId)>,
+    pub(super) loads: Vec<(ExprId, u32, ExprId)>,
     /// By position in the stores of elements: first element, where neighbours are written.
-    vectors: Vec<Option<ExprId>>,
+    pub(super) vectors: Vec<Option<ExprId>>,
 }
 
 impl Accesses {
-    fn new(program: &Program, column: Var, lanes: i64) -> Self {
+    pub(super) fn new(program: &Program, split: Var, lanes: i64) -> Self {
         let mut program = program.clone();
-        let Body::Rows { row, along, cached, reductions, stores, row_stores, .. } = program.body.clone()
+        let Body::Rows { row, column, along, cached, reductions, stores, row_stores } = program.body.clone()
         else {
             unreachable!("only rows are printed as rows")
         };
         let exprs = &mut program.exprs;
-        let access = exprs.var(exprs.extent(column) / lanes);
+        let access = exprs.var(exprs.extent(split) / lanes);
         let lane = exprs.var(lanes);
         let (t, v) = (exprs.at(access), exprs.at(lane));
         let at = exprs.sum(0, &[(t, lanes), (v, 1)]);
         let mut done = HashMap::new();
-        let mut sub = |exprs: &mut Exprs, id: ExprId| exprs.substitute(id, column, at, &mut done);
+        let mut sub = |exprs: &mut Exprs, id: ExprId| exprs.substitute(id, split, at, &mut done);
         let cached: Vec<ExprId> = cached.iter().map(|&id| sub(exprs, id)).collect();
         let reductions: Vec<Reduction> =
             reductions.iter().map(|r| Reduction { kind: r.kind, value: sub(exprs, r.value) }).collect();
-        let stores: Vec<Store> = stores
-            .iter()
-            .map(|store| Store {
+        let mut moved = |stores: &[Store]| -> Vec<Store> {
+            let one = |store: &Store| Store {
                 index: sub(exprs, store.index),
                 value: sub(exprs, store.value),
+                guard: store.guard.map(|guard| sub(exprs, guard)),
                 ..store.clone()
-            })
-            .collect();
+            };
+            stores.iter().map(one).collect()
+        };
+        let (stores, row_stores) = (moved(&stores), moved(&row_stores));
         let zero = exprs.index(0);
         let mut first = HashMap::new();
         let (mut loads, mut vectors) = (Vec::new(), Vec::new());
@@ -75,21 +79,22 @@ impl Accesses {
             .iter()
             .copied()
             .chain(reductions.iter().map(|reduction| reduction.value))
-            .chain(stores.iter().map(|store| store.value))
+            .chain(stores.iter().chain(&row_stores).map(|store| store.value))
             .collect();
         for id in reached(exprs, &roots) {
             let Expr::Load { arg, index, guard: None, .. } = *exprs.get(id) else { continue };
-            let ours = [row, access, lane].iter().fold(0u64, |mask, var| mask | 1 << var.0.min(63));
+            let ours = [row, column, access, lane].iter().fold(0u64, |mask, var| mask | 1 << var.0.min(63));
             if lanes > 1 && exprs.free(id) & !ours == 0 && is_vector(exprs, index, v, lanes) {
                 loads.push((id, arg, exprs.substitute(index, lane, zero, &mut first)));
             }
         }
-        program.body = Body::Rows { row, column: access, along, cached, reductions, stores, row_stores };
+        let (row, column) = if split == row { (access, column) } else { (row, access) };
+        program.body = Body::Rows { row, column, along, cached, reductions, stores, row_stores };
         Self { program, access, lane, lanes, loads, vectors }
     }
 
     /// Bytes of the widest access.
-    fn widest(&self) -> i64 {
+    pub(super) fn widest(&self) -> i64 {
         let Body::Rows { stores, .. } = &self.program.body else { return 0 };
         let written = stores.iter().zip(&self.vectors).filter(|(_, vector)| vector.is_some());
         let args = self.loads.iter().map(|load| load.1).chain(written.map(|(store, _)| store.arg));
@@ -144,6 +149,12 @@ fn together(program: &Program) -> Result<Printed> {
     };
     let accesses = view.program.exprs.extent(view.access);
     let share = share(accesses, view.lanes);
+    if view.lanes == 1
+        && (!share.kept || program.exprs.extent(column) >= LONG)
+        && let Some(unaligned) = Unaligned::of(program)
+    {
+        return unaligned.print();
+    }
     let threads = share.threads * share.rows;
     let index = index_type(&view.program);
     let who = if share.threads == 32 { "a warp" } else { "a block" };
@@ -159,17 +170,21 @@ fn together(program: &Program) -> Result<Printed> {
         writer.line(&format!("const {index} row = ({index})blockIdx.x;"));
     }
     writer.bind(row, "row");
-    let phases = Phases { view: &view, share: &share };
+    let phases = Phases { view: &view, share: &share, fused: fused_softmax(&view.program.exprs, reductions) };
     let keeps = share.kept && (reductions.len() + usize::from(!stores.is_empty())) > 1;
-    let kept: &[ExprId] = if keeps { cached } else { &[] };
-    for (position, &id) in kept.iter().enumerate() {
-        writer.line(&format!("{} kept{position}[{}];", writer.type_of(id), share.each * view.lanes));
+    let kept = if keeps { kept_of(&view.program.exprs, cached, reductions, stores) } else { vec![] };
+    for (position, one) in kept.iter().enumerate() {
+        writer.line(&format!("{} kept{position}[{}];", writer.type_of(one.id), share.each * view.lanes));
     }
-    for (position, reduction) in reductions.iter().enumerate() {
-        phases.reduce(&mut writer, position, reduction, kept);
+    let once = !keeps && phases.fused.is_some();
+    if once {
+        phases.reduce_online(&mut writer, reductions);
+    }
+    for (position, reduction) in reductions.iter().enumerate().skip(if once { 2 } else { 0 }) {
+        phases.reduce(&mut writer, position, reduction, &kept);
     }
     if !stores.is_empty() {
-        phases.store(&mut writer, stores, kept, reductions.is_empty());
+        phases.store(&mut writer, stores, &kept, reductions.len());
     }
     if !row_stores.is_empty() {
         writer.open("if (threadIdx.x == 0)");
@@ -186,11 +201,45 @@ fn together(program: &Program) -> Result<Printed> {
 struct Phases<'a> {
     view: &'a Accesses,
     share: &'a Share,
+    /// The elements whose largest is the first reduction, where the second sums up exponentials of what they are
+    /// less than that.
+    fused: Option<ExprId>,
+}
+
+/// What a thread keeps of its elements, and by which reduction it is computed.
+#[derive(Clone, Copy)]
+struct Kept {
+    id: ExprId,
+    phase: usize,
+}
+
+/// What is read several times; and what a reduction computes with special functions that the stores need again.
+fn kept_of(exprs: &Exprs, cached: &[ExprId], reductions: &[Reduction], stores: &[Store]) -> Vec<Kept> {
+    let mut list: Vec<Kept> = cached.iter().map(|&id| Kept { id, phase: 0 }).collect();
+    let roots: Vec<ExprId> = stores.iter().map(|store| store.value).collect();
+    let stored = reached(exprs, &roots);
+    for (phase, reduction) in reductions.iter().enumerate() {
+        let dear = matches!(exprs.get(reduction.value), Expr::Unary(..));
+        if dear && stored.contains(&reduction.value) && !cached.contains(&reduction.value) {
+            list.push(Kept { id: reduction.value, phase });
+        }
+    }
+    list
+}
+
+/// See [`Phases::fused`].
+pub(super) fn fused_softmax(exprs: &Exprs, reductions: &[Reduction]) -> Option<ExprId> {
+    let [most, sum, ..] = reductions else { return None };
+    let Expr::Unary(Unary::Exp, rest) = *exprs.get(sum.value) else { return None };
+    let Expr::Binary(Binary::Sub, x, less) = *exprs.get(rest) else { return None };
+    let is_most = matches!(exprs.get(less), Expr::Reduced(0, _));
+    let folds = most.kind == Fold::Max && sum.kind == Fold::Sum;
+    (is_most && folds && x == most.value && exprs.dtype(x).is_float()).then_some(x)
 }
 
 impl Phases<'_> {
     /// Opens the loop over a thread's accesses, the loads of neighbours, and the loop over lanes.
-    fn open(&self, writer: &mut Writer<'_>, roots: &[ExprId], kept: &[ExprId], first: bool) {
+    fn open(&self, writer: &mut Writer<'_>, roots: &[ExprId], kept: &[Kept], phase: usize) {
         let (view, index) = (self.view, writer.index);
         let exprs = &view.program.exprs;
         let accesses = exprs.extent(view.access);
@@ -208,7 +257,7 @@ impl Phases<'_> {
             writer.open("");
         }
         writer.bind(view.access, "access");
-        let known = |id: ExprId| kept.contains(&id) && !first;
+        let known = |id: ExprId| kept.iter().any(|one| one.id == id && one.phase < phase);
         let needed = needed(exprs, roots, &known);
         for &(id, arg, base) in view.loads.iter().filter(|load| needed.contains(&load.0)) {
             let base = writer.value(base);
@@ -217,7 +266,7 @@ impl Phases<'_> {
         }
     }
 
-    fn open_lanes(&self, writer: &mut Writer<'_>, roots: &[ExprId], kept: &[ExprId], first: bool) {
+    fn open_lanes(&self, writer: &mut Writer<'_>, roots: &[ExprId], kept: &[Kept], phase: usize) {
         let view = self.view;
         if view.lanes > 1 {
             writer.line("#pragma unroll");
@@ -228,17 +277,17 @@ impl Phases<'_> {
             writer.bind(view.lane, "0");
         }
         let place = if view.lanes > 1 { format!("j * {} + lane", view.lanes) } else { "j".to_owned() };
-        let needed = needed(&view.program.exprs, roots, &|id| kept.contains(&id) && !first);
+        let known = |id: ExprId| kept.iter().any(|one| one.id == id && one.phase < phase);
+        let needed = needed(&view.program.exprs, roots, &known);
         for &(id, ..) in view.loads.iter().filter(|load| needed.contains(&load.0)) {
             writer.name(id, lane_of(&format!("v{}", id.0), "lane"));
         }
-        for (position, &id) in kept.iter().enumerate() {
-            if first {
-                let value = writer.value(id);
-                writer.line(&format!("kept{position}[{place}] = {value};"));
-            } else {
-                writer.name(id, format!("kept{position}[{place}]"));
-            }
+        for (position, one) in kept.iter().enumerate().filter(|(_, one)| one.phase < phase) {
+            writer.name(one.id, format!("kept{position}[{place}]"));
+        }
+        for (position, one) in kept.iter().enumerate().filter(|(_, one)| one.phase == phase) {
+            let value = writer.value(one.id);
+            writer.line(&format!("kept{position}[{place}] = {value};"));
         }
     }
 
@@ -247,17 +296,37 @@ impl Phases<'_> {
         writer.close();
     }
 
-    fn reduce(&self, writer: &mut Writer<'_>, position: usize, reduction: &Reduction, kept: &[ExprId]) {
+    /// Largest element and sum of exponentials in one pass: what is summed so far is scaled when a larger one comes
+    /// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+    fn reduce_online(&self, writer: &mut Writer<'_>, reductions: &[Reduction]) {
+        let (view, most) = (self.view, reductions[0].value);
+        let ty = writer.type_of(most);
+        let near = view.program.exprs.dtype(most).is_half();
+        writer.line(&format!("online<{ty}, {near}> so_far;"));
+        self.open(writer, &[most], &[], 0);
+        writer.line(&format!("{ty} taken[{}];", view.lanes));
+        self.open_lanes(writer, &[most], &[], 0);
+        let value = writer.value(most);
+        let lane = if view.lanes > 1 { "lane" } else { "0" };
+        writer.line(&format!("taken[{lane}] = {value};"));
+        writer.close();
+        writer.line("so_far.take(taken);");
+        self.close(writer);
+        let fold = if self.share.threads == 32 { "warp_fold" } else { "block_fold" };
+        writer.line(&format!("const {ty} r0 = {fold}<fold_max>(so_far.most);"));
+        writer.line(&format!("const {ty} r1 = {fold}<fold_sum>(so_far.scaled(r0));"));
+    }
+
+    fn reduce(&self, writer: &mut Writer<'_>, position: usize, reduction: &Reduction, kept: &[Kept]) {
         let (ty, join) = (writer.type_of(reduction.value), fold_name(reduction.kind));
         let spots = reduction.kind.is_position();
-        let made = if spots { format!("spot<{ty}>") } else { ty.to_owned() };
+        let start = if spots { format!("spot<{ty}>") } else { ty.to_owned() };
         let roots = [reduction.value];
-        let first = position == 0;
-        let all: Vec<ExprId> =
-            if first { roots.iter().chain(kept).copied().collect() } else { roots.to_vec() };
-        writer.line(&format!("{made} part{position} = {join}::start<{made}>();"));
-        self.open(writer, &all, kept, first);
-        self.open_lanes(writer, &all, kept, first);
+        let made = kept.iter().filter(|one| one.phase == position).map(|one| one.id);
+        let all: Vec<ExprId> = roots.iter().copied().chain(made).collect();
+        writer.line(&format!("{start} part{position} = {join}::start<{start}>();"));
+        self.open(writer, &all, kept, position);
+        self.open_lanes(writer, &all, kept, position);
         let value = writer.value(reduction.value);
         if spots {
             let place = if self.view.lanes > 1 {
@@ -283,22 +352,23 @@ impl Phases<'_> {
         }
     }
 
-    fn store(&self, writer: &mut Writer<'_>, stores: &[Store], kept: &[ExprId], first: bool) {
+    fn store(&self, writer: &mut Writer<'_>, stores: &[Store], kept: &[Kept], phase: usize) {
         let view = self.view;
         let roots: Vec<ExprId> = stores.iter().flat_map(|store| [store.value, store.index]).collect();
-        self.open(writer, &roots, kept, first);
+        self.open(writer, &roots, kept, phase);
         for (position, vector_base) in view.vectors.iter().enumerate() {
             if vector_base.is_some() {
                 let dtype = view.program.args[stores[position].arg as usize].dtype;
-                writer.line(&format!("{} s{position};", vector(view.lanes, dtype)));
+                writer.line(&collected(view.lanes, dtype, &format!("s{position}")));
             }
         }
-        self.open_lanes(writer, &roots, kept, first);
+        self.open_lanes(writer, &roots, kept, phase);
         let mut scalar = Vec::new();
         for (position, store) in stores.iter().enumerate() {
             if view.vectors[position].is_some() {
                 let value = writer.value(store.value);
-                writer.line(&format!("put(s{position}.v[lane], {value});"));
+                let dtype = view.program.args[store.arg as usize].dtype;
+                writer.line(&collect(dtype, &format!("s{position}"), "lane", &value));
             } else {
                 scalar.push(store.clone());
             }
@@ -308,15 +378,16 @@ impl Phases<'_> {
         for (position, base) in view.vectors.iter().enumerate() {
             let Some(base) = *base else { continue };
             let arg = stores[position].arg;
-            let (base, ty) = (writer.value(base), vector(view.lanes, view.program.args[arg as usize].dtype));
-            writer.line(&format!("*({ty}*)(a{arg} + {base}) = s{position};"));
+            let (to, dtype) =
+                (format!("a{arg} + {}", writer.value(base)), view.program.args[arg as usize].dtype);
+            writer.line(&store_collected(view.lanes, dtype, &to, &format!("s{position}")));
         }
         self.close(writer);
     }
 }
 
 /// What roots follow from, but not beyond what is known.
-fn needed(exprs: &Exprs, roots: &[ExprId], known: &dyn Fn(ExprId) -> bool) -> Vec<ExprId> {
+pub(super) fn needed(exprs: &Exprs, roots: &[ExprId], known: &dyn Fn(ExprId) -> bool) -> Vec<ExprId> {
     let mut found = Vec::new();
     let mut pending: Vec<ExprId> = roots.to_vec();
     let mut seen = vec![false; exprs.len()];
@@ -349,67 +420,4 @@ fn hoist_both(writer: &mut Writer<'_>, id: ExprId, access: Var, lane: Var) {
     for id in ready {
         writer.hoist(id, lane);
     }
-}
-
-fn rows_then_epilogue(program: &Program) -> Result<Printed> {
-    let Body::Rows { row, column, reductions, stores, row_stores, .. } = &program.body else {
-        return Err(no_hero());
-    };
-    let (rows, columns) = (program.exprs.extent(*row), program.exprs.extent(*column));
-    let parts = match columns {
-        ..=3 => 1,
-        4..=15 => 4,
-        16..=255 => 8,
-        _ => 16,
-    };
-    let index = index_type(program);
-    let mut text = title(program, &format!("32 rows a block, {parts} threads a row"));
-    text.push_str(&head(program, 32 * parts as u32));
-    let mut writer = Writer::new(program, index);
-    writer.line(&format!("const {index} row = ({index})blockIdx.x * 32 + threadIdx.x;"));
-    writer.line(&format!("const bool inside = row < {rows};"));
-    writer.bind(*row, "row");
-    for (position, reduction) in reductions.iter().enumerate() {
-        let (ty, join) = (writer.type_of(reduction.value), fold_name(reduction.kind));
-        let spots = reduction.kind.is_position();
-        let made = if spots { format!("spot<{ty}>") } else { ty.to_owned() };
-        writer.line(&format!("{made} part{position} = {join}::start<{made}>();"));
-        writer.open("if (inside)");
-        writer.open(&format!("for ({index} column = threadIdx.y; column < {columns}; column += {parts})"));
-        writer.bind(*column, "column");
-        let value = writer.value(reduction.value);
-        if spots {
-            writer.line(&format!("spot<{ty}> here; here.value = {value}; here.place = (i64)column;"));
-            writer.line(&format!("part{position} = {join}::join(part{position}, here);"));
-        } else {
-            writer.line(&format!("part{position} = {join}::join(part{position}, {value});"));
-        }
-        writer.close();
-        writer.close();
-        let fold = if parts == 1 { String::new() } else { format!("column_fold<{join} >") };
-        if spots {
-            writer.line(&format!("part{position} = {fold}(part{position});"));
-            writer.line(&format!(
-                "const i64 r{position} = part{position}.place < 0 ? 0 : part{position}.place;"
-            ));
-        } else {
-            writer.line(&format!("const {ty} r{position} = {fold}(part{position});"));
-        }
-    }
-    writer.line("if (!inside) return;");
-    if !stores.is_empty() {
-        writer.open(&format!("for ({index} column = threadIdx.y; column < {columns}; column += {parts})"));
-        writer.bind(*column, "column");
-        writer.stores(stores);
-        writer.close();
-    }
-    if !row_stores.is_empty() {
-        writer.open("if (threadIdx.y == 0)");
-        writer.stores(row_stores);
-        writer.close();
-    }
-    text.push_str(&writer.out);
-    text.push_str("}\n");
-    let grid = blocks(ceil(rows, 32))?;
-    Ok(Printed { text, template: None, launch: Launch { grid, block: [32, parts as u32], shared: 0 } })
 }

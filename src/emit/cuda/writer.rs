@@ -137,10 +137,10 @@ impl<'a> Writer<'a> {
                     }
                 }
             }
-            Expr::Unary(f, x) => format!("{}({})", unary(*f), self.value(*x)),
+            Expr::Unary(f, x) => format!("{}({})", unary(*f, exprs.dtype(id)), self.value(*x)),
             Expr::Binary(f, x, y) => {
                 let (x, y) = (self.value(*x), self.value(*y));
-                format!("{}({x}, {y})", binary(*f))
+                format!("{}({x}, {y})", binary(*f, exprs.dtype(id)))
             }
             Expr::Compare(f, x, y) => {
                 let (x, y) = (self.value(*x), self.value(*y));
@@ -340,12 +340,46 @@ pub(super) fn whole(value: i64, dtype: DType) -> String {
     }
 }
 
-fn unary(f: Unary) -> String {
-    format!("f_{}", f.name())
+/// Of halves, which are rounded in the end, some are computed with fewer instructions.
+fn unary(f: Unary, dtype: DType) -> String {
+    let near = match f {
+        Unary::Exp | Unary::Sigmoid | Unary::Silu | Unary::Gelu | Unary::GeluTanh | Unary::Reciprocal => {
+            dtype.is_half()
+        }
+        Unary::Tanh => dtype == DType::Bf16,
+        _ => false,
+    };
+    format!("{}_{}", if near { "near" } else { "f" }, f.name())
 }
 
-fn binary(f: Binary) -> String {
-    format!("f_{}", f.name())
+fn binary(f: Binary, dtype: DType) -> String {
+    let near = f == Binary::Div && dtype.is_half();
+    format!("{}_{}", if near { "near" } else { "f" }, f.name())
+}
+
+/// Declares what neighbours are collected in before they are stored at once.
+pub(super) fn collected(count: i64, dtype: DType, name: &str) -> String {
+    match dtype.is_half() {
+        true => format!("float {name}[{count}];"),
+        false => format!("{} {name};", vector(count, dtype)),
+    }
+}
+
+/// Collects a value.
+pub(super) fn collect(dtype: DType, name: &str, lane: &str, value: &str) -> String {
+    match dtype.is_half() {
+        true => format!("{name}[{lane}] = {value};"),
+        false => format!("put({name}.v[{lane}], {value});"),
+    }
+}
+
+/// Stores what was collected.
+pub(super) fn store_collected(count: i64, dtype: DType, to: &str, name: &str) -> String {
+    let ty = vector(count, dtype);
+    match dtype.is_half() {
+        true => format!("*({ty}*)({to}) = rounded<{}>({name});", storage(dtype)),
+        false => format!("*({ty}*)({to}) = {name};"),
+    }
 }
 
 fn compare(f: Compare) -> &'static str {

@@ -201,7 +201,9 @@ impl Verifier<'_> {
                 Body::Rows { reductions, .. } | Body::Product { reductions, .. } => {
                     reductions.get(position as usize).is_some_and(|reduction| {
                         let made = exprs.dtype(reduction.value);
-                        dtype == if reduction.kind.is_position() { DType::I64 } else { made }
+                        // What is a half elsewhere may have been folded in f32.
+                        let wider = dtype.is_half() && made == DType::F32;
+                        wider || dtype == if reduction.kind.is_position() { DType::I64 } else { made }
                     })
                 }
                 _ => false,

@@ -21,7 +21,7 @@ use super::work::{Call, Order, Product, Transfer, Way, Work, awaited};
 use crate::error::{Error, Result};
 use crate::ir::Graph as Network;
 use crate::kernel::Fused;
-use crate::kernel::program::{At, GemmCall, Place};
+use crate::kernel::program::{Arg, At, GemmCall, Place};
 use crate::kernel::workspace::PARTIAL_ALIGNMENT;
 use crate::schedule::Lane;
 
@@ -318,6 +318,23 @@ struct Site {
     lane: usize,
     /// What a product of the library may keep partial sums in.
     partial: Span,
+    /// Bytes of the step's workspace.
+    workspace: u64,
+}
+
+/// Error: kernels need more workspace than the plan's step has, which was planned for no GPU, or by an earlier version.
+fn within_workspace(args: &[Arg], bytes: u64) -> Result<()> {
+    let end = |arg: &Arg| match arg.place {
+        Place::Workspace(offset) => offset.saturating_add(arg.elements.saturating_mul(arg.dtype.size())),
+        Place::Read(_) | Place::Write(_) => 0,
+    };
+    match args.iter().map(end).max().filter(|&needed| needed > bytes) {
+        None => Ok(()),
+        Some(needed) => {
+            let message = format!("the plan has {bytes} bytes of workspace, and its kernels need {needed}");
+            Err(Error::run("", message).with_help("plan it again, for devices with a GPU"))
+        }
+    }
 }
 
 /// What a step's workspace holds behind the group's own: room for the library's partial sums. Its bytes are the same
@@ -395,7 +412,7 @@ impl Maker<'_> {
                     Place::Workspace(offset) => base.offset((workspace.offset as u64).saturating_add(offset)),
                 };
                 let partial = partial(base, workspace, own);
-                let site = Site { gpu, lane, partial };
+                let site = Site { gpu, lane, partial, workspace: workspace.length as u64 };
                 let ways = self.kernels.groups.get(&group).map_or(&[][..], Vec::as_slice);
                 let asks = |way: &[Part]| way.iter().any(|part| matches!(part, Part::Library(_)));
                 for way in ways {
@@ -421,11 +438,14 @@ impl Maker<'_> {
         let mut calls = Vec::with_capacity(way.len());
         for part in way {
             calls.push(match part {
-                Part::Own { kernel, args } => Call::Kernel {
-                    function: self.kernels.function(site.gpu, *kernel)?,
-                    launch: self.kernels.list[*kernel].launch,
-                    args: args.iter().map(|&place| at(place)).collect(),
-                },
+                Part::Own { kernel, args } => {
+                    within_workspace(&self.kernels.list[*kernel].args, site.workspace)?;
+                    Call::Kernel {
+                        function: self.kernels.function(site.gpu, *kernel)?,
+                        launch: self.kernels.list[*kernel].launch,
+                        args: args.iter().map(|&place| at(place)).collect(),
+                    }
+                }
                 Part::Library(call) => match self.product(site, call, at, chooser)? {
                     Some(call) => call,
                     None => return Ok(None),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::driver::Function;
 use super::program::{Machine, Products};
 use super::resources::Resources;
+use super::toolchain::Toolchain;
 use crate::emit::{self, Kernel};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
@@ -152,6 +153,23 @@ impl Kernels {
         let found = self.functions.get(&gpu).and_then(|functions| functions.get(kernel));
         found.copied().ok_or_else(|| Error::Internal("a kernel was not loaded".to_owned()))
     }
+}
+
+/// Compiles every kernel that groups may need on a GPU of an architecture, which a later run finds where the toolchain
+/// keeps code; how many there are. Needs no GPU.
+///
+/// Errors: those of lowering and printing, with the group's node; the compiler's.
+pub fn compile_ahead(
+    graph: &Graph,
+    groups: &[Fused<'_>],
+    products: Products,
+    toolchain: &dyn Toolchain,
+    architecture: &str,
+) -> Result<usize> {
+    let all = (0..groups.len()).collect();
+    let kernels = Kernels::of(graph, groups, &all, products)?;
+    let list: Vec<&Kernel> = kernels.list.iter().collect();
+    toolchain.compile(&list, architecture, &|_, _| {}).map(|codes| codes.len())
 }
 
 /// The programs of a group with its product a program of its own, without what follows: where the library has the product and not what

@@ -22,6 +22,7 @@ pub use driver::{
     Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
     HostPointer, HostWork, Launch, Module, Outcome, Pointer, Side, Span, Stream,
 };
+pub use kernels::compile_ahead;
 pub use native::native;
 pub use program::{CudaOptions, CudaProgram, Machine, Products, Target};
 pub use toolchain::{NvrtcToolchain, Toolchain};

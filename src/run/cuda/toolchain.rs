@@ -1,9 +1,9 @@
 //! From generated kernels to code that a driver loads.
 
 use crate::emit::Kernel;
-use crate::emit::cache::{Cache, compile_all};
+use crate::emit::cache::{Cache, compile_all, kept_all};
 use crate::emit::nvrtc::nvrtc;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Compiles kernels.
 pub trait Toolchain: Send + Sync {
@@ -19,7 +19,7 @@ pub trait Toolchain: Send + Sync {
     ) -> Result<Vec<Vec<u8>>>;
 }
 
-/// NVRTC on several threads, with a cache on disk.
+/// NVRTC on several threads, with a cache on disk, which is enough where it holds all that is asked for.
 #[derive(Clone, Debug)]
 pub struct NvrtcToolchain {
     /// What was compiled before.
@@ -35,6 +35,14 @@ impl Toolchain for NvrtcToolchain {
         architecture: &str,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Vec<Vec<u8>>> {
-        compile_all(nvrtc()?, self.cache.as_ref(), kernels, architecture, self.threads, progress)
+        match nvrtc() {
+            Ok(nvrtc) => {
+                compile_all(nvrtc, self.cache.as_ref(), kernels, architecture, self.threads, progress)
+            }
+            Err(_) => {
+                let missing = || nvrtc().err().unwrap_or(Error::Internal("NVRTC came and went".to_owned()));
+                kept_all(self.cache.as_ref(), kernels, architecture, &missing)
+            }
+        }
     }
 }

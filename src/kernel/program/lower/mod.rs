@@ -17,6 +17,7 @@ mod product;
 mod recurrent;
 mod reduce;
 mod rows;
+mod stages;
 mod window;
 
 use std::collections::{BTreeMap, HashMap};
@@ -53,6 +54,7 @@ type Lowered<T> = std::result::Result<T, Halt>;
 /// not lowered.
 pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
     let layout = layout(graph, fused);
+    let room = room(graph, fused, &layout);
     let mut programs = Vec::new();
     let mut position = 0;
     while position < layout.segments.len() {
@@ -74,7 +76,7 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
             None => (1, unfused(graph, fused, &layout, segments[0].nodes())?),
         };
         position += count;
-        programs.extend(made);
+        programs.extend(made.into_iter().flat_map(|program| stages::staged(program, room)));
     }
     for program in &programs {
         verify(program)?;
@@ -104,12 +106,19 @@ fn together(graph: &Graph, segments: &[Segment]) -> Vec<usize> {
 /// Errors: those of [`lower`].
 pub fn lower_unfused(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
     let layout = layout(graph, fused);
+    let room = room(graph, fused, &layout);
     let mut programs = Vec::new();
     for segment in &layout.segments {
-        programs.extend(unfused(graph, fused, &layout, segment.nodes())?);
+        let made = unfused(graph, fused, &layout, segment.nodes())?;
+        programs.extend(made.into_iter().flat_map(|program| stages::staged(program, room)));
     }
     programs.iter().try_for_each(verify)?;
     Ok(programs)
+}
+
+/// Behind the group's own workspace.
+fn room(graph: &Graph, fused: &Fused<'_>, layout: &Layout) -> stages::Room {
+    stages::Room { offset: layout.workspace.get(), bytes: fused::folded_parts(graph, fused).get() }
 }
 
 fn unfused(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {

@@ -1,0 +1,272 @@
+"""What scripts/gpu_check does within a budget of seconds: jobs in the order of what they teach, each in processes of its own.
+
+Each job ends as one line of JSON in DIR/results.jsonl, which is on the disk before the next one begins: {"job", "state",
+"seconds", "said", "value", "clocks"}. States are good, wrong, failed, hung, absent and left (no time was left for it). Called
+again with the same folder, what was good, wrong or absent is not done again. Nothing ends what comes after it.
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+DONE = ("good", "wrong", "absent")
+# Most seconds of one job.
+LONGEST = 240
+# A job is not begun with less.
+LEAST = 5
+
+
+class Job:
+    """`run(deadline)` gives a state, what is to be said, and a value for the table."""
+
+    def __init__(self, name, run, longest=LONGEST):
+        self.name, self.run, self.longest = name, run, longest
+
+
+class Failed(Exception):
+    """A process that did not end well: a state and what is to be said."""
+
+    def __init__(self, state, said):
+        super().__init__(said)
+        self.state, self.said = state, said
+
+
+def output(command, deadline, environment=None):
+    """The output of a process, which is ended with its children when the time is over."""
+    try:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+                                 start_new_session=True)
+    except OSError as error:
+        raise Failed("absent", str(error)) from None
+    try:
+        out, errors = child.communicate(timeout=max(1.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        out, errors = child.communicate()
+        raise Failed("hung", f"no end within its time; said last: {(errors or out).strip()[-300:]}") from None
+    if child.returncode:
+        lines = [line for line in (errors or out).strip().splitlines() if line]
+        raise Failed("failed", " / ".join(lines[:4])[:1000] or f"ended with {child.returncode}")
+    return out
+
+
+def clocks():
+    """MHz of multiprocessors and memory, degrees and watts; None without nvidia-smi."""
+    asked = ["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw", "--format=csv,noheader,nounits"]
+    try:
+        return output(asked, time.monotonic() + 5).strip().splitlines()[0]
+    except (Failed, IndexError):
+        return None
+
+
+class Journal:
+    """The lines of results, of this call and of those before it."""
+
+    def __init__(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        self.path = os.path.join(folder, "results.jsonl")
+        self.lines = {}
+        if os.path.exists(self.path):
+            with open(self.path) as file:
+                for line in file:
+                    # A line that was cut off when the machine went away is done again.
+                    try:
+                        found = json.loads(line)
+                        self.lines[found["job"]] = found
+                    except (ValueError, KeyError):
+                        continue
+
+    def is_done(self, job):
+        return self.lines.get(job.name, {}).get("state") in DONE
+
+    def write(self, line):
+        self.lines[line["job"]] = line
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def value(self, name):
+        return self.lines.get(name, {}).get("value")
+
+
+def work(jobs, journal, budget):
+    """Does the jobs that are not done yet, until the budget is spent."""
+    end = time.monotonic() + budget
+    for number, job in enumerate(jobs):
+        if journal.is_done(job):
+            continue
+        begin = time.monotonic()
+        if end - begin < LEAST:
+            journal.write({"job": job.name, "state": "left", "seconds": 0, "said": "no time was left", "value": None})
+            continue
+        before = clocks()
+        try:
+            state, said, value = job.run(min(end, begin + job.longest))
+        except Failed as failed:
+            state, said, value = failed.state, failed.said, None
+        except Exception as error:  # whatever a job does, the others are done
+            state, said, value = "failed", f"{type(error).__name__}: {error}", None
+        seconds = round(time.monotonic() - begin, 2)
+        line = {"job": job.name, "state": state, "seconds": seconds, "said": said, "value": value, "clocks": [before, clocks()]}
+        journal.write(line)
+        print(f"[{number + 1}/{len(jobs)}] {state:6} {seconds:7.1f} s  {job.name}  {said}"[:240], flush=True)
+
+
+# -- the jobs ----------------------------------------------------------------------------------------------------
+
+
+class Jobs:
+    """All jobs of the check. `tools` has what scripts/gpu_check has: ours(case, folder, args, outputs), trained, digest."""
+
+    def __init__(self, args, tools, cases, trainings, folder):
+        self.args, self.tools, self.cases, self.trainings, self.folder = args, tools, cases, trainings, folder
+
+    def listed(self):
+        first = [Job("the GPU and its libraries", self.probe, 60), Job("one small model", self.first, 120)]
+        checks = [Job(f"suite {name}", self.suite(name), 420) for name in ("every_operation", "every_small_model")]
+        ours = [Job(f"ours: {case.name}", self.own(case)) for case in self.by_worth()]
+        alike = {name for case in self.cases if case.alike for name in (case.name, case.alike)}
+        same = [Job(f"output: {case.name}", self.output(case)) for case in self.cases if case.name in alike]
+        trained = [Job(f"training: {case.name} on {case.devices}", self.training(case)) for case in self.trainings]
+        peers = [Job("peer: copy", self.peer("copy", ""), 60)]
+        peers += [Job(f"peer: {name}: {case.name}", self.peer(name, case.name), 180)
+                  for name in ("torch", "torch.compile", "JAX jit") for case in self.by_worth()]
+        looked = [Job(f"compute-sanitizer {tool}: {case.name}", self.sanitizer(tool, case), 120)
+                  for tool in ("memcheck", "racecheck") for case in self.cases if case.bytes < 1 << 30 and not case.alike][:40]
+        looked += [Job(f"ncu: {case.name}", self.counters(case), 120) for case in self.cases if case.bytes][:10]
+        return first + checks + ours + same + trained + peers + looked
+
+    def by_worth(self):
+        """One case of each kind before the second of any."""
+        kinds, rounds = {}, []
+        for case in self.cases:
+            kind = re.split(r"[,\d]", case.name)[0].strip()
+            kinds[kind] = kinds.get(kind, -1) + 1
+            rounds.append((kinds[kind], len(rounds), case))
+        return [case for *_, case in sorted(rounds, key=lambda one: one[:2])]
+
+    def probe(self, deadline):
+        name = output(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], deadline)
+        seen = output([self.args.partition, "devices", "--probe"], deadline)
+        return ("good" if "cuda" in seen else "wrong"), name.strip(), {"gpu": name.strip(), "devices": seen}
+
+    def first(self, deadline):
+        small = self.tools.cases(True)[1]
+        return self.own(small)(deadline)
+
+    def suite(self, name):
+        def run(deadline):
+            if self.args.suite is None:
+                return "absent", "the suite is not built", None
+            environment = dict(os.environ, PARTITION_REQUIRE_SHARED="1")
+            if self.args.corpus:
+                environment["PARTITION_SHARED"] = self.args.corpus
+            command = [self.args.suite, f"gpu::{name}", "--exact", "--ignored", "--nocapture", "--test-threads", "1"]
+            try:
+                out = output(command, deadline, environment)
+            except Failed as failed:
+                return ("wrong" if failed.state == "failed" else failed.state), failed.said, None
+            wrong = [line for line in out.splitlines() if "WRONG" in line or "ABSENT" in line]
+            good = "1 passed" in out and not wrong
+            told = [line for line in out.splitlines() if line.startswith("gpu:")]
+            return ("good" if good else "wrong"), "; ".join((wrong or told)[:20]), {"lines": told}
+
+        return run
+
+    def own(self, case):
+        def run(deadline):
+            found = json.loads(output(self.tools.command(case, self.folder, self.args), deadline))
+            value = self.tools.times(found)
+            return "good", f"{value['device']:.4f} ms by the GPU's clock, {value['wall']:.4f} by the wall", value
+
+        return run
+
+    def output(self, case):
+        def run(deadline):
+            path = os.path.join(self.folder, "outputs.npz")
+            output(self.tools.command(case, self.folder, self.args, path), deadline)
+            found = self.tools.digest(path)
+            return "good", found[:16], found
+
+        return run
+
+    def training(self, case):
+        def run(deadline):
+            out = output(self.tools.training_command(case, self.folder, self.args), deadline)
+            found = self.tools.epochs(out)
+            if not found:
+                return "wrong", "no epoch is told", None
+            return ("good" if abs(found[1]) < float("inf") else "wrong"), f"{found[0]:.4f} s an epoch, loss {found[1]:.4f}", found
+
+        return run
+
+    def peer(self, name, case):
+        def run(deadline):
+            command = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_peer.py"), name, case]
+            command += ["--small"] if self.args.small else []
+            # A peer takes no more memory than it uses.
+            environment = dict(os.environ, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+            found = json.loads(output(command, deadline, environment).strip().splitlines()[-1])
+            if found.get("absent"):
+                return "absent", found["absent"], None
+            return "good", json.dumps(found["value"])[:80], found["value"]
+
+        return run
+
+    def sanitizer(self, tool, case):
+        def run(deadline):
+            command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+            out = output(command + self.tools.command(self.small_of(case), self.folder, self.args), deadline)
+            errors = re.findall(r"ERROR SUMMARY: (\d+)", out)
+            return ("good" if errors in ([], ["0"]) else "wrong"), f"{errors[-1] if errors else 0} errors", None
+
+        return run
+
+    def small_of(self, case):
+        """A small case of the same kind, where there is one."""
+        kind = re.split(r"[,\d]", case.name)[0]
+        return next((one for one in self.tools.cases(True) if one.name.startswith(kind)), case)
+
+    def counters(self, case):
+        def run(deadline):
+            metrics = "dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__throughput.avg.pct_of_peak_sustained_elapsed"
+            command = ["ncu", "--clock-control", "none", "--csv", "--metrics", metrics, "--launch-count", "8"]
+            out = output(command + self.tools.command(case, self.folder, self.args), deadline)
+            lines = [line for line in out.splitlines() if "pct_of_peak" in line]
+            return ("good" if lines else "wrong"), f"{len(lines)} numbers", lines
+
+        return run
+
+
+def measured(jobs, journal):
+    """What gpu_table makes a table of, from the lines of results."""
+    names = ("torch", "torch.compile", "JAX jit")
+    there = [name for name in names if any(journal.value(f"peer: {name}: {case.name}") for case in jobs.cases)]
+    runs = {case.name: {} for case in jobs.cases}
+    library = None
+    for case in jobs.cases:
+        for contender, job in [("ours", f"ours: {case.name}")] + [(name, f"peer: {name}: {case.name}") for name in there]:
+            value = journal.value(job)
+            if value:
+                runs[case.name][contender] = [value]
+                library = value.get("library") or library
+    copy = journal.value("peer: copy")
+    outputs = {case.name: journal.value(f"output: {case.name}") for case in jobs.cases}
+    training = [([found] if found else [], []) for found in
+                (journal.value(f"training: {case.name} on {case.devices}") for case in jobs.trainings)]
+    return {"copy": copy, "contenders": there, "absent": [name for name in names if name not in there], "cases": runs,
+            "outputs": {name: digest for name, digest in outputs.items() if digest}, "library": library, "training": training}
+
+
+def summary(jobs, journal):
+    """Every job that is not good, in words."""
+    lines = []
+    for job in jobs:
+        line = journal.lines.get(job.name, {"state": "left", "said": "not begun"})
+        if line["state"] != "good":
+            lines.append(f"{line['state']}: {job.name}: {line['said']}")
+    return lines

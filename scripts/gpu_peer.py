@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Times one case with one peer, in a process of its own: gpu_peer.py NAME CASE [--small]; one line of JSON."""
+import json
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from gpu_cases import cases
+from gpu_peers import copy_rate, peers
+
+
+def main():
+    name, wanted = sys.argv[1:3]
+    if name == "copy":
+        rate, why = copy_rate()
+        return {"absent": why} if rate is None else {"value": rate}
+    found, absent = peers(only=name)
+    times = dict(found)
+    if name not in times:
+        return {"absent": next((one for one in absent if one.startswith(name.split(".")[0])), name)}
+    case = next(case for case in cases("--small" in sys.argv[3:]) if case.name == wanted)
+    value = times[name](case)
+    return {"absent": "has no form of it"} if value is None else {"value": value}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()))

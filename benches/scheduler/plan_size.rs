@@ -109,6 +109,7 @@ fn labelled(mut plan: Plan) -> Plan {
             of: None,
             bounds: Vec::new(),
             partial: None,
+            feeds: None,
             axis: None,
             value: format!("%{number}"),
         });

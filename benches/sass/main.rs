@@ -214,7 +214,8 @@ impl Tools<'_> {
 
     fn models(&self, folder: &Path, all: bool) -> Result<Vec<Swept>, String> {
         let mut swept = Vec::new();
-        for name in report::MODELS.iter().chain(all.then_some(report::LARGE).unwrap_or_default()) {
+        let large = if all { report::LARGE } else { Default::default() };
+        for name in report::MODELS.iter().chain(large) {
             for half in [None, Some(DType::Bf16)] {
                 let path = folder.join(name);
                 let kernels = model(&path, half)?;

@@ -51,8 +51,7 @@ pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
         let prefill = prefill.as_ref().map(Planned::phase);
         Decoder::new(decode.phase(), prefill, request.context, &weights, options)?
     };
-    let mut told = Told::default();
-    told.prompt = (prompt.len(), decoder.take(prompt)?);
+    let mut told = Told { prompt: (prompt.len(), decoder.take(prompt)?), ..Told::default() };
     let mut sampling = Sampling {
         temperature: args.temperature,
         top_k: args.top_k,

@@ -164,7 +164,7 @@ impl<'g> Choices<'g> {
 
     fn reads_slices(&self, node: NodeId) -> bool {
         let operands = &self.graph.node(node).operands;
-        operands.iter().any(|value| matches!(self.layouts[value.index()], Some(_)))
+        operands.iter().any(|value| self.layouts[value.index()].is_some())
     }
 
     /// Bounds worth trying: those of what is read; the fewest parts that may be small enough, and twice

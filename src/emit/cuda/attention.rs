@@ -109,9 +109,9 @@ fn shared_rows(heads: &Heads, size: u64, rows: i64) -> Option<Form> {
     let geometry = &heads.geometry;
     let each = 16 / size;
     let even = |strides: &HeadStrides| {
-        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % each == 0)
+        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at.is_multiple_of(each))
     };
-    let fits = |size: u64| size % each == 0 && size / each <= 32;
+    let fits = |size: u64| size.is_multiple_of(each) && size / each <= 32;
     if heads.pass != Pass::Forward
         || ![geometry.size, geometry.value_size].into_iter().all(fits)
         || !geometry.strides[..3].iter().all(even)

@@ -41,7 +41,7 @@ impl Gguf {
         let head = gguf::read(&mut file, length)?;
         let (mut names, mut places) = (Vec::new(), BTreeMap::new());
         for stored in head.tensors {
-            let at = head.start.checked_add(stored.offset).unwrap_or(u64::MAX);
+            let at = head.start.saturating_add(stored.offset);
             names.push(stored.name.clone());
             let place = Place { dims: stored.dims, kind: stored.kind, at };
             if places.insert(stored.name.clone(), place).is_some() {

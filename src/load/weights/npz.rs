@@ -139,7 +139,7 @@ pub(super) fn entry(file: BufReader<File>, name: &str) -> Result<Option<Vec<u8>>
     }
     let Some(index) = archive.index_for_name(name) else { return Ok(None) };
     let entry = archive.by_index(index).map_err(damaged)?;
-    let most = entry.compressed_size().saturating_mul(WEIGHTS_RATIO).max(SMALL_WEIGHTS).min(MOST);
+    let most = entry.compressed_size().saturating_mul(WEIGHTS_RATIO).clamp(SMALL_WEIGHTS, MOST);
     if entry.size() > most {
         return Err(Error::format("", format!("{name} is larger than any model")));
     }

@@ -203,13 +203,8 @@ fn scan_once(at: &mut At<'_>, body: &Body, inputs: &[usize], label: &str) -> Res
         let value = at.lowering().value(input)?;
         let rank = at.sizes_of(value).len();
         let along = along(at, ["scan_input_axes", "scan_input_directions"], i, rank)?;
-        scanned.push(
-            along
-                .backwards
-                .then(|| at.reversed(value, along.axis))
-                .unwrap_or(Ok(value))
-                .map(|v| (v, along.axis))?,
-        );
+        let value = if along.backwards { at.reversed(value, along.axis)? } else { value };
+        scanned.push((value, along.axis));
     }
     let (first, axis) = scanned[0];
     let length = at.sizes_of(first)[axis].clone();

@@ -180,7 +180,7 @@ impl Forest {
     fn depth(&self, at: &At<'_>) -> Result<usize> {
         let mut level: Vec<usize> = self.roots.clone();
         for depth in 0..=self.modes.len() {
-            level = level.into_iter().filter(|&node| self.modes[node] != Mode::Leaf).collect();
+            level.retain(|&node| self.modes[node] != Mode::Leaf);
             if level.is_empty() {
                 return Ok(depth);
             }

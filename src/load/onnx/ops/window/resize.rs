@@ -239,7 +239,7 @@ fn mode(at: &At<'_>) -> Result<Mode> {
         kernel,
         place,
         antialias: antialias && !matches!(kernel, Kernel::Nearest(_)),
-        exclude_outside: exclude && matches!(kernel, Kernel::Cubic(_)) || exclude && antialias,
+        exclude_outside: exclude && (antialias || matches!(kernel, Kernel::Cubic(_))),
         outside: matches!(place, Place::Crop { .. }).then_some(value),
     })
 }

@@ -151,7 +151,7 @@ pub(super) struct ModelArgs {
     /// Hold matrices of weights in blocks of few bits, packed when they are loaded
     ///
     /// Those that only products read, with sums of whole blocks of 32; products multiply them as they lie, in f32.
-    #[arg(long = "weights-as", value_enum, value_name = "FORMAT")]
+    #[arg(hide_short_help = true, long = "weights-as", value_enum, value_name = "FORMAT")]
     pub(super) weights_as: Option<WeightsArg>,
     /// File with the weights
     ///

@@ -155,6 +155,22 @@ impl Plan {
         self.options = options;
     }
 
+    /// Places a node that is split where what it computes as a whole is launched, as readers of the JSON form do.
+    fn place_wholes(&mut self, parts: &Parts<'_>) {
+        // Looked up, never iterated.
+        let mut alone: HashMap<&str, &str> = HashMap::new();
+        for step in &self.steps {
+            let Action::Launch(launch) = &step.action else { continue };
+            let split = launch.nodes.iter().filter(|node| parts.is_split(node));
+            split.for_each(|node| _ = alone.entry(node).or_insert(&step.device));
+        }
+        for (node, device) in &mut self.placement {
+            if let Some(&own) = alone.get(node.as_str()) {
+                own.clone_into(device);
+            }
+        }
+    }
+
     fn name_launches(&mut self, parts: &Parts<'_>) {
         for step in &mut self.steps {
             let Action::Launch(Launch { nodes, part: Some(number), .. }) = &mut step.action else { continue };
@@ -201,6 +217,7 @@ impl Plan {
                     launch.part = parts.number(&launch.nodes);
                 }
             }
+            self.place_wholes(&parts);
         }
         self.options = options;
     }

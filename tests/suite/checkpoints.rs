@@ -326,7 +326,7 @@ fn what_a_checkpoint_lacks_is_said() {
     assert!(with(&pickle).contains("this is a pickle of PyTorch"));
     let gguf = hub.path().join("model.gguf");
     fs::write(&gguf, b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0").unwrap();
-    assert!(with(&gguf).contains("beyond its 17 bytes"));
+    assert!(with(&gguf).contains("beyond its 16 bytes"));
     fs::remove_file(hub.path().join("config.json")).unwrap();
     assert!(fault(&run(hub.path(), &io, &[])).contains("the folder holds no config.json"));
     assert!(

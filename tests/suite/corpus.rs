@@ -23,6 +23,11 @@ pub(crate) const SMALL: &[&str] = &[
     "onnx/tract_averagepool_count_include_pad.onnx",
     "onnx/tract_deconv_group.onnx",
     "onnx/tract_lgbm_classifier_tensor.onnx",
+    "onnx/tract_qrelu_1.onnx",
+    "onnx/tract_qrelu_2.onnx",
+    "onnx/tract_qsigmoid_2.onnx",
+    "onnx/tract_qtanh_1.onnx",
+    "onnx/tract_xgboost_classifier_tree.onnx",
     "keras/cnn_small.k2.json",
     "keras/cnn_small.k3.json",
     "keras/gru_conv1d_small.k2.json",
@@ -102,6 +107,11 @@ fn every_model_of_the_corpus_stands_in_a_list() {
             let file = format!("{folder}/{}", path.file_name().unwrap().to_string_lossy());
             let ends = [".onnx", ".k2.json", ".k3.json", ".config.json"];
             if !ends.iter().any(|end| file.ends_with(end)) {
+                continue;
+            }
+            // Two of ONNX have no stored results to compare with.
+            let stored = corpus.join(file.replace(".onnx", ".io.npz"));
+            if file.ends_with(".onnx") && !stored.exists() {
                 continue;
             }
             let bytes = std::fs::read(&path).unwrap();

@@ -42,6 +42,9 @@ pub(crate) fn stored(bytes: &[u8]) -> Option<(String, Tensor)> {
     if let Some((bits, signed)) = few {
         let dims: Vec<u64> = stored.dims.iter().map(|&dim| dim as u64).collect();
         let (count, raw) = (dims.iter().product::<u64>() as usize, stored.raw_data.unwrap_or_default());
+        if raw.len() < (count * bits).div_ceil(8) {
+            return None;
+        }
         let one = |i: usize| {
             let value = raw[i * bits / 8] >> (i * bits % 8) & (0xffu8 >> (8 - bits));
             let negative = signed && value >> (bits - 1) == 1;

@@ -76,6 +76,11 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::Select => out(&mut |i| {
             if x[0].broadcast_at(i) != 0.0 { x[1].broadcast_at(i) } else { x[2].broadcast_at(i) }
         }),
+        // Integers wrap; what a negative float becomes is told by no standard, and is zero here.
+        Op::Convert { to: DType::U64 } if x[0].dtype.is_integer() => out(&mut |i| match x[0].at(i) {
+            value if value < 0.0 => (value as i64 as u64) as f64,
+            value => value,
+        }),
         Op::Convert { to } => out(&mut |i| convert(*to, x[0].at(i))),
         Op::Reduce { kind, axes, keep } => {
             out(&mut |i| reduce(*kind, &gathered(&x[0], axes, *keep, i), dtype))

@@ -90,9 +90,9 @@ impl Bundle {
             Array::new(dtype, &array.dims, array.data.iter().map(|&x| change(x)).collect())
         };
         match array.dtype {
-            DType::U8 => {
-                let wide = self.input(&other(DType::I32, &|x| x));
-                self.apply(Op::Convert { to: DType::U8 }, &[wide])
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
+                let wide = self.input(&other(DType::I64, &|x| x));
+                self.apply(Op::Convert { to: array.dtype }, &[wide])
             }
             DType::Bool => {
                 let opposite = self.input(&other(DType::Bool, &|x| 1.0 - x));

@@ -50,6 +50,10 @@ impl ProgramBuilder<'_> {
 
     fn pad_at(&mut self, x: ValueId, pad: &Pad, index: &[ExprId], guard: Option<ExprId>) -> Lowered<ExprId> {
         let dims = self.dims(x)?;
+        if pad.mode == PadMode::Constant && dims.contains(&0) {
+            // There is nothing to read, so no guard can hold.
+            return Ok(self.exprs.constant(pad.value.0, self.graph.ty(x).dtype));
+        }
         let mut from = Vec::with_capacity(index.len());
         let mut inside = guard;
         for (axis, &at) in index.iter().enumerate() {

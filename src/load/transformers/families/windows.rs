@@ -8,6 +8,10 @@ use crate::error::Result;
 
 /// The width of windows, where there are any; left out, the default.
 pub(super) fn width(config: &Config, default: Option<u64>) -> Result<Option<u64>> {
+    // Configurations of the library write no window as 0, too.
+    if config.get("sliding_window").is_some_and(|value| value.as_u64() == Some(0)) {
+        return Ok(None);
+    }
     match config.optional_size("sliding_window")? {
         None if !config.has("sliding_window") => Ok(default),
         width => Ok(width),

@@ -52,8 +52,10 @@ pub(crate) struct Head {
     pub(crate) metadata: BTreeMap<String, Meta>,
     pub(crate) tensors: Vec<Stored>,
     /// Where the head ends.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code))]
     pub(crate) end: u64,
     /// Where the data begins.
+    #[cfg_attr(not(feature = "weights"), allow(dead_code))]
     pub(crate) start: u64,
 }
 

@@ -14,6 +14,7 @@ use crate::files::Links;
 use crate::ir::{Graph, MAX_AXES};
 use crate::topology::Topology;
 
+#[cfg(feature = "cli")]
 mod container;
 mod costgraph;
 mod gguf;
@@ -30,6 +31,7 @@ pub mod weights;
 mod workload;
 
 #[cfg_attr(not(feature = "cli"), expect(unused_imports))]
+#[cfg(feature = "cli")]
 pub(crate) use container::model_inside;
 pub use costgraph::{read_costgraph, write_costgraph};
 pub use init::{fill, fill_param};

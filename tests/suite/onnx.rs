@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use partition::unstable::ir::{Data, Graph, SourceRole};
 use partition::unstable::load::{LoadOptions, Model};
-use partition::{Error, Result};
+use partition::Result;
 use prost::Message;
 
 use crate::{bad, shared};

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use partition::Result;
 use partition::unstable::ir::{Data, Graph, SourceRole};
 use partition::unstable::load::{LoadOptions, Model};
-use partition::Result;
 use prost::Message;
 
 use crate::{bad, shared};

@@ -96,6 +96,16 @@ pub(crate) const REAL_HALVES: &[(&str, DType)] = &[
     ("onnx/vit_b_16.onnx", DType::Bf16),
 ];
 
+/// Configurations of families that `families` compares on small draws: too large to be computed here.
+const LARGE: [&str; 6] = [
+    "hf/gpt_neox_default.config.json",
+    "hf/opt_default.config.json",
+    "hf/t5_small.config.json",
+    "hf/vit_base.config.json",
+    "hf/whisper_default.config.json",
+    "hf/mixtral_default_8x7b.config.json",
+];
+
 #[test]
 fn every_model_of_the_corpus_stands_in_a_list() {
     let Some(corpus) = shared::file("corpus") else { return };
@@ -107,6 +117,9 @@ fn every_model_of_the_corpus_stands_in_a_list() {
             let file = format!("{folder}/{}", path.file_name().unwrap().to_string_lossy());
             let ends = [".onnx", ".k2.json", ".k3.json", ".config.json"];
             if !ends.iter().any(|end| file.ends_with(end)) {
+                continue;
+            }
+            if LARGE.contains(&file.as_str()) {
                 continue;
             }
             // Two of ONNX have no stored results to compare with.

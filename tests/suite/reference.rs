@@ -77,10 +77,14 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
             if x[0].broadcast_at(i) != 0.0 { x[1].broadcast_at(i) } else { x[2].broadcast_at(i) }
         }),
         // Integers wrap; what a negative float becomes is told by no standard, and is zero here.
-        Op::Convert { to: DType::U64 } if x[0].dtype.is_integer() => out(&mut |i| match x[0].at(i) {
-            value if value < 0.0 => (value as i64 as u64) as f64,
-            value => value,
-        }),
+        Op::Convert { to } if x[0].dtype.is_integer() && x[0].dtype != DType::U64 => {
+            out(&mut |i| match (to, x[0].at(i) as i64) {
+                (DType::U16, value) => f64::from(value as u16),
+                (DType::U32, value) => f64::from(value as u32),
+                (DType::U64, value) => value as u64 as f64,
+                (_, value) => convert(*to, value as f64),
+            })
+        }
         Op::Convert { to } => out(&mut |i| convert(*to, x[0].at(i))),
         Op::Reduce { kind, axes, keep } => {
             out(&mut |i| reduce(*kind, &gathered(&x[0], axes, *keep, i), dtype))

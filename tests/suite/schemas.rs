@@ -50,7 +50,7 @@ const PLAN: &str = r#"{"version":1,
   "b":"npu0.1"},
  "unlaunched":["x"],
  "buffers":[{"id":"b0","type":"f32[8]","device":"npu0.0","offset":0,"bytes":32,"kind":"input","alias":"b1",
-  "value":"%0 x","microbatch":0,"of":"a","box":[[0,4]],"partial":[0,2],"axis":0}],
+  "value":"%0 x","microbatch":0,"of":"a","box":[[0,4]],"partial":[0,2],"axis":0,"feeds":"b0"}],
  "kernels":[{"id":"k0","hero":"map","hash":"9f2c","nodes":["a"]}],
  "topology":{"device":[
    {"name":"npu","kind":"npu","count":2,"memory":"1000B","slices":"2x500B","flops":"1TFLOP/s","half_flops":"2TFLOP/s",

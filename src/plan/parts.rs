@@ -155,7 +155,8 @@ impl Plan {
         self.options = options;
     }
 
-    /// Places a node that is split where what it computes as a whole is launched, as readers of the JSON form do.
+    /// Places a node that is split where what it computes as a whole is launched, or else with its first
+    /// part, as readers of the JSON form do.
     fn place_wholes(&mut self, parts: &Parts<'_>) {
         // Looked up, never iterated.
         let mut alone: HashMap<&str, &str> = HashMap::new();
@@ -164,8 +165,17 @@ impl Plan {
             let split = launch.nodes.iter().filter(|node| parts.is_split(node));
             split.for_each(|node| _ = alone.entry(node).or_insert(&step.device));
         }
+        let firsts: HashMap<String, String> = self
+            .placement
+            .iter()
+            .filter_map(|(name, device)| {
+                let part = parts.find(name).filter(|part| part.number == 0)?;
+                Some((part.node.to_owned(), device.clone()))
+            })
+            .collect();
         for (node, device) in &mut self.placement {
-            if let Some(&own) = alone.get(node.as_str()) {
+            let own = alone.get(node.as_str()).copied().or_else(|| firsts.get(node).map(String::as_str));
+            if let Some(own) = own {
                 own.clone_into(device);
             }
         }

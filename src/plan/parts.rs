@@ -192,23 +192,13 @@ impl Plan {
         }
     }
 
+    /// The nodes first, then the parts in the order of the splits.
     fn order_placement(&mut self, parts: &Parts<'_>) {
-        // Looked up, never iterated.
-        let mut alone: HashMap<&str, &str> = HashMap::new();
-        for step in &self.steps {
-            let Action::Launch(launch) = &step.action else { continue };
-            let split = launch.nodes.iter().filter(|node| parts.is_split(node));
-            split.for_each(|node| _ = alone.entry(node).or_insert(&step.device));
-        }
+        self.place_wholes(parts);
         let read = std::mem::take(&mut self.placement);
         let devices: HashMap<String, String> = read.iter().cloned().collect();
-        let mut placement = Vec::with_capacity(read.len());
-        for (node, device) in read {
-            if parts.find(&node).is_none() {
-                let device = alone.get(node.as_str()).map_or(device, |&device| device.to_owned());
-                placement.push((node, device));
-            }
-        }
+        let mut placement: Vec<(String, String)> =
+            read.into_iter().filter(|(node, _)| parts.find(node).is_none()).collect();
         for part in &parts.list {
             if let Some(device) = devices.get(&part.name) {
                 placement.push((part.name.clone(), device.clone()));

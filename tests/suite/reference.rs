@@ -76,7 +76,7 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::Select => out(&mut |i| {
             if x[0].broadcast_at(i) != 0.0 { x[1].broadcast_at(i) } else { x[2].broadcast_at(i) }
         }),
-        // Integers wrap; what a negative float becomes is told by no standard, and is zero here.
+        // Integers wrap.
         Op::Convert { to } if x[0].dtype.is_integer() && x[0].dtype != DType::U64 => {
             out(&mut |i| match (to, x[0].at(i) as i64) {
                 (DType::U16, value) => f64::from(value as u16),

@@ -124,7 +124,7 @@ fn every_model_of_the_corpus_stands_in_a_list() {
             }
             // Two of ONNX have no stored results to compare with.
             let stored = corpus.join(file.replace(".onnx", ".io.npz"));
-            if file.ends_with(".onnx") && !stored.exists() {
+            if file.ends_with(".onnx") && !stored.exists() && !listed.contains(file.as_str()) {
                 continue;
             }
             let bytes = std::fs::read(&path).unwrap();

@@ -84,12 +84,15 @@ pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Removes the files that are being written at this moment: for a program that is about to end in their midst.
-/// Writers that go on fail when they rename.
+/// Writers that go on fail when they rename; none begins after this.
 pub fn remove_unfinished() {
-    for path in std::mem::take(&mut *unfinished()) {
+    let mut unfinished = unfinished();
+    for path in std::mem::take(&mut *unfinished) {
         // Nobody is left to hear of what could not be removed.
         let _ = fs::remove_file(path);
     }
+    // A writer that is about to make a file waits for the end.
+    std::mem::forget(unfinished);
 }
 
 /// How a path is written.
@@ -158,8 +161,10 @@ impl Unfinished {
         builder.prefix(".partition-").suffix(".part");
         #[cfg(unix)]
         builder.permissions(permissions_of_new_files());
+        // Held while the file is made: who is about to end the program finds it in the list or not on disk.
+        let mut unfinished = unfinished();
         let file = builder.tempfile_in(folder_of(target))?;
-        unfinished().insert(file.path().to_owned());
+        unfinished.insert(file.path().to_owned());
         Ok(Self(file))
     }
 

@@ -111,7 +111,15 @@ fn an_interruption_leaves_no_half_written_file() {
         assert!(kill.success());
         let code = child.wait().unwrap().code();
         assert!(matches!(code, Some(130 | 143)), "{signal}: {code:?}");
-        assert_eq!(names(&dir), ["large.json"], "{signal}");
+        // Where the signal came late, all of it is there.
+        let mut left = names(&dir);
+        if left.iter().any(|name| name == "out.npz") {
+            let written = fs::metadata(dir.join("out.npz")).unwrap().len();
+            assert!(written > 64 * 1_048_576 * 4, "{signal}: {written} bytes");
+            fs::remove_file(dir.join("out.npz")).unwrap();
+            left.retain(|name| name != "out.npz");
+        }
+        assert_eq!(left, ["large.json"], "{signal}");
     }
 }
 

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use partition::unstable::compile::{Options, prepare};
-use partition::unstable::ir::{Graph, NodeId, ParamId, Source, SourceRole, Tensor, Type, ValueId, verify};
+use partition::unstable::ir::{
+    DType, Graph, NodeId, Op, ParamId, Real, ReduceKind, Shape, Source, SourceRole, Tensor, Type, ValueId,
+    verify,
+};
 use partition::unstable::kernel::split::{Made, Split, splits};
 use partition::unstable::pass::{self, Division};
 use partition::unstable::run::{interpret, watch};
@@ -122,6 +125,62 @@ fn alone(network: &Network, graph: &Graph) -> Vec<Alone> {
 
 fn no_params(_: ParamId) -> partition::unstable::error::Result<Tensor> {
     unreachable!("a node alone has none")
+}
+
+/// A sum over some axes of few elements, or what a sum is part of, at random.
+fn sum_of_few(rng: &mut Rng) -> Alone {
+    let dims: Vec<i64> =
+        (0..1 + rng.next() % 4).map(|_| [1, 2, 3, 4, 5, 40][rng.next() as usize % 6]).collect();
+    let rank = dims.len() as u64;
+    let axis = (rng.next() % rank) as u32;
+    let axes: Vec<u32> =
+        (0..rank as u32).filter(|&other| other == axis || rng.next().is_multiple_of(3)).collect();
+    let op = match rng.next() % 6 {
+        0 => Op::Softmax { axis, log: false },
+        1 => Op::Softmax { axis, log: true },
+        2 => {
+            Op::Normalize { axes, epsilon: Real(1e-3), center: rng.next().is_multiple_of(2), moments: false }
+        }
+        3 => Op::Normalize { axes, epsilon: Real(1e-3), center: true, moments: true },
+        4 => Op::Reduce { kind: ReduceKind::Sum, axes, keep: rng.next().is_multiple_of(2) },
+        _ => Op::Reduce { kind: ReduceKind::Mean, axes, keep: rng.next().is_multiple_of(2) },
+    };
+    let mut graph = Graph::new("few");
+    let data = graph.add_source(Source::new("x", "input", SourceRole::Data));
+    let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&dims)), data);
+    let source = graph.add_source(Source::new("node", op.name(), SourceRole::Node));
+    let node = graph.push(op, &[x], source).unwrap();
+    for (at, value) in graph.results(node).collect::<Vec<_>>().into_iter().enumerate() {
+        graph.add_output(format!("y{at}"), value);
+    }
+    let elements = dims.iter().product::<i64>();
+    let values: Vec<f32> = (0..elements).map(|_| (rng.next() % 4096) as f32 / 999.0 - 2.0).collect();
+    let x = Tensor::from_f32(dims.iter().map(|&dim| dim as u64).collect(), &values).unwrap();
+    Alone { graph, node, inputs: vec![("x".to_owned(), x)] }
+}
+
+/// The order of a sum does not depend on how far the axes go that it leaves.
+#[test]
+fn sums_of_few_elements_keep_their_bits_in_the_least_of_parts() {
+    let mut rng = Rng::new(11);
+    let mut ways = 0;
+    for _ in 0..1500 {
+        let Alone { graph, node, inputs } = sum_of_few(&mut rng);
+        let whole = interpret(&graph, &inputs, &no_params).unwrap();
+        for split in splits(&graph, node).unwrap() {
+            if !matches!(split.made, Made::Slices(_)) {
+                continue;
+            }
+            ways += 1;
+            let bounds = vec![0, split.least.max(split.unit), split.extent];
+            let what = format!("{:?} of {:?} by {split:?}", graph.node(node).op, inputs[0].1.dims());
+            let division = Division { split, bounds, devices: Vec::new(), apart: false };
+            let divided = pass::split(&graph, &BTreeMap::from([(node, division)]), &[]).unwrap();
+            let found = interpret(&divided.graph, &inputs, &no_params).unwrap();
+            assert!(found == whole, "{what}: other bits");
+        }
+    }
+    assert!(ways > 800, "{ways}");
 }
 
 /// Every way to divide every node, one node at a time.

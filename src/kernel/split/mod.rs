@@ -322,6 +322,15 @@ fn broadcast(dims: &[u64], rank: usize, axis: usize, extent: u64) -> Access {
 }
 
 /// Axes of rank `rank` that are not among `gone`.
+/// The least of parts along axes that a sum leaves: where a part of one element would let the others of its row lie one
+/// after the other, which are added in another order than those of columns.
+fn fewest_left(sizes: &[u64], gone: &[u32]) -> u64 {
+    let goes = |axis: usize| gone.contains(&(axis as u32));
+    let first_gone = (0..sizes.len()).find(|&axis| goes(axis) && sizes[axis] > 1).unwrap_or(sizes.len());
+    let is_column = (first_gone..sizes.len()).any(|axis| !goes(axis) && sizes[axis] > 1);
+    if is_column { 2 } else { 1 }
+}
+
 fn others(rank: usize, gone: &[u32]) -> impl Iterator<Item = usize> {
     (0..rank).filter(move |&axis| !gone.contains(&(axis as u32)))
 }

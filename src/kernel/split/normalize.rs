@@ -1,6 +1,6 @@
 //! Rows that are divided by what is summed over them: only what tells rows apart is parallel.
 
-use super::{Access, Made, Shapes, Way, others};
+use super::{Access, Made, Shapes, Way, fewest_left, others};
 use crate::ir::NormalizeOp;
 
 pub(super) fn ways(op: NormalizeOp<'_>, shapes: &Shapes) -> Vec<Way> {
@@ -22,7 +22,8 @@ pub(super) fn ways(op: NormalizeOp<'_>, shapes: &Shapes) -> Vec<Way> {
             let way = |(at, &axis): (usize, &usize)| {
                 let mut made = vec![axis as u32];
                 made.resize(shapes.results.len(), at as u32);
-                Way { made: Made::Slices(made), ..Way::axis(shapes, axis, vec![Access::along(axis)]) }
+                let way = Way::axis(shapes, axis, vec![Access::along(axis)]);
+                Way { made: Made::Slices(made), least: fewest_left(&shapes.operands[0], of.axes), ..way }
             };
             left.iter().enumerate().map(way).collect()
         }
@@ -33,7 +34,7 @@ pub(super) fn ways(op: NormalizeOp<'_>, shapes: &Shapes) -> Vec<Way> {
             let way = |(at, &axis): (usize, &usize)| {
                 let mut operands = vec![Access::along(axis); 2];
                 operands.resize(shapes.operands.len(), Access::along(at));
-                Way::axis(shapes, axis, operands)
+                Way { least: fewest_left(&shapes.operands[0], of.axes), ..Way::axis(shapes, axis, operands) }
             };
             left.iter().enumerate().map(way).collect()
         }
@@ -42,6 +43,10 @@ pub(super) fn ways(op: NormalizeOp<'_>, shapes: &Shapes) -> Vec<Way> {
 
 /// Axes but some, of operands of the result's sizes.
 fn alike(shapes: &Shapes, gone: &[u32]) -> Vec<Way> {
-    let way = |axis: usize| Way::axis(shapes, axis, vec![Access::along(axis); shapes.operands.len()]);
+    let least = fewest_left(&shapes.operands[0], gone);
+    let way = |axis: usize| Way {
+        least,
+        ..Way::axis(shapes, axis, vec![Access::along(axis); shapes.operands.len()])
+    };
     others(shapes.rank(), gone).map(way).collect()
 }

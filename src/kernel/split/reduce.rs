@@ -1,7 +1,7 @@
 //! Reductions: axes that stay are parallel, axes that go give partial results where those can be combined
 //! element by element.
 
-use super::{Access, Fold, Shapes, Way, others};
+use super::{Access, Fold, Shapes, Way, fewest_left, others};
 use crate::ir::{ReduceKind, ReduceOp};
 
 pub(super) fn ways(op: ReduceOp<'_>, shapes: &Shapes) -> Vec<Way> {
@@ -26,10 +26,11 @@ pub(super) fn ways(op: ReduceOp<'_>, shapes: &Shapes) -> Vec<Way> {
 
 /// Axes that a reduction leaves.
 fn kept(shapes: &Shapes, axes: &[u32], keep: bool) -> Vec<Way> {
-    let left: Vec<usize> = others(shapes.operands[0].len(), axes).collect();
+    let sizes = &shapes.operands[0];
+    let (left, least) = (others(sizes.len(), axes).collect::<Vec<usize>>(), fewest_left(sizes, axes));
     let way = |(at, &own): (usize, &usize)| {
         let axis = if keep { own } else { at };
-        Way::axis(shapes, axis, vec![Access::along(own)])
+        Way { least, ..Way::axis(shapes, axis, vec![Access::along(own)]) }
     };
     left.iter().enumerate().map(way).collect()
 }

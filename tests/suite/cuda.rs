@@ -176,7 +176,7 @@ fn text(kernels: &[&Kernel]) -> String {
 fn bytes(dtype: DType, array: &program::Array) -> Vec<u8> {
     match array {
         program::Array::Real(list) => encode(&Array::new(dtype, &[list.len()], list.clone())),
-        program::Array::Whole(list) if dtype == DType::I64 => {
+        program::Array::Whole(list) if matches!(dtype, DType::I64 | DType::U64) => {
             list.iter().flat_map(|x| x.to_ne_bytes()).collect()
         }
         program::Array::Whole(list) => {
@@ -189,6 +189,10 @@ pub(crate) fn values(dtype: DType, bytes: &[u8]) -> program::Array {
     let data = decode(dtype, bytes);
     match dtype.is_float() {
         true => program::Array::Real(data),
+        false if dtype == DType::U64 => {
+            let words = bytes.as_chunks().0.iter();
+            program::Array::Whole(words.map(|&word| i64::from_ne_bytes(word)).collect())
+        }
         false => program::Array::Whole(data.iter().map(|&x| x as i64).collect()),
     }
 }
@@ -264,6 +268,9 @@ fn compare(trials: &[Trial]) {
             let found = decode(arg.dtype, &forward[index][position]);
             let expected = match &trial.after[position] {
                 program::Array::Real(list) => list.clone(),
+                program::Array::Whole(list) if arg.dtype == DType::U64 => {
+                    list.iter().map(|&x| x as u64 as f64).collect()
+                }
                 program::Array::Whole(list) => list.iter().map(|&x| x as f64).collect(),
             };
             let (relative, absolute) = tolerance(arg.dtype);

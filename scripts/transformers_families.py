@@ -1,7 +1,7 @@
 """Compares families of transformers with the library on random small configurations.
 
     pip install torch transformers safetensors
-    python scripts/transformers_families.py store tests/transformers     # the stored checkpoints of FAMILIES
+    python scripts/transformers_families.py store tests/transformers [FAMILY...]  # the stored checkpoints of FAMILIES
     python scripts/transformers_families.py vary target/debug/partition 200 [SEED] [FAMILY...]
 
 `store` writes one folder for each family: configuration, weights, inputs, the library's outputs. `vary` draws
@@ -426,10 +426,12 @@ def vary(binary, count, seed, names):
     return wrong
 
 
-def store(folder, count):
-    """The first draws of each family, as files."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for name, (config, classes, draw, eager) in FAMILIES.items():
+def store(folder, count, names):
+    """The first draws of each of the families, as files."""
+    for name in names or FAMILIES:
+        config, classes, draw, eager = FAMILIES[name]
+        for old in range(count):
+            shutil.rmtree(f"{folder}/{name}.{old}", ignore_errors=True)
         stored, number = 0, 0
         while stored < count:
             r = Draw(f"stored.{name}.{number}")
@@ -448,7 +450,7 @@ if __name__ == "__main__":
     hf.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     if sys.argv[1] == "store":
-        store(f"{sys.argv[2]}/families", 2)
+        store(f"{sys.argv[2]}/families", 2, sys.argv[3:])
     elif sys.argv[1] == "vary":
         given = sys.argv[4:]
         first = given.pop(0) if given and given[0].isdigit() else "0"

@@ -23,7 +23,7 @@ pub(super) struct GenerateArgs {
     #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]
     pub(super) max_tokens: usize,
     /// Tokens of the prompt that a step takes at once, by a plan of their own
-    #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 1)]
+    #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]
     pub(super) block: usize,
     /// How far tokens are drawn from the likeliest one: 0 takes that
     #[arg(help_heading = "Generation", long, value_name = "T", default_value_t = 0.0)]

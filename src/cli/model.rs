@@ -89,7 +89,12 @@ impl ModelFile {
     pub(super) fn input_beyond(&self, graph: &Graph, dims: &BTreeMap<String, i64>) -> Result<Option<String>> {
         match recognise(&self.bytes)? {
             Format::Transformers | Format::Gguf => {}
-            Format::Onnx | Format::Native | Format::CostGraph | Format::Workload | Format::Keras => {
+            Format::Onnx
+            | Format::Native
+            | Format::CostGraph
+            | Format::Fx
+            | Format::Workload
+            | Format::Keras => {
                 return Ok(None);
             }
         }

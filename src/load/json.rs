@@ -117,6 +117,10 @@ impl<'de> Visitor<'de> for Fields<'_> {
                 "partition_model" => Format::Native,
                 "class_name" => Format::Keras,
                 "model_type" | "transformers_version" => Format::Transformers,
+                "format" => match map.next_value::<Marker>()? {
+                    Marker(Some(format)) => format,
+                    Marker(None) => continue,
+                },
                 "maxFPGAs" | "maxSizePerFPGA" | "maxCPUs" => Format::Workload,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -127,5 +131,16 @@ impl<'de> Visitor<'de> for Fields<'_> {
             return Err(A::Error::custom("recognised"));
         }
         Ok(())
+    }
+}
+
+/// The format that the value of a field `format` names, if it names one.
+struct Marker(Option<Format>);
+
+impl<'de> Deserialize<'de> for Marker {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        let is_fx = value.as_str().is_some_and(|name| name.starts_with(super::fx::FORMAT));
+        Ok(Self(is_fx.then_some(Format::Fx)))
     }
 }

@@ -17,6 +17,7 @@ use crate::topology::Topology;
 #[cfg(feature = "cli")]
 mod container;
 mod costgraph;
+mod fx;
 mod gguf;
 mod init;
 mod json;
@@ -78,6 +79,8 @@ pub enum Format {
     CostGraph,
     /// A workload of a placement benchmark.
     Workload,
+    /// A graph of `torch.fx` with shapes, in JSON.
+    Fx,
     /// A Keras 2 or Keras 3 model in the JSON of `to_json`.
     Keras,
     /// A transformers `config.json`.
@@ -105,7 +108,7 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
         return Err(error);
     }
     Err(Error::format("", "the file is no model of a known format")
-        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, GGUF, cost graph JSON, placement workload"))
+        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, GGUF, cost graph JSON, torch.fx JSON, placement workload"))
 }
 
 /// The error for another file of this program in place of a model; none for other bytes.
@@ -191,7 +194,7 @@ pub fn load_with(
     let bytes = crate::json::without_mark(bytes);
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
     // Their readers take fields as they need them; those of costs name every field and refuse one that stands twice.
-    if matches!(format, Format::Native | Format::Keras | Format::Transformers) {
+    if matches!(format, Format::Native | Format::Keras | Format::Transformers | Format::Fx) {
         crate::json::check_keys(bytes).map_err(|error| error.within(&place))?;
     }
     let model = match format {
@@ -207,6 +210,9 @@ pub fn load_with(
             let (graph, topology) = read_workload(bytes, &stem)?;
             Ok(Model::CostGraph { graph, topology: Some(topology) })
         }),
+        Format::Fx => no_dims(options)
+            .and_then(|()| fx::read(bytes))
+            .map(|graph| Model::CostGraph { graph, topology: None }),
         #[cfg(feature = "keras")]
         Format::Keras => keras::load(bytes, options).map(Model::Graph),
         #[cfg(not(feature = "keras"))]

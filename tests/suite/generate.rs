@@ -47,6 +47,23 @@ fn tokens_are_those_of_the_library_on_one_device_and_several() {
     }
 }
 
+/// Blocks that divide the prompt and do not, one for all of it, and none.
+#[test]
+fn a_prompt_in_blocks_is_the_prompt_token_by_token() {
+    let case = expected().into_iter().max_by_key(|case| case["prompt"].as_array().unwrap().len()).unwrap();
+    let (model, prompt) = (case["model"].as_str().unwrap(), joined(&case["prompt"]));
+    for block in ["1", "7", "50", "1000"] {
+        let out = generate(
+            model,
+            "2xcpu:cores=1",
+            &prompt,
+            &["--max-tokens", "5", "--block", block, "--use", "all"],
+        );
+        let tokens = written(&out);
+        assert!(tokens.contains(',') && joined(&case["tokens"]).starts_with(&tokens), "{block}: {tokens}");
+    }
+}
+
 #[test]
 fn a_context_that_is_full_is_told_and_a_longer_prompt_refused() {
     let out = generate("qwen2", "cpu", "3,1,4,1,5,9,2", &["--context", "10", "--max-tokens", "40"]);

@@ -43,6 +43,7 @@ mod flip;
 mod functions;
 mod fuse;
 mod fuse_attention;
+mod fx;
 mod generate;
 mod gguf;
 mod gpu;

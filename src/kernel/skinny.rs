@@ -49,8 +49,8 @@ mod tests {
         let text = format!(
             "graph \"g\"\n\nsource s0 node \"a\" \"A\"\n\n%0: {dtype}[{x}] = input \"x\" @s0
 %1: {dtype}[{right}] = input \"w\" @s0
-%2: {dtype}[{x}] = normalize %0 axes=[{axis}] epsilon=0.00001 center=true @s0
-%3: {dtype}[{out}] = matmul %2, %1 transpose_left=false transpose_right=false @s0
+%2: {dtype}[{x}] = normalize %0 axes=[{axis}] epsilon=0.00001 @s0
+%3: {dtype}[{out}] = matmul %2, %1 @s0
 output \"y\" %3
 "
         );

@@ -199,7 +199,7 @@ source s1 node "y" "matmul"
 
 %0: f32[16, 24] = input "x" @s0
 %1: f32[24, 12] = input "w" @s0
-%2: f32[16, 12] = matmul %0, %1 transpose_left=false transpose_right=false @s1
+%2: f32[16, 12] = matmul %0, %1 @s1
 
 output "y" %2
 "#;
@@ -290,8 +290,8 @@ source s2 node "y" "matmul"
 %0: f32[16, 512] = input "x" @s0
 %1: f32[512, 16] = input "w" @s0
 %2: f32[16, 24] = input "v" @s0
-%3: f32[16, 16] = matmul %0, %1 transpose_left=false transpose_right=false @s1
-%4: f32[16, 24] = matmul %3, %2 transpose_left=false transpose_right=false @s2
+%3: f32[16, 16] = matmul %0, %1 @s1
+%4: f32[16, 24] = matmul %3, %2 @s2
 
 output "y" %4
 "#;

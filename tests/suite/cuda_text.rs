@@ -82,9 +82,9 @@ fn gradients_of_a_convolution_are_products_too() {
     let text = format!(
         "graph \"g\"\n\nsource s0 node \"a\" \"A\"\n\n%0: f32[2, 4, 9, 9] = input \"x\" @s0
 %1: f32[8, 4, 3, 3] = param \"v\" init=constant(0.1) @s0
-%2: f32[2, 8, 5, 5] = conv %0, %1 layout=channels_first {conv} @s0
+%2: f32[2, 8, 5, 5] = conv %0, %1 {conv} @s0
 %3: f32[6, 8, 3, 3] = param \"w\" init=constant(0.1) @s0
-%4: f32[2, 6, 3, 3] = conv %2, %3 layout=channels_first {conv} @s0
+%4: f32[2, 6, 3, 3] = conv %2, %3 {conv} @s0
 output \"y\" %4
 "
     );

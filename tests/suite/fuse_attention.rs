@@ -70,10 +70,10 @@ fn two_products_and_a_softmax() {
     let op = becomes(
         APART,
         "%3: f32[] = constant {0.5}
-%4: f32[2, 3, 5, 7] = matmul %0, %1 transpose_left=false transpose_right=true
+%4: f32[2, 3, 5, 7] = matmul %0, %1 transpose_right=true
 %5: f32[2, 3, 5, 7] = mul %4, %3
-%6: f32[2, 3, 5, 7] = softmax %5 axis=3 log=false
-%7: f32[2, 3, 5, 6] = matmul %6, %2 transpose_left=false transpose_right=false
+%6: f32[2, 3, 5, 7] = softmax %5 axis=3
+%7: f32[2, 3, 5, 6] = matmul %6, %2
 output \"y\" %7",
     );
     assert_eq!((op.heads, op.key_heads, op.scale.0), (3, 3, 0.5));
@@ -84,30 +84,30 @@ output \"y\" %7",
 fn one_tensor_of_queries_keys_and_values() {
     // As torch exports it: all in one tensor, split, by heads; both factors scaled; the keys turned by way
     // of rank 3; weights that are not numbers replaced; heads put side by side again.
-    let lines = "%3: f32[2, 5, 8] = slice %0 starts=[0, 0, 0] sizes=[2, 5, 8] steps=[1, 1, 1]
-%4: f32[2, 5, 8] = slice %0 starts=[0, 0, 8] sizes=[2, 5, 8] steps=[1, 1, 1]
-%5: f32[2, 5, 8] = slice %0 starts=[0, 0, 16] sizes=[2, 5, 8] steps=[1, 1, 1]
-%6: f32[2, 5, 2, 4] = reshape %3 shape=[2, 5, 2, 4]
+    let lines = "%3: f32[2, 5, 8] = slice %0
+%4: f32[2, 5, 8] = slice %0 starts=[0, 0, 8]
+%5: f32[2, 5, 8] = slice %0 starts=[0, 0, 16]
+%6: f32[2, 5, 2, 4] = reshape %3
 %7: f32[2, 2, 5, 4] = transpose %6 perm=[0, 2, 1, 3]
-%8: f32[2, 5, 2, 4] = reshape %4 shape=[2, 5, 2, 4]
+%8: f32[2, 5, 2, 4] = reshape %4
 %9: f32[2, 2, 5, 4] = transpose %8 perm=[0, 2, 1, 3]
-%10: f32[2, 5, 2, 4] = reshape %5 shape=[2, 5, 2, 4]
+%10: f32[2, 5, 2, 4] = reshape %5
 %11: f32[2, 2, 5, 4] = transpose %10 perm=[0, 2, 1, 3]
-%12: f32[4, 5, 4] = reshape %9 shape=[4, 5, 4]
+%12: f32[4, 5, 4] = reshape %9
 %13: f32[4, 4, 5] = transpose %12 perm=[0, 2, 1]
-%14: f32[2, 2, 4, 5] = reshape %13 shape=[2, 2, 4, 5]
+%14: f32[2, 2, 4, 5] = reshape %13
 %15: f32[] = constant {0.5}
 %16: f32[2, 2, 5, 4] = mul %7, %15
 %17: f32[2, 2, 4, 5] = mul %14, %15
-%18: f32[2, 2, 5, 5] = matmul %16, %17 transpose_left=false transpose_right=false
+%18: f32[2, 2, 5, 5] = matmul %16, %17
 %19: f32[2, 2, 5, 5] = add %18, %1
-%20: f32[2, 2, 5, 5] = softmax %19 axis=3 log=false
+%20: f32[2, 2, 5, 5] = softmax %19 axis=3
 %21: bool[2, 2, 5, 5] = is_nan %20
 %22: f32[] = constant {0.0}
 %23: f32[2, 2, 5, 5] = select %21, %22, %20
-%24: f32[2, 2, 5, 4] = matmul %23, %11 transpose_left=false transpose_right=false
+%24: f32[2, 2, 5, 4] = matmul %23, %11
 %25: f32[2, 5, 2, 4] = transpose %24 perm=[0, 2, 1, 3]
-%26: f32[2, 5, 8] = reshape %25 shape=[2, 5, 8]
+%26: f32[2, 5, 8] = reshape %25
 output \"y\" %26";
     let op = becomes(["f32[2, 5, 24]", "f32[2, 1, 5, 5]", "f32[1]"], lines);
     assert_eq!((op.first, op.orders), ([0, 2, 4], [HeadOrder::RowsFirst; 4]));
@@ -116,15 +116,15 @@ output \"y\" %26";
 
 #[test]
 fn heads_that_share_keys() {
-    let lines = "%3: f32[1, 2, 1, 7, 4] = reshape %1 shape=[1, 2, 1, 7, 4]
-%4: f32[1, 2, 3, 7, 4] = broadcast %3 shape=[1, 2, 3, 7, 4]
-%5: f32[1, 6, 7, 4] = reshape %4 shape=[1, 6, 7, 4]
-%6: f32[1, 2, 1, 7, 4] = reshape %2 shape=[1, 2, 1, 7, 4]
-%7: f32[1, 2, 3, 7, 4] = broadcast %6 shape=[1, 2, 3, 7, 4]
-%8: f32[1, 6, 7, 4] = reshape %7 shape=[1, 6, 7, 4]
-%9: f32[1, 6, 5, 7] = matmul %0, %5 transpose_left=false transpose_right=true
-%10: f32[1, 6, 5, 7] = softmax %9 axis=3 log=false
-%11: f32[1, 6, 5, 4] = matmul %10, %8 transpose_left=false transpose_right=false
+    let lines = "%3: f32[1, 2, 1, 7, 4] = reshape %1
+%4: f32[1, 2, 3, 7, 4] = broadcast %3
+%5: f32[1, 6, 7, 4] = reshape %4
+%6: f32[1, 2, 1, 7, 4] = reshape %2
+%7: f32[1, 2, 3, 7, 4] = broadcast %6
+%8: f32[1, 6, 7, 4] = reshape %7
+%9: f32[1, 6, 5, 7] = matmul %0, %5 transpose_right=true
+%10: f32[1, 6, 5, 7] = softmax %9 axis=3
+%11: f32[1, 6, 5, 4] = matmul %10, %8
 output \"y\" %11";
     let op = becomes(["f32[1, 6, 5, 4]", "f32[1, 2, 7, 4]", "f32[1, 2, 7, 4]"], lines);
     assert_eq!((op.heads, op.key_heads), (6, 2));
@@ -136,10 +136,10 @@ fn masks_of_bools_and_causal_ones() {
         format!(
             "%3: bool[1, 1, 3, 4] = constant {{{mask}}}
 %4: f32[] = constant {{{fill}}}
-%5: f32[2, 3, 3, 4] = matmul %0, %1 transpose_left=false transpose_right=true
+%5: f32[2, 3, 3, 4] = matmul %0, %1 transpose_right=true
 %6: f32[2, 3, 3, 4] = select %3, %5, %4
-%7: f32[2, 3, 3, 4] = softmax %6 axis=3 log=false
-%8: f32[2, 3, 3, 6] = matmul %7, %2 transpose_left=false transpose_right=false
+%7: f32[2, 3, 3, 4] = softmax %6 axis=3
+%8: f32[2, 3, 3, 6] = matmul %7, %2
 output \"y\" %8"
         )
     };
@@ -156,9 +156,9 @@ output \"y\" %8"
 fn what_is_read_elsewhere_or_along_another_axis_stays() {
     let lines = |axis: u32| {
         format!(
-            "%3: f32[2, 3, 5, 7] = matmul %0, %1 transpose_left=false transpose_right=true
-%4: f32[2, 3, 5, 7] = softmax %3 axis={axis} log=false
-%5: f32[2, 3, 5, 6] = matmul %4, %2 transpose_left=false transpose_right=false
+            "%3: f32[2, 3, 5, 7] = matmul %0, %1 transpose_right=true
+%4: f32[2, 3, 5, 7] = softmax %3 axis={axis}
+%5: f32[2, 3, 5, 6] = matmul %4, %2
 output \"y\" %5"
         )
     };
@@ -174,15 +174,15 @@ fn a_rotary_embedding_of_transposed_heads() {
     let lines = "%3: f32[1, 3, 5, 4] = transpose %0 perm=[0, 2, 1, 3]
 %4: f32[1, 1, 5, 4] = constant {0.5, 0.4, 0.3, 0.2, 0.1, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.9, 0.8, 0.7, 0.6, 0.1, 0.2, 0.3, 0.4, 0.5}
 %5: f32[1, 3, 5, 4] = mul %3, %4
-%6: f32[1, 3, 5, 2] = slice %3 starts=[0, 0, 0, 0] sizes=[1, 3, 5, 2] steps=[1, 1, 1, 1]
-%7: f32[1, 3, 5, 2] = slice %3 starts=[0, 0, 0, 2] sizes=[1, 3, 5, 2] steps=[1, 1, 1, 1]
+%6: f32[1, 3, 5, 2] = slice %3
+%7: f32[1, 3, 5, 2] = slice %3 starts=[0, 0, 0, 2]
 %8: f32[1, 3, 5, 2] = neg %7
 %9: f32[1, 3, 5, 4] = concat %8, %6 axis=3
 %10: f32[1, 3, 5, 4] = mul %9, %4
 %11: f32[1, 3, 5, 4] = add %5, %10
-%12: f32[1, 3, 5, 7] = matmul %11, %1 transpose_left=false transpose_right=true
-%13: f32[1, 3, 5, 7] = softmax %12 axis=3 log=false
-%14: f32[1, 3, 5, 6] = matmul %13, %2 transpose_left=false transpose_right=false
+%12: f32[1, 3, 5, 7] = matmul %11, %1 transpose_right=true
+%13: f32[1, 3, 5, 7] = softmax %12 axis=3
+%14: f32[1, 3, 5, 6] = matmul %13, %2
 output \"y\" %14";
     let before = graph(["f32[1, 5, 3, 4]", "f32[1, 3, 7, 4]", "f32[1, 3, 7, 6]"], lines);
     let (after, found) = fused(&before);

@@ -276,9 +276,9 @@ source s0 node "a" "dense"
 %1: f32[1024, 1024] = param "k1" init=constant(1.0) @s0
 %2: f32[1024, 1024] = param "k2" init=constant(1.0) @s0
 %3: f32[1024, 1024] = param "k3" init=constant(1.0) @s0
-%4: f32[8, 1024] = matmul %0, %1 transpose_left=false transpose_right=false @s0
-%5: f32[8, 1024] = matmul %4, %2 transpose_left=false transpose_right=false @s0
-%6: f32[8, 1024] = matmul %5, %3 transpose_left=false transpose_right=false @s0
+%4: f32[8, 1024] = matmul %0, %1 @s0
+%5: f32[8, 1024] = matmul %4, %2 @s0
+%6: f32[8, 1024] = matmul %5, %3 @s0
 
 output "y" %6
 "#;

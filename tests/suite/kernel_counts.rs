@@ -225,8 +225,8 @@ output \"y\" %3
     let rotary = "%1: f32[8] = param \"c\" init=constant(1.0) @s0
 %2: f32[8] = param \"s\" init=constant(0.0) @s0
 %3: f32[4, 8] = mul %0, %1 @s0
-%4: f32[4, 4] = slice %0 starts=[0, 0] sizes=[4, 4] steps=[1, 1] @s0
-%5: f32[4, 4] = slice %0 starts=[0, 4] sizes=[4, 4] steps=[1, 1] @s0
+%4: f32[4, 4] = slice %0 @s0
+%5: f32[4, 4] = slice %0 starts=[0, 4] @s0
 %6: f32[4, 4] = neg %5 @s0
 %7: f32[4, 8] = concat %6, %4 axis=1 @s0
 %8: f32[4, 8] = mul %7, %2 @s0
@@ -254,7 +254,7 @@ fn block() -> Graph {
     let norm = |x: u32, first: u32, name: &str| {
         let [normal, g, b, scaled, y] = [0, 1, 2, 3, 4].map(|at| first + at);
         format!(
-            "%{normal}: f32[2, 4, 8] = normalize %{x} axes=[2] epsilon=0.00001 center=true @s0
+            "%{normal}: f32[2, 4, 8] = normalize %{x} axes=[2] epsilon=0.00001 @s0
 %{g}: f32[8] = param \"{name}.g\" init=constant(1.0) @s0
 %{b}: f32[8] = param \"{name}.b\" init=constant(0.0) @s0
 %{scaled}: f32[2, 4, 8] = mul %{normal}, %{g} @s0
@@ -267,7 +267,7 @@ fn block() -> Graph {
         format!(
             "%{w}: f32[{from}, {to}] = param \"{name}.w\" init=constant(0.1) @s0
 %{b}: f32[{to}] = param \"{name}.b\" init=constant(0.0) @s0
-%{product}: f32[2, 4, {to}] = matmul %{x}, %{w} transpose_left=false transpose_right=false @s0
+%{product}: f32[2, 4, {to}] = matmul %{x}, %{w} @s0
 %{y}: f32[2, 4, {to}] = add %{product}, %{b} @s0
 "
         )
@@ -277,9 +277,9 @@ fn block() -> Graph {
         dense(0, 1, "in", [8, 8]),
         norm(4, 5, "first"),
         dense(9, 10, "qkv", [8, 24]),
-        "%14: f32[2, 4, 6, 4] = reshape %13 shape=[2, 4, 6, 4] @s0
-%15: f32[2, 4, 2, 4] = attention %14, %14, %14 heads=2 key_heads=2 first=[0, 2, 4] orders=[rows_first, rows_first, rows_first, rows_first] scale=0.5 causal=0 fill=-inf zeros=false @s0
-%16: f32[2, 4, 8] = reshape %15 shape=[2, 4, 8] @s0
+        "%14: f32[2, 4, 6, 4] = reshape %13 @s0
+%15: f32[2, 4, 2, 4] = attention %14, %14, %14 heads=2 first=[0, 2, 4] orders=[rows_first, rows_first, rows_first, rows_first] scale=0.5 causal=0 @s0
+%16: f32[2, 4, 8] = reshape %15 @s0
 "
         .to_owned(),
         dense(16, 17, "out", [8, 8]),

@@ -50,13 +50,13 @@ source s1 node "block" "block"
 %3: f32[6, 6] = param "kernel" init=constant(1.0) @s0
 %4: f32[6] = param "bias" init=constant(1.0) @s0
 %5: f32[2, 4, 6] = gather %1, %0 axis=0 @s1
-%6: f32[2, 4, 6] = normalize %5 axes=[2] epsilon=1e-5 center=true @s1
+%6: f32[2, 4, 6] = normalize %5 axes=[2] epsilon=1e-5 @s1
 %7: f32[2, 4, 6] = mul %6, %2 @s1
-%8: f32[2, 4, 6] = matmul %7, %3 transpose_left=false transpose_right=false @s1
+%8: f32[2, 4, 6] = matmul %7, %3 @s1
 %9: f32[2, 4, 6] = add %8, %4 @s1
 %10: f32[2, 4, 6] = gelu %9 @s1
 %11: f32[2, 4, 6] = add %10, %5 @s1
-%12: f32[2, 4, 6] = softmax %10 axis=2 log=false @s1
+%12: f32[2, 4, 6] = softmax %10 axis=2 @s1
 
 output "y" %11
 output "p" %12
@@ -112,13 +112,13 @@ source s1 node "bn" "bn"
 %1: f32[8, 8] = param "kernel" init=constant(1.0) @s0
 %2: f32[4, 1] = param "gamma" init=constant(1.0) @s0
 %3: f32[4, 1] = param "beta" init=constant(1.0) @s0
-%4: f32[2, 4, 8] = matmul %0, %1 transpose_left=false transpose_right=false @s1
-%5: f32[2, 4, 8], %6: f32[4], %7: f32[4] = normalize %4 axes=[0, 2] epsilon=0.001 center=true moments @s1
+%4: f32[2, 4, 8] = matmul %0, %1 @s1
+%5: f32[2, 4, 8], %6: f32[4], %7: f32[4] = normalize %4 axes=[0, 2] epsilon=0.001 moments @s1
 %8: f32[2, 4, 8] = mul %5, %2 @s1
 %9: f32[2, 4, 8] = add %8, %3 @s1
 %10: f32[2, 4, 8] = relu %9 @s1
 %11: f32[2, 4, 8] = add %10, %4 @s1
-%12: f32[2, 4, 8] = matmul %11, %1 transpose_left=false transpose_right=false @s1
+%12: f32[2, 4, 8] = matmul %11, %1 @s1
 
 output "y" %12
 output "mean" %6
@@ -155,12 +155,12 @@ source s1 node "conv" "conv"
 %1: f32[4, 3, 3, 3] = param "kernel" init=constant(1.0) @s0
 %2: f32[4, 1, 1] = param "variance" init=constant(1.0) @s0
 %3: f32[4, 1, 1] = sqrt %2 @s1
-%4: f32[1, 4, 3, 3] = conv %0, %1 layout=channels_first strides=[1, 1] dilations=[1, 1] pads_before=[0, 0] pads_after=[0, 0] groups=1 @s1
+%4: f32[1, 4, 3, 3] = conv %0, %1 @s1
 %5: f32[1, 4, 3, 3] = div %4, %3 @s1
 %6: bool[1, 4, 3, 3] = gt %5, %5 @s1
 %7: f32[1, 4, 3, 3] = convert %6 to=f32 @s1
 %8: f32[1, 4, 3, 3] = mul %5, %7 @s1
-%9: f32[1, 4, 3, 3] = matmul %8, %8 transpose_left=false transpose_right=false @s1
+%9: f32[1, 4, 3, 3] = matmul %8, %8 @s1
 
 output "y" %9
 "#;
@@ -196,7 +196,7 @@ source s0 data "x" "input"
 
 %0: f32[1, 1, 2, 4] = input "q" @s0
 %1: f32[1, 1, 2, 2] = input "mask" @s0
-%2: f32[1, 1, 2, 4] = attention %0, %0, %0, %1 heads=1 key_heads=1 first=[0, 0, 0] orders=[heads_first, heads_first, heads_first, heads_first] scale=1.0 fill=0.0 zeros=false @s0
+%2: f32[1, 1, 2, 4] = attention %0, %0, %0, %1 heads=1 scale=1.0 fill=0.0 @s0
 
 output "y" %2
 "#;

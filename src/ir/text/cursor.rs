@@ -215,6 +215,16 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// Takes `name=` where it is next.
+    pub(super) fn eat_attribute(&mut self, name: &str) -> bool {
+        let start = self.at;
+        let found = self.eat(name) && self.eat("=");
+        if !found {
+            self.at = start;
+        }
+        found
+    }
+
     /// `name=`
     pub(super) fn attribute(&mut self, name: &str) -> Result<()> {
         self.expect(name)?;

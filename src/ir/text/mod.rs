@@ -15,7 +15,7 @@
 //! %0: f32[batch, 4] = input "x" @s1
 //! %1: f32[4] = constant {1.0, 2.0, 3.0, 4.0} @s0
 //! %2: f32[batch, 4] = add %0, %1 @s0
-//! %3: f32[batch, 2], %4: i64[batch, 2] = topk %2 axis=1 k=2 largest=true @s0
+//! %3: f32[batch, 2], %4: i64[batch, 2] = topk %2 axis=1 k=2 @s0
 //!
 //! output "y" %3
 //!
@@ -23,11 +23,13 @@
 //! ```
 //!
 //! One line for each thing, in this order; blank lines and lines that begin with `#` are passed
-//! over. Values are numbered in order. Attributes stand in a fixed order. Data is written as
-//! numbers where it is short, else as hexadecimal bytes (`0x...`), little-endian and row-major.
-//! A control dependency names nodes by their first results.
+//! over. Values are numbered in order. Attributes are in a fixed order, and one that has its
+//! default value is left out. Data is written as numbers where it is short, else as hexadecimal
+//! bytes (`0x...`), little-endian and row-major. A control dependency names nodes by their first
+//! results.
 
 mod cursor;
+mod defaults;
 mod parse;
 mod parse_op;
 mod print;

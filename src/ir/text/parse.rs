@@ -229,7 +229,7 @@ impl Parser {
                 self.graph.constants.push(literal(cursor, ty)?);
                 Ok(Op::Constant(id))
             }
-            _ => op(cursor, name, &self.dims),
+            _ => op(cursor, name, &self.dims, ty),
         }
     }
 

@@ -114,7 +114,7 @@ impl<'g> Printer<'g> {
                 f.write_str(" ")?;
                 self.literal(f, self.graph.constant(*id))?;
             }
-            op => attributes(self, f, op)?,
+            op => attributes(self, f, op, &self.graph.values[first].ty)?,
         }
         write!(f, " @{}", node.source)
     }

@@ -69,10 +69,13 @@ impl Options {
             Some(Some(format)) => Some(format),
             Some(None) => return Err(Error::format("options.weights_as", "expected q8_0 or q4_0")),
         };
+        let all = plan.options.dims.iter().cloned();
+        let (bind, dims) = all.partition(|(name, _)| plan.options.open_dims.contains(name));
         Ok(Self {
             precision,
             weights_as,
-            dims: plan.options.dims.iter().cloned().collect(),
+            dims,
+            bind,
             place: place::Options {
                 pins: plan.options.pins.iter().map(pin).collect::<Result<_>>()?,
                 colocate: plan.options.colocate.clone(),
@@ -91,6 +94,10 @@ impl Options {
         let sources = network.graph.sources().iter();
         let nodes = sources.filter(|source| source.role == SourceRole::Node).count() - network.added;
         let mut meta = self.meta(&network.graph.name, nodes, &network.dims);
+        if network.graph.rules().open_dims_matter {
+            let open = network.dims.keys().filter(|name| !self.dims.contains_key(*name));
+            meta.options.open_dims = open.cloned().collect();
+        }
         meta.options.inputs = network.graph.rules().optional_inputs();
         meta.options.splits.clone_from(&network.splits);
         meta

@@ -45,6 +45,8 @@ pub struct Rules {
     pub arrays: ArrayNames,
     /// Parameters that training leaves as they are.
     pub frozen: BTreeSet<String>,
+    /// True where the graph itself, and not only its sizes, depends on which dimensions were open when it was read.
+    pub open_dims_matter: bool,
 }
 
 /// What files of weights call a network's parameters, beside the parameters' own names.

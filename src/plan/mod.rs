@@ -140,6 +140,9 @@ pub struct PlanOptions {
     /// Named dimensions and what they were bound to.
     #[serde(default, with = "pairs", skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<(String, i64)>,
+    /// Those of the dimensions that were open when the model was read, where its graph depends on that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_dims: Vec<String>,
     /// Optional inputs that the model was read with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,

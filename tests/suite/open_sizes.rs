@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use partition::unstable::compile::{Options, check_model, compile};
 use partition::unstable::ir::{DType, Graph, Tensor};
 use partition::unstable::load::weights::write_npz;
 use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::plan::Plan;
 use partition::unstable::run::feed::{Header, infer_dims};
+use partition::unstable::topology::Topology;
 
 use crate::cli::{Folder, example};
 use crate::onnx::{float, model, node, with_axis};
@@ -203,4 +206,37 @@ fn an_export_with_caches_of_many_names_runs() {
     folder.ok(&["run", &file, "--inputs", &arrays, "--expect", &arrays]);
     folder.ok(&[&file, "-d", "cpu", "--dim", "s64=7", "--dim", "s53=8", "-o", "plan.json"]);
     folder.ok(&["run", "plan.json", "--inputs", &arrays, "--expect", &arrays]);
+}
+
+/// What a model computes of its sizes is folded while it is read, where they are known. A plan says which were not.
+#[test]
+fn a_plan_of_open_sizes_is_of_its_model_when_both_are_read_again() {
+    let Some(corpus) = shared::file("corpus") else { return };
+    let topology = Topology::parse("2xcpu").unwrap();
+    let mut found = 0;
+    for folder in ["onnx", "exports"] {
+        let mut files: Vec<_> = std::fs::read_dir(corpus.join(folder))
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.metadata().unwrap().len() < 2 << 20)
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "onnx"))
+            .collect();
+        files.sort();
+        for path in files {
+            let bytes = std::fs::read(&path).unwrap();
+            let read = |dims| load(&bytes, Some(&path), &LoadOptions { dims, ..LoadOptions::default() });
+            let Ok(Model::Graph(open)) = read(BTreeMap::new()) else { continue };
+            if open.unbound_dims().is_empty() {
+                continue;
+            }
+            let Ok(compiled) = compile(Model::Graph(open), &topology, &Options::default()) else { continue };
+            let plan = Plan::from_json(compiled.plan.to_json().as_bytes(), "plan").unwrap();
+            let options = Options::of_plan(&plan).unwrap();
+            let model = read(options.dims.clone()).unwrap();
+            check_model(&plan, model, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            found += 1;
+        }
+    }
+    assert!(found > 20, "{found}");
 }

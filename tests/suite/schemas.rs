@@ -42,7 +42,7 @@ fn assert_valid(schema: &Value, document: &Value, what: &str) {
 const PLAN: &str = r#"{"version":1,
  "model":{"name":"two","hash":"00ff","nodes":2,"path":"two.json"},
  "options":{"objective":"latency","seed":7,"use":"all","effort":"best","pins":["a*=npu0"],"colocate":["b*"],
-  "balance":0.5,"soft":true,"batch":8,"dims":{"batch":8},"inputs":["mask"],"truncated":true,"microbatches":2,
+  "balance":0.5,"soft":true,"batch":8,"dims":{"batch":8},"open_dims":["batch"],"inputs":["mask"],"truncated":true,"microbatches":2,
   "schedule":"1f1b","precision":"bf16","weights_as":"q8_0",
   "splits":[{"nodes":["a#0"],"over":"axis 0","bounds":[0,4,8],"devices":["npu0.0","npu0.1"],"apart":true}],"other":{"replicas":"2"}},
  "devices":[{"name":"npu0.0","target":"npu:0","memory":500,"arena":256,"peak":192,"reserve":16,"arena_bound":256}],

@@ -81,5 +81,8 @@ pub(super) fn load_with(
         ));
     }
     let file = lower::File { opsets, functions, folder: Folder::of(path, options.links) };
-    lower::lower(graph, file, &options.dims, more)
+    let mut graph = lower::lower(graph, file, &options.dims, more)?;
+    // What is computed of sizes is folded where they are known.
+    graph.rules_mut().open_dims_matter = true;
+    Ok(graph)
 }

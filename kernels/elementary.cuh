@@ -1,5 +1,5 @@
-// Elementary functions: each within two units in the last place, to where it underflows, as `src/run/cpu/math.rs` and
-// `wide.rs` compute them; coefficients are explained there. What the library of the toolkit computes that exactly is
+// Elementary functions: each within two units in the last place, to where it underflows, as `math.rs` and `wide.rs`
+// of `src/run/cpu/elementwise/` compute them; coefficients are explained there. What the library of the toolkit computes that exactly is
 // left to it. Sums and products whose roundings matter are written as fused operations, or are exact.
 
 #define BOTH(name, single, wide) \
@@ -8,6 +8,7 @@
 BOTH(f_exp, expf, exp)
 BOTH(f_expm1, expm1f, expm1)
 BOTH(f_log, logf, log)
+BOTH(f_log1p, log1pf, log1p)
 BOTH(f_sqrt, sqrtf, sqrt)
 BOTH(f_floor, floorf, floor)
 BOTH(f_ceil, ceilf, ceil)

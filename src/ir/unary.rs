@@ -19,6 +19,8 @@ names! {
         Expm1 = "expm1",
         /// natural logarithm
         Log = "log",
+        /// `log(1 + x)`, exact near zero
+        Log1p = "log1p",
         /// square root
         Sqrt = "sqrt",
         /// `1 / x`
@@ -107,6 +109,7 @@ impl Unary {
             Self::Exp => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Expm1 => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Log => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
+            Self::Log1p => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
             Self::Sqrt => of(Domain::Floats, Range::Full, 4, true),
             Self::Reciprocal => of(Domain::Floats, Range::Full, 4, true),
             Self::Floor => of(Domain::Floats, Range::Own, 1, true),

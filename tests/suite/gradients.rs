@@ -171,6 +171,7 @@ fn elementwise(seen: &mut BTreeSet<&'static str>) {
         if no_gradient(&op).is_none() {
             let range = match unary {
                 Unary::Log | Unary::Sqrt | Unary::Reciprocal => (0.3, 2.0),
+                Unary::Log1p => (-0.7, 2.0),
                 Unary::Tan => (-1.0, 1.0),
                 _ => (-2.0, 2.0),
             };

@@ -383,6 +383,21 @@ fn atan(x: f64) -> f64 {
     64.0 * terms.sum::<f64>()
 }
 
+/// `log(1 + x)` by the series of `2 atanh(x / (2 + x))`, the argument made small by halving the logarithm:
+/// `2 log1p(x / (1 + sqrt(1 + x)))`.
+fn log1p(x: f64) -> f64 {
+    if x.is_infinite() || x <= -1.0 {
+        return (1.0 + x).ln();
+    }
+    let mut small = x;
+    for _ in 0..10 {
+        small /= 1.0 + (1.0 + small).sqrt();
+    }
+    let z = small / (2.0 + small);
+    let terms = (0..24).map(|n| z.powi(2 * n + 1) / f64::from(2 * n + 1));
+    2048.0 * terms.sum::<f64>()
+}
+
 fn unary(f: Unary, x: f64) -> f64 {
     let bool = |b: bool| f64::from(u8::from(b));
     match f {
@@ -392,6 +407,7 @@ fn unary(f: Unary, x: f64) -> f64 {
         Unary::Exp => x.exp(),
         Unary::Expm1 => x.exp_m1(),
         Unary::Log => x.ln(),
+        Unary::Log1p => log1p(x),
         Unary::Sqrt => x.sqrt(),
         Unary::Reciprocal => 1.0 / x,
         Unary::Floor => x.floor(),

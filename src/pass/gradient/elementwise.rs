@@ -46,6 +46,10 @@ fn unary(b: &mut Build<'_>, f: Unary, x: ValueId, y: ValueId, dy: ValueId) -> Re
             b.add(product, dy)?
         }
         Unary::Log => b.div(dy, x)?,
+        Unary::Log1p => {
+            let above = b.with(Binary::Add, x, 1.0)?;
+            b.div(dy, above)?
+        }
         Unary::Sqrt => {
             let half = b.scale(dy, 0.5)?;
             b.div(half, y)?

@@ -216,6 +216,7 @@ macro_rules! float {
                         Self::elementary(op, out);
                     }
                     Unary::Log => map(x, out, |x| x.ln()),
+                    Unary::Log1p => map(x, out, |x| x.ln_1p()),
                     Unary::Sqrt => map(x, out, |x| x.sqrt()),
                     Unary::Reciprocal => map(x, out, |x| 1.0 / x),
                     Unary::Floor => map(x, out, |x| x.floor()),

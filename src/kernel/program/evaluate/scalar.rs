@@ -225,6 +225,7 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
         Unary::Exp => x.exp(),
         Unary::Expm1 => x.exp_m1(),
         Unary::Log => x.ln(),
+        Unary::Log1p => x.ln_1p(),
         Unary::Sqrt => x.sqrt(),
         Unary::Reciprocal => 1.0 / x,
         Unary::Floor => x.floor(),

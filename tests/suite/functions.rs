@@ -18,10 +18,11 @@ use crate::run_ops::Bytes;
 /// Units in the last place that a result may be off.
 const MOST: f64 = 2.0;
 
-const FUNCTIONS: [Unary; 18] = [
+const FUNCTIONS: [Unary; 19] = [
     Unary::Exp,
     Unary::Expm1,
     Unary::Log,
+    Unary::Log1p,
     Unary::Sqrt,
     Unary::Reciprocal,
     Unary::Sin,
@@ -46,6 +47,7 @@ fn exact(f: Unary, x: f64) -> f64 {
         Unary::Exp => x.exp(),
         Unary::Expm1 => x.exp_m1(),
         Unary::Log => x.ln(),
+        Unary::Log1p => x.ln_1p(),
         Unary::Sqrt => x.sqrt(),
         Unary::Reciprocal => 1.0 / x,
         Unary::Sin => x.sin(),
@@ -194,7 +196,7 @@ fn functions_are_right_at_their_tails() {
     {
         assert_eq!(at(f, x), f32::INFINITY, "{f}({x})");
     }
-    for f in [Unary::Sinh, Unary::Tanh, Unary::Erf, Unary::Expm1] {
+    for f in [Unary::Sinh, Unary::Tanh, Unary::Erf, Unary::Expm1, Unary::Log1p] {
         assert_eq!(at(f, -0.0).to_bits(), (-0.0f32).to_bits(), "{f}(-0)");
     }
     assert_eq!(at(Unary::Expm1, f32::NEG_INFINITY), -1.0);

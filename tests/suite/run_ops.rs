@@ -311,6 +311,9 @@ fn unary_operations() {
             if matches!(f, Unary::Log | Unary::Sqrt) {
                 x.data.iter_mut().for_each(|v| *v = v.abs() + 0.1);
             }
+            if f == Unary::Log1p {
+                x.data.iter_mut().for_each(|v| *v = v.abs() - 0.9);
+            }
             if f == Unary::Reciprocal {
                 x.data.iter_mut().for_each(|v| *v = v.signum() * (v.abs() + 0.1));
             }

@@ -156,11 +156,6 @@ impl Composed {
                 let root = site.unary(Unary::Sqrt, x)?;
                 site.unary(Unary::Reciprocal, root)
             }
-            Self::LogOnePlus => {
-                let x = float(site, x)?;
-                let sum = site.binary_scalar(Binary::Add, x, 1.0)?;
-                site.unary(Unary::Log, sum)
-            }
         }
     }
 }

@@ -58,8 +58,6 @@ pub(super) enum Composed {
     Square,
     /// `1 / sqrt(x)`
     ReciprocalRoot,
-    /// `log(1 + x)`
-    LogOnePlus,
 }
 
 /// A reduction over axes; over all where none is named.
@@ -179,7 +177,7 @@ fn elementwise(class: &str) -> Option<Operation> {
         "Exp" => unary(Unary::Exp),
         "Expm1" => unary(Unary::Expm1),
         "Log" => unary(Unary::Log),
-        "Log1p" => Some(Operation::Composed(Composed::LogOnePlus)),
+        "Log1p" => unary(Unary::Log1p),
         "Sqrt" => unary(Unary::Sqrt),
         "Rsqrt" => Some(Operation::Composed(Composed::ReciprocalRoot)),
         "Square" => Some(Operation::Composed(Composed::Square)),

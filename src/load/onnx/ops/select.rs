@@ -278,14 +278,42 @@ pub(super) fn non_max_suppression(at: &mut At<'_>) -> Result<()> {
         let enough = at.compare(Compare::Gt, scores, least)?;
         left = at.select_or(enough, scores, f64::NEG_INFINITY)?;
     }
+    let picks = pick_boxes(at, left, close, [boxes_each, rounds])?;
+    let chosen_shape = [images, classes, rounds];
+    if picks.boxes.is_empty() || chosen_shape.contains(&0) {
+        let empty = at.integer_constant(&[0, 3], &[])?;
+        at.set(0, empty);
+        return Ok(());
+    }
+    let (y, count) = chosen_rows(at, &picks, chosen_shape)?;
+    at.set(0, y);
+    at.set_ragged_output(0, Ragged::along(0, count));
+    Ok(())
+}
+
+/// For each round the box with the largest score that is left, `[images, classes, 1]`, and whether there was one.
+struct Picks {
+    boxes: Vec<ValueId>,
+    there: Vec<ValueId>,
+}
+
+/// Picks boxes one after another; what overlaps a pick too much (`close`) is out from then on.
+fn pick_boxes(
+    at: &mut At<'_>,
+    scores: ValueId,
+    close: ValueId,
+    [boxes_each, rounds]: [i64; 2],
+) -> Result<Picks> {
+    let dtype = at.graph().ty(scores).dtype;
     let line = at.iota(indices([1, 1, boxes_each].map(Size::Known)), 2);
-    let (mut picks, mut there) = (Vec::new(), Vec::new());
+    let mut left = scores;
+    let mut picks = Picks { boxes: Vec::new(), there: Vec::new() };
     for _ in 0..rounds {
         let largest = Op::ArgReduce { kind: crate::ir::ArgReduce::Max, axis: 2, keep: true, last: false };
         let pick = at.apply(largest, &[left])?;
         let score = at.reduce(ReduceKind::Max, left, [2], true)?;
-        there.push(at.compare_scalar(Compare::Gt, score, f64::NEG_INFINITY)?);
-        picks.push(pick);
+        picks.there.push(at.compare_scalar(Compare::Gt, score, f64::NEG_INFINITY)?);
+        picks.boxes.push(pick);
         let own = at.compare(Compare::Eq, line, pick)?;
         // The pick's row of the overlaps, which are symmetric.
         let row = at.with_axis(own, 2)?;
@@ -295,34 +323,29 @@ pub(super) fn non_max_suppression(at: &mut At<'_>) -> Result<()> {
         let none = at.scalar(dtype, f64::NEG_INFINITY)?;
         left = at.select(gone, none, left)?;
     }
-    let count = images * classes * rounds;
-    if picks.is_empty() || count == 0 {
-        let empty = at.integer_constant(&[0, 3], &[])?;
-        at.set(0, empty);
-        return Ok(());
-    }
-    let (picks, there) = (at.concat(&picks, 2)?, at.concat(&there, 2)?);
-    let size = Size::Known(count);
+    Ok(picks)
+}
+
+/// Image, class and box of each pick that was there, `[picks, 3]`, and how many there were.
+fn chosen_rows(at: &mut At<'_>, picks: &Picks, shape: [i64; 3]) -> Result<(ValueId, ValueId)> {
+    let (boxes, there) = (at.concat(&picks.boxes, 2)?, at.concat(&picks.there, 2)?);
+    let size = Size::Known(shape.iter().product());
     let mut columns = Vec::new();
     for axis in 0..2 {
         let mut line = [Size::Known(1), Size::Known(1), Size::Known(1)];
         line[axis] = Size::Known(shape[axis]);
         let numbers = at.iota(indices(line), axis);
-        columns.push(at.broadcast(numbers, Shape::known(&[images, classes, rounds]))?);
+        columns.push(at.broadcast(numbers, Shape::known(&shape))?);
     }
-    columns.push(picks);
+    columns.push(boxes);
     let there = at.reshape(there, [size.clone()])?;
     let Chosen { positions, count } = chosen(at, there)?;
-    let mut chosen_columns = Vec::new();
-    for column in columns {
-        let column = at.reshape(column, [size.clone()])?;
-        let column = at.gather(column, positions, 0)?;
-        chosen_columns.push(at.with_axis(column, 1)?);
+    for column in &mut columns {
+        let flat = at.reshape(*column, [size.clone()])?;
+        let picked = at.gather(flat, positions, 0)?;
+        *column = at.with_axis(picked, 1)?;
     }
-    let y = at.concat(&chosen_columns, 1)?;
-    at.set(0, y);
-    at.set_ragged_output(0, Ragged::along(0, count));
-    Ok(())
+    Ok((at.concat(&columns, 1)?, count))
 }
 
 /// The intersections of boxes by their unions, `[images, boxes, boxes]`.

@@ -9,9 +9,9 @@ use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Real, Shape, S
 
 /// Queries, keys and values, of four axes each, and what is known of their scores.
 struct Parts {
+    /// Queries have their rows first, and so have the others unless there is a cache.
     operands: [ValueId; 3],
-    orders: [HeadOrder; 3],
-    first: [i64; 3],
+    has_cache: bool,
     heads: i64,
     key_heads: i64,
     scale: f64,
@@ -166,24 +166,25 @@ fn bias(at: &mut At<'_>, masks: &mut Masks, input: usize) -> Result<()> {
     }
 }
 
-/// The attention, with rows before heads.
-fn attend(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<ValueId> {
-    let [q, k, v] = parts.operands;
-    let orders = [parts.orders[0], parts.orders[1], parts.orders[2], HeadOrder::RowsFirst];
+/// Output 0: the attention, with rows before heads.
+fn attend(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<()> {
+    let others = if parts.has_cache { HeadOrder::HeadsFirst } else { HeadOrder::RowsFirst };
     let op = Attention {
         heads: parts.heads,
         key_heads: parts.key_heads,
-        first: parts.first,
-        orders,
+        first: [0; 3],
+        orders: [HeadOrder::RowsFirst, others, others, HeadOrder::RowsFirst],
         scale: Real(parts.scale),
         causal: masks.causal,
         positioned: false,
         fill: Real(f64::NEG_INFINITY),
         zeros: false,
     };
-    let operands: Vec<ValueId> = [q, k, v].into_iter().chain(masks.added).collect();
+    let operands: Vec<ValueId> = parts.operands.into_iter().chain(masks.added).collect();
     let y = at.apply(Op::Attention(Box::new(op)), &operands)?;
-    joined(at, y)
+    let y = joined(at, y)?;
+    at.set(0, y);
+    Ok(())
 }
 
 /// The factor of the scores: an attribute, or one by the root of the heads' size.
@@ -205,6 +206,60 @@ fn behind(at: &mut At<'_>, past: Option<ValueId>, new: ValueId) -> Result<ValueI
     }
 }
 
+/// Keys and values behind those of two inputs, heads first; they are outputs 1 and 2.
+fn extend_caches(at: &mut At<'_>, operands: &mut [ValueId; 3], inputs: [usize; 2]) -> Result<()> {
+    for (number, input) in [1, 2].into_iter().zip(inputs) {
+        let new = heads_first(at, operands[number])?;
+        let past = at.optional(input)?;
+        operands[number] = behind(at, past, new)?;
+        at.set(number, operands[number]);
+    }
+    Ok(())
+}
+
+/// Keys and values behind those of input 4, `[2, batch, heads, rows, size]`, heads first; output 1 has both.
+fn extend_stacked_cache(at: &mut At<'_>, operands: &mut [ValueId; 3]) -> Result<()> {
+    let past = at.optional(4)?;
+    let mut stacked = Vec::with_capacity(2);
+    for number in [1usize, 2] {
+        let new = heads_first(at, operands[number])?;
+        let past = match past {
+            Some(past) => {
+                let all = at.type_of(past).shape;
+                let one = slice(at, past, 0, (Size::Known(number as i64 - 1), Size::Known(1)))?;
+                Some(at.reshape(one, all.sizes().iter().skip(1).cloned().collect::<Vec<_>>())?)
+            }
+            None => None,
+        };
+        operands[number] = behind(at, past, new)?;
+        let sizes = at.type_of(operands[number]).shape;
+        let sizes = std::iter::once(Size::Known(1)).chain(sizes.sizes().iter().cloned());
+        stacked.push(at.reshape(operands[number], sizes.collect::<Vec<_>>())?);
+    }
+    let present = at.apply(Op::Concat { axis: 0 }, &stacked)?;
+    at.set(1, present);
+    Ok(())
+}
+
+/// The number of keys.
+fn key_rows(at: &At<'_>, parts: &Parts) -> Size {
+    at.type_of(parts.operands[1]).shape[if parts.has_cache { 2 } else { 1 }].clone()
+}
+
+/// The masks of `Attention` and `MultiHeadAttention`, whose mask of keys is this input, and the attention.
+fn attend_with_key_mask(at: &mut At<'_>, parts: &Parts, mask: usize) -> Result<()> {
+    let queries = at.type_of(parts.operands[0]);
+    let (batch, rows, dtype) = (&queries.shape[0], &queries.shape[1], queries.dtype);
+    let keys = key_rows(at, parts);
+    let mut masks = Masks::default();
+    if at.flag("unidirectional", false)? {
+        causal(at, &mut masks, [rows, &keys], None, dtype)?;
+    }
+    key_mask(at, &mut masks, mask, [batch, &keys], dtype)?;
+    bias(at, &mut masks, 5)?;
+    attend(at, parts, &masks)
+}
+
 /// `Attention`: the input times weights of queries, keys and values side by side.
 pub(super) fn attention(at: &mut At<'_>) -> Result<()> {
     at.ignore(&["past_present_share_buffer", "rotary_embedding_dim"]);
@@ -212,71 +267,39 @@ pub(super) fn attention(at: &mut At<'_>) -> Result<()> {
         return Err(at.unsupported("with rotary embedding or a shared cache"));
     }
     let heads = heads(at, "num_heads")?;
+    let mut operands = projected(at, heads)?;
+    let scale = scale(at, &at.type_of(operands[0]).shape[3])?;
+    let has_cache = at.has(4) || at.wants(1);
+    if has_cache {
+        extend_stacked_cache(at, &mut operands)?;
+    }
+    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale };
+    attend_with_key_mask(at, &parts, 3)
+}
+
+/// Queries, keys and values of input 0, by the weights of input 1 and the bias of input 2.
+fn projected(at: &mut At<'_>, heads: i64) -> Result<[ValueId; 3]> {
     let (x, weights) = (at.value(0)?, at.value(1)?);
     let mut made = multiply(at, x, weights)?;
     if let Some(bias) = at.optional(2)? {
         made = at.binary(Binary::Add, made, bias)?;
     }
-    let dtype = at.type_of(made).dtype;
     let shape = at.type_of(made).shape;
-    let [batch, rows, width] = shape.sizes() else { return Err(at.wrong("its input has not 3 axes")) };
+    let [_, _, width] = shape.sizes() else { return Err(at.wrong("its input has not 3 axes")) };
     let stated = at.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty());
-    let widths = match (stated, width.known()) {
-        (Some(sizes), _) if sizes.len() == 3 => sizes,
-        (None, Some(width)) if width % 3 == 0 => vec![width / 3; 3],
+    let widths: [i64; 3] = match (stated.map(TryInto::try_into), width.known()) {
+        (Some(Ok(sizes)), _) => sizes,
+        (None, Some(width)) if width % 3 == 0 => [width / 3; 3],
         _ => return Err(at.wrong("its weights are not of queries, keys and values")),
     };
-    let mut parts = Vec::with_capacity(3);
     let mut start = 0i64;
-    for &width in &widths {
+    let mut operands = [made; 3];
+    for (operand, width) in operands.iter_mut().zip(widths) {
         let part = slice(at, made, 2, (Size::Known(start), Size::Known(width)))?;
-        parts.push(by_heads(at, part, heads)?);
+        *operand = by_heads(at, part, heads)?;
         start = start.saturating_add(width);
     }
-    let size = at.type_of(parts[0]).shape[3].clone();
-    let scale = scale(at, &size)?;
-    let past = at.optional(4)?;
-    let kept = past.is_some() || at.wants(1);
-    let mut keys = rows.clone();
-    if kept {
-        let mut stacked = Vec::with_capacity(2);
-        for number in [1usize, 2] {
-            let new = heads_first(at, parts[number])?;
-            let past = match past {
-                Some(past) => {
-                    let all = at.type_of(past).shape;
-                    let one = slice(at, past, 0, (Size::Known(number as i64 - 1), Size::Known(1)))?;
-                    Some(at.reshape(one, all.sizes().iter().skip(1).cloned().collect::<Vec<_>>())?)
-                }
-                None => None,
-            };
-            parts[number] = behind(at, past, new)?;
-            let sizes = at.type_of(parts[number]).shape;
-            keys = sizes[2].clone();
-            let sizes = std::iter::once(Size::Known(1)).chain(sizes.sizes().iter().cloned());
-            stacked.push(at.reshape(parts[number], sizes.collect::<Vec<_>>())?);
-        }
-        let present = at.apply(Op::Concat { axis: 0 }, &stacked)?;
-        at.set(1, present);
-    }
-    let mut masks = Masks::default();
-    if at.flag("unidirectional", false)? {
-        causal(at, &mut masks, [rows, &keys], None, dtype)?;
-    }
-    key_mask(at, &mut masks, 3, [batch, &keys], dtype)?;
-    bias(at, &mut masks, 5)?;
-    let other = if kept { HeadOrder::HeadsFirst } else { HeadOrder::RowsFirst };
-    let parts = Parts {
-        operands: [parts[0], parts[1], parts[2]],
-        orders: [HeadOrder::RowsFirst, other, other],
-        first: [0; 3],
-        heads,
-        key_heads: heads,
-        scale,
-    };
-    let y = attend(at, &parts, &masks)?;
-    at.set(0, y);
-    Ok(())
+    Ok(operands)
 }
 
 /// `MultiHeadAttention`: queries, keys and values as they come from their products.
@@ -285,86 +308,73 @@ pub(super) fn multi_head(at: &mut At<'_>) -> Result<()> {
         return Err(at.unsupported("with a shared cache, or scores as output"));
     }
     let heads = heads(at, "num_heads")?;
+    let mut operands = separate(at, heads)?;
+    add_biases(at, &mut operands)?;
+    let scale = scale(at, &at.type_of(operands[0]).shape[3])?;
+    let has_cache = at.has(6) || at.wants(1) || at.wants(2);
+    if has_cache {
+        extend_caches(at, &mut operands, [6, 7])?;
+    }
+    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale };
+    attend_with_key_mask(at, &parts, 4)
+}
+
+/// Queries, keys and values of inputs 0 to 2, of which keys and values, or all three, may be in one.
+fn separate(at: &mut At<'_>, heads: i64) -> Result<[ValueId; 3]> {
     let query = at.value(0)?;
-    let mut parts = match (at.rank(0)?, at.has(1), at.has(2)) {
+    match (at.rank(0)?, at.has(1), at.has(2)) {
         // Heads of queries, keys and values in turn: [batch, rows, heads, 3, size].
-        (5, false, false) => unstacked(at, query, 3)?,
+        (5, false, false) => unstacked(at, query),
         (3, true, false) => {
             let keys = at.value(1)?;
-            let mut parts = vec![by_heads(at, query, heads)?];
-            parts.extend(unstacked(at, keys, 2)?);
-            parts
+            let query = by_heads(at, query, heads)?;
+            let [key, value] = unstacked(at, keys)?;
+            Ok([query, key, value])
         }
         (3, true, true) => {
-            let mut parts = vec![by_heads(at, query, heads)?];
+            let mut operands = [by_heads(at, query, heads)?; 3];
             for input in [1, 2] {
                 let value = at.value(input)?;
                 // Of an encoder, the heads come first.
-                let four = at.rank(input)? == 4;
-                parts.push(if four { heads_first(at, value)? } else { by_heads(at, value, heads)? });
+                let is_encoders = at.rank(input)? == 4;
+                operands[input] =
+                    if is_encoders { heads_first(at, value)? } else { by_heads(at, value, heads)? };
             }
-            parts
+            Ok(operands)
         }
-        _ => return Err(at.unsupported("with such queries and keys")),
-    };
-    if let Some(bias) = at.optional(3)? {
-        let mut start = Size::Known(0);
-        for part in &mut parts {
-            let shape = at.type_of(*part).shape;
-            let width = shape[2].mul(&shape[3]).ok_or_else(|| at.undecided("size", shape.sizes()))?;
-            let own = slice(at, bias, 0, (start.clone(), width.clone()))?;
-            start = start.add(&width).ok_or_else(|| at.wrong("its sizes overflow"))?;
-            let own = at.reshape(own, [shape[2].clone(), shape[3].clone()])?;
-            *part = at.binary(Binary::Add, *part, own)?;
-        }
+        _ => Err(at.unsupported("with such queries and keys")),
     }
-    let (q, k) = (at.type_of(parts[0]), at.type_of(parts[1]));
-    let scale = scale(at, &q.shape[3])?;
-    let (batch, rows, mut keys) = (&q.shape[0], &q.shape[1], k.shape[1].clone());
-    let kept = at.has(6) || at.wants(1) || at.wants(2);
-    if kept {
-        for (number, input) in [(1usize, 6), (2, 7)] {
-            let new = heads_first(at, parts[number])?;
-            let past = at.optional(input)?;
-            parts[number] = behind(at, past, new)?;
-            at.set(number, parts[number]);
-        }
-        keys = at.type_of(parts[1]).shape[2].clone();
+}
+
+/// Adds the biases of queries, keys and values, which input 3 has side by side.
+fn add_biases(at: &mut At<'_>, operands: &mut [ValueId; 3]) -> Result<()> {
+    let Some(bias) = at.optional(3)? else { return Ok(()) };
+    let mut start = Size::Known(0);
+    for operand in operands {
+        let shape = at.type_of(*operand).shape;
+        let width = shape[2].mul(&shape[3]).ok_or_else(|| at.undecided("size", shape.sizes()))?;
+        let own = slice(at, bias, 0, (start.clone(), width.clone()))?;
+        start = start.add(&width).ok_or_else(|| at.wrong("its sizes overflow"))?;
+        let own = at.reshape(own, [shape[2].clone(), shape[3].clone()])?;
+        *operand = at.binary(Binary::Add, *operand, own)?;
     }
-    let mut masks = Masks::default();
-    if at.flag("unidirectional", false)? {
-        causal(at, &mut masks, [rows, &keys], None, q.dtype)?;
-    }
-    key_mask(at, &mut masks, 4, [batch, &keys], q.dtype)?;
-    bias(at, &mut masks, 5)?;
-    let other = if kept { HeadOrder::HeadsFirst } else { HeadOrder::RowsFirst };
-    let parts = Parts {
-        operands: [parts[0], parts[1], parts[2]],
-        orders: [HeadOrder::RowsFirst, other, other],
-        first: [0; 3],
-        heads,
-        key_heads: heads,
-        scale,
-    };
-    let y = attend(at, &parts, &masks)?;
-    at.set(0, y);
     Ok(())
 }
 
-/// `[batch, rows, heads, count, size]` as so many of `[batch, rows, heads, size]`.
-fn unstacked(at: &mut At<'_>, x: ValueId, count: i64) -> Result<Vec<ValueId>> {
+/// `[batch, rows, heads, N, size]` as `N` of `[batch, rows, heads, size]`.
+fn unstacked<const N: usize>(at: &mut At<'_>, x: ValueId) -> Result<[ValueId; N]> {
     let shape = at.type_of(x).shape;
     let [batch, rows, heads, parts, size] = shape.sizes() else {
         return Err(at.unsupported(format!("with packed keys of rank {}", shape.rank())));
     };
-    if *parts != Size::Known(count) {
-        return Err(at.wrong(format!("expected {count} parts of each head, found {}", at.show(parts))));
+    if *parts != Size::Known(N as i64) {
+        return Err(at.wrong(format!("expected {N} parts of each head, found {}", at.show(parts))));
     }
     let sizes = [batch.clone(), rows.clone(), heads.clone(), size.clone()];
-    let mut found = Vec::new();
-    for part in 0..count {
-        let part = slice(at, x, 3, (Size::Known(part), Size::Known(1)))?;
-        found.push(at.reshape(part, sizes.clone())?);
+    let mut found = [x; N];
+    for (number, part) in found.iter_mut().enumerate() {
+        let own = slice(at, x, 3, (Size::Known(number as i64), Size::Known(1)))?;
+        *part = at.reshape(own, sizes.clone())?;
     }
     Ok(found)
 }
@@ -372,73 +382,74 @@ fn unstacked(at: &mut At<'_>, x: ValueId, count: i64) -> Result<Vec<ValueId>> {
 /// `GroupQueryAttention`: fewer heads of keys than of queries, causal, behind a cache that the steps before have filled.
 pub(super) fn group_query(at: &mut At<'_>) -> Result<()> {
     at.ignore(&["kv_cache_bit_width", "k_quant_type", "v_quant_type", "qk_output"]);
-    for (name, none) in [("softcap", 0.0), ("smooth_softmax", 0.0)] {
-        let stated = if name == "softcap" { at.float(name)? } else { at.int(name)?.map(|v| v.max(0) as f64) };
-        if stated.is_some_and(|value| value != none) {
+    refuse_scores(at)?;
+    let (heads, key_heads) = (heads(at, "num_heads")?, heads(at, "kv_num_heads")?);
+    let mut operands = grouped(at, heads, key_heads)?;
+    let queries = at.type_of(operands[0]);
+    let scale = scale(at, &queries.shape[3])?;
+    rotate_grouped(at, &mut operands)?;
+    extend_caches(at, &mut operands, [3, 4])?;
+    let parts = Parts { operands, has_cache: true, heads, key_heads, scale };
+    let keys = key_rows(at, &parts);
+    let window = at.int("local_window_size")?.filter(|&window| window > 0);
+    let mut masks = Masks::default();
+    causal(at, &mut masks, [&queries.shape[1], &keys], window, queries.dtype)?;
+    bias(at, &mut masks, 10)?;
+    attend(at, &parts, &masks)
+}
+
+/// Error: a `GroupQueryAttention` changes its scores, or gives them.
+fn refuse_scores(at: &At<'_>) -> Result<()> {
+    let soft_cap = at.float("softcap")?.is_some_and(|cap| cap != 0.0);
+    let smooth = at.int("smooth_softmax")?.is_some_and(|smooth| smooth > 0);
+    for (name, is_stated) in [("softcap", soft_cap), ("smooth_softmax", smooth)] {
+        if is_stated {
             return Err(at.unsupported(format!("with {name}")));
         }
     }
     if at.has(11) || at.wants(3) {
         return Err(at.unsupported("with a sink of the heads, or scores as output"));
     }
-    let (heads, key_heads) = (heads(at, "num_heads")?, heads(at, "kv_num_heads")?);
+    Ok(())
+}
+
+/// Queries, keys and values of inputs 0 to 2, or side by side in the first.
+fn grouped(at: &mut At<'_>, heads: i64, key_heads: i64) -> Result<[ValueId; 3]> {
     let query = at.value(0)?;
-    let mut parts = match (at.has(1), at.has(2)) {
-        (true, true) => {
-            let (k, v) = (at.value(1)?, at.value(2)?);
-            vec![by_heads(at, query, heads)?, by_heads(at, k, key_heads)?, by_heads(at, v, key_heads)?]
-        }
-        _ => {
-            let all = by_heads(at, query, heads.saturating_add(key_heads.saturating_mul(2)))?;
-            let mut parts = Vec::with_capacity(3);
-            for (start, count) in [(0, heads), (heads, key_heads), (heads + key_heads, key_heads)] {
-                parts.push(slice(at, all, 2, (Size::Known(start), Size::Known(count)))?);
-            }
-            parts
-        }
-    };
-    let q = at.type_of(parts[0]);
-    let rows = q.shape[1].clone();
-    let scale = scale(at, &q.shape[3])?;
+    if at.has(1) && at.has(2) {
+        let (k, v) = (at.value(1)?, at.value(2)?);
+        return Ok([by_heads(at, query, heads)?, by_heads(at, k, key_heads)?, by_heads(at, v, key_heads)?]);
+    }
+    let all = by_heads(at, query, heads.saturating_add(key_heads.saturating_mul(2)))?;
+    let parts = [(0, heads), (heads, key_heads), (heads + key_heads, key_heads)];
+    let mut operands = [all; 3];
+    for (operand, (start, count)) in operands.iter_mut().zip(parts) {
+        *operand = slice(at, all, 2, (Size::Known(start), Size::Known(count)))?;
+    }
+    Ok(operands)
+}
+
+/// Turns queries and keys, whose positions are input 9's, or follow on the cache's.
+fn rotate_grouped(at: &mut At<'_>, operands: &mut [ValueId; 3]) -> Result<()> {
+    let rows = at.type_of(operands[0]).shape[1].clone();
     let past = at.optional(3)?;
     let done = past.map_or(Size::Known(0), |past| at.type_of(past).shape[2].clone());
-    if at.flag("do_rotary", false)? {
-        let interleaved = at.flag("rotary_interleaved", false)?;
-        let ids = match at.optional(9)? {
-            Some(ids) => ids,
-            None => {
-                let ids = positions(at, &rows, &done, 1)?;
-                at.reshape(ids, [Size::Known(1), rows.clone()])?
-            }
-        };
-        let (cos, sin) = (at.value(7)?, at.value(8)?);
-        for part in &mut parts[..2] {
-            *part = rotated(at, *part, Turn { ids, tables: [cos, sin], rows_first: true, interleaved })?;
-        }
-    } else {
+    if !at.flag("do_rotary", false)? {
         at.ignore(&["rotary_interleaved"]);
+        return Ok(());
     }
-    for (number, input) in [(1usize, 3), (2, 4)] {
-        let new = heads_first(at, parts[number])?;
-        let past = at.optional(input)?;
-        parts[number] = behind(at, past, new)?;
-        at.set(number, parts[number]);
-    }
-    let keys = at.type_of(parts[1]).shape[2].clone();
-    let window = at.int("local_window_size")?.filter(|&window| window > 0);
-    let mut masks = Masks::default();
-    causal(at, &mut masks, [&rows, &keys], window, q.dtype)?;
-    bias(at, &mut masks, 10)?;
-    let parts = Parts {
-        operands: [parts[0], parts[1], parts[2]],
-        orders: [HeadOrder::RowsFirst, HeadOrder::HeadsFirst, HeadOrder::HeadsFirst],
-        first: [0; 3],
-        heads,
-        key_heads,
-        scale,
+    let interleaved = at.flag("rotary_interleaved", false)?;
+    let ids = match at.optional(9)? {
+        Some(ids) => ids,
+        None => {
+            let ids = positions(at, &rows, &done, 1)?;
+            at.reshape(ids, [Size::Known(1), rows])?
+        }
     };
-    let y = attend(at, &parts, &masks)?;
-    at.set(0, y);
+    let (cos, sin) = (at.value(7)?, at.value(8)?);
+    for operand in &mut operands[..2] {
+        *operand = rotated(at, *operand, Turn { ids, tables: [cos, sin], rows_first: true, interleaved })?;
+    }
     Ok(())
 }
 

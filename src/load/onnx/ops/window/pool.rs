@@ -25,7 +25,7 @@ pub(in super::super) fn max_pool(at: &mut At<'_>) -> Result<()> {
 /// The most elements of windows whose places are listed.
 const MOST: i64 = 1 << 24;
 
-/// Where the largest element of each window stands: its number in the whole input, with the last axis innermost, or
+/// Position of the largest element of each window: its number in the whole input, with the last axis innermost, or
 /// with `storage_order` the first of the spatial ones.
 fn places(at: &mut At<'_>) -> Result<ValueId> {
     let columns_first = at.flag("storage_order", false)?;
@@ -38,42 +38,14 @@ fn places(at: &mut At<'_>) -> Result<ValueId> {
     if count.checked_mul(taps).is_none_or(|all| all > MOST) {
         return Err(at.unsupported("with indices of so many elements"));
     }
-    let (mut numbers, mut inside, mut shown) = (Vec::new(), Vec::new(), Vec::new());
-    for window in 0..count {
-        let window = coordinates(window, &windows);
-        for tap in 0..taps {
-            let tap = coordinates(tap, &pool.kernel);
-            let place: Vec<i64> = (0..image.len())
-                .map(|axis| {
-                    let steps = &pool.window;
-                    window[axis] * steps.strides[axis] + tap[axis] * steps.dilations[axis]
-                        - steps.pads_before[axis]
-                })
-                .collect();
-            let there = place.iter().zip(image).all(|(place, size)| (0..*size).contains(place));
-            let number = |order: &mut dyn Iterator<Item = usize>| {
-                order.fold(0, |number, axis| number * image[axis] + place[axis].clamp(0, image[axis] - 1))
-            };
-            let own = number(&mut (0..image.len()));
-            numbers.push(own);
-            inside.push(u8::from(there));
-            shown.push(if columns_first { number(&mut (0..image.len()).rev()) } else { own });
-        }
-    }
+    let Taps { numbers, inside, shown } = Taps::of(&pool, image, &windows, columns_first);
     let images = sizes[0] * sizes[1];
     let elements: i64 = image.iter().product();
     let flat = at.reshape(x, [Size::Known(images), Size::Known(elements)])?;
     let numbers = at.integer_constant(&[count, taps], &numbers)?;
     let values = at.gather(flat, numbers, 1)?;
-    let dtype = at.type_of(values).dtype;
+    let lowest = lowest(at.type_of(values).dtype);
     let inside = at.constant(Tensor::new(DType::Bool, vec![count as u64, taps as u64], inside)?);
-    let lowest = if dtype.is_float() {
-        f64::NEG_INFINITY
-    } else if dtype == DType::U8 {
-        0.0
-    } else {
-        -128.0
-    };
     let values = at.select_or(inside, values, lowest)?;
     let largest =
         at.apply(Op::ArgReduce { kind: ArgReduce::Max, axis: 2, keep: false, last: false }, &[values])?;
@@ -88,6 +60,58 @@ fn places(at: &mut At<'_>) -> Result<ValueId> {
     let number = at.add(number, first)?;
     let result = sizes[..2].iter().chain(&windows).map(|&size| Size::Known(size));
     at.reshape(number, result)
+}
+
+/// What no element of the type is below.
+fn lowest(dtype: DType) -> f64 {
+    if dtype.is_float() {
+        f64::NEG_INFINITY
+    } else if dtype == DType::U8 {
+        0.0
+    } else {
+        -128.0
+    }
+}
+
+/// The elements of each window, one window after another.
+#[derive(Default)]
+struct Taps {
+    /// The element's number in its image, with the last axis innermost; of one in the padding, that of the nearest.
+    numbers: Vec<i64>,
+    /// 0 for one in the padding.
+    inside: Vec<u8>,
+    /// The number that the operator gives.
+    shown: Vec<i64>,
+}
+
+impl Taps {
+    fn of(pool: &Pool, image: &[i64], windows: &[i64], columns_first: bool) -> Self {
+        let (count, taps) = (windows.iter().product::<i64>(), pool.kernel.iter().product::<i64>());
+        let mut all = Self::default();
+        for window in 0..count {
+            let window = coordinates(window, windows);
+            for tap in 0..taps {
+                let place = place(&pool.window, &window, &coordinates(tap, &pool.kernel));
+                let number = |order: &mut dyn Iterator<Item = usize>| {
+                    order.fold(0, |number, axis| number * image[axis] + place[axis].clamp(0, image[axis] - 1))
+                };
+                let own = number(&mut (0..image.len()));
+                all.numbers.push(own);
+                all.inside
+                    .push(place.iter().zip(image).all(|(place, size)| (0..*size).contains(place)).into());
+                all.shown.push(if columns_first { number(&mut (0..image.len()).rev()) } else { own });
+            }
+        }
+        all
+    }
+}
+
+/// Where an element of a window is in the input; in the padding, outside.
+fn place(steps: &Window, window: &[i64], tap: &[i64]) -> Vec<i64> {
+    let along = |axis: usize| {
+        window[axis] * steps.strides[axis] + tap[axis] * steps.dilations[axis] - steps.pads_before[axis]
+    };
+    (0..window.len()).map(along).collect()
 }
 
 /// Number of windows along a spatial axis.

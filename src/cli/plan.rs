@@ -17,6 +17,7 @@ use super::shared_cores::{shared_cores, used};
 use super::terminal::Console;
 use crate::compile;
 use crate::error::{Error, Result};
+use crate::explain::Fewer;
 use crate::load::Model;
 use crate::place::Previous;
 use crate::report::{BatchLine, Summary};
@@ -37,6 +38,43 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         .taking_all(&args.shape.with_inputs, &options.dims)?;
     // A folder's model, too.
     output.are_not_read(file.path.as_deref())?;
+    let model = read_model(args, &file, &options, explicit, console)?;
+    if let Model::Graph(graph) = &model {
+        output.are_not_read(files_of(graph))?;
+    }
+    let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
+    options.model_hash = file.hash();
+    options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    if let Some(old) = &args.from {
+        replaced(args, old, &mut options)?;
+    }
+    if let Some(placement) = &args.score {
+        return score(args, model, &file.name(), &topology, &options, placement, console);
+    }
+    let found = find_plan(args, &file, model, &topology, &options, console);
+    if let (Err(error), Emit::SummaryJson) = (&found, emit) {
+        infeasible::print_json(error)?;
+    }
+    let Found { compiled, largest, alternatives, fewer } = found?;
+    note_assumptions(&compiled, console);
+    if let Some(line) = shared_cores(&compiled.topology, used(&compiled.plan)) {
+        console.note(&line);
+    }
+    let summary = Summary { fewer, largest, ..summary(&compiled, &options, alternatives) };
+    let outcome = deliver(args, &compiled, &summary, console);
+    // The process ends: there is no need to free millions of names one by one.
+    std::mem::forget(compiled);
+    outcome
+}
+
+/// Loads the model, says what was assumed of it, and checks the weights that are given with it.
+fn read_model(
+    args: &PlanArgs,
+    file: &ModelFile,
+    options: &compile::Options,
+    explicit: &Explicit,
+    console: &Console,
+) -> Result<Model> {
     let mut model = {
         let _working = console.working("reading the model");
         file.load(&options.dims)?
@@ -51,51 +89,45 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     if let Some(weights) = &args.shape.weights {
         check_weights(&mut model, weights, console)?;
     }
-    if let Model::Graph(graph) = &model {
-        output.are_not_read(files_of(graph))?;
-    }
-    let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
-    options.model_hash = file.hash();
-    options.model_path = file.path.as_ref().map(|path| path.display().to_string());
-    if let Some(old) = &args.from {
-        replaced(args, old, &mut options)?;
-    }
-    if let Some(placement) = &args.score {
-        return score(args, model, &file.name(), &topology, &options, placement, console);
-    }
-    let summarised = is_summarised(args, emit, console);
-    let mut largest = None;
-    let planned = planning(&args.placement, console, |control| {
+    Ok(model)
+}
+
+/// A plan, and what its summary says beside it.
+struct Found {
+    compiled: compile::Compiled,
+    largest: Option<BatchLine>,
+    alternatives: Vec<compile::Alternative>,
+    fewer: Option<Fewer>,
+}
+
+fn find_plan(
+    args: &PlanArgs,
+    file: &ModelFile,
+    model: Model,
+    topology: &Topology,
+    options: &compile::Options,
+    console: &Console,
+) -> Result<Found> {
+    let summarised = is_summarised(args, emitted(args)?, console);
+    planning(&args.placement, console, |control| {
+        let mut largest = None;
         let compiled = match args.shape.batch {
-            Some(Batch::Max) => compile::largest_batch(&model, &topology, &options, control).map(|found| {
+            Some(Batch::Max) => compile::largest_batch(&model, topology, options, control).map(|found| {
                 let refused = found.refused.as_ref().map(ToString::to_string);
                 let (batch, tried) = (found.batch, found.tried.len());
                 largest = Some(BatchLine { batch, tried, refused, memory: found.memory });
                 found.compiled
             }),
-            Some(Batch::Samples(_)) | None => compile::compile_with(model, &topology, &options, control),
+            Some(Batch::Samples(_)) | None => compile::compile_with(model, topology, options, control),
         };
         let compiled = compiled.map_err(|error| {
-            infeasible::with_repairs(error, &file, &topology, &options, control).within(&file.name())
+            infeasible::with_repairs(error, file, topology, options, control).within(&file.name())
         })?;
         let alternatives =
             if summarised { compile::alternatives(&compiled, &options.place, control)? } else { Vec::new() };
         let fewer = if summarised { compile::fewer(&compiled, &options.place, control) } else { None };
-        Ok((compiled, alternatives, fewer))
-    });
-    if let (Err(error), Emit::SummaryJson) = (&planned, emit) {
-        infeasible::print_json(error)?;
-    }
-    let (compiled, alternatives, fewer) = planned?;
-    note_assumptions(&compiled, console);
-    if let Some(line) = shared_cores(&compiled.topology, used(&compiled.plan)) {
-        console.note(&line);
-    }
-    let summary = Summary { fewer, largest, ..summary(&compiled, &options, alternatives) };
-    let outcome = deliver(args, &compiled, &summary, console);
-    // The process ends: there is no need to free millions of names one by one.
-    std::mem::forget(compiled);
-    outcome
+        Ok(Found { compiled, largest, alternatives, fewer })
+    })
 }
 
 /// Reads the placement that the new one replaces, and what it is worth to keep to it.

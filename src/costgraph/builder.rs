@@ -79,43 +79,14 @@ impl Builder {
     /// Adds a node. Errors: a name used twice, a number of times other than that of the kinds,
     /// two sizes for one tied parameter, more than 2^32 - 2 nodes or outputs.
     pub fn add(&mut self, node: &NodeSpec<'_>) -> Result<NodeIx> {
-        let graph = &mut self.graph;
-        let fault = |message: String| Error::model(format!("node {}", node.name), message);
         let role = match node.op {
             "param" => Role::Param,
             "input" => Role::Input,
             _ => Role::Compute,
         };
-        if graph.roles.len() >= NONE as usize - 1
-            || graph.tensor_bytes.len() + node.outputs.len() >= NONE as usize - 1
-            || graph.names.len() + node.name.len() >= NONE as usize
-        {
-            return Err(fault("the graph is too large".into()));
-        }
-        let ix = NodeIx(graph.roles.len() as u32);
-        if self.ids.insert(node.name.to_owned(), ix).is_some() {
-            return Err(fault("this id is used twice".into()));
-        }
-        if node.times.len() != graph.kinds.len() && !(role != Role::Compute && node.times.is_empty()) {
-            return Err(fault(format!(
-                "expected {} times, one for each kind, found {}",
-                graph.kinds.len(),
-                node.times.len()
-            )));
-        }
-        graph.names.push_str(node.name);
-        graph.name_ends.push(graph.names.len() as u32);
-        let op = match self.op_ids.get(node.op) {
-            Some(&op) => op,
-            None => {
-                let op = u16::try_from(graph.op_names.len())
-                    .map_err(|_| fault("over 65,535 distinct ops".into()))?;
-                graph.op_names.push(node.op.to_owned());
-                self.op_ids.insert(node.op.to_owned(), op);
-                op
-            }
-        };
-        graph.ops.push(op);
+        let ix = self.check(node, role)?;
+        self.add_name(node)?;
+        let graph = &mut self.graph;
         graph.roles.push(role);
         for kind in 0..graph.kinds.len() {
             let time = match role {
@@ -124,36 +95,10 @@ impl Builder {
             };
             graph.times.push(time);
         }
-        let param = if role == Role::Param {
-            graph.owned.push(0);
-            match node.params {
-                Some(tie) => {
-                    if let Some(&param) = self.ties.get(tie) {
-                        if graph.param_bytes[param as usize] != node.param_bytes.0 {
-                            return Err(fault(format!(
-                                "tied parameter {tie} has {} bytes here, {} before",
-                                node.param_bytes.0, graph.param_bytes[param as usize]
-                            )));
-                        }
-                        param
-                    } else {
-                        let param = graph.param_bytes.len() as u32;
-                        self.ties.insert(tie.to_owned(), param);
-                        graph.param_bytes.push(node.param_bytes.0);
-                        graph.param_names.push(tie.to_owned());
-                        param
-                    }
-                }
-                None => {
-                    graph.param_bytes.push(node.param_bytes.0);
-                    graph.param_names.push(node.name.to_owned());
-                    graph.param_bytes.len() as u32 - 1
-                }
-            }
-        } else {
-            graph.owned.push(node.param_bytes.0);
-            NONE
-        };
+        let is_param = role == Role::Param;
+        graph.owned.push(if is_param { 0 } else { node.param_bytes.0 });
+        let param = if is_param { self.param(node)? } else { NONE };
+        let graph = &mut self.graph;
         graph.params.push(param);
         graph.workspace.push(node.workspace.0);
         graph.colocate.push(match node.colocate {
@@ -176,6 +121,66 @@ impl Builder {
         }
         graph.output_start.push(graph.tensor_bytes.len() as u32);
         Ok(ix)
+    }
+
+    /// The node's index. Errors: the graph is too large, its name is used, or its times are not one for each kind.
+    fn check(&mut self, node: &NodeSpec<'_>, role: Role) -> Result<NodeIx> {
+        let graph = &self.graph;
+        if graph.roles.len() >= NONE as usize - 1
+            || graph.tensor_bytes.len() + node.outputs.len() >= NONE as usize - 1
+            || graph.names.len() + node.name.len() >= NONE as usize
+        {
+            return Err(fault(node, "the graph is too large"));
+        }
+        let ix = NodeIx(graph.roles.len() as u32);
+        if self.ids.insert(node.name.to_owned(), ix).is_some() {
+            return Err(fault(node, "this id is used twice"));
+        }
+        let (expected, found) = (graph.kinds.len(), node.times.len());
+        if found != expected && !(role != Role::Compute && node.times.is_empty()) {
+            let message = format!("expected {expected} times, one for each kind, found {found}");
+            return Err(fault(node, message));
+        }
+        Ok(ix)
+    }
+
+    /// Stores the node's name, and its operation by number.
+    fn add_name(&mut self, node: &NodeSpec<'_>) -> Result<()> {
+        let graph = &mut self.graph;
+        graph.names.push_str(node.name);
+        graph.name_ends.push(graph.names.len() as u32);
+        let op = match self.op_ids.get(node.op) {
+            Some(&op) => op,
+            None => {
+                let op = u16::try_from(graph.op_names.len())
+                    .map_err(|_| fault(node, "over 65,535 distinct ops"))?;
+                graph.op_names.push(node.op.to_owned());
+                self.op_ids.insert(node.op.to_owned(), op);
+                op
+            }
+        };
+        graph.ops.push(op);
+        Ok(())
+    }
+
+    /// The number of a parameter node's parameter: of one that is tied, that of the others of this name.
+    fn param(&mut self, node: &NodeSpec<'_>) -> Result<u32> {
+        let graph = &mut self.graph;
+        let next = graph.param_bytes.len() as u32;
+        if let Some(tie) = node.params {
+            if let Some(&param) = self.ties.get(tie) {
+                let (here, before) = (node.param_bytes.0, graph.param_bytes[param as usize]);
+                if before != here {
+                    let message = format!("tied parameter {tie} has {here} bytes here, {before} before");
+                    return Err(fault(node, message));
+                }
+                return Ok(param);
+            }
+            self.ties.insert(tie.to_owned(), next);
+        }
+        graph.param_bytes.push(node.param_bytes.0);
+        graph.param_names.push(node.params.unwrap_or(node.name).to_owned());
+        Ok(next)
     }
 
     /// Says that `consumer` reads output number `output` of `producer`. An edge given twice
@@ -236,6 +241,10 @@ impl Builder {
         check_updates(&graph)?;
         graph.acyclic()
     }
+}
+
+fn fault(node: &NodeSpec<'_>, message: impl Into<String>) -> Error {
+    Error::model(format!("node {}", node.name), message)
 }
 
 /// Every in-place pair is of an input and an output of its node, equal in size.

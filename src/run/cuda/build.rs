@@ -89,23 +89,13 @@ pub(super) fn build(
     let mut chooser = Chooser::new(&*machine.driver);
     let orders = maker.orders(tasks, &compiled, &mut chooser)?;
     let Chooser { used: products, declined, .. } = chooser;
-    let library = builder.gpus.keys().map(|&gpu| machine.driver.library(gpu)).collect::<Option<Vec<_>>>();
-    let library = library.and_then(|each| each.into_iter().next());
+    let library = builder.library();
     let updates = updates.iter().map(|&(from, to)| maker.update(from, to)).collect::<Result<_>>()?;
     let memory = builder.resources.host(2 * PIECE).map_err(|fault| fault.at("memory for transfers"))?;
     let window = Window { memory, bytes: 2 * PIECE };
-    for (&gpu, &to) in streams.marks.iter().flat_map(|marks| &marks.numbers) {
-        let stream = streams.lanes[builder.gpus[&gpu].out];
-        let written = window.write(&*machine.driver, stream, to, &numbers(orders.len()));
-        written.map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
-    }
-    let mut gpus = BTreeMap::new();
-    for (&gpu, info) in &builder.gpus {
-        let event = builder.resources.event(gpu).map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
-        gpus.insert(gpu, (info.out, event));
-    }
-    let mut clock = || builder.resources.event(streams.lanes[0].gpu).map_err(|fault| fault.at("events"));
-    let clock = [clock()?, clock()?];
+    builder.number_marks(&streams, &window, orders.len())?;
+    let gpus = builder.beginnings()?;
+    let clock = builder.clock(streams.lanes[0].gpu)?;
     let params = data.iter().filter_map(|(value, places)| param(network, *value, places)).collect();
     let steps = orders.len();
     let program = CudaProgram {
@@ -178,6 +168,39 @@ impl<'a> Builder<'a> {
             return Err(Error::usage("--backend cuda", "no device of the plan is a GPU"));
         }
         Ok(builder)
+    }
+
+    /// Name and version of the library of products; none where a GPU has none.
+    fn library(&self) -> Option<String> {
+        let each =
+            self.gpus.keys().map(|&gpu| self.machine.driver.library(gpu)).collect::<Option<Vec<_>>>()?;
+        each.into_iter().next()
+    }
+
+    /// Writes 1, 2, 3, ... to each GPU: what its streams copy to the host to say how far they are.
+    fn number_marks(&self, streams: &StreamSet, window: &Window, orders: usize) -> Result<()> {
+        for (&gpu, &to) in streams.marks.iter().flat_map(|marks| &marks.numbers) {
+            let stream = streams.lanes[self.gpus[&gpu].out];
+            let written = window.write(&*self.machine.driver, stream, to, &numbers(orders));
+            written.map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
+        }
+        Ok(())
+    }
+
+    /// By GPU: the stream on which bytes are handed over, and the event of a run's beginning.
+    fn beginnings(&mut self) -> Result<BTreeMap<u32, (usize, Event)>> {
+        let mut beginnings = BTreeMap::new();
+        for (&gpu, info) in &self.gpus {
+            let event = self.resources.event(gpu).map_err(|fault| fault.at(&format!("GPU {gpu}")))?;
+            beginnings.insert(gpu, (info.out, event));
+        }
+        Ok(beginnings)
+    }
+
+    /// The events before and after a graph.
+    fn clock(&mut self, gpu: u32) -> Result<[Event; 2]> {
+        let mut event = || self.resources.event(gpu).map_err(|fault| fault.at("events"));
+        Ok([event()?, event()?])
     }
 
     /// The GPU whose streams serve a device: its own, for the CPU the first one.

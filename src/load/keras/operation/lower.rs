@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::lower::Site;
 use super::item::item;
-use super::{Composed, Operation, Reduce, Reduction};
+use super::{Composed, Extreme, Operation, Reduce, Reduction};
 use crate::error::Result;
 use crate::ir::{Binary, DType, Op, ReduceKind, Shape, Size, Unary, ValueId};
 
@@ -24,20 +24,7 @@ impl Operation {
                 let x = float(site, value(site, operands, 0)?)?;
                 activation.lower(site, x)
             }
-            Self::Unary(unary) => {
-                let x = value(site, operands, 0)?;
-                match unary {
-                    Unary::Not => {
-                        let x = site.convert(x, DType::Bool)?;
-                        site.unary(*unary, x)
-                    }
-                    Unary::Neg | Unary::Abs | Unary::Sign => site.unary(*unary, x),
-                    _ => {
-                        let x = float(site, x)?;
-                        site.unary(*unary, x)
-                    }
-                }
-            }
+            Self::Unary(unary) => function(site, *unary, value(site, operands, 0)?),
             Self::Composed(composed) => composed.lower(site, value(site, operands, 0)?),
             Self::Binary(binary) => arithmetic(site, *binary, operands),
             Self::FloorDivide => {
@@ -48,63 +35,21 @@ impl Operation {
                 let (x, y) = pair(site, operands, 0)?;
                 site.apply(Op::Compare(*compare), &[x, y])
             }
-            Self::Where => {
-                let condition = value(site, operands, 0)?;
-                let condition = site.convert(condition, DType::Bool)?;
-                let (yes, no) = pair(site, operands, 1)?;
-                site.apply(Op::Select, &[condition, yes, no])
-            }
-            Self::Clip { low, high } => {
-                let mut x = value(site, operands, 0)?;
-                if let Some(low) = low {
-                    x = site.binary_scalar(Binary::Max, x, *low)?;
-                }
-                match high {
-                    Some(high) => site.binary_scalar(Binary::Min, x, *high),
-                    None => Ok(x),
-                }
-            }
+            Self::Where => select(site, operands),
+            Self::Clip { low, high } => clip(site, value(site, operands, 0)?, *low, *high),
             Self::Cast(to) => {
                 let x = value(site, operands, 0)?;
                 site.convert(x, *to)
             }
             Self::Reduce(reduce) => reduce.lower(site, value(site, operands, 0)?),
-            Self::Extreme { kind, axis, keep } => {
-                let x = value(site, operands, 0)?;
-                let x = match axis {
-                    Some(_) => x,
-                    None => reshape(site, x, &[-1])?,
-                };
-                let axis = site.axis(x, axis.unwrap_or(0))? as u32;
-                let extreme = Op::ArgReduce { kind: *kind, axis, keep: *keep, last: false };
-                let position = site.apply(extreme, &[x])?;
-                site.convert(position, DType::I32)
-            }
+            Self::Extreme(extreme) => extreme.lower(site, value(site, operands, 0)?),
             Self::Reshape(target) => reshape(site, value(site, operands, 0)?, target),
             Self::Transpose(_) | Self::Swap(..) | Self::ExpandDims(_) | Self::Squeeze(_) | Self::Flip(_) => {
                 self.rearrange(site, value(site, operands, 0)?)
             }
-            Self::Concatenate(axis) => {
-                let values = list(site, operands)?;
-                let axis = site.axis(values[0], *axis)?;
-                let values = common(site, &values)?;
-                site.concat(axis, &values)
-            }
-            Self::Stack(axis) => {
-                let values = list(site, operands)?;
-                let values = common(site, &values)?;
-                let expanded: Vec<ValueId> =
-                    values.iter().map(|&x| expand(site, x, &[*axis])).collect::<Result<_>>()?;
-                let axis = site.axis(expanded[0], *axis)?;
-                site.concat(axis, &expanded)
-            }
-            Self::MatMul => {
-                let (x, y) = pair(site, operands, 0)?;
-                if site.rank(x) < 2 || site.rank(y) < 2 {
-                    return Err(site.unsupported("a product with a vector"));
-                }
-                site.matmul(x, y, false)
-            }
+            Self::Concatenate(axis) => concatenate(site, operands, *axis),
+            Self::Stack(axis) => stack(site, operands, *axis),
+            Self::MatMul => product(site, operands),
             Self::Item => match operands {
                 [Operand::Value(x), Operand::Constant(key)] => item(site, *x, key),
                 _ => Err(site.unsupported("an index that is computed")),
@@ -147,6 +92,57 @@ impl Operation {
     }
 }
 
+/// A function of each element, of which most are of floats alone.
+fn function(site: &mut Site<'_>, unary: Unary, x: ValueId) -> Result<ValueId> {
+    let x = match unary {
+        Unary::Not => site.convert(x, DType::Bool)?,
+        Unary::Neg | Unary::Abs | Unary::Sign => x,
+        _ => float(site, x)?,
+    };
+    site.unary(unary, x)
+}
+
+/// Where a condition holds one operand, else the other.
+fn select(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+    let condition = value(site, operands, 0)?;
+    let condition = site.convert(condition, DType::Bool)?;
+    let (yes, no) = pair(site, operands, 1)?;
+    site.apply(Op::Select, &[condition, yes, no])
+}
+
+fn clip(site: &mut Site<'_>, mut x: ValueId, low: Option<f64>, high: Option<f64>) -> Result<ValueId> {
+    if let Some(low) = low {
+        x = site.binary_scalar(Binary::Max, x, low)?;
+    }
+    match high {
+        Some(high) => site.binary_scalar(Binary::Min, x, high),
+        None => Ok(x),
+    }
+}
+
+fn concatenate(site: &mut Site<'_>, operands: &[Operand], axis: i64) -> Result<ValueId> {
+    let values = list(site, operands)?;
+    let axis = site.axis(values[0], axis)?;
+    let values = common(site, &values)?;
+    site.concat(axis, &values)
+}
+
+fn stack(site: &mut Site<'_>, operands: &[Operand], axis: i64) -> Result<ValueId> {
+    let values = list(site, operands)?;
+    let values = common(site, &values)?;
+    let expanded: Vec<ValueId> = values.iter().map(|&x| expand(site, x, &[axis])).collect::<Result<_>>()?;
+    let axis = site.axis(expanded[0], axis)?;
+    site.concat(axis, &expanded)
+}
+
+fn product(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+    let (x, y) = pair(site, operands, 0)?;
+    if site.rank(x) < 2 || site.rank(y) < 2 {
+        return Err(site.unsupported("a product with a vector"));
+    }
+    site.matmul(x, y, false)
+}
+
 impl Composed {
     fn lower(self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
         match self {
@@ -157,6 +153,20 @@ impl Composed {
                 site.unary(Unary::Reciprocal, root)
             }
         }
+    }
+}
+
+impl Extreme {
+    /// The position as Keras counts it, an i32; without an axis, in the flattened input.
+    fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let x = match self.axis {
+            Some(_) => x,
+            None => reshape(site, x, &[-1])?,
+        };
+        let axis = site.axis(x, self.axis.unwrap_or(0))? as u32;
+        let extreme = Op::ArgReduce { kind: self.kind, axis, keep: self.keep, last: false };
+        let position = site.apply(extreme, &[x])?;
+        site.convert(position, DType::I32)
     }
 }
 

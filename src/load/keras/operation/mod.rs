@@ -30,12 +30,7 @@ pub(super) enum Operation {
     },
     Cast(DType),
     Reduce(Reduce),
-    /// The position of the greatest or the least element; of all elements without an axis.
-    Extreme {
-        kind: ArgReduce,
-        axis: Option<i64>,
-        keep: bool,
-    },
+    Extreme(Extreme),
     /// Sizes, the batch included; -1 for what is left.
     Reshape(Vec<i64>),
     /// In reverse where there is no permutation.
@@ -58,6 +53,14 @@ pub(super) enum Composed {
     Square,
     /// `1 / sqrt(x)`
     ReciprocalRoot,
+}
+
+/// The position of the greatest or the least element; of all elements without an axis.
+#[derive(Debug)]
+pub(super) struct Extreme {
+    kind: ArgReduce,
+    axis: Option<i64>,
+    keep: bool,
 }
 
 /// A reduction over axes; over all where none is named.
@@ -105,11 +108,11 @@ impl Operation {
                 }
                 None => return Err(config.missing("dtype")),
             },
-            "Argmax" | "Argmin" => Self::Extreme {
+            "Argmax" | "Argmin" => Self::Extreme(Extreme {
                 kind: if class == "Argmax" { ArgReduce::Max } else { ArgReduce::Min },
                 axis: config.int("axis")?,
                 keep: config.flag("keepdims", false)?,
-            },
+            }),
             "Reshape" => {
                 Self::Reshape(config.int_or_ints("newshape")?.ok_or_else(|| config.missing("newshape"))?)
             }

@@ -261,7 +261,7 @@ pub(super) struct SplitArgs {
 pub(super) struct PlanArgs {
     /// Model file, or - for stdin
     ///
-    /// ONNX, Keras JSON, model.json, transformers config.json or its folder, cost graph, torch.fx JSON, placement workload.
+    /// ONNX, Keras JSON, model.json, transformers config.json or its folder, .pt2 of torch.export, cost graph, torch.fx JSON, placement workload.
     #[arg(value_name = "MODEL", required = true)]
     pub(super) model: Option<PathBuf>,
     /// Devices to plan for, or a TOML or JSON file

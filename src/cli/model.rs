@@ -10,7 +10,7 @@ use crate::files::{self, Links};
 use crate::ir::Graph;
 #[cfg(feature = "run")]
 use crate::load::{FindDims, Format, load_with};
-use crate::load::{LoadOptions, Model, load, may_be_model, model_inside, recognise};
+use crate::load::{Inside, LoadOptions, Model, load, may_be_model, model_inside, recognise};
 use crate::pass::{self, CONTEXT};
 use crate::plan::{Plan, Sense, read_decompressed};
 
@@ -38,8 +38,8 @@ impl ModelFile {
             return Ok(Self { bytes, path: None, links, inputs, holds_weights: false });
         }
         let path = &in_folder(path)?;
-        if let Some(bytes) = model_inside(path)? {
-            return Ok(Self { bytes, path: Some(path.clone()), links, inputs, holds_weights: true });
+        if let Some(Inside { bytes, is_weights }) = model_inside(path)? {
+            return Ok(Self { bytes, path: Some(path.clone()), links, inputs, holds_weights: is_weights });
         }
         let mut file = files::open_or_pipe(path).map_err(|error| match error {
             Error::Io { source, .. } => unreadable(path, source),
@@ -94,7 +94,8 @@ impl ModelFile {
             | Format::CostGraph
             | Format::Fx
             | Format::Workload
-            | Format::Keras => {
+            | Format::Keras
+            | Format::Torch => {
                 return Ok(None);
             }
         }

@@ -1,4 +1,4 @@
-//! Files that hold a model beside its weights: GGUF, `.keras`, and HDF5 of `model.save`.
+//! Files that hold a model beside its weights: GGUF, `.keras`, HDF5 of `model.save`, and archives of `torch.export`.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -7,10 +7,18 @@ use super::gguf;
 use crate::error::{Error, Result};
 use crate::files;
 
+/// What describes the model in such a file.
+pub(crate) struct Inside {
+    /// The text or head.
+    pub(crate) bytes: Vec<u8>,
+    /// Whether the file is read as weights, too; else the description says where each array lies.
+    pub(crate) is_weights: bool,
+}
+
 /// The text or head that describes the model in such a file, which is read no further; none for other files.
 ///
 /// Errors: it cannot be read, or is damaged; it holds weights alone.
-pub(crate) fn model_inside(path: &Path) -> Result<Option<Vec<u8>>> {
+pub(crate) fn model_inside(path: &Path) -> Result<Option<Inside>> {
     // Pipes are read once, from their front.
     if !path.is_file() {
         return Ok(None);
@@ -20,14 +28,21 @@ pub(crate) fn model_inside(path: &Path) -> Result<Option<Vec<u8>>> {
     let mut magic = Vec::new();
     let read = (&mut file).take(8).read_to_end(&mut magic);
     read.map_err(|error| Error::io(path.display().to_string(), error))?;
-    match magic.as_slice() {
+    #[cfg(all(feature = "weights", feature = "torch"))]
+    if magic.starts_with(b"PK\x03\x04")
+        && let Some(bytes) = super::torch::archive::document(path).map_err(place)?
+    {
+        return Ok(Some(Inside { bytes, is_weights: false }));
+    }
+    let bytes = match magic.as_slice() {
         [b'G', b'G', b'U', b'F', ..] => head(path).map(Some).map_err(place),
         #[cfg(all(feature = "weights", feature = "keras"))]
         [b'P', b'K', 3, 4, ..] | [0x89, b'H', b'D', b'F', ..] => {
             super::weights::keras_model(path).map_err(place)
         }
         _ => Ok(None),
-    }
+    }?;
+    Ok(bytes.map(|bytes| Inside { bytes, is_weights: true }))
 }
 
 /// The head of a GGUF file.

@@ -116,6 +116,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
                 "costgraph" => Format::CostGraph,
                 "partition_model" => Format::Native,
                 "class_name" => Format::Keras,
+                "torch_export" => Format::Torch,
                 "model_type" | "transformers_version" => Format::Transformers,
                 "format" => match map.next_value::<Marker>()? {
                     Marker(Some(format)) => format,

@@ -26,6 +26,8 @@ pub mod keras;
 pub mod native;
 #[cfg(feature = "onnx")]
 pub mod onnx;
+#[cfg(feature = "torch")]
+mod torch;
 mod transformers;
 #[cfg(feature = "weights")]
 pub mod weights;
@@ -33,7 +35,7 @@ mod workload;
 
 #[cfg_attr(not(feature = "cli"), expect(unused_imports))]
 #[cfg(feature = "cli")]
-pub(crate) use container::model_inside;
+pub(crate) use container::{Inside, model_inside};
 pub use costgraph::{read_costgraph, write_costgraph};
 pub use init::{fill, fill_param};
 pub use workload::read_workload;
@@ -83,6 +85,8 @@ pub enum Format {
     Fx,
     /// A Keras 2 or Keras 3 model in the JSON of `to_json`.
     Keras,
+    /// A program of `torch.export`, as its archive holds it.
+    Torch,
     /// A transformers `config.json`.
     Transformers,
     /// The head of a GGUF file.
@@ -108,7 +112,7 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
         return Err(error);
     }
     Err(Error::format("", "the file is no model of a known format")
-        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, GGUF, cost graph JSON, torch.fx JSON, placement workload"))
+        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, GGUF, torch.export archive, cost graph JSON, torch.fx JSON, placement workload"))
 }
 
 /// The error for another file of this program in place of a model; none for other bytes.
@@ -194,7 +198,7 @@ pub fn load_with(
     let bytes = crate::json::without_mark(bytes);
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
     // Their readers take fields as they need them; those of costs name every field and refuse one that stands twice.
-    if matches!(format, Format::Native | Format::Keras | Format::Transformers | Format::Fx) {
+    if matches!(format, Format::Native | Format::Keras | Format::Transformers | Format::Fx | Format::Torch) {
         crate::json::check_keys(bytes).map_err(|error| error.within(&place))?;
     }
     let model = match format {
@@ -220,6 +224,13 @@ pub fn load_with(
             "",
             "this build does not read Keras models (feature `keras`)",
         ))),
+        #[cfg(feature = "torch")]
+        Format::Torch => torch::load_with(bytes, path, options, &mut *find).map(Model::Graph),
+        #[cfg(not(feature = "torch"))]
+        Format::Torch => Err(Error::Unsupported(Report::new(
+            "",
+            "this build does not read programs of torch.export (feature `torch`)",
+        ))),
         #[cfg(feature = "onnx")]
         Format::Onnx => onnx::load_with(bytes, path, options, &mut *find).map(Model::Graph),
         #[cfg(not(feature = "onnx"))]
@@ -235,7 +246,7 @@ pub fn load_with(
     let mut model = model.map_err(|error| error.within(&place))?;
     match &mut model {
         // Their inputs were asked about while they were read.
-        Model::Graph(_) if format == Format::Onnx => {}
+        Model::Graph(_) if matches!(format, Format::Onnx | Format::Torch) => {}
         Model::Graph(graph) => {
             let found = find(graph)?;
             if !found.is_empty() {

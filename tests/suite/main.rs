@@ -123,6 +123,7 @@ mod surface;
 mod tables;
 mod throughput;
 mod topology;
+mod torch;
 mod torch_gradients;
 mod trace;
 mod train;

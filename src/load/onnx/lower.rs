@@ -97,10 +97,24 @@ pub(super) struct Lowering {
 ///
 /// Errors: everything that is not supported, at once; else the first node that is wrong.
 pub(super) fn lower(
+    proto: GraphProto,
+    file: File,
+    dims: &BTreeMap<String, i64>,
+    more: FindDims<'_>,
+) -> Result<Graph> {
+    lower_named(proto, file, dims, more, None)
+}
+
+/// Names of sources with their operations, and which of them each node is of.
+pub(super) type Naming<'a> = (&'a [(String, String)], &'a [usize]);
+
+/// As [`lower`], of a graph whose nodes are parts of what another format calls nodes.
+pub(super) fn lower_named(
     mut proto: GraphProto,
     file: File,
     dims: &BTreeMap<String, i64>,
     more: FindDims<'_>,
+    naming: Option<Naming<'_>>,
 ) -> Result<Graph> {
     if !proto.sparse_initializer.is_empty() {
         return Err(Error::Unsupported(Report::new("", "sparse initialisers are not supported yet")));
@@ -121,7 +135,16 @@ pub(super) fn lower(
         dims.filter_map(|(id, dim)| Some((DimId(id as u32), Size::Known(*found.get(&dim.name)?)))).collect();
     lowering.replace(&found)?;
     let order = order(&proto.node, |name| lowering.has(name))?;
-    let sources = lowering.sources(&proto.node, "");
+    let sources = match naming {
+        Some((names, of_node)) => {
+            let source =
+                |(name, op): &(String, String)| Source::new(name.as_str(), op.as_str(), SourceRole::Node);
+            let sources: Vec<SourceId> =
+                names.iter().map(|name| lowering.graph.add_source(source(name))).collect();
+            of_node.iter().map(|&index| sources[index]).collect()
+        }
+        None => lowering.sources(&proto.node, ""),
+    };
     lowering.nodes(&proto.node, &sources, &order)?;
     lowering.outputs(&proto.output)?;
     lowering.compare_declared(&proto.output, &proto.value_info)?;
@@ -331,6 +354,9 @@ impl Lowering {
         let inputs = inputs?;
         for &input in inputs.iter().flatten() {
             let maker = self.bindings[input].source;
+            if maker == source {
+                continue;
+            }
             let consumer = &mut self.graph.source_mut(maker).consumer;
             *consumer = consumer.or(Some(source));
         }

@@ -27,6 +27,8 @@ mod node;
 mod ops;
 mod proto;
 mod tensor;
+#[cfg(feature = "torch")]
+pub(super) mod written;
 
 pub use ops::{Operator, operators};
 

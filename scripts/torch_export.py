@@ -1,0 +1,324 @@
+"""Exports small modules of PyTorch and compares them with the program.
+
+    pip install torch
+    python scripts/torch_export.py store tests/torch               # the stored archives, with inputs and outputs
+    python scripts/torch_export.py run target/debug/partition [NAME...]   # every module, as exported and decomposed
+
+`run` also exports each operation of OPERATIONS in three forms: operands that are inputs, parameters, and results of other
+nodes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim, export, save
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.outer(torch.relu(self.inner(x)))
+
+
+class Conv(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 4, 3, padding=1, stride=2), nn.BatchNorm2d(4)
+        self.depth, self.relu = nn.Conv2d(4, 4, 3, groups=4, padding="same", bias=False), nn.ReLU(inplace=True)
+        self.pool, self.head = nn.MaxPool2d(2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.relu(self.norm(self.first(x)))
+        x = x + self.depth(x)
+        return self.head(F.adaptive_avg_pool2d(self.pool(x), 1).flatten(1))
+
+
+class Block(nn.Module):
+    """A transformer's block with an embedding, causal attention, and a tied head."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(11, 8), nn.Embedding(16, 8)
+        self.before, self.behind = nn.LayerNorm(8), nn.LayerNorm(8)
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+        self.up, self.down = nn.Linear(8, 12), nn.Linear(12, 8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        batch, length = ids.shape
+        x = self.table(ids) + self.places(torch.arange(length))
+        q, k, v = self.qkv(self.before(x)).chunk(3, dim=-1)
+        q, k, v = (t.view(batch, length, 2, 4).transpose(1, 2) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, 8))
+        x = x + self.down(F.gelu(self.up(self.behind(x)), approximate="tanh"))
+        return self.head(x)
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True, norm_first=True)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(6, 5)
+
+    def forward(self, x):
+        y, (h, c) = self.lstm(x)
+        z, last = self.gru(y)
+        return z, h, c, last
+
+
+class Sizes(nn.Module):
+    """Shapes that follow from open sizes, views that are written over, constants, two outputs of one value."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([0.5, 2.0, -1.0, 3.0]))
+        self.register_buffer("order", torch.tensor([2, 0, 1, 3]))
+
+    def forward(self, x, mask):
+        rows, columns = x.shape
+        halves = torch.cat([x * self.scale, x[:, self.order]], dim=0).view(2 * rows, columns // 2, 2)
+        hidden = x.masked_fill(mask, -1.5)
+        hidden.mul_(2.0)
+        total = hidden.sum(dim=1, keepdim=True).expand(rows, columns)
+        return halves, total + torch.ones(rows, 1), torch.arange(rows) * 2
+
+
+class Unet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.norm = nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.GroupNorm(2, 4)
+        self.up, self.out = nn.ConvTranspose2d(4, 4, 2, stride=2), nn.Conv2d(6, 1, 1)
+
+    def forward(self, x):
+        y = F.silu(self.norm(self.down(x)))
+        y = F.interpolate(F.avg_pool2d(y, 2), scale_factor=2, mode="nearest")
+        return torch.sigmoid(self.out(torch.cat([x, self.up(y)], 1)))
+
+
+def modules():
+    """Name: module, inputs, open sizes."""
+    rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
+    ids = torch.arange(14).reshape(2, 7) * 3 % 11
+    return {
+        "mlp": (Mlp(), (torch.randn(4, 6),), ({0: rows},)),
+        "conv": (Conv(), (torch.randn(2, 3, 12, 10),), None),
+        "block": (Block(), (ids,), ({0: rows, 1: length},)),
+        "encoder": (Encoder(), (torch.randn(2, 5, 8),), None),
+        "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),
+        "sizes": (Sizes(), (torch.randn(3, 4), torch.rand(3, 4) > 0.5), ({0: rows}, {0: rows})),
+        "unet": (Unet(), (torch.randn(2, 2, 8, 12),), None),
+    }
+
+
+# Each with its operands; those that are floats are tried as inputs, parameters and results.
+OPERATIONS = {
+    "add": (lambda x, y: torch.add(x, y, alpha=2), (3, 4), (4,)),
+    "sub": (lambda x, y: x - y, (3, 4), (3, 1)),
+    "rsub": (lambda x: 1.5 - x, (3, 4)),
+    "mul": (lambda x, y: x * y, (2, 3, 4), (3, 1)),
+    "div": (lambda x, y: x / (y + 2), (3, 4), (4,)),
+    "floor_div": (lambda x, y: torch.div(x, y + 2, rounding_mode="floor"), (3, 4), (4,)),
+    "remainder": (lambda x: torch.remainder(x * 5, 1.5), (3, 4)),
+    "pow": (lambda x: x ** 2 + (x * x + 1) ** 0.5 + (x * x + 1).pow(-1.5), (3, 4)),
+    "max2": (lambda x, y: torch.maximum(x, y) + torch.minimum(x, y * 2), (3, 4), (4,)),
+    "rsqrt": (lambda x: torch.rsqrt(x * x + 1), (3, 4)),
+    "unary": (lambda x: x.sin() + x.cos() * x.tanh() - x.sigmoid() + x.exp() + x.abs().sqrt() + x.erf() + x.neg(), (3, 4)),
+    "unary2": (lambda x: x.atan() + x.sinh() + x.cosh() + (x / 3).asin() + x.floor() + x.ceil() + x.round() + x.sign(), (3, 4)),
+    "activations": (lambda x: F.silu(x) + F.gelu(x) + F.elu(x, 0.7) + F.leaky_relu(x, 0.2) + F.hardtanh(x) + F.relu6(x * 4), (3, 4)),
+    "activations2": (lambda x: F.hardswish(x) + F.hardsigmoid(x) + F.mish(x) + F.selu(x) + F.celu(x, 0.6) + F.softplus(x, 2.0) + F.logsigmoid(x), (3, 4)),
+    "glu": (lambda x: F.glu(x, 1), (3, 4, 2)),
+    "prelu": (lambda x, w: F.prelu(x, w), (2, 3, 4), (3,)),
+    "clamp": (lambda x: x.clamp(-0.5, 0.7) + x.clamp(min=0.1) + x.clamp_max(0.2), (3, 4)),
+    "compare": (lambda x, y: ((x > y) & (x <= 1)) | ~(x == y) | (y != 0.5), (3, 4), (4,)),
+    "where": (lambda x, y: torch.where(x > 0, x, y), (3, 4), (4,)),
+    "sum": (lambda x: x.sum() + x.sum(1) + x.mean((0, 1), keepdim=True).sum(2) + x.amax(1) - x.amin(1), (2, 2, 4)),
+    "var": (lambda x: x.var(1) + x.std(1, unbiased=False) + x.var(dim=1, correction=0), (3, 4)),
+    "norm": (lambda x: torch.linalg.vector_norm(x, 2, 1) + x.norm(1, 1) + F.normalize(x, dim=1).sum(1), (3, 4)),
+    "extreme": (lambda x: (x.max(1).values, x.min(1).indices, x.argmax(0), x.argmin(), x.max()), (3, 4)),
+    "logsumexp": (lambda x: x.logsumexp(1) + x.cumsum(0).prod(1), (3, 3)),
+    "anyall": (lambda x: ((x > 0).any(1), (x > -1).all(), x.any()), (3, 4)),
+    "shapes": (lambda x: x.permute(2, 0, 1).reshape(4, 6).t().unsqueeze(1).squeeze(1).unflatten(0, (2, 3)).transpose(0, -1), (2, 3, 4)),
+    "flatten": (lambda x: x.flatten(1, 2) + x.view(2, -1), (2, 3, 4)),
+    "slices": (lambda x: x[:, 1:3, ::2] + x[1, -2:, :2] + x.narrow(1, 0, 2).select(2, 3).unsqueeze(-1), (2, 3, 4)),
+    "joins": (lambda x, y: (torch.cat([x, y], 1), torch.stack([x, x * 2], -1), torch.cat([y.int(), y.long()], 0)), (3, 4), (3, 2)),
+    "splits": (lambda x: x.split(3, 1)[1] + x.chunk(3, 1)[0].sum(1, keepdim=True) + x.split([1, 4, 2], 1)[2].sum() + x.unbind(1)[3].sum(), (2, 7)),
+    "repeat": (lambda x: x.repeat(2, 1, 3).flip(0, 2).roll(2, 1), (3, 4)),
+    "pads": (lambda x: F.pad(x, (1, 2, 0, 1), value=0.5).sum((2, 3)) + F.pad(x, (1, 1, 2, 0), mode="reflect")[..., 0].sum(2) + F.pad(x, (2, 0, 1, 1), mode="replicate").mean((2, 3)), (2, 3, 4, 5)),
+    "triangles": (lambda x: x.tril() + x.triu(1) * 2, (4, 5)),
+    "shuffle": (lambda x: F.pixel_shuffle(x, 2), (1, 8, 3, 3)),
+    "cast": (lambda x: (x.to(torch.float64) * 2).float() + x.long().float() + (x > 0).to(x.dtype), (3, 4)),
+    "embedding": (lambda w: F.embedding(torch.tensor([[1, 0], [3, 3]]), w), (4, 5)),
+    "gather": (lambda x: x.gather(1, torch.tensor([[0, 2], [1, 1], [3, 0]])) + x.index_select(1, torch.tensor([3, 1])), (3, 4)),
+    "index": (lambda x: x[torch.tensor([2, 0])][:, torch.tensor([1, 3, 3])] + x[torch.tensor([[0], [2]]), torch.tensor([1, 2, 0])], (3, 4)),
+    "index_inner": (lambda x: x[:, torch.tensor([0, 2]), torch.tensor([3, 1])], (2, 3, 4, 2)),
+    "scatter": (lambda x, y: x.scatter(1, torch.tensor([[0], [2], [1]]), y) + x.scatter(1, torch.tensor([[0], [2], [1]]), 0.5), (3, 4), (3, 1)),
+    "topk": (lambda x: (*x.topk(2, 1), x.sort(1, descending=True).values), (3, 4)),
+    "fills": (lambda x: torch.zeros_like(x) + torch.full((3, 1), 2.5) + torch.full_like(x, 3) + x.new_ones(4) + torch.arange(0, 2, 0.5), (3, 4)),
+    "products": (lambda x, y: x @ y + torch.mm(x, y) * 2, (3, 4), (4, 5)),
+    "bmm": (lambda x, y: torch.bmm(x, y), (2, 3, 4), (2, 4, 5)),
+    "matmul_row": (lambda x, y: torch.matmul(x, y), (2, 3, 4), (4,)),
+    "addmm": (lambda z, x, y: torch.addmm(z, x, y, beta=0.5, alpha=2), (5,), (3, 4), (4, 5)),
+    "linear3": (lambda x, w, b: F.linear(x, w, b), (2, 3, 4), (5, 4), (5,)),
+    "einsum": (lambda x, y: torch.einsum("bij,bkj->bik", x, y), (2, 3, 4), (2, 5, 4)),
+    "outer": (lambda x, y: torch.outer(x, y), (3,), (4,)),
+    "softmax": (lambda x: x.softmax(1) + F.log_softmax(x, 0), (3, 4)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (3, 4), w, b, 1e-3) + F.layer_norm(x, (4,)), (2, 3, 4), (3, 4), (3, 4)),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w, 1e-4), (2, 3, 4), (4,)),
+    "batch_norm": (lambda x, m, v, w, b: F.batch_norm(x, m, v * v + 0.5, w, b), (2, 3, 4), (3,), (3,), (3,), (3,)),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b) + F.instance_norm(x), (2, 4, 5), (4,), (4,)),
+    "conv1d": (lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=1, dilation=2), (2, 3, 9), (4, 3, 3), (4,)),
+    "conv2d": (lambda x, w: F.conv2d(x, w, padding=(1, 0), groups=2), (2, 4, 5, 6), (6, 2, 3, 2)),
+    "conv3d": (lambda x, w: F.conv3d(x, w), (1, 2, 3, 4, 4), (3, 2, 2, 2, 2)),
+    "conv_transpose": (lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1, groups=2), (1, 4, 3, 4), (4, 2, 3, 3), (4,)),
+    "pools": (lambda x: (F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2, padding=1), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)), (2, 3, 6, 8)),
+    "pool1d": (lambda x: (F.max_pool1d(x, 3), F.avg_pool1d(x, 2, 1), F.adaptive_avg_pool1d(x, 3), F.adaptive_max_pool1d(x, 1)), (2, 3, 9)),
+    "resize": (lambda x: F.interpolate(x, size=(7, 9), mode="bilinear") + F.interpolate(x, size=(7, 9), mode="bicubic", align_corners=True) + F.interpolate(x, size=(7, 9), mode="nearest"), (1, 2, 4, 5)),
+    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)),
+    "attention_mask": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, scale=0.3), (2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 6), (3, 5)),
+    "attention_groups": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (1, 4, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4)),
+    "attention3": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (2, 3, 4), (2, 5, 4), (2, 5, 4)),
+    "in_place": (lambda x, y: (x * 2).add_(y).relu_().mul_(3), (3, 4), (4,)),
+}
+
+
+class Operation(nn.Module):
+    """An operation whose operands are inputs, parameters, or results of other nodes."""
+
+    def __init__(self, operation, shapes, role):
+        super().__init__()
+        self.operation, self.role = operation, role
+        self.stored = nn.ParameterList([nn.Parameter(torch.randn(shape), requires_grad=False) for shape in shapes])
+
+    def forward(self, first, *others):
+        if self.role == "inputs":
+            return self.operation(first, *others)
+        if self.role == "parameters":
+            return self.operation(*self.stored), first + 1
+        return self.operation(first * 1.25, *(other - 0.125 for other in others))
+
+
+def filled(module):
+    """Buffers and norms that are not 0 and 1."""
+    for name, value in list(module.named_parameters()) + list(module.named_buffers()):
+        if value.is_floating_point() and "scale" not in name:
+            with torch.no_grad():
+                value.copy_(torch.rand_like(value) - 0.3 + ("var" in name))
+    return module.eval()
+
+
+def arrays(program, inputs, module):
+    out = module(*inputs)
+    out = out if isinstance(out, tuple) else (out,)
+    names = program.graph_signature
+    found = {f"in_{name}": value.numpy() for name, value in zip(names.user_inputs, inputs)}
+    for index, (name, value) in enumerate(zip(names.user_outputs, out)):
+        name = name if name not in names.user_outputs[:index] else f"{name}#{index}"
+        found[f"out_{name}"] = value.detach().numpy()
+    return found
+
+
+def save_plain(program, path):
+    """As torch saves it, without sample inputs and without the lines of source that nodes come from."""
+    save(program, path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist() if "sample_inputs" not in name}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries.items():
+            if "/models/" in name:
+                document = json.loads(data)
+                for node in document["graph_module"]["graph"]["nodes"]:
+                    node["metadata"] = {}
+                data = json.dumps(document, separators=(",", ":")).encode()
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
+
+
+def store(folder):
+    os.makedirs(folder, exist_ok=True)
+    for name, (module, inputs, sizes) in modules().items():
+        module = filled(module)
+        program = export(module, inputs, dynamic_shapes=sizes)
+        save_plain(program, f"{folder}/{name}.pt2")
+        np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
+        if name in ("block", "conv"):
+            program = program.run_decompositions()
+            save_plain(program, f"{folder}/{name}.core.pt2")
+            np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))
+
+
+def compare(binary, program, inputs, module, name):
+    folder = tempfile.mkdtemp()
+    save(program, f"{folder}/m.pt2")
+    np.savez(f"{folder}/io.npz", **arrays(program, inputs, module))
+    io = f"{folder}/io.npz"
+    done = subprocess.run([binary, "run", f"{folder}/m.pt2", "-d", "cpu", "--inputs", io, "--expect", io,
+                           "--rtol", "1e-4", "--atol", "1e-5"], capture_output=True, text=True)
+    if done.returncode:
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        print(f"{name}: {lines[:4]}", flush=True)
+    return done.returncode == 0
+
+
+def run(binary, wanted):
+    good = bad = 0
+    for name, (module, inputs, sizes) in modules().items():
+        if wanted and name not in wanted:
+            continue
+        module = filled(module)
+        for form in ("exported", "core"):
+            program = export(module, inputs, dynamic_shapes=sizes)
+            program = program.run_decompositions() if form == "core" else program
+            done = compare(binary, program, inputs, module, f"{name} {form}")
+            good, bad = good + done, bad + (not done)
+    for name, (operation, *shapes) in OPERATIONS.items():
+        if wanted and name not in wanted:
+            continue
+        for role in ("inputs", "parameters", "results"):
+            torch.manual_seed(len(name))
+            module = Operation(operation, shapes, role).eval()
+            if role == "parameters":
+                inputs, shown = (torch.randn(1),), None
+                module.forward = lambda first, module=module: (*as_tuple(module.operation(*module.stored)), first + 1)
+            else:
+                inputs = tuple(torch.randn(shape) for shape in shapes)
+            for form in ("exported", "core"):
+                program = export(module, inputs)
+                program = program.run_decompositions() if form == "core" else program
+                done = compare(binary, program, inputs, module, f"{name} {role} {form}")
+                good, bad = good + done, bad + (not done)
+    print("equal", good, "not", bad)
+    return bad
+
+
+def as_tuple(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(3)
+    torch.set_num_threads(1)
+    if sys.argv[1] == "store":
+        store(sys.argv[2])
+    else:
+        sys.exit(run(sys.argv[2], sys.argv[3:]) > 0)

@@ -1,0 +1,190 @@
+//! A graph of ONNX operators that another reader writes: what a front-end need not lower itself.
+//!
+//! Each node of the other format becomes one source, of any number of operators.
+
+use std::path::Path;
+
+use super::function::{Functions, opsets};
+use super::lower::{self, File};
+use super::proto::{
+    AttributeProto, DimensionProto, EXTERNAL, GraphProto, NodeProto, OperatorSetIdProto,
+    StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    attribute_type,
+};
+use super::tensor;
+use crate::error::Result;
+use crate::files::{Folder, Links};
+use crate::ir::{DType, Graph};
+use crate::load::{FindDims, LoadOptions};
+
+/// The operator set in which graphs are written.
+const OPSET: i64 = 24;
+
+/// An attribute of an operator.
+pub(in crate::load) enum Attribute<'a> {
+    Int(i64),
+    Ints(&'a [i64]),
+    Float(f64),
+    Text(&'a str),
+}
+
+/// A size of an input: a number, or the name of a dimension; an empty name where it has none.
+pub(in crate::load) enum Dimension {
+    Known(i64),
+    Named(String),
+}
+
+/// Where the bytes of an array lie.
+pub(in crate::load) enum Bytes {
+    Inline(Vec<u8>),
+    /// In the model's own file.
+    File {
+        offset: u64,
+        length: u64,
+    },
+}
+
+/// An operator with its operands, results and attributes; the name of an operand that is left out is empty.
+pub(in crate::load) struct Operation<'a> {
+    pub(in crate::load) name: &'a str,
+    pub(in crate::load) inputs: &'a [&'a str],
+    pub(in crate::load) outputs: &'a [&'a str],
+    pub(in crate::load) attributes: &'a [(&'a str, Attribute<'a>)],
+}
+
+/// The graph so far.
+pub(in crate::load) struct Written {
+    graph: GraphProto,
+    /// Names of sources and their operations.
+    names: Vec<(String, String)>,
+    /// The source of each node.
+    of_node: Vec<usize>,
+    file: String,
+}
+
+impl Written {
+    /// A graph without anything, read from a file.
+    pub(in crate::load) fn new(name: &str, path: Option<&Path>) -> Self {
+        let file = path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        Self {
+            graph: GraphProto { name: name.to_owned(), ..GraphProto::default() },
+            names: Vec::new(),
+            of_node: Vec::new(),
+            // Without a file it can be planned, and what is to run it says that there is none.
+            file: file.unwrap_or_else(|| "standard input".to_owned()),
+        }
+    }
+
+    pub(in crate::load) fn input(&mut self, name: &str, dtype: DType, sizes: Vec<Dimension>) {
+        let dim = sizes.into_iter().map(|size| match size {
+            Dimension::Known(size) => DimensionProto { dim_value: Some(size), dim_param: None },
+            Dimension::Named(name) => DimensionProto { dim_value: None, dim_param: Some(name) },
+        });
+        let shape = Some(TensorShapeProto { dim: dim.collect() });
+        let tensor = TensorTypeProto { elem_type: number(dtype), shape };
+        let ty = TypeProto { tensor_type: Some(tensor) };
+        self.graph.input.push(ValueInfoProto { name: name.to_owned(), r#type: Some(ty) });
+    }
+
+    pub(in crate::load) fn output(&mut self, name: &str) {
+        self.graph.output.push(ValueInfoProto { name: name.to_owned(), r#type: None });
+    }
+
+    pub(in crate::load) fn array(&mut self, name: &str, dtype: DType, dims: &[i64], bytes: Bytes) {
+        let mut tensor = TensorProto {
+            name: name.to_owned(),
+            dims: dims.to_vec(),
+            data_type: number(dtype),
+            ..TensorProto::default()
+        };
+        match bytes {
+            Bytes::Inline(bytes) => tensor.raw_data = Some(bytes),
+            Bytes::File { offset, length } => {
+                let entry = |key: &str, value: String| StringStringEntryProto { key: key.to_owned(), value };
+                tensor.data_location = EXTERNAL;
+                tensor.external_data = vec![
+                    entry("location", self.file.clone()),
+                    entry("offset", offset.to_string()),
+                    entry("length", length.to_string()),
+                ];
+            }
+        }
+        self.graph.initializer.push(tensor);
+    }
+
+    /// A number as an array without axes.
+    pub(in crate::load) fn scalar(&mut self, name: &str, dtype: DType, value: f64) {
+        self.array(name, dtype, &[], Bytes::Inline(tensor::encode(dtype, value)));
+    }
+
+    /// A vector of i64.
+    pub(in crate::load) fn integers(&mut self, name: &str, values: &[i64]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.array(name, DType::I64, &[values.len() as i64], Bytes::Inline(bytes));
+    }
+
+    /// Begins a node of the other format: the operators that follow are its.
+    pub(in crate::load) fn begin(&mut self, name: &str, operation: &str) {
+        self.names.push((name.to_owned(), operation.to_owned()));
+    }
+
+    pub(in crate::load) fn operation(&mut self, operation: &Operation<'_>) {
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        self.of_node.push(self.names.len().saturating_sub(1));
+        self.graph.node.push(NodeProto {
+            op_type: operation.name.to_owned(),
+            input: owned(operation.inputs),
+            output: owned(operation.outputs),
+            attribute: operation.attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
+            ..NodeProto::default()
+        });
+    }
+
+    /// The graph lowered. Errors: those of [`super::load`].
+    pub(in crate::load) fn lower(
+        self,
+        path: Option<&Path>,
+        options: &LoadOptions,
+        find: FindDims<'_>,
+    ) -> Result<Graph> {
+        let version = OperatorSetIdProto { domain: String::new(), version: OPSET };
+        // It names no file but itself.
+        let folder = Folder::of(path, Links::Outside);
+        let file = File { opsets: opsets(&[version]), functions: Functions::default(), folder };
+        lower::lower_named(self.graph, file, &options.dims, find, Some((&self.names, &self.of_node)))
+    }
+}
+
+fn attribute(name: &str, value: &Attribute<'_>) -> AttributeProto {
+    let mut attribute = AttributeProto { name: name.to_owned(), ..AttributeProto::default() };
+    match value {
+        Attribute::Int(value) => (attribute.r#type, attribute.i) = (attribute_type::INT, *value),
+        Attribute::Ints(values) => {
+            (attribute.r#type, attribute.ints) = (attribute_type::INTS, values.to_vec());
+        }
+        Attribute::Float(value) => (attribute.r#type, attribute.f) = (attribute_type::FLOAT, *value as f32),
+        Attribute::Text(text) => {
+            (attribute.r#type, attribute.s) = (attribute_type::STRING, text.as_bytes().to_vec());
+        }
+    }
+    attribute
+}
+
+/// ONNX's number of an element type.
+pub(in crate::load) fn number(dtype: DType) -> i32 {
+    match dtype {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::U16 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::U32 => 12,
+        DType::U64 => 13,
+        DType::Bf16 => 16,
+    }
+}

@@ -1,0 +1,447 @@
+//! A node of an exported program while it is lowered: its arguments by name, and what is written for it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::schema::{Argument, Node, TensorMeta};
+use crate::error::{Error, Report, Result};
+use crate::ir::DType;
+use crate::load::onnx::written::{Attribute, Operation, Written, number};
+
+/// The graph that is written, and what stands for the program's values in it.
+pub(super) struct Emit<'d> {
+    pub(super) written: Written,
+    pub(super) metas: &'d BTreeMap<String, TensorMeta>,
+    /// Names of the values that the user is given.
+    pub(super) outputs: HashSet<String>,
+    /// By the program's name, that of the value in the graph.
+    values: HashMap<String, String>,
+    lost: HashSet<String>,
+    /// The memory that each tensor lies in, by the name of the tensor that it was made for.
+    storage: HashMap<String, String>,
+    /// The names of each memory's whole tensor; none where views of it make writing over it visible elsewhere.
+    wholes: HashMap<String, Option<Vec<String>>>,
+    /// Numbers what has no name in the program.
+    count: usize,
+    /// Operators that the node has so far.
+    operators: usize,
+}
+
+impl<'d> Emit<'d> {
+    pub(super) fn new(
+        written: Written,
+        metas: &'d BTreeMap<String, TensorMeta>,
+        outputs: HashSet<String>,
+    ) -> Self {
+        Self {
+            written,
+            metas,
+            outputs,
+            values: HashMap::new(),
+            lost: HashSet::new(),
+            storage: HashMap::new(),
+            wholes: HashMap::new(),
+            count: 0,
+            operators: 0,
+        }
+    }
+
+    /// Binds an input, parameter or buffer: none of them may be written over.
+    pub(super) fn bind_placeholder(&mut self, name: &str, value: String) {
+        self.values.insert(name.to_owned(), value);
+        self.storage.insert(name.to_owned(), name.to_owned());
+        self.wholes.insert(name.to_owned(), None);
+    }
+
+    pub(super) fn reads_lost(&self, node: &Node) -> bool {
+        let is_lost = |argument: &Argument| match (argument.name(), argument.names()) {
+            (Some(name), _) => self.lost.contains(name),
+            (None, Some(names)) => names.iter().any(|name| self.lost.contains(*name)),
+            (None, None) => false,
+        };
+        node.inputs.iter().any(|input| is_lost(&input.arg))
+    }
+
+    /// Notes that the results of a node are not there.
+    pub(super) fn lose(&mut self, node: &Node) {
+        self.lost.extend(results(node).into_iter().map(str::to_owned));
+    }
+
+    /// Begins a node.
+    ///
+    /// Error: it writes over memory that is an input's, or that views show too.
+    pub(super) fn node(&mut self, node: &Node) -> Result<()> {
+        self.operators = 0;
+        self.written.begin(name(node), &node.target);
+        let operation = super::ops::base(&node.target);
+        let own = results(node).first().map(|&name| name.to_owned());
+        let first = node.inputs.iter().find_map(|input| input.arg.name().map(str::to_owned));
+        let (Some(own), Some(first)) = (own, first) else { return Ok(()) };
+        let under = self.storage.get(&first).cloned();
+        if super::ops::is_in_place(operation) {
+            let under = under.filter(|under| self.wholes.get(under).is_some_and(Option::is_some));
+            let Some(under) = under else {
+                let message = format!(
+                    "{operation} writes over a tensor that is seen elsewhere, which is not supported"
+                );
+                return Err(Error::Unsupported(Report::new("", message)));
+            };
+            if let Some(Some(wholes)) = self.wholes.get_mut(&under) {
+                wholes.push(own.clone());
+            }
+            self.storage.insert(own, under);
+            return Ok(());
+        }
+        match under.filter(|_| super::ops::may_be_view(operation)) {
+            Some(under) => {
+                self.wholes.insert(under.clone(), None);
+                results(node)
+                    .iter()
+                    .for_each(|name| drop(self.storage.insert((*name).to_owned(), under.clone())));
+            }
+            None => {
+                self.wholes.insert(own.clone(), Some(vec![own.clone()]));
+                self.storage.insert(own.clone(), own);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a value one that the user is given, as number `index` of them.
+    pub(super) fn output(&mut self, name: &str, index: usize) -> Result<()> {
+        let value = self.value(name)?;
+        let own = match self.outputs.remove(name) {
+            true => name.to_owned(),
+            false => format!("{name}#{index}"),
+        };
+        if value != own {
+            self.operators = 0;
+            self.written.begin(&format!("output#{index}"), "output");
+            self.operation("Identity", &[&value], &[&own], &[]);
+        }
+        self.written.output(&own);
+        Ok(())
+    }
+
+    fn value(&self, name: &str) -> Result<String> {
+        let value = self.values.get(name).cloned();
+        let message = || format!("{name}, which it reads, is not computed");
+        value.ok_or_else(|| Error::Unsupported(Report::new("", message())))
+    }
+
+    /// A name for what the program does not name.
+    pub(super) fn fresh(&mut self) -> String {
+        self.count += 1;
+        format!("%{}", self.count)
+    }
+
+    pub(super) fn operation(
+        &mut self,
+        name: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        attributes: &[(&str, Attribute<'_>)],
+    ) {
+        self.operators += 1;
+        self.written.operation(&Operation { name, inputs, outputs, attributes });
+    }
+
+    fn bind(&mut self, name: &str, value: String) {
+        let mut value = value;
+        if self.operators == 0 || self.outputs.contains(name) {
+            let own = if self.outputs.contains(name) { name.to_owned() } else { self.fresh() };
+            self.operation("Identity", &[&value], &[&own], &[]);
+            value = own;
+        }
+        let under = self.storage.get(name).cloned();
+        if let Some(Some(wholes)) = under.and_then(|under| self.wholes.get(&under)) {
+            for whole in wholes {
+                self.values.insert(whole.clone(), value.clone());
+            }
+        }
+        self.values.insert(name.to_owned(), value);
+    }
+}
+
+/// What a node is called.
+pub(super) fn name(node: &Node) -> &str {
+    node.name.as_deref().or_else(|| results(node).first().copied()).unwrap_or(&node.target)
+}
+
+/// The names of what a node makes; empty for what is absent.
+fn results(node: &Node) -> Vec<&str> {
+    node.outputs
+        .iter()
+        .flat_map(|output| output.names().unwrap_or_else(|| vec![output.name().unwrap_or("")]))
+        .collect()
+}
+
+/// A node that is lowered.
+pub(super) struct Call<'c, 'd> {
+    pub(super) emit: &'c mut Emit<'d>,
+    pub(super) node: &'d Node,
+}
+
+/// A number among the arguments.
+pub(super) enum Number {
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    /// A size that is open: its value in the graph.
+    Symbol(String),
+}
+
+impl<'d> Call<'_, 'd> {
+    /// The name of the operation without library and overload.
+    pub(super) fn operation(&self) -> &'d str {
+        super::ops::base(&self.node.target)
+    }
+
+    pub(super) fn wrong(&self, message: impl Into<String>) -> Error {
+        Error::model("", message)
+    }
+
+    pub(super) fn unsupported(&self, message: impl std::fmt::Display) -> Error {
+        Error::Unsupported(Report::new("", format!("{}: {message}", self.node.target)))
+    }
+
+    /// An argument; none where it is left out or `None`.
+    pub(super) fn argument(&self, name: &str) -> Option<&'d Argument> {
+        let found = self.node.inputs.iter().find(|input| input.name == name)?;
+        (found.arg.parts().0 != "as_none").then_some(&found.arg)
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        self.wrong(format!("its argument {name} is missing or of another kind"))
+    }
+
+    /// The program's name of a tensor.
+    pub(super) fn tensor_name(&self, name: &str) -> Result<&'d str> {
+        self.argument(name).and_then(Argument::name).ok_or_else(|| self.missing(name))
+    }
+
+    pub(super) fn tensor(&self, name: &str) -> Result<String> {
+        self.emit.value(self.tensor_name(name)?)
+    }
+
+    /// A tensor that may be left out.
+    pub(super) fn optional(&self, name: &str) -> Result<Option<String>> {
+        self.argument(name).map(|_| self.tensor(name)).transpose()
+    }
+
+    /// The program's names of a list of tensors; empty where one is absent.
+    pub(super) fn list_names(&self, name: &str) -> Result<Vec<&'d str>> {
+        self.argument(name).and_then(Argument::names).ok_or_else(|| self.missing(name))
+    }
+
+    pub(super) fn list(&self, name: &str) -> Result<Vec<String>> {
+        self.list_names(name)?.into_iter().map(|name| self.emit.value(name)).collect()
+    }
+
+    /// The value of a tensor by the program's name.
+    pub(super) fn emit_value(&self, name: &str) -> Result<String> {
+        self.emit.value(name)
+    }
+
+    pub(super) fn meta(&self, name: &str) -> Result<&'d TensorMeta> {
+        self.meta_of(self.tensor_name(name)?)
+    }
+
+    pub(super) fn meta_of(&self, name: &str) -> Result<&'d TensorMeta> {
+        let metas = self.emit.metas;
+        metas.get(name).ok_or_else(|| self.wrong(format!("nothing is said of {name}")))
+    }
+
+    pub(super) fn dtype(&self, name: &str) -> Result<DType> {
+        self.meta(name)?.dtype()
+    }
+
+    pub(super) fn rank(&self, name: &str) -> Result<i64> {
+        Ok(self.meta(name)?.sizes.len() as i64)
+    }
+
+    /// The element type of the first result.
+    pub(super) fn result_dtype(&self) -> Result<DType> {
+        let first = results(self.node).first().copied().unwrap_or_default();
+        self.meta_of(first)?.dtype()
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<Option<Number>> {
+        let Some(argument) = self.argument(name) else { return Ok(None) };
+        let number = match argument.parts() {
+            ("as_int", value) => value.as_i64().map(Number::Int),
+            ("as_float", Value::String(text)) => text.parse().ok().map(Number::Float),
+            ("as_float", value) => value.as_f64().map(Number::Float),
+            ("as_bool", value) => value.as_bool().map(Number::Bool),
+            ("as_sym_int" | "as_sym_float", value) => {
+                match (value.get("as_int"), value.get("as_float"), argument.name()) {
+                    (Some(value), _, _) => value.as_i64().map(Number::Int),
+                    (_, Some(value), _) => value.as_f64().map(Number::Float),
+                    (_, _, Some(name)) => Some(Number::Symbol(self.emit.value(name)?)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        number.map(Some).ok_or_else(|| self.missing(name))
+    }
+
+    pub(super) fn int(&self, name: &str, default: i64) -> Result<i64> {
+        match self.number(name)? {
+            None => Ok(default),
+            Some(Number::Int(value)) => Ok(value),
+            Some(Number::Bool(value)) => Ok(i64::from(value)),
+            Some(Number::Float(_)) => Err(self.missing(name)),
+            Some(Number::Symbol(_)) => Err(self.unsupported(format!("{name} depends on an open size"))),
+        }
+    }
+
+    pub(super) fn float(&self, name: &str, default: f64) -> Result<f64> {
+        match self.number(name)? {
+            None => Ok(default),
+            Some(Number::Float(value)) => Ok(value),
+            Some(Number::Int(value)) => Ok(value as f64),
+            Some(Number::Bool(value)) => Ok(f64::from(u8::from(value))),
+            Some(Number::Symbol(_)) => Err(self.unsupported(format!("{name} depends on an open size"))),
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        Ok(self.int(name, i64::from(default))? != 0)
+    }
+
+    pub(super) fn text(&self, name: &str, default: &'d str) -> Result<&'d str> {
+        let Some(argument) = self.argument(name) else { return Ok(default) };
+        argument.parts().1.as_str().ok_or_else(|| self.missing(name))
+    }
+
+    /// A list of numbers, or one; none where it is left out.
+    pub(super) fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        let Some(argument) = self.argument(name) else { return Ok(None) };
+        let item = |value: &Value| value.as_i64().or_else(|| value.get("as_int")?.as_i64());
+        let items: Option<Vec<i64>> = match argument.parts() {
+            ("as_ints" | "as_sym_ints", Value::Array(values)) => values.iter().map(item).collect(),
+            ("as_int", value) => value.as_i64().map(|value| vec![value]),
+            _ => None,
+        };
+        items.map(Some).ok_or_else(|| self.unsupported(format!("{name} depends on an open size")))
+    }
+
+    /// An axis, counted from the front, of a tensor with so many.
+    pub(super) fn axis_of(&self, axis: i64, rank: i64) -> Result<i64> {
+        let counted = if axis < 0 { axis + rank.max(1) } else { axis };
+        match (0..rank.max(1)).contains(&counted) {
+            true => Ok(counted),
+            false => Err(self.wrong(format!("axis {axis} of a tensor with {rank} axes"))),
+        }
+    }
+
+    /// The axis in an argument of the tensor `self`.
+    pub(super) fn axis(&self, name: &str, default: i64) -> Result<i64> {
+        self.axis_of(self.int(name, default)?, self.rank("self")?)
+    }
+
+    /// Writes an operator of one result.
+    pub(super) fn op(&mut self, name: &str, inputs: &[&str], attributes: &[(&str, Attribute<'_>)]) -> String {
+        let result = self.emit.fresh();
+        self.emit.operation(name, inputs, &[&result], attributes);
+        result
+    }
+
+    /// Writes an operator without attributes.
+    pub(super) fn plain(&mut self, name: &str, inputs: &[&str]) -> String {
+        self.op(name, inputs, &[])
+    }
+
+    pub(super) fn cast(&mut self, value: &str, to: DType) -> String {
+        self.op("Cast", &[value], &[("to", Attribute::Int(i64::from(number(to))))])
+    }
+
+    pub(super) fn scalar(&mut self, dtype: DType, value: f64) -> String {
+        let name = self.emit.fresh();
+        self.emit.written.scalar(&name, dtype, value);
+        name
+    }
+
+    /// A vector of i64.
+    pub(super) fn integers(&mut self, values: &[i64]) -> String {
+        let name = self.emit.fresh();
+        self.emit.written.integers(&name, values);
+        name
+    }
+
+    /// A tensor or a number as an operand of a type.
+    pub(super) fn operand(&mut self, name: &str, dtype: DType) -> Result<String> {
+        let argument = self.argument(name).ok_or_else(|| self.missing(name))?;
+        if argument.parts().0 == "as_tensor" {
+            let value = self.tensor(name)?;
+            return Ok(if self.dtype(name)? == dtype { value } else { self.cast(&value, dtype) });
+        }
+        Ok(match self.number(name)?.ok_or_else(|| self.missing(name))? {
+            Number::Int(value) => self.scalar(dtype, value as f64),
+            Number::Float(value) => self.scalar(dtype, value),
+            Number::Bool(value) => self.scalar(dtype, f64::from(u8::from(value))),
+            Number::Symbol(value) if dtype == DType::I64 => value,
+            Number::Symbol(value) => self.cast(&value, dtype),
+        })
+    }
+
+    /// Numbers that may be open sizes, as a vector of i64.
+    pub(super) fn sizes(&mut self, name: &str) -> Result<String> {
+        let argument = self.argument(name).ok_or_else(|| self.missing(name))?;
+        if let Ok(Some(values)) = self.ints(name) {
+            return Ok(self.integers(&values));
+        }
+        let ("as_sym_ints" | "as_ints", Value::Array(items)) = argument.parts() else {
+            return Err(self.missing(name));
+        };
+        let mut parts = Vec::with_capacity(items.len());
+        for item in items {
+            let known = item.as_i64().or_else(|| item.get("as_int")?.as_i64());
+            let part = match (known, item.get("as_name").and_then(Value::as_str)) {
+                (Some(size), _) => self.integers(&[size]),
+                (None, Some(symbol)) => self.vector(symbol)?,
+                (None, None) => return Err(self.missing(name)),
+            };
+            parts.push(part);
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        Ok(self.op("Concat", &parts, &[("axis", Attribute::Int(0))]))
+    }
+
+    /// A number that may be an open size, as a vector of one i64.
+    pub(super) fn size(&mut self, name: &str, default: i64) -> Result<String> {
+        Ok(match self.number(name)? {
+            None => self.integers(&[default]),
+            Some(Number::Int(value)) => self.integers(&[value]),
+            Some(Number::Symbol(value)) => {
+                let axes = self.integers(&[0]);
+                self.plain("Unsqueeze", &[&value, &axes])
+            }
+            Some(Number::Float(_) | Number::Bool(_)) => return Err(self.missing(name)),
+        })
+    }
+
+    fn vector(&mut self, symbol: &str) -> Result<String> {
+        let value = self.emit.value(symbol)?;
+        let axes = self.integers(&[0]);
+        Ok(self.plain("Unsqueeze", &[&value, &axes]))
+    }
+
+    /// Binds the only result, or the first one.
+    pub(super) fn result(&mut self, value: String) -> Result<()> {
+        self.results(vec![Some(value)])
+    }
+
+    /// Binds the results in order; what is absent is not there for others to read.
+    pub(super) fn results(&mut self, values: Vec<Option<String>>) -> Result<()> {
+        let mut values = values.into_iter();
+        for name in results(self.node) {
+            if let Some(value) = values.next().flatten().filter(|_| !name.is_empty()) {
+                self.emit.bind(name, value);
+            }
+        }
+        Ok(())
+    }
+}

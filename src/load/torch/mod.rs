@@ -1,0 +1,48 @@
+//! Programs of `torch.export`: `.pt2` archives, read without PyTorch.
+//!
+//! An archive is a zip of the program as JSON and the bytes of every array. [`archive`] makes one text of the program
+//! and of where the arrays lie; here that text becomes a graph of ONNX operators, which the ONNX reader lowers: each
+//! node of the program is one source, under its own name. Sizes stay symbolic where the program was exported so.
+
+use std::path::Path;
+
+use super::onnx::written::Written;
+use super::{FindDims, LoadOptions};
+use crate::error::{Error, Report, Result};
+use crate::ir::Graph;
+use crate::json::json_error;
+
+#[cfg(feature = "weights")]
+pub(super) mod archive;
+mod call;
+mod ops;
+mod program;
+mod schema;
+
+/// The first field of the text that [`archive`] makes of an archive.
+pub(super) const FIELD: &str = "torch_export";
+
+/// Versions of the schema whose meaning is known.
+const SCHEMAS: std::ops::RangeInclusive<u64> = 8..=8;
+
+/// Reads a program. `path` is the archive, in which the arrays lie.
+///
+/// Errors: a damaged text, a version of the schema that is not known; every operation that is not supported, all at
+/// once; those of the ONNX reader.
+pub(super) fn load_with(
+    bytes: &[u8],
+    path: Option<&Path>,
+    options: &LoadOptions,
+    find: FindDims<'_>,
+) -> Result<Graph> {
+    let document: schema::Document = serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
+    let version = &document.program.schema_version;
+    if !SCHEMAS.contains(&version.major) {
+        let message =
+            format!("version {}.{} of torch.export's schema is not supported", version.major, version.minor);
+        let help = format!("version {} is: torch 2.8 and later write it", SCHEMAS.end());
+        return Err(Error::Unsupported(Report::new("", message).help(help)));
+    }
+    let written = Written::new(&document.name, path);
+    program::written(&document, written)?.lower(path, options, find)
+}

@@ -1,0 +1,469 @@
+//! Operations on each element.
+
+use super::super::call::{Call, Number};
+use super::Lower;
+use crate::error::Result;
+use crate::ir::DType;
+use crate::load::onnx::written::Attribute;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    if unary_operator(name).is_some() {
+        return Some(unary);
+    }
+    if binary_operator(name).is_some() {
+        return Some(binary);
+    }
+    if comparison_operator(name).is_some() {
+        return Some(comparison);
+    }
+    Some(match name {
+        "add" | "sub" | "rsub" => sum,
+        "div" => division,
+        "floor_divide" => |call| quotient(call, "floor"),
+        "remainder" => remainder,
+        "pow" => power,
+        "rsqrt" => |call| {
+            let x = call.operand("self", call.result_dtype()?)?;
+            let root = call.plain("Sqrt", &[&x]);
+            let value = call.plain("Reciprocal", &[&root]);
+            call.result(value)
+        },
+        "square" => |call| {
+            let x = call.tensor("self")?;
+            let value = call.plain("Mul", &[&x, &x]);
+            call.result(value)
+        },
+        "silu" => |call| {
+            let x = call.tensor("self")?;
+            let value = call.op("Swish", &[&x], &[]);
+            call.result(value)
+        },
+        "gelu" => gelu,
+        "elu" => elu,
+        "log1p" => log1p,
+        "expm1" => expm1,
+        "fmod" => |call| {
+            let dtype = call.result_dtype()?;
+            let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+            let value = call.op("Mod", &[&x, &y], &[("fmod", Attribute::Int(1))]);
+            call.result(value)
+        },
+        "leaky_relu" => |call| with_number(call, "LeakyRelu", "alpha", "negative_slope", 0.01),
+        "celu" => |call| with_number(call, "Celu", "alpha", "alpha", 1.0),
+        "hardsigmoid" => |call| {
+            let x = call.tensor("self")?;
+            let sixth = Attribute::Float(1.0 / 6.0);
+            let value = call.op("HardSigmoid", &[&x], &[("alpha", sixth), ("beta", Attribute::Float(0.5))]);
+            call.result(value)
+        },
+        "softplus" => softplus,
+        "log_sigmoid" | "log_sigmoid_forward" => |call| {
+            let x = call.tensor("self")?;
+            let negative = call.plain("Neg", &[&x]);
+            let soft = call.plain("Softplus", &[&negative]);
+            let value = call.plain("Neg", &[&soft]);
+            call.result(value)
+        },
+        "relu6" => |call| clip(call, Some(0.0), Some(6.0)),
+        "hardtanh" => |call| {
+            let bounds = [call.float("min_val", -1.0)?, call.float("max_val", 1.0)?];
+            clip(call, Some(bounds[0]), Some(bounds[1]))
+        },
+        "clamp" | "clamp_min" | "clamp_max" | "clip" => clamp,
+        "prelu" | "_prelu_kernel" => prelu,
+        "glu" => glu,
+        "bitwise_not" => |call| {
+            let x = call.tensor("self")?;
+            let operator = if call.dtype("self")? == DType::Bool { "Not" } else { "BitwiseNot" };
+            let value = call.plain(operator, &[&x]);
+            call.result(value)
+        },
+        "logical_not" => |call| {
+            let x = call.operand("self", DType::Bool)?;
+            let value = call.plain("Not", &[&x]);
+            call.result(value)
+        },
+        "where" => |call| {
+            let dtype = call.result_dtype()?;
+            let (condition, yes, no) = (
+                call.operand("condition", DType::Bool)?,
+                call.operand("self", dtype)?,
+                call.operand("other", dtype)?,
+            );
+            let value = call.plain("Where", &[&condition, &yes, &no]);
+            call.result(value)
+        },
+        "masked_fill" => |call| {
+            let dtype = call.result_dtype()?;
+            let (mask, x, value) = (
+                call.operand("mask", DType::Bool)?,
+                call.operand("self", dtype)?,
+                call.operand("value", dtype)?,
+            );
+            let value = call.plain("Where", &[&mask, &value, &x]);
+            call.result(value)
+        },
+        "addcmul" => |call| ternary(call, "Mul"),
+        "addcdiv" => |call| ternary(call, "Div"),
+        _ => return None,
+    })
+}
+
+fn unary_operator(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "relu" => "Relu",
+        "sigmoid" => "Sigmoid",
+        "tanh" => "Tanh",
+        "exp" => "Exp",
+        "log" => "Log",
+        "sqrt" => "Sqrt",
+        "neg" => "Neg",
+        "abs" => "Abs",
+        "sin" => "Sin",
+        "cos" => "Cos",
+        "tan" => "Tan",
+        "sinh" => "Sinh",
+        "cosh" => "Cosh",
+        "asin" => "Asin",
+        "acos" => "Acos",
+        "atan" => "Atan",
+        "asinh" => "Asinh",
+        "acosh" => "Acosh",
+        "atanh" => "Atanh",
+        "erf" => "Erf",
+        "floor" => "Floor",
+        "ceil" => "Ceil",
+        "round" => "Round",
+        "sign" | "sgn" => "Sign",
+        "reciprocal" => "Reciprocal",
+        "selu" => "Selu",
+        "mish" => "Mish",
+        "hardswish" => "HardSwish",
+        "isnan" => "IsNaN",
+        "isinf" => "IsInf",
+        _ => return None,
+    })
+}
+
+fn unary(call: &mut Call<'_, '_>) -> Result<()> {
+    let name = plain_name(call);
+    if name == "round" && call.int("decimals", 0)? != 0 {
+        return Err(call.unsupported("decimals"));
+    }
+    let result = call.result_dtype()?;
+    // Functions of integers are computed in the type of their result.
+    let x = if result == DType::Bool { call.tensor("self")? } else { call.operand("self", result)? };
+    let value = call.plain(unary_operator(name).unwrap_or_default(), &[&x]);
+    call.result(value)
+}
+
+/// The name of the operation that is computed, in place or not.
+fn plain_name<'d>(call: &Call<'_, 'd>) -> &'d str {
+    let name = call.operation();
+    if super::is_in_place(name) { name.trim_end_matches('_') } else { name }
+}
+
+fn binary_operator(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "mul" => "Mul",
+        "maximum" => "Max",
+        "minimum" => "Min",
+        "logical_and" => "And",
+        "logical_or" => "Or",
+        "logical_xor" => "Xor",
+        "bitwise_and" | "__and__" => "BitwiseAnd",
+        "bitwise_or" | "__or__" => "BitwiseOr",
+        "bitwise_xor" | "__xor__" => "BitwiseXor",
+        _ => return None,
+    })
+}
+
+fn binary(call: &mut Call<'_, '_>) -> Result<()> {
+    if is_of_sizes(call) {
+        return super::size::arithmetic(call);
+    }
+    let name = plain_name(call);
+    let operator = binary_operator(name).unwrap_or_default();
+    let result = call.result_dtype()?;
+    let operator = match result {
+        DType::Bool if operator == "Mul" => "And",
+        DType::Bool => operator.trim_start_matches("Bitwise"),
+        _ => operator,
+    };
+    let (x, y) = (call.operand("self", result)?, call.operand("other", result)?);
+    let value = call.plain(operator, &[&x, &y]);
+    call.result(value)
+}
+
+/// Arithmetic of open sizes has operands `a` and `b`.
+fn is_of_sizes(call: &Call<'_, '_>) -> bool {
+    !call.node.target.starts_with("torch.ops.aten.")
+}
+
+/// `self + alpha * other`, and differences.
+fn sum(call: &mut Call<'_, '_>) -> Result<()> {
+    if is_of_sizes(call) {
+        return super::size::arithmetic(call);
+    }
+    let dtype = call.result_dtype()?;
+    let (mut x, mut y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let operator = match plain_name(call) {
+        "add" if dtype == DType::Bool => "Or",
+        "add" => "Add",
+        "rsub" => {
+            std::mem::swap(&mut x, &mut y);
+            "Sub"
+        }
+        _ => "Sub",
+    };
+    let alpha = call.float("alpha", 1.0)?;
+    if alpha != 1.0 {
+        let factor = call.scalar(dtype, alpha);
+        y = call.plain("Mul", &[&y, &factor]);
+    }
+    let value = call.plain(operator, &[&x, &y]);
+    call.result(value)
+}
+
+fn division(call: &mut Call<'_, '_>) -> Result<()> {
+    let mode = call.text("rounding_mode", "")?;
+    if !mode.is_empty() {
+        return quotient(call, mode);
+    }
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let value = call.plain("Div", &[&x, &y]);
+    call.result(value)
+}
+
+/// A quotient that is rounded: down (`floor`), or towards zero (`trunc`).
+fn quotient(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let value = match (mode, dtype.is_float()) {
+        ("floor", true) => {
+            let quotient = call.plain("Div", &[&x, &y]);
+            call.plain("Floor", &[&quotient])
+        }
+        ("floor", false) => {
+            // What is left has the divisor's sign, so that the rest divides exactly.
+            let rest = call.plain("Mod", &[&x, &y]);
+            let whole = call.plain("Sub", &[&x, &rest]);
+            call.plain("Div", &[&whole, &y])
+        }
+        ("trunc", false) => call.plain("Div", &[&x, &y]),
+        _ => return Err(call.unsupported(format!("rounding mode {mode}"))),
+    };
+    call.result(value)
+}
+
+/// The rest of a division, which has the divisor's sign.
+fn remainder(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let value = if dtype.is_float() {
+        let quotient = call.plain("Div", &[&x, &y]);
+        let whole = call.plain("Floor", &[&quotient]);
+        let product = call.plain("Mul", &[&whole, &y]);
+        call.plain("Sub", &[&x, &product])
+    } else {
+        call.plain("Mod", &[&x, &y])
+    };
+    call.result(value)
+}
+
+fn power(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    if let Some(Number::Int(2)) = call.number("exponent").ok().flatten() {
+        let value = call.plain("Mul", &[&x, &x]);
+        return call.result(value);
+    }
+    let y = call.operand("exponent", dtype)?;
+    let value = call.plain("Pow", &[&x, &y]);
+    call.result(value)
+}
+
+fn comparison_operator(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "eq" => "Equal",
+        "ne" => "Equal",
+        "lt" => "Less",
+        "le" => "LessOrEqual",
+        "gt" => "Greater",
+        "ge" => "GreaterOrEqual",
+        _ => return None,
+    })
+}
+
+fn comparison(call: &mut Call<'_, '_>) -> Result<()> {
+    let name = plain_name(call);
+    let dtype = common(call, "self", "other")?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let mut value = call.plain(comparison_operator(name).unwrap_or_default(), &[&x, &y]);
+    if name == "ne" {
+        value = call.plain("Not", &[&value]);
+    }
+    call.result(value)
+}
+
+/// The type in which two operands are compared: a float before an integer before a truth value, a tensor with axes
+/// before one without and before a number, the larger one of two.
+fn common(call: &Call<'_, '_>, left: &str, right: &str) -> Result<DType> {
+    let kind = |dtype: DType| (dtype.is_float(), dtype != DType::Bool);
+    let of = |name: &str| -> Result<(DType, bool)> {
+        if call.argument(name).is_some_and(|argument| argument.parts().0 == "as_tensor") {
+            return Ok((call.dtype(name)?, call.rank(name)? > 0));
+        }
+        Ok(match call.number(name)? {
+            Some(Number::Float(_)) => (DType::F32, false),
+            Some(Number::Bool(_)) => (DType::Bool, false),
+            _ => (DType::I64, false),
+        })
+    };
+    let (one, other) = (of(left)?, of(right)?);
+    let key = |(dtype, has_axes): (DType, bool)| (kind(dtype), has_axes, dtype.size());
+    Ok(if key(one) >= key(other) { one.0 } else { other.0 })
+}
+
+fn with_number(
+    call: &mut Call<'_, '_>,
+    operator: &str,
+    attribute: &str,
+    argument: &str,
+    default: f64,
+) -> Result<()> {
+    let x = call.tensor("self")?;
+    let number = call.float(argument, default)?;
+    let value = call.op(operator, &[&x], &[(attribute, Attribute::Float(number))]);
+    call.result(value)
+}
+
+/// `scale x` above 0, `scale alpha (exp(input_scale x) - 1)` below.
+fn elu(call: &mut Call<'_, '_>) -> Result<()> {
+    let (scale, input_scale) = (call.float("scale", 1.0)?, call.float("input_scale", 1.0)?);
+    if (scale, input_scale) == (1.0, 1.0) {
+        return with_number(call, "Elu", "alpha", "alpha", 1.0);
+    }
+    let (x, dtype) = (call.tensor("self")?, call.result_dtype()?);
+    let (zero, inner) = (call.scalar(dtype, 0.0), call.scalar(dtype, input_scale));
+    let (outer, below) = (call.scalar(dtype, scale), call.scalar(dtype, scale * call.float("alpha", 1.0)?));
+    let above = call.plain("Mul", &[&x, &outer]);
+    let scaled = call.plain("Mul", &[&x, &inner]);
+    let bent = call.plain("Elu", &[&scaled]);
+    let bent = call.plain("Mul", &[&bent, &below]);
+    let is_above = call.plain("Greater", &[&x, &zero]);
+    let value = call.plain("Where", &[&is_above, &above, &bent]);
+    call.result(value)
+}
+
+/// `log(1 + x)`, exact near zero (Kahan: the error of `1 + x` cancels in the quotient).
+fn log1p(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, one, zero) = (call.operand("self", dtype)?, call.scalar(dtype, 1.0), call.scalar(dtype, 0.0));
+    let sum = call.plain("Add", &[&x, &one]);
+    let log = call.plain("Log", &[&sum]);
+    let rest = call.plain("Sub", &[&sum, &one]);
+    let quotient = call.plain("Div", &[&x, &rest]);
+    let exact = call.plain("Mul", &[&log, &quotient]);
+    let infinite = call.plain("IsInf", &[&sum]);
+    let usual = call.plain("Where", &[&infinite, &log, &exact]);
+    let none = call.plain("Equal", &[&rest, &zero]);
+    let value = call.plain("Where", &[&none, &x, &usual]);
+    call.result(value)
+}
+
+/// `exp(x) - 1`, exact near zero: below it that is what ELU computes, and above `-exp(x) (exp(-x) - 1)`.
+fn expm1(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, zero) = (call.operand("self", dtype)?, call.scalar(dtype, 0.0));
+    let below = call.plain("Elu", &[&x]);
+    let negative = call.plain("Neg", &[&x]);
+    let mirrored = call.plain("Elu", &[&negative]);
+    let power = call.plain("Exp", &[&x]);
+    let product = call.plain("Mul", &[&power, &mirrored]);
+    let above = call.plain("Neg", &[&product]);
+    let is_above = call.plain("Greater", &[&x, &zero]);
+    let value = call.plain("Where", &[&is_above, &above, &below]);
+    call.result(value)
+}
+
+fn gelu(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let how = call.text("approximate", "none")?;
+    let value = call.op("Gelu", &[&x], &[("approximate", Attribute::Text(how))]);
+    call.result(value)
+}
+
+/// `log(1 + exp(beta x)) / beta`
+fn softplus(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, dtype, beta) = (call.tensor("self")?, call.result_dtype()?, call.float("beta", 1.0)?);
+    if beta == 1.0 {
+        let value = call.plain("Softplus", &[&x]);
+        return call.result(value);
+    }
+    let beta = call.scalar(dtype, beta);
+    let scaled = call.plain("Mul", &[&x, &beta]);
+    let soft = call.plain("Softplus", &[&scaled]);
+    let value = call.plain("Div", &[&soft, &beta]);
+    call.result(value)
+}
+
+fn clip(call: &mut Call<'_, '_>, low: Option<f64>, high: Option<f64>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    let low = low.map_or_else(String::new, |low| call.scalar(dtype, low));
+    let high = high.map_or_else(String::new, |high| call.scalar(dtype, high));
+    let value = call.plain("Clip", &[&x, &low, &high]);
+    call.result(value)
+}
+
+fn clamp(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let mut value = call.operand("self", dtype)?;
+    for (bound, operator) in [("min", "Max"), ("max", "Min")] {
+        if call.argument(bound).is_some() {
+            let bound = call.operand(bound, dtype)?;
+            value = call.plain(operator, &[&value, &bound]);
+        }
+    }
+    call.result(value)
+}
+
+/// One slope for all, or one for each element of axis 1.
+fn prelu(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, mut slope, rank) = (call.tensor("self")?, call.tensor("weight")?, call.rank("self")?);
+    if call.rank("weight")? == 1 && rank > 2 {
+        let dims: Vec<i64> = std::iter::once(-1).chain(vec![1; rank as usize - 2]).collect();
+        let shape = call.integers(&dims);
+        slope = call.plain("Reshape", &[&slope, &shape]);
+    }
+    let value = call.plain("PRelu", &[&x, &slope]);
+    call.result(value)
+}
+
+/// The first half times the sigmoid of the second.
+fn glu(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, call.axis("dim", -1)?);
+    let (first, second) = (call.emit.fresh(), call.emit.fresh());
+    let attributes = [("axis", Attribute::Int(axis)), ("num_outputs", Attribute::Int(2))];
+    call.emit.operation("Split", &[&x], &[&first, &second], &attributes);
+    let gate = call.plain("Sigmoid", &[&second]);
+    let value = call.plain("Mul", &[&first, &gate]);
+    call.result(value)
+}
+
+/// `self + value * (tensor1 ∘ tensor2)`
+fn ternary(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, one, other) =
+        (call.operand("self", dtype)?, call.operand("tensor1", dtype)?, call.operand("tensor2", dtype)?);
+    let mut product = call.plain(operator, &[&one, &other]);
+    let factor = call.float("value", 1.0)?;
+    if factor != 1.0 {
+        let factor = call.scalar(dtype, factor);
+        product = call.plain("Mul", &[&product, &factor]);
+    }
+    let value = call.plain("Add", &[&x, &product]);
+    call.result(value)
+}

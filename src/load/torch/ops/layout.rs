@@ -1,0 +1,434 @@
+//! The same elements in another shape, order or type.
+
+use super::super::call::{Call, Number};
+use super::super::schema;
+use super::Lower;
+use crate::error::Result;
+use crate::load::onnx::written::Attribute;
+
+/// Operations whose result may lie in their operand's memory.
+pub(super) const VIEWS: [&str; 34] = [
+    "_unsafe_view",
+    "alias",
+    "as_strided",
+    "chunk",
+    "contiguous",
+    "detach",
+    "dropout",
+    "expand",
+    "expand_as",
+    "feature_dropout",
+    "flatten",
+    "lift_fresh",
+    "movedim",
+    "narrow",
+    "numpy_T",
+    "permute",
+    "reshape",
+    "select",
+    "slice",
+    "split",
+    "split_with_sizes",
+    "squeeze",
+    "swapaxes",
+    "t",
+    "to",
+    "transpose",
+    "type_as",
+    "unbind",
+    "unflatten",
+    "unsqueeze",
+    "view",
+    "view_as",
+    "_to_copy",
+    "diagonal",
+];
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "alias" | "clone" | "contiguous" | "detach" | "lift_fresh" | "lift_fresh_copy" | "detach_copy" => {
+            same
+        }
+        "dropout" | "feature_dropout" | "native_dropout" | "alpha_dropout" => dropout,
+        "to" | "_to_copy" | "type_as" => converted,
+        "view" | "reshape" | "_unsafe_view" => reshape,
+        "view_as" => |call| like(call, "Reshape"),
+        "expand_as" => |call| like(call, "Expand"),
+        "flatten" => flatten,
+        "unflatten" => unflatten,
+        "permute" => permute,
+        "transpose" | "swapaxes" => |call| {
+            let (one, other) = (
+                call.axis(first_of(call, ["dim0", "axis0"]), 0)?,
+                call.axis(first_of(call, ["dim1", "axis1"]), 1)?,
+            );
+            swapped(call, one, other)
+        },
+        "t" | "numpy_T" => |call| match call.rank("self")? {
+            2 => swapped(call, 0, 1),
+            _ => same(call),
+        },
+        "movedim" => moved,
+        "unsqueeze" => |call| {
+            let rank = call.rank("self")? + 1;
+            let axis = call.axis_of(call.int("dim", 0)?, rank)?;
+            let (x, axes) = (call.tensor("self")?, call.integers(&[axis]));
+            let value = call.plain("Unsqueeze", &[&x, &axes]);
+            call.result(value)
+        },
+        "squeeze" => squeeze,
+        "expand" => expand,
+        "repeat" => repeat,
+        "cat" | "concat" => cat,
+        "stack" => stack,
+        "slice" => slice,
+        "narrow" => narrow,
+        "select" => select,
+        "split" | "split_with_sizes" | "chunk" => split,
+        "unbind" => unbind,
+        "flip" => flip,
+        "roll" => roll,
+        "constant_pad_nd" | "pad" => pad,
+        "pixel_shuffle" => |call| {
+            let x = call.tensor("self")?;
+            let factor = call.int("upscale_factor", 1)?;
+            let attributes = [("blocksize", Attribute::Int(factor)), ("mode", Attribute::Text("CRD"))];
+            let value = call.op("DepthToSpace", &[&x], &attributes);
+            call.result(value)
+        },
+        "tril" | "triu" => |call| {
+            let (x, k) = (call.tensor("self")?, call.int("diagonal", 0)?);
+            let k = call.scalar(crate::ir::DType::I64, k as f64);
+            let upper = i64::from(call.operation() == "triu");
+            let value = call.op("Trilu", &[&x, &k], &[("upper", Attribute::Int(upper))]);
+            call.result(value)
+        },
+        _ => return None,
+    })
+}
+
+fn first_of<'n>(call: &Call<'_, '_>, names: [&'n str; 2]) -> &'n str {
+    if call.argument(names[0]).is_some() { names[0] } else { names[1] }
+}
+
+fn same(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    call.result(x)
+}
+
+/// Nothing is dropped where the program does not train.
+fn dropout(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.flag("train", false)? {
+        return Err(call.unsupported("in training"));
+    }
+    let name = first_of(call, ["input", "self"]);
+    let x = call.tensor(name)?;
+    call.result(x)
+}
+
+fn converted(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    call.result(x)
+}
+
+fn reshape(call: &mut Call<'_, '_>) -> Result<()> {
+    let name = first_of(call, ["size", "shape"]);
+    if call.argument(name).is_none() {
+        return Err(call.unsupported("bytes as another type"));
+    }
+    let (x, shape) = (call.tensor("self")?, call.sizes(name)?);
+    let value = call.op("Reshape", &[&x, &shape], &[("allowzero", Attribute::Int(1))]);
+    call.result(value)
+}
+
+fn like(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
+    let (x, other) = (call.tensor("self")?, call.tensor("other")?);
+    let shape = call.plain("Shape", &[&other]);
+    let value = call.plain(operator, &[&x, &shape]);
+    call.result(value)
+}
+
+/// Axes `start_dim` to `end_dim` become one.
+fn flatten(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let (first, last) = (call.axis("start_dim", 0)?, call.axis("end_dim", -1)?);
+    if rank > 0 && first == last {
+        return call.result(x);
+    }
+    let mut parts = Vec::new();
+    if first > 0 {
+        parts.push(call.op("Shape", &[&x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(first))]));
+    }
+    parts.push(call.integers(&[-1]));
+    if last + 1 < rank {
+        parts.push(call.op("Shape", &[&x], &[("start", Attribute::Int(last + 1))]));
+    }
+    let value = reshaped(call, &x, &parts);
+    call.result(value)
+}
+
+/// With a shape that is made of parts.
+fn reshaped(call: &mut Call<'_, '_>, x: &str, parts: &[String]) -> String {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let shape = call.op("Concat", &parts, &[("axis", Attribute::Int(0))]);
+    call.plain("Reshape", &[x, &shape])
+}
+
+fn unflatten(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, rank, axis) = (call.tensor("self")?, call.rank("self")?, call.axis("dim", 0)?);
+    let mut parts = Vec::new();
+    if axis > 0 {
+        parts.push(call.op("Shape", &[&x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(axis))]));
+    }
+    parts.push(call.sizes("sizes")?);
+    if axis + 1 < rank {
+        parts.push(call.op("Shape", &[&x], &[("start", Attribute::Int(axis + 1))]));
+    }
+    let value = reshaped(call, &x, &parts);
+    call.result(value)
+}
+
+fn permute(call: &mut Call<'_, '_>) -> Result<()> {
+    let rank = call.rank("self")?;
+    let axes = call.ints("dims")?.unwrap_or_default();
+    let axes = axes.into_iter().map(|axis| call.axis_of(axis, rank)).collect::<Result<Vec<i64>>>()?;
+    transposed(call, &axes)
+}
+
+fn transposed(call: &mut Call<'_, '_>, axes: &[i64]) -> Result<()> {
+    let x = call.tensor("self")?;
+    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(axes))]);
+    call.result(value)
+}
+
+fn swapped(call: &mut Call<'_, '_>, one: i64, other: i64) -> Result<()> {
+    let mut axes: Vec<i64> = (0..call.rank("self")?).collect();
+    if axes.is_empty() {
+        return same(call);
+    }
+    axes.swap(one as usize, other as usize);
+    transposed(call, &axes)
+}
+
+fn moved(call: &mut Call<'_, '_>) -> Result<()> {
+    let rank = call.rank("self")?;
+    let (Some(from), Some(to)) = (call.ints("source")?, call.ints("destination")?) else {
+        return Err(call.wrong("it has no axes"));
+    };
+    let counted =
+        |axes: Vec<i64>| axes.into_iter().map(|axis| call.axis_of(axis, rank)).collect::<Result<Vec<i64>>>();
+    let (from, to) = (counted(from)?, counted(to)?);
+    let mut rest = (0..rank).filter(|axis| !from.contains(axis));
+    let place = |axis: i64| match to.iter().position(|&at| at == axis) {
+        Some(index) => from.get(index).copied(),
+        None => rest.next(),
+    };
+    let axes = (0..rank).map(place).collect::<Option<Vec<i64>>>();
+    transposed(call, &axes.ok_or_else(|| call.wrong("axes that do not fit one another"))?)
+}
+
+/// Without axes of size 1: of those named the ones that are, or all.
+fn squeeze(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let named = call.ints("dim")?.unwrap_or_else(|| (0..rank).collect());
+    let sizes = &call.meta("self")?.sizes;
+    let mut axes = Vec::new();
+    for axis in named {
+        let axis = call.axis_of(axis, rank)?;
+        if sizes.get(axis as usize).and_then(schema::size) == Some(1) {
+            axes.push(axis);
+        }
+    }
+    if axes.is_empty() {
+        return call.result(x);
+    }
+    let axes = call.integers(&axes);
+    let value = call.plain("Squeeze", &[&x, &axes]);
+    call.result(value)
+}
+
+/// A size of -1 stays; ONNX calls it 1, which broadcasts to what is there.
+fn expand(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let shape = match call.ints("size") {
+        Ok(Some(sizes)) => {
+            let sizes: Vec<i64> = sizes.into_iter().map(|size| if size == -1 { 1 } else { size }).collect();
+            call.integers(&sizes)
+        }
+        _ => {
+            let sizes = call.sizes("size")?;
+            let one = call.integers(&[1]);
+            let stays = call.scalar(crate::ir::DType::I64, -1.0);
+            let stays = call.plain("Equal", &[&sizes, &stays]);
+            call.plain("Where", &[&stays, &one, &sizes])
+        }
+    };
+    let value = call.plain("Expand", &[&x, &shape]);
+    call.result(value)
+}
+
+fn repeat(call: &mut Call<'_, '_>) -> Result<()> {
+    let (mut x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let times = call.sizes("repeats")?;
+    let count = call
+        .argument("repeats")
+        .map_or(0, |argument| argument.parts().1.as_array().map_or(0, Vec::len) as i64);
+    if count > rank {
+        let axes: Vec<i64> = (0..count - rank).collect();
+        let axes = call.integers(&axes);
+        x = call.plain("Unsqueeze", &[&x, &axes]);
+    }
+    let value = call.plain("Tile", &[&x, &times]);
+    call.result(value)
+}
+
+/// Tensors of one axis without elements are passed over, as PyTorch does.
+fn cat(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let mut parts = Vec::new();
+    let mut rank = 1;
+    for name in call.list_names("tensors")? {
+        let meta = call.meta_of(name)?;
+        if meta.dims().is_some_and(|dims| dims == [0]) {
+            continue;
+        }
+        rank = meta.sizes.len() as i64;
+        parts.push((name, meta.dtype()?));
+    }
+    let values = call.list("tensors")?;
+    let names = call.list_names("tensors")?;
+    let mut operands = Vec::new();
+    for (name, value) in names.iter().zip(values) {
+        let Some(&(_, own)) = parts.iter().find(|(part, _)| part == name) else { continue };
+        operands.push(if own == dtype { value } else { call.cast(&value, dtype) });
+    }
+    let axis = call.axis_of(call.int("dim", 0)?, rank)?;
+    let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
+    let value = call.op("Concat", &operands, &[("axis", Attribute::Int(axis))]);
+    call.result(value)
+}
+
+fn stack(call: &mut Call<'_, '_>) -> Result<()> {
+    let names = call.list_names("tensors")?;
+    let Some(first) = names.first() else { return Err(call.wrong("it stacks nothing")) };
+    let rank = call.meta_of(first)?.sizes.len() as i64 + 1;
+    let axis = call.axis_of(call.int("dim", 0)?, rank)?;
+    let axes = call.integers(&[axis]);
+    let values = call.list("tensors")?;
+    let parts: Vec<String> = values.iter().map(|value| call.plain("Unsqueeze", &[value, &axes])).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let value = call.op("Concat", &parts, &[("axis", Attribute::Int(axis))]);
+    call.result(value)
+}
+
+fn slice(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
+    if let (None | Some(Number::Int(0)), None | Some(Number::Int(i64::MAX)), 1) =
+        (call.number("start")?, call.number("end")?, call.int("step", 1)?)
+    {
+        return call.result(x);
+    }
+    let (start, end) = (call.size("start", 0)?, call.size("end", i64::MAX)?);
+    let (axes, step) = (call.integers(&[axis]), call.size("step", 1)?);
+    let value = call.plain("Slice", &[&x, &start, &end, &axes, &step]);
+    call.result(value)
+}
+
+fn narrow(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
+    let (start, length) = (call.size("start", 0)?, call.size("length", 0)?);
+    let end = call.plain("Add", &[&start, &length]);
+    let axes = call.integers(&[axis]);
+    let value = call.plain("Slice", &[&x, &start, &end, &axes]);
+    call.result(value)
+}
+
+fn select(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
+    let index = call.operand("index", crate::ir::DType::I64)?;
+    let value = call.op("Gather", &[&x, &index], &[("axis", Attribute::Int(axis))]);
+    call.result(value)
+}
+
+/// Parts of an axis: of one size, of several, or a number of them.
+fn split(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
+    let parts = call.node.outputs.iter().find_map(|output| output.names()).unwrap_or_default();
+    let of_axis =
+        |name: &&str| call.meta_of(name).ok().and_then(|meta| schema::size(meta.sizes.get(axis as usize)?));
+    let sizes: Option<Vec<i64>> = parts.iter().map(of_axis).collect();
+    let sizes = sizes.ok_or_else(|| call.unsupported("of an open axis"))?;
+    let names: Vec<String> = parts.iter().map(|_| call.emit.fresh()).collect();
+    let sizes = call.integers(&sizes);
+    let results: Vec<&str> = names.iter().map(String::as_str).collect();
+    call.emit.operation("Split", &[&x, &sizes], &results, &[("axis", Attribute::Int(axis))]);
+    call.results(names.into_iter().map(Some).collect())
+}
+
+fn unbind(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
+    let parts = call.node.outputs.iter().find_map(|output| output.names()).unwrap_or_default();
+    let mut values = Vec::new();
+    for index in 0..parts.len() {
+        let index = call.scalar(crate::ir::DType::I64, index as f64);
+        values.push(Some(call.op("Gather", &[&x, &index], &[("axis", Attribute::Int(axis))])));
+    }
+    call.results(values)
+}
+
+fn flip(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let axes = call.ints("dims")?.unwrap_or_default();
+    let axes = axes.into_iter().map(|axis| call.axis_of(axis, rank)).collect::<Result<Vec<i64>>>()?;
+    let count = axes.len();
+    let [start, end, axes, step] =
+        [vec![-1; count], vec![i64::MIN; count], axes, vec![-1; count]].map(|values| call.integers(&values));
+    let value = call.plain("Slice", &[&x, &start, &end, &axes, &step]);
+    call.result(value)
+}
+
+/// The last `shifts` elements of an axis come first.
+fn roll(call: &mut Call<'_, '_>) -> Result<()> {
+    let (mut x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let (shifts, axes) = (call.ints("shifts")?.unwrap_or_default(), call.ints("dims")?.unwrap_or_default());
+    if axes.is_empty() || shifts.len() != axes.len() {
+        return Err(call.unsupported("of all elements as one row"));
+    }
+    for (shift, axis) in shifts.into_iter().zip(axes) {
+        let axis = call.axis_of(axis, rank)?;
+        let size = call.meta("self")?.sizes.get(axis as usize).and_then(schema::size);
+        let size = size.ok_or_else(|| call.unsupported("of an open axis"))?.max(1);
+        let first = size - shift.rem_euclid(size);
+        let [zero, from, end, along] = [0, first, i64::MAX, axis].map(|value| call.integers(&[value]));
+        let back = call.plain("Slice", &[&x, &from, &end, &along]);
+        let front = call.plain("Slice", &[&x, &zero, &from, &along]);
+        x = call.op("Concat", &[&back, &front], &[("axis", Attribute::Int(axis))]);
+    }
+    call.result(x)
+}
+
+/// Padding is written from the last axis to the first, each with its front and back.
+fn pad(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, rank, dtype) = (call.tensor("self")?, call.rank("self")?, call.result_dtype()?);
+    let sides = call.ints("pad")?.unwrap_or_default();
+    let mode = match call.text("mode", "constant")? {
+        "replicate" => "edge",
+        "circular" => "wrap",
+        other => other,
+    };
+    let mut pads = vec![0; 2 * rank as usize];
+    for (index, side) in sides.chunks(2).enumerate() {
+        let axis = (rank as usize)
+            .checked_sub(index + 1)
+            .ok_or_else(|| call.wrong("it pads more axes than there are"))?;
+        if let [front, back] = side {
+            pads[axis] = *front;
+            pads[rank as usize + axis] = *back;
+        }
+    }
+    let number = call.float("value", 0.0)?;
+    let (pads, number) = (call.integers(&pads), call.scalar(dtype, number));
+    let value = call.op("Pad", &[&x, &pads, &number], &[("mode", Attribute::Text(mode))]);
+    call.result(value)
+}

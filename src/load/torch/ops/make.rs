@@ -1,0 +1,76 @@
+//! Tensors that are made of numbers.
+
+use super::super::call::Call;
+use super::Lower;
+use crate::error::Result;
+use crate::ir::DType;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "full" | "new_full" => |call| {
+            let shape = call.sizes("size")?;
+            filled(call, &shape, Fill::Argument("fill_value"))
+        },
+        "zeros" | "new_zeros" => |call| {
+            let shape = call.sizes("size")?;
+            filled(call, &shape, Fill::Number(0.0))
+        },
+        "ones" | "new_ones" => |call| {
+            let shape = call.sizes("size")?;
+            filled(call, &shape, Fill::Number(1.0))
+        },
+        "full_like" => |call| alike(call, Fill::Argument("fill_value")),
+        "zeros_like" => |call| alike(call, Fill::Number(0.0)),
+        "ones_like" => |call| alike(call, Fill::Number(1.0)),
+        "fill" => |call| alike(call, Fill::Argument("value")),
+        "scalar_tensor" => |call| {
+            let value = call.operand("s", call.result_dtype()?)?;
+            call.result(value)
+        },
+        "arange" => arange,
+        _ => return None,
+    })
+}
+
+enum Fill {
+    Argument(&'static str),
+    Number(f64),
+}
+
+fn alike(call: &mut Call<'_, '_>, fill: Fill) -> Result<()> {
+    let x = call.tensor("self")?;
+    let shape = call.plain("Shape", &[&x]);
+    filled(call, &shape, fill)
+}
+
+fn filled(call: &mut Call<'_, '_>, shape: &str, fill: Fill) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let number = match fill {
+        Fill::Argument(name) => call.operand(name, dtype)?,
+        Fill::Number(number) => call.scalar(dtype, number),
+    };
+    let value = call.plain("Expand", &[&number, shape]);
+    call.result(value)
+}
+
+fn arange(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    // Whole numbers count exactly, and sizes that are open are known as such.
+    let counted = if dtype.is_float() { dtype } else { DType::I64 };
+    let start = if call.argument("start").is_some() {
+        call.operand("start", counted)?
+    } else {
+        call.scalar(counted, 0.0)
+    };
+    let end = call.operand("end", counted)?;
+    let step = if call.argument("step").is_some() {
+        call.operand("step", counted)?
+    } else {
+        call.scalar(counted, 1.0)
+    };
+    let mut value = call.plain("Range", &[&start, &end, &step]);
+    if counted != dtype {
+        value = call.cast(&value, dtype);
+    }
+    call.result(value)
+}

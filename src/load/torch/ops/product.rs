@@ -1,0 +1,92 @@
+//! Products of matrices.
+
+use super::super::call::Call;
+use super::Lower;
+use crate::error::Result;
+use crate::load::onnx::written::Attribute;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "linear" => linear,
+        "matmul" | "mm" | "bmm" => |call| {
+            let (x, y) = (call.tensor("self")?, call.tensor(second(call))?);
+            let value = call.plain("MatMul", &[&x, &y]);
+            call.result(value)
+        },
+        "mv" => |call| {
+            let (x, y) = (call.tensor("self")?, call.tensor("vec")?);
+            let value = call.plain("MatMul", &[&x, &y]);
+            call.result(value)
+        },
+        "dot" => |call| {
+            let (x, y) = (call.tensor("self")?, call.tensor("tensor")?);
+            let value = call.plain("MatMul", &[&x, &y]);
+            call.result(value)
+        },
+        "addmm" => |call| with_summand(call, ["mat1", "mat2"]),
+        "baddbmm" => |call| with_summand(call, ["batch1", "batch2"]),
+        "einsum" => einsum,
+        "outer" => |call| {
+            let (x, y) = (call.tensor("self")?, call.tensor("vec2")?);
+            let axes = call.integers(&[1]);
+            let column = call.plain("Unsqueeze", &[&x, &axes]);
+            let value = call.plain("Mul", &[&column, &y]);
+            call.result(value)
+        },
+        _ => return None,
+    })
+}
+
+fn second(call: &Call<'_, '_>) -> &'static str {
+    if call.argument("mat2").is_some() { "mat2" } else { "other" }
+}
+
+/// `input weight^T + bias`
+fn linear(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, weight, bias) = (call.tensor("input")?, call.tensor("weight")?, call.optional("bias")?);
+    let rank = call.rank("input")?;
+    if call.rank("weight")? != 2 {
+        return Err(call.unsupported("a weight that is no matrix"));
+    }
+    let transposed = ("transB", Attribute::Int(1));
+    let value = match (rank, &bias) {
+        (2, Some(bias)) => call.op("Gemm", &[&x, &weight, bias], &[transposed]),
+        (2, None) => call.op("Gemm", &[&x, &weight], &[transposed]),
+        _ => {
+            let weight = call.op("Transpose", &[&weight], &[("perm", Attribute::Ints(&[1, 0]))]);
+            let product = call.plain("MatMul", &[&x, &weight]);
+            match &bias {
+                Some(bias) => call.plain("Add", &[&product, bias]),
+                None => product,
+            }
+        }
+    };
+    call.result(value)
+}
+
+/// `beta self + alpha (x y)`
+fn with_summand(call: &mut Call<'_, '_>, [left, right]: [&str; 2]) -> Result<()> {
+    let (summand, x, y) = (call.tensor("self")?, call.tensor(left)?, call.tensor(right)?);
+    let dtype = call.result_dtype()?;
+    let product = call.plain("MatMul", &[&x, &y]);
+    let product = scaled(call, product, dtype, "alpha")?;
+    let summand = scaled(call, summand, dtype, "beta")?;
+    let value = call.plain("Add", &[&product, &summand]);
+    call.result(value)
+}
+
+fn scaled(call: &mut Call<'_, '_>, value: String, dtype: crate::ir::DType, factor: &str) -> Result<String> {
+    let factor = call.float(factor, 1.0)?;
+    if factor == 1.0 {
+        return Ok(value);
+    }
+    let factor = call.scalar(dtype, factor);
+    Ok(call.plain("Mul", &[&value, &factor]))
+}
+
+fn einsum(call: &mut Call<'_, '_>) -> Result<()> {
+    let (equation, values) = (call.text("equation", "")?, call.list("tensors")?);
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let value = call.op("Einsum", &values, &[("equation", Attribute::Text(equation))]);
+    call.result(value)
+}

@@ -1,0 +1,143 @@
+//! Sums, means, extremes and their places along axes.
+
+use super::super::call::Call;
+use super::Lower;
+use crate::error::Result;
+use crate::ir::DType;
+use crate::load::onnx::written::Attribute;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "sum" => |call| reduction(call, "ReduceSum"),
+        "mean" => |call| reduction(call, "ReduceMean"),
+        "amax" => |call| reduction(call, "ReduceMax"),
+        "amin" => |call| reduction(call, "ReduceMin"),
+        "prod" => |call| reduction(call, "ReduceProd"),
+        "logsumexp" => |call| reduction(call, "ReduceLogSumExp"),
+        "any" => |call| truth(call, "ReduceMax"),
+        "all" => |call| truth(call, "ReduceMin"),
+        "max" => |call| extreme(call, ["Max", "ReduceMax", "ArgMax"]),
+        "min" => |call| extreme(call, ["Min", "ReduceMin", "ArgMin"]),
+        "argmax" => |call| place(call, "ArgMax"),
+        "argmin" => |call| place(call, "ArgMin"),
+        "var" => |call| variance(call, Moment::Variance),
+        "std" => |call| variance(call, Moment::Deviation),
+        "linalg_vector_norm" | "norm" => norm,
+        "cumsum" => |call| {
+            let (x, axis) = (call.operand("self", call.result_dtype()?)?, call.axis("dim", 0)?);
+            let axis = call.scalar(DType::I64, axis as f64);
+            let value = call.plain("CumSum", &[&x, &axis]);
+            call.result(value)
+        },
+        _ => return None,
+    })
+}
+
+/// The axes of an argument `dim`, all where it is left out or empty.
+fn axes(call: &Call<'_, '_>) -> Result<Vec<i64>> {
+    let rank = call.rank("self")?;
+    let given = call.ints("dim")?.unwrap_or_default();
+    if given.is_empty() {
+        return Ok((0..rank).collect());
+    }
+    given.into_iter().map(|axis| call.axis_of(axis, rank)).collect()
+}
+
+fn reduced(call: &mut Call<'_, '_>, operator: &str, x: &str) -> Result<String> {
+    let (axes, keep) = (axes(call)?, call.flag("keepdim", false)?);
+    if call.rank("self")? == 0 {
+        return Ok(x.to_owned());
+    }
+    let axes = call.integers(&axes);
+    Ok(call.op(operator, &[x, &axes], &[("keepdims", Attribute::Int(i64::from(keep)))]))
+}
+
+fn reduction(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
+    let x = call.operand("self", call.result_dtype()?)?;
+    let value = reduced(call, operator, &x)?;
+    call.result(value)
+}
+
+fn truth(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
+    let x = call.operand("self", DType::Bool)?;
+    let number = call.cast(&x, DType::I32);
+    let number = reduced(call, operator, &number)?;
+    let value = call.cast(&number, DType::Bool);
+    call.result(value)
+}
+
+/// Of two tensors, of all elements, or along an axis with its places.
+fn extreme(call: &mut Call<'_, '_>, [of_two, of_all, place]: [&str; 3]) -> Result<()> {
+    if call.argument("other").is_some() {
+        let dtype = call.result_dtype()?;
+        let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+        let value = call.plain(of_two, &[&x, &y]);
+        return call.result(value);
+    }
+    let x = call.tensor("self")?;
+    let value = reduced(call, of_all, &x)?;
+    if call.argument("dim").is_none() {
+        return call.result(value);
+    }
+    let (axis, keep) = (call.axis("dim", 0)?, call.flag("keepdim", false)?);
+    let attributes = [("axis", Attribute::Int(axis)), ("keepdims", Attribute::Int(i64::from(keep)))];
+    let at = call.op(place, &[&x], &attributes);
+    call.results(vec![Some(value), Some(at)])
+}
+
+fn place(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
+    let (mut x, mut axis) = (call.tensor("self")?, 0);
+    let keep = call.flag("keepdim", false)?;
+    if call.argument("dim").is_some() {
+        axis = call.axis("dim", 0)?;
+    } else {
+        if keep {
+            return Err(call.unsupported("of all elements with keepdim"));
+        }
+        let shape = call.integers(&[-1]);
+        x = call.plain("Reshape", &[&x, &shape]);
+    }
+    let attributes = [("axis", Attribute::Int(axis)), ("keepdims", Attribute::Int(i64::from(keep)))];
+    let value = call.op(operator, &[&x], &attributes);
+    call.result(value)
+}
+
+enum Moment {
+    Variance,
+    Deviation,
+}
+
+/// Mean square of the distance from the mean, divided by as many elements less `correction`.
+fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
+    let (x, dtype) = (call.tensor("self")?, call.result_dtype()?);
+    let default = i64::from(call.flag("unbiased", true)?);
+    let correction = call.float("correction", default as f64)?;
+    let (axes, keep) = (axes(call)?, call.flag("keepdim", false)?);
+    let axes = call.integers(&axes);
+    let mean = call.op("ReduceMean", &[&x, &axes], &[("keepdims", Attribute::Int(1))]);
+    let apart = call.plain("Sub", &[&x, &mean]);
+    let square = call.plain("Mul", &[&apart, &apart]);
+    let sum = call.op("ReduceSum", &[&square, &axes], &[("keepdims", Attribute::Int(i64::from(keep)))]);
+    let shape = call.plain("Shape", &[&x]);
+    let sizes = call.plain("Gather", &[&shape, &axes]);
+    let count = call.op("ReduceProd", &[&sizes], &[("keepdims", Attribute::Int(0))]);
+    let count = call.cast(&count, dtype);
+    let less = call.scalar(dtype, correction);
+    let count = call.plain("Sub", &[&count, &less]);
+    let mut value = call.plain("Div", &[&sum, &count]);
+    if let Moment::Deviation = moment {
+        value = call.plain("Sqrt", &[&value]);
+    }
+    call.result(value)
+}
+
+fn norm(call: &mut Call<'_, '_>) -> Result<()> {
+    let order = if call.argument("ord").is_some() { "ord" } else { "p" };
+    let order = call.float(order, 2.0)?;
+    let operator = match order {
+        1.0 => "ReduceL1",
+        2.0 => "ReduceL2",
+        _ => return Err(call.unsupported(format!("order {order}"))),
+    };
+    reduction(call, operator)
+}

@@ -1,0 +1,191 @@
+//! Walks an exported program: inputs, arrays, nodes in order, outputs.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::call::{Call, Emit};
+use super::ops;
+use super::schema::{Argument, Document, Node, StoredArray, TensorMeta, size};
+use crate::error::{Error, Report, Result};
+use crate::ir::DType;
+use crate::load::onnx::written::{Bytes, Dimension, Written};
+
+/// The program as a graph of ONNX operators.
+///
+/// Errors: what is not supported, all at once; else the first node that is wrong.
+pub(super) fn written(document: &Document, written: Written) -> Result<Written> {
+    let module = &document.program.graph_module;
+    let graph = &module.graph;
+    let outputs = outputs(&module.signature.output_specs)?;
+    let mut emit = Emit::new(written, &graph.tensor_values, outputs.iter().cloned().collect());
+    placeholders(&mut emit, document)?;
+    nodes(&mut emit, &graph.nodes)?;
+    for (index, name) in outputs.iter().enumerate() {
+        emit.output(name, index)?;
+    }
+    Ok(emit.written)
+}
+
+/// What the user is given, in order. Error: something else than tensors.
+fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (kind, spec) in specs.iter().flatten() {
+        let argument = spec.get("arg");
+        match (kind.as_str(), argument.and_then(|argument| argument.get("as_tensor"))) {
+            ("user_output", Some(tensor)) => names.push(named(tensor)?),
+            ("user_output", None) if argument.is_some_and(|argument| argument.get("as_none").is_some()) => {}
+            ("user_output", None) => {
+                let message = "an output that is no tensor is not supported yet";
+                return Err(Error::Unsupported(Report::new("output_specs", message)));
+            }
+            (other, _) => {
+                let message = format!("an output of kind {other} is not supported yet");
+                let help = "export the module in eval mode: its forward may not change its buffers";
+                return Err(Error::Unsupported(Report::new("output_specs", message).help(help)));
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn named(value: &Value) -> Result<String> {
+    let name = value.get("name").and_then(Value::as_str);
+    name.map(str::to_owned).ok_or_else(|| Error::format("signature", "an argument has no name"))
+}
+
+/// Binds parameters, buffers, constants and inputs.
+fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
+    let module = &document.program.graph_module;
+    let specs = module.signature.input_specs.iter().flatten();
+    let is_user = |kind: &str| kind == "user_input";
+    let tensor = |spec: &Value| spec.get("arg").and_then(|arg| arg.get("as_tensor")).map(named);
+    let mut taken: HashSet<String> = emit.outputs.clone();
+    for (_, spec) in specs.clone().filter(|(kind, _)| is_user(kind)) {
+        taken.extend(tensor(spec).transpose()?);
+    }
+    let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), String> = HashMap::new();
+    for (kind, spec) in specs {
+        let key = match kind.as_str() {
+            "user_input" => {
+                let name = tensor(spec).ok_or_else(|| {
+                    Error::Unsupported(Report::new("", "an input that is no tensor is not supported yet"))
+                })??;
+                let meta = emit.meta_of(&name).map_err(|error| error.within(&format!("input {name}")))?;
+                let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
+                let sizes = meta.sizes.iter().map(dimension).collect();
+                emit.written.input(&name, dtype, sizes);
+                emit.bind_placeholder(&name, name.clone());
+                continue;
+            }
+            "parameter" => "parameter_name",
+            "buffer" => "buffer_name",
+            "tensor_constant" => "tensor_constant_name",
+            "constant_input" => continue,
+            other => {
+                let message = format!("an input of kind {other} is not supported yet");
+                return Err(Error::Unsupported(Report::new("", message)));
+            }
+        };
+        let argument = named(spec.get("arg").unwrap_or(&Value::Null))?;
+        let path = spec.get(key).and_then(Value::as_str);
+        let path = path.ok_or_else(|| Error::format("signature", format!("{argument} has no {key}")))?;
+        let place = |error: Error| error.within(&format!("array {path}"));
+        let array = document
+            .arrays
+            .get(path)
+            .ok_or_else(|| Error::model("", "it is not in the archive"))
+            .map_err(place)?;
+        // Tied parameters are one array under several names.
+        let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, array.meta.dims());
+        if let Some(first) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
+            emit.bind_placeholder(&argument, first.clone());
+            continue;
+        }
+        let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.clone() };
+        add_array(emit, &name, array).map_err(place)?;
+        if array.digits.is_none() {
+            shared.insert(place_and_type, name.clone());
+        }
+        emit.bind_placeholder(&argument, name);
+    }
+    Ok(())
+}
+
+fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray) -> Result<()> {
+    let dims = array.meta.dims().ok_or_else(|| Error::model("", "its sizes are no numbers"))?;
+    let bytes = match &array.digits {
+        None => Bytes::File { offset: array.offset, length: array.length },
+        Some(digits) => Bytes::Inline(from_digits(digits)?),
+    };
+    emit.written.array(name, array.meta.dtype()?, &dims, bytes);
+    Ok(())
+}
+
+fn from_digits(digits: &str) -> Result<Vec<u8>> {
+    let wrong = || Error::format("", "its bytes are no hexadecimal digits");
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let bytes = digits.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Some((digit(*high)? * 16 + digit(*low)?) as u8),
+        _ => None,
+    });
+    bytes.collect::<Option<_>>().ok_or_else(wrong)
+}
+
+/// A size of an input: a number, a symbol (`Symbol('s77', ...)`), or an expression, which names nothing.
+fn dimension(argument: &Argument) -> Dimension {
+    if let Some(size) = size(argument) {
+        return Dimension::Known(size);
+    }
+    let text = argument.parts().1.get("expr_str").and_then(Value::as_str).unwrap_or_default();
+    let symbol = text.strip_prefix("Symbol('").and_then(|rest| rest.split('\'').next());
+    let plain = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    // Old files write the symbol as it is.
+    let symbol = symbol.or(Some(text)).filter(|name| !name.is_empty()).filter(plain);
+    Dimension::Named(symbol.unwrap_or_default().to_owned())
+}
+
+fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
+    let mut unsupported: Vec<Report> = Vec::new();
+    let mut wrong = None;
+    for node in nodes {
+        if ops::is_assertion(&node.target) {
+            continue;
+        }
+        let fault = match (ops::find(&node.target), emit.reads_lost(node)) {
+            (Some(_), true) => {
+                emit.lose(node);
+                continue;
+            }
+            (Some(lower), false) => emit.node(node).and_then(|()| lower(&mut Call { emit, node })),
+            (None, _) => {
+                let message = format!("operation {} is not supported yet", node.target);
+                Err(Error::Unsupported(Report::new("", message)))
+            }
+        };
+        let Err(error) = fault else { continue };
+        emit.lose(node);
+        match error.within(&format!("node {}", super::call::name(node))) {
+            Error::Unsupported(report) => unsupported.push(report),
+            other => wrong = wrong.or(Some(other)),
+        }
+    }
+    match (unsupported.first(), wrong) {
+        (Some(first), _) => {
+            let all = unsupported.iter().map(ToString::to_string).collect();
+            let help = "exported.run_decompositions() leaves fewer operations";
+            Err(Error::Unsupported(first.clone().help(help).details(all)))
+        }
+        (None, Some(wrong)) => Err(wrong),
+        (None, None) => Ok(()),
+    }
+}
+
+impl Emit<'_> {
+    /// What is known of a tensor. Error: the file says nothing.
+    pub(super) fn meta_of(&self, name: &str) -> Result<&TensorMeta> {
+        self.metas
+            .get(name)
+            .ok_or_else(|| Error::format("tensor_values", format!("nothing is said of {name}")))
+    }
+}

@@ -1,0 +1,185 @@
+//! The JSON of an exported program (`torch/_export/serde/schema.py`, major version 8): the fields that are read.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::{Error, Report, Result};
+use crate::ir::DType;
+
+/// What [`super::archive`] writes.
+#[derive(Deserialize)]
+pub(super) struct Document {
+    #[serde(rename = "torch_export")]
+    pub(super) program: Program,
+    #[serde(default)]
+    pub(super) name: String,
+    /// Parameters, buffers and constants by their names in the module.
+    pub(super) arrays: BTreeMap<String, StoredArray>,
+}
+
+/// The bytes of an array: at a place of the archive, or as hexadecimal digits.
+#[derive(Deserialize)]
+pub(super) struct StoredArray {
+    pub(super) meta: TensorMeta,
+    #[serde(default)]
+    pub(super) offset: u64,
+    #[serde(default)]
+    pub(super) length: u64,
+    #[serde(default)]
+    pub(super) digits: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Program {
+    pub(super) graph_module: GraphModule,
+    pub(super) schema_version: Version,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Version {
+    pub(super) major: u64,
+    pub(super) minor: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct GraphModule {
+    pub(super) graph: Graph,
+    pub(super) signature: Signature,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Signature {
+    /// Each an object of one field, which says the kind.
+    pub(super) input_specs: Vec<BTreeMap<String, Value>>,
+    pub(super) output_specs: Vec<BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Graph {
+    pub(super) nodes: Vec<Node>,
+    pub(super) tensor_values: BTreeMap<String, TensorMeta>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Node {
+    pub(super) target: String,
+    pub(super) inputs: Vec<NamedArgument>,
+    pub(super) outputs: Vec<Argument>,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct NamedArgument {
+    pub(super) name: String,
+    pub(super) arg: Argument,
+}
+
+/// An object of one field, which says the kind: `{"as_int": 3}`.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Argument(pub(super) BTreeMap<String, Value>);
+
+impl Argument {
+    /// Kind and value.
+    pub(super) fn parts(&self) -> (&str, &Value) {
+        self.0.iter().next().map_or(("as_none", &Value::Null), |(kind, value)| (kind.as_str(), value))
+    }
+
+    /// The name of the tensor or number that it is.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self.parts() {
+            ("as_tensor", value) => value.get("name")?.as_str(),
+            ("as_sym_int" | "as_sym_float" | "as_sym_bool", value) => value.get("as_name")?.as_str(),
+            _ => None,
+        }
+    }
+
+    /// The names of the tensors in a list; empty for one that is absent.
+    pub(super) fn names(&self) -> Option<Vec<&str>> {
+        match self.parts() {
+            ("as_tensors", Value::Array(tensors)) => {
+                tensors.iter().map(|tensor| tensor.get("name")?.as_str()).collect()
+            }
+            ("as_optional_tensors", Value::Array(tensors)) => tensors
+                .iter()
+                .map(|tensor| match tensor.get("as_tensor") {
+                    Some(tensor) => tensor.get("name")?.as_str(),
+                    None => Some(""),
+                })
+                .collect(),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of a tensor.
+#[derive(Deserialize)]
+pub(super) struct TensorMeta {
+    dtype: u64,
+    pub(super) sizes: Vec<Argument>,
+    #[serde(default)]
+    pub(super) strides: Vec<Argument>,
+    #[serde(default)]
+    storage_offset: Option<Argument>,
+}
+
+impl TensorMeta {
+    /// Its element type. Error: it is not supported.
+    pub(super) fn dtype(&self) -> Result<DType> {
+        dtype(self.dtype)
+    }
+
+    /// Its sizes where they are numbers.
+    pub(super) fn dims(&self) -> Option<Vec<i64>> {
+        self.sizes.iter().map(size).collect()
+    }
+
+    /// Whether its elements lie row by row from the beginning of its bytes.
+    pub(super) fn is_contiguous(&self) -> bool {
+        let (Some(dims), Some(strides)) =
+            (self.dims(), self.strides.iter().map(size).collect::<Option<Vec<i64>>>())
+        else {
+            return false;
+        };
+        let begins = self.storage_offset.as_ref().is_none_or(|offset| size(offset) == Some(0));
+        let mut expected = 1i64;
+        let in_order = dims.iter().zip(&strides).rev().all(|(&dim, &stride)| {
+            let fits = dim <= 1 || stride == expected;
+            expected = expected.saturating_mul(dim.max(1));
+            fits
+        });
+        begins && dims.len() == strides.len() && (in_order || dims.contains(&0))
+    }
+}
+
+/// A size that is a number.
+pub(super) fn size(argument: &Argument) -> Option<i64> {
+    match argument.parts() {
+        ("as_int", value) => value.as_i64(),
+        _ => None,
+    }
+}
+
+/// The element type with PyTorch's number in the schema. Error: it is not supported.
+pub(super) fn dtype(number: u64) -> Result<DType> {
+    Ok(match number {
+        1 => DType::U8,
+        2 => DType::I8,
+        3 => DType::I16,
+        4 => DType::I32,
+        5 => DType::I64,
+        6 => DType::F16,
+        7 => DType::F32,
+        8 => DType::F64,
+        12 => DType::Bool,
+        13 => DType::Bf16,
+        28 => DType::U16,
+        other => {
+            let message = format!("element type {other} of torch.export is not supported yet");
+            return Err(Error::Unsupported(Report::new("", message)));
+        }
+    })
+}

@@ -1,0 +1,203 @@
+//! Programs of `torch.export`, stored by `scripts/torch_export.py` with what PyTorch computes.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use partition::unstable::ir::SourceRole;
+use partition::unstable::load::{Format, LoadOptions, Model, load, recognise};
+use serde_json::{Value, json};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+fn stored(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/torch").join(name)
+}
+
+fn partition(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_partition")).args(arguments).output().unwrap()
+}
+
+fn told(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout)
+}
+
+#[test]
+fn programs_give_what_pytorch_computes_on_one_device_and_two() {
+    let mut count = 0;
+    for entry in fs::read_dir(stored("")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "pt2") {
+            continue;
+        }
+        let arrays = path.with_extension("npz");
+        let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());
+        for devices in [&["-d", "cpu"][..], &["-d", "2xcpu:cores=1", "--use", "all"]] {
+            let run =
+                ["run", program, "--inputs", arrays, "--expect", arrays, "--rtol", "1e-5", "--atol", "1e-5"];
+            let out = partition(&[&run, devices].concat());
+            assert!(out.status.success(), "{program} on {devices:?}: {}", told(&out));
+            count += 1;
+        }
+    }
+    assert_eq!(count, 18);
+}
+
+/// The entries of an archive.
+fn entries(name: &str) -> Vec<(String, Vec<u8>)> {
+    let mut archive = ZipArchive::new(File::open(stored(name)).unwrap()).unwrap();
+    let read = |index: usize| {
+        let mut entry = archive.by_index(index).unwrap();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        (entry.name().unwrap().to_string(), bytes)
+    };
+    (0..ZipArchive::new(File::open(stored(name)).unwrap()).unwrap().len()).map(read).collect()
+}
+
+/// The perceptron with its program changed, written anew.
+fn changed(folder: &Path, how: CompressionMethod, change: impl Fn(&mut Value)) -> PathBuf {
+    let path = folder.join("changed.pt2");
+    let mut writer = ZipWriter::new(File::create(&path).unwrap());
+    for (name, bytes) in entries("mlp.pt2") {
+        let bytes = if name.ends_with("/models/model.json") {
+            let mut program: Value = serde_json::from_slice(&bytes).unwrap();
+            change(&mut program);
+            program.to_string().into_bytes()
+        } else {
+            bytes
+        };
+        writer.start_file(name, SimpleFileOptions::default().compression_method(how)).unwrap();
+        writer.write_all(&bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    path
+}
+
+#[test]
+fn nodes_keep_their_names_and_arrays_theirs() {
+    let out = partition(&[stored("mlp.pt2").to_str().unwrap(), "-d", "cpu", "--emit", "plan"]);
+    assert!(out.status.success(), "{}", told(&out));
+    let plan: Value = serde_json::from_slice(&out.stdout).unwrap();
+    for name in ["linear", "relu", "linear_1"] {
+        assert_eq!(plan["placement"][name], "cpu0", "{}", plan["placement"]);
+    }
+    let text = partition(&[stored("mlp.pt2").to_str().unwrap(), "-d", "cpu", "--emit", "ir"]);
+    for param in ["inner.weight", "inner.bias", "outer.weight", "outer.bias"] {
+        assert!(told(&text).contains(param), "{param} in {}", told(&text));
+    }
+}
+
+#[test]
+fn open_sizes_are_dimensions() {
+    let path = stored("mlp.pt2");
+    let program = path.to_str().unwrap();
+    let out = partition(&[program, "-d", "cpu", "--batch", "9"]);
+    assert!(out.status.success(), "{}", told(&out));
+    let out = partition(&["check", program]);
+    assert!(out.status.success(), "{}", told(&out));
+}
+
+#[test]
+fn what_is_not_supported_is_named_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+        for node in program["graph_module"]["graph"]["nodes"].as_array_mut().unwrap() {
+            if node["target"] == "torch.ops.aten.linear.default" {
+                node["target"] = json!("torch.ops.mine.linear.default");
+            }
+        }
+    });
+    let out = partition(&["check", path.to_str().unwrap()]);
+    assert_eq!(out.status.code(), Some(1), "{}", told(&out));
+    for node in [
+        "node linear: operation torch.ops.mine.linear.default",
+        "node linear_1: operation torch.ops.mine.linear.default",
+    ] {
+        assert!(told(&out).contains(node), "{}", told(&out));
+    }
+}
+
+#[test]
+fn damaged_programs_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph =
+        |program: &mut Value, change: &dyn Fn(&mut Value)| change(&mut program["graph_module"]["graph"]);
+    let faults: [(&dyn Fn(&mut Value), &str); 6] = [
+        (
+            &|program| program["schema_version"]["major"] = json!(9),
+            "version 9.20 of torch.export's schema is not supported",
+        ),
+        (
+            &|program| graph(program, &|g| g["nodes"][1]["inputs"] = json!([])),
+            "node relu: its argument self is missing",
+        ),
+        (
+            &|program| {
+                graph(program, &|g| g["nodes"][1]["inputs"][0]["arg"]["as_tensor"]["name"] = json!("later"))
+            },
+            "node relu: later, which it reads, is not computed",
+        ),
+        (&|program| graph(program, &|g| g["tensor_values"] = json!({})), "nothing is said of x"),
+        (
+            &|program| {
+                program["graph_module"]["signature"]["input_specs"][0]["parameter"]["parameter_name"] =
+                    json!("no")
+            },
+            "array no: it is not in the archive",
+        ),
+        (
+            &|program| {
+                program["graph_module"]["signature"]["output_specs"] = json!([{"buffer_mutation": {}}])
+            },
+            "an output of kind buffer_mutation is not supported yet",
+        ),
+    ];
+    for (change, message) in faults {
+        let path = changed(folder.path(), CompressionMethod::Stored, change);
+        let out = partition(&["check", path.to_str().unwrap()]);
+        assert!(told(&out).contains(message) && out.status.code() == Some(1), "{message}: {}", told(&out));
+    }
+    let path = changed(folder.path(), CompressionMethod::Deflated, |_| ());
+    let out = partition(&["check", path.to_str().unwrap()]);
+    assert!(told(&out).contains("it is compressed in the archive"), "{}", told(&out));
+}
+
+/// Writing over a tensor that a view shows elsewhere would need both to change.
+#[test]
+fn writing_over_what_is_seen_elsewhere_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let over = |operand: &'static str| {
+        changed(folder.path(), CompressionMethod::Stored, move |program| {
+            let graph = &mut program["graph_module"]["graph"];
+            graph["nodes"][1]["target"] = json!("torch.ops.aten.relu_.default");
+            graph["nodes"][1]["inputs"][0]["arg"]["as_tensor"]["name"] = json!(operand);
+        })
+    };
+    let out = partition(&["check", over("x").to_str().unwrap()]);
+    assert!(told(&out).contains("relu_ writes over a tensor that is seen elsewhere"), "{}", told(&out));
+    let out = partition(&["check", over("linear").to_str().unwrap()]);
+    assert!(out.status.success(), "{}", told(&out));
+}
+
+#[test]
+fn the_text_of_an_archive_is_recognised_and_needs_no_archive_to_plan() {
+    let program =
+        entries("mlp.pt2").into_iter().find(|(name, _)| name.ends_with("/models/model.json")).unwrap().1;
+    let program: Value = serde_json::from_slice(&program).unwrap();
+    let meta = |sizes: &[u64]| {
+        let sizes: Vec<Value> = sizes.iter().map(|size| json!({"as_int": size})).collect();
+        json!({"dtype": 7, "sizes": sizes, "strides": [], "storage_offset": {"as_int": 0}})
+    };
+    let array = |sizes: &[u64]| json!({"meta": meta(sizes), "offset": 64, "length": sizes.iter().product::<u64>() * 4});
+    let text = json!({"torch_export": program, "name": "mlp", "arrays": {
+        "inner.weight": array(&[5, 6]), "inner.bias": array(&[5]), "outer.weight": array(&[3, 5]), "outer.bias": array(&[3])}});
+    let text = text.to_string();
+    assert_eq!(recognise(text.as_bytes()).unwrap(), Format::Torch);
+    let Model::Graph(graph) = load(text.as_bytes(), None, &LoadOptions::default()).unwrap() else {
+        panic!("a graph")
+    };
+    let nodes = graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
+    assert_eq!(nodes, 3);
+}

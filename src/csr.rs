@@ -82,7 +82,7 @@ impl<T: Copy> Csr<T> {
         &self.entries[self.range(row)]
     }
 
-    /// Where a row lies in the entries.
+    /// Where a row is in the entries.
     pub(crate) fn range(&self, row: usize) -> Range<usize> {
         self.start[row] as usize..self.start[row + 1] as usize
     }

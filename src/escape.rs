@@ -1,5 +1,5 @@
 //! Text from files made harmless before it is printed: names come from strangers, and what is shown of them must neither
-//! break lines, nor steer a terminal, nor turn the direction of what stands beside it, nor end a string or a comment.
+//! break lines, nor steer a terminal, nor turn the direction of what is beside it, nor end a string or a comment.
 //!
 //! Every writer of names goes through one of these functions; `tests/suite/hostile_names.rs` walks all outputs.
 

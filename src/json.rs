@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for Unique {
         while let Some(key) = map.next_key::<String>()? {
             map.next_value_seed(Unique)?;
             if let Some(key) = keys.replace(key) {
-                return Err(A::Error::custom(format!("the key {key:?} stands twice in one object")));
+                return Err(A::Error::custom(format!("the key {key:?} occurs twice in one object")));
             }
         }
         Ok(())
@@ -115,7 +115,7 @@ mod tests {
         );
         assert!(at("{\"a\": 1,\n \"a\": 2}").starts_with("line 2, column "));
         // The same key, written another way.
-        assert!(at(r#"[{"a": {"b": 1, "\u0062": 1}}]"#).contains("\"b\" stands twice"));
+        assert!(at(r#"[{"a": {"b": 1, "\u0062": 1}}]"#).contains("\"b\" occurs twice"));
         assert!(at("{").starts_with("line 1, column 1: "));
     }
 }

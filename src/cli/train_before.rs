@@ -206,7 +206,7 @@ pub(super) fn resume(
     };
     found.passed_over.iter().for_each(|line| console.note(line));
     trainer.restore(&found.checkpoint)?;
-    console.note(&format!("goes on after step {}, from {}", found.checkpoint.step, found.path.display()));
+    console.note(&format!("resumes after step {}, from {}", found.checkpoint.step, found.path.display()));
     Ok(found.checkpoint.position)
 }
 

@@ -41,7 +41,7 @@ pub struct Options {
     pub places: Option<BTreeMap<String, String>>,
     /// What is split.
     pub split: SplitOptions,
-    /// What products are computed in, and what stands between them, where that is not f32.
+    /// What products are computed in, and what is between them, where that is not f32.
     pub precision: Option<Precision>,
     /// How matrices of weights are held, where that is not as they are supplied.
     pub weights_as: Option<BlockFormat>,

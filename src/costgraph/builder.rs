@@ -33,7 +33,7 @@ pub struct NodeSpec<'a> {
     pub backward: bool,
     /// Name of the device that it must be on.
     pub pin: Option<&'a str>,
-    /// (input, output) pairs of which the output may be written where the input lies: each of its
+    /// (input, output) pairs of which the output may be written where the input is: each of its
     /// elements depends on no element of that input but the one at its place. Inputs count as in
     /// [`CostGraph::inputs`].
     pub in_place: &'a [(u32, u32)],
@@ -368,7 +368,7 @@ impl CostGraph {
                 let more = if cycle.len() > names.len() { " -> ..." } else { "" };
                 Err(Error::model(
                     format!("node {}", names[0]),
-                    format!("stands on a cycle of {} nodes: {}{more}", cycle.len(), names.join(" -> ")),
+                    format!("is on a cycle of {} nodes: {}{more}", cycle.len(), names.join(" -> ")),
                 ))
             }
         }

@@ -128,7 +128,7 @@ fn parts(count: u32) -> Result<u32> {
 }
 
 /// The graph of a step with `count` microbatches; with `sizes` [`Sizes::Batch`], `base` is the
-/// step of the whole batch. Nodes stand in order of their microbatch, updates last.
+/// step of the whole batch. Nodes are in order of their microbatch, updates last.
 /// O(count x (nodes + edges)), times the logarithm of the nodes.
 ///
 /// Errors: no microbatch; more than 2^32 instances.

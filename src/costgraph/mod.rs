@@ -208,7 +208,7 @@ impl CostGraph {
         &self.pins
     }
 
-    /// (input, output) pairs of which the output may be written where the input lies, by their
+    /// (input, output) pairs of which the output may be written where the input is, by their
     /// positions among [`CostGraph::inputs`] and [`CostGraph::outputs`]. O(log nodes).
     pub fn in_place(&self, node: NodeIx) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = self.in_place.partition_point(|&(other, ..)| other < node);
@@ -228,7 +228,7 @@ impl CostGraph {
         &self.updates
     }
 
-    /// The node's outputs that cannot lie where one of its inputs does. O(outputs x pairs).
+    /// The node's outputs that cannot be where one of its inputs is. O(outputs x pairs).
     pub fn distinct_outputs(&self, node: NodeIx) -> impl Iterator<Item = TensorIx> + '_ {
         let outputs = self.outputs(node).enumerate();
         let disjoint =

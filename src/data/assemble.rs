@@ -7,7 +7,7 @@ use super::{Batch, Last, Options, Position, Role};
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
 
-/// Where a batch stands in the order of batches.
+/// Where a batch is in the order of batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchPlace {
     pub(super) at: Position,

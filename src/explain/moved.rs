@@ -89,7 +89,7 @@ fn held_by(case: &Case<'_, '_>, unit: usize) -> Option<String> {
     } else if others.is_empty() {
         Some("there is no other device".to_owned())
     } else if case.moves.is_pinned(unit) {
-        Some("it, or what goes with it, is pinned".to_owned())
+        Some("it, or what is colocated with it, is pinned".to_owned())
     } else if others.iter().any(|&id| case.moves.runs_on(unit, id)) {
         Some("no other device takes work of its own".to_owned())
     } else {

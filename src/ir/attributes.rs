@@ -22,7 +22,7 @@ pub struct Window {
 /// number of output channels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
-    /// Where the channels stand.
+    /// Position of the channel axis.
     pub layout: Layout,
     /// Strides, dilations and padding.
     pub window: Window,
@@ -34,7 +34,7 @@ pub struct Conv {
 /// channels first and `[spatial..., out/groups, in]` channels last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTranspose {
-    /// Where the channels stand.
+    /// Position of the channel axis.
     pub layout: Layout,
     /// Strides, dilations, and how much of the full result is cut off on each side.
     pub window: Window,
@@ -51,7 +51,7 @@ pub struct ConvTranspose {
 pub struct Pool {
     /// What is computed.
     pub kind: PoolKind,
-    /// Where the channels stand.
+    /// Position of the channel axis.
     pub layout: Layout,
     /// Size of the window along each spatial axis.
     pub kernel: Vec<i64>,
@@ -103,7 +103,7 @@ pub struct Slice {
 }
 
 /// The largest (or smallest) elements along an axis, sorted. Two results: values, and positions
-/// (i64). Equal elements stand in the order of their positions.
+/// (i64). Equal elements are in the order of their positions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopK {
     /// The axis.
@@ -140,7 +140,7 @@ pub struct Attention {
     pub heads: i64,
     /// Heads of keys and values; divides `heads`.
     pub key_heads: i64,
-    /// Of queries, keys and values: the first head that is used, where several lie in one tensor.
+    /// Of queries, keys and values: the first head that is used, where several are in one tensor.
     pub first: [i64; 3],
     /// Of queries, keys, values and result.
     pub orders: [HeadOrder; 4],

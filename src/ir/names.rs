@@ -149,7 +149,7 @@ names! {
 }
 
 names! {
-    /// Where the channels stand in the tensors of a convolution or a pooling.
+    /// Position of the channel axis in the tensors of a convolution or a pooling.
     Layout {
         /// `[batch, channels, spatial...]`; convolution weights `[out, in/groups, spatial...]`
         ChannelsFirst = "channels_first",
@@ -159,7 +159,7 @@ names! {
 }
 
 names! {
-    /// Where the heads stand in a tensor of attention.
+    /// Position of the axis of heads in a tensor of attention.
     HeadOrder {
         /// `[batch, heads, rows, size]`
         HeadsFirst = "heads_first",
@@ -235,7 +235,7 @@ names! {
 }
 
 names! {
-    /// The cell of a recurrent layer. Gates stand in the weights in the order given here.
+    /// The cell of a recurrent layer. Gates are in the weights in the order given here.
     Cell {
         /// tanh cell
         Rnn = "rnn",

@@ -1,13 +1,13 @@
-//! Weights of few bits: how blocks of numbers lie in bytes, and what numbers they are.
+//! Weights of few bits: how blocks of numbers are in bytes, and what numbers they are.
 //!
 //! A packed matrix is a tensor of bytes (`u8[rows, bytes of a row]`): each row is a sequence of blocks, and each
 //! block holds so many neighbouring numbers. So parameters, memory caps and copies count what is there, and a
-//! product reads the bytes as they lie. The blocks of GGUF ([ggml's](https://github.com/ggml-org/ggml)
+//! product reads the bytes in place. The blocks of GGUF ([ggml's](https://github.com/ggml-org/ggml)
 //! `Q8_0`, `Q4_0`, `Q4_K`, `Q6_K`) hold their scales; those of ONNX's `MatMulNBits` have them in tensors beside.
 
 use super::half::{f16_to_f32, f32_to_f16};
 
-/// How the numbers of a block lie in its bytes.
+/// How the numbers of a block are in its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockFormat {
     /// 32 numbers in 34 bytes: a scale (f16) and 32 signed bytes.
@@ -88,7 +88,7 @@ impl BlockFormat {
 /// like them (u8). Without zero points the middle of the range is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packed {
-    /// How blocks lie.
+    /// How blocks are stored.
     pub format: BlockFormat,
     /// Numbers of a row. The last block may be longer.
     pub columns: i64,

@@ -148,7 +148,7 @@ pub struct ParamSlice {
 /// How a parameter is made of the matrix that is supplied, where it holds that in fewer bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repacked {
-    /// How blocks lie; those that hold their scales and can be made.
+    /// How blocks are stored; those that hold their scales and can be made.
     pub format: BlockFormat,
     /// Numbers of a row.
     pub columns: i64,

@@ -11,7 +11,7 @@ pub struct DimId(pub u32);
 
 /// The size of one axis: a number, or `constant + sum of coefficient * dimension`.
 ///
-/// Canonical: an affine size has at least one term, no zero coefficient, and its terms stand in
+/// Canonical: an affine size has at least one term, no zero coefficient, and its terms are in
 /// ascending order of dimension, so equal sizes compare equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Size {

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 ///
 /// Holds afterwards: operands are made by earlier nodes; each node has the results that its
 /// operation gives, with the types that [`infer`] gives; all ids are in range; parameters,
-/// constants and inputs have exactly one node each and stand in the order of their nodes; data
+/// constants and inputs have exactly one node each and are in the order of their nodes; data
 /// fits the types; names of inputs, outputs and parameters are unique; control dependencies
 /// point forward.
 ///
@@ -217,7 +217,7 @@ fn is_within(slice: &ParamSlice, ty: &Type) -> bool {
     end.is_some_and(|end| end <= slice.extent && slice.extent <= i64::MAX as u64)
 }
 
-/// How many parameters, constants and inputs were met: their entries stand in the same order.
+/// How many parameters, constants and inputs were met: their entries are in the same order.
 #[derive(Default)]
 struct Leaves {
     params: usize,

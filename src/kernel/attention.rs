@@ -13,7 +13,7 @@ pub(crate) const PARTS: u64 = 16;
 /// The scratch memory of a part is a multiple of so many elements, so that each begins aligned.
 const SLOT: u64 = 16;
 
-/// Where a head's rows lie among a tensor's elements.
+/// Where a head's rows are among a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadStrides {
     /// The first element that is used.

@@ -30,7 +30,7 @@ pub struct Fused<'a> {
     pub base: &'a [ValueId],
 }
 
-/// Where a value lies while its group runs.
+/// Where a value is while its group runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In what the group reads, by position.
@@ -70,7 +70,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Where a value lies; none for one that the group neither reads nor makes.
+    /// Where a value is; none for one that the group neither reads nor makes.
     pub(crate) fn place(&self, fused: &Fused<'_>, value: ValueId) -> Option<Place> {
         let value = *fused.base.get(value.index())?;
         let made = self.places.binary_search_by_key(&value, |(value, _)| *value);
@@ -127,7 +127,7 @@ pub(crate) fn is_staged(graph: &Graph, node: NodeId) -> bool {
         && summed.is_some_and(|elements| elements > 0)
 }
 
-/// (read, write) pairs, by position, of which the write may lie where the read does: the group is one
+/// (read, write) pairs, by position, of which the write may be where the read does: the group is one
 /// chain of elementwise nodes that reads each element of the one where it writes that of the other,
 /// and their elements are as large; or such a chain behind a product that does not read it
 /// (`is_staged`) and that it writes over, whatever runs before the product; or it updates
@@ -183,7 +183,7 @@ pub(crate) fn is_update(op: &Op) -> bool {
 }
 
 /// Of a group with one update: what it updates and what it writes. Nothing else of the group reads the one, and nothing
-/// before it touches the other. Halves that are widened first lie elsewhere meanwhile.
+/// before it touches the other. Halves that are widened first are elsewhere meanwhile.
 fn updated_in_place(graph: &Graph, fused: &Fused<'_>, segments: &[Segment]) -> Option<(u32, u32)> {
     let is_own =
         |segment: &Segment| matches!(segment, Segment::Primitive(node) if is_update(&graph.node(*node).op));
@@ -338,7 +338,7 @@ fn readers(
     readers
 }
 
-/// A result of the one chain that reads `value`, in whose bytes it can lie: as many bytes, elements
+/// A result of the one chain that reads `value`, in whose bytes it can be: as many bytes, elements
 /// as large, read at the position that is written, and no other segment between that reads or
 /// writes there.
 fn shared(

@@ -101,7 +101,7 @@ impl Grouping {
     }
 
     /// Checks that the grouping is one of this graph: every node that is no leaf and no view is in
-    /// exactly one group, groups stand in topological order, and reads and writes are complete.
+    /// exactly one group, groups are in topological order, and reads and writes are complete.
     /// O(nodes + edges).
     pub fn verify(&self, graph: &Graph) -> Result<()> {
         let wrong = |message: String| Err(Error::Internal(format!("grouping: {message}")));

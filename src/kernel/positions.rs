@@ -1,4 +1,4 @@
-//! Where values stand in a list, without looking through it for each.
+//! Where values are in a list, without looking through it for each.
 
 use crate::ir::ValueId;
 

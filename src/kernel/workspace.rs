@@ -87,7 +87,7 @@ pub fn partial_sums(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     Bytes(bytes / PARTIAL_ALIGNMENT * PARTIAL_ALIGNMENT)
 }
 
-/// Rows of a reduction, what each has, and whether its elements lie beside one another.
+/// Rows of a reduction, what each has, and whether its elements are beside one another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folded {
     pub(crate) rows: i64,

@@ -1,7 +1,7 @@
 //! The cost graph's JSON form: what other engines hand over instead of a model.
 //!
 //! Reading streams: nodes and edges go straight into a [`Builder`], so a million nodes take little
-//! more memory than the graph itself. The fields may stand in any order; where `nodes` stands
+//! more memory than the graph itself. The fields may be in any order; where `nodes` stands
 //! before `kinds`, or `edges` before `nodes`, the text is gone through again (three times at most).
 //! Fields that are not known are ignored, and the first of several with one name counts.
 
@@ -97,7 +97,7 @@ impl Reader {
         let kinds = self.kinds.clone().unwrap_or_default();
         for (position, kind) in kinds.iter().enumerate() {
             if kind.is_empty() || kinds[..position].contains(kind) {
-                return Err(Error::model("kinds", format!("\"{kind}\" is empty or stands there twice")));
+                return Err(Error::model("kinds", format!("\"{kind}\" is empty or is there twice")));
             }
         }
         Ok(Builder::new(self.name.clone().unwrap_or_default(), kinds))

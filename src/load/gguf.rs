@@ -1,4 +1,4 @@
-//! The head of a GGUF file (llama.cpp's format of models): metadata by key, and where each tensor lies.
+//! The head of a GGUF file (llama.cpp's format of models): metadata by key, and where each tensor is.
 //!
 //! Counts, lengths and offsets are compared with the file before anything is kept; of long lists, which a
 //! tokenizer has, only the lengths are.
@@ -61,7 +61,7 @@ pub(crate) struct Head {
 
 /// Reads a head from the front of a file of this many bytes. O(bytes of the head).
 ///
-/// Errors: another format or version, counts or lengths beyond the file, a name that stands there twice.
+/// Errors: another format or version, counts or lengths beyond the file, a name that is there twice.
 pub(crate) fn read(source: &mut impl Read, length: u64) -> Result<Head> {
     let mut source = Source { source, at: 0, length };
     if source.bytes(4)? != MAGIC {
@@ -84,7 +84,7 @@ pub(crate) fn read(source: &mut impl Read, length: u64) -> Result<Head> {
         let kind = source.u32()?;
         let value = source.meta(kind).map_err(|error| error.within(&format!("key {key}")))?;
         if metadata.insert(key.clone(), value).is_some() {
-            return Err(Error::format(format!("key {key}"), "stands there twice"));
+            return Err(Error::format(format!("key {key}"), "is there twice"));
         }
     }
     let mut tensors = Vec::new();

@@ -47,7 +47,7 @@ pub struct LoadOptions {
     /// affine in its dimensions can be read only so. Names that the model does not have are
     /// an error.
     pub dims: BTreeMap<String, i64>,
-    /// Which files the model may name, for weights that lie beside it.
+    /// Which files the model may name, for weights that are beside it.
     pub links: Links,
     /// Names of arrays that the caller has for the model's inputs. A model with optional inputs
     /// (a transformer's `attention_mask`, `token_type_ids`, `position_ids`) takes those among them;

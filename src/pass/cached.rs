@@ -285,7 +285,7 @@ impl<'g> Incremental<'g> {
         }
     }
 
-    /// Whether the sequence's axes part two values' sizes alike: what stands between them is as many elements.
+    /// Whether the sequence's axes part two values' sizes alike: what is between them is as many elements.
     fn segments_are_equal(&self, x: ValueId, y: ValueId) -> bool {
         let of = |value: ValueId| {
             let sizes = self.old.ty(value).shape.sizes();

@@ -267,7 +267,7 @@ impl<'g> Fuser<'g> {
         )
     }
 
-    /// Whether two values have as many elements, which then stand in one order whatever their sizes.
+    /// Whether two values have as many elements, which then are in one order whatever their sizes.
     fn as_many(&self, one: ValueId, other: ValueId) -> bool {
         let (one, other) = (self.graph.ty(one), self.graph.ty(other));
         one.shape == other.shape || one.elements().is_some_and(|count| other.elements() == Some(count))
@@ -447,7 +447,7 @@ impl<'g> Fuser<'g> {
     }
 }
 
-/// Whether elementwise nodes may stand behind an operation's first result. What stands beside that of a
+/// Whether elementwise nodes may stand behind an operation's first result. What is beside that of a
 /// norm or its gradient are vectors that nothing is behind.
 fn is_followed(op: &Op) -> bool {
     let is_norm = match op.family() {
@@ -525,7 +525,7 @@ fn is_converted(op: &Op) -> bool {
 /// graph and what it views is a leaf or an output itself: each output has a buffer of its own.
 fn views(graph: &Graph, is_output: &[bool]) -> Vec<ValueId> {
     let mut base: Vec<ValueId> = (0..graph.value_count() as u32).map(ValueId).collect();
-    // By value: an output of the graph lies in its bytes.
+    // By value: an output of the graph is in its bytes.
     let mut taken = is_output.to_vec();
     for node in graph.node_ids() {
         let Node { op: Op::Reshape { .. }, operands, first_result, .. } = graph.node(node) else { continue };

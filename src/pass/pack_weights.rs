@@ -1,4 +1,4 @@
-//! Weights of few bits: matrices of parameters that only products read are held packed, and multiplied as they lie.
+//! Weights of few bits: matrices of parameters that only products read are held packed, and multiplied in place.
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
@@ -11,7 +11,7 @@ const LEAST: i64 = 1 << 12;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readers {
     None,
-    /// Products alone, as their right operand; transposed, or as it lies.
+    /// Products alone, as their right operand; transposed, or as it is stored.
     Products {
         turned: bool,
     },

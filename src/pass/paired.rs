@@ -1,5 +1,5 @@
 //! A decoder that was exported with its caches as inputs and outputs: each output that is the next step's input
-//! becomes a state, which is updated where it lies.
+//! becomes a state, which is updated in place.
 //!
 //! Such a network reads `past` and makes `present`, `past` with the new rows behind it, both as long as the tokens
 //! so far. Here a cache is as long as the context from the beginning: sizes are those of a full cache, and what

@@ -1,4 +1,4 @@
-//! Another precision: products in halves, and with them what stands between them.
+//! Another precision: products in halves, and with them what is between them.
 //!
 //! [`Op::range`] says what an operation asks for; here it is decided for each value of f32. Values have
 //! claims: what a product makes claims halves, what an operation of full range makes claims f32, and what

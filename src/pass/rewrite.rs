@@ -83,7 +83,7 @@ impl<'g> Rewriter<'g> {
         let node = self.old.node(old);
         match &node.op {
             Op::Input => {
-                // Inputs stand in the order of their nodes.
+                // Inputs are in the order of their nodes.
                 let inputs = self.old.inputs();
                 let at = inputs.binary_search_by_key(&node.first_result, |input| input.1);
                 let (name, value) =

@@ -85,7 +85,7 @@ fn broken(problem: &Problem<'_>, said: &impl Fn(NodeIx) -> Option<DeviceId>) -> 
         if let Some(there) = said(other).filter(|&there| there != id) {
             let (one, two) = (graph.node_name(other), graph.node_name(node));
             broken.push(format!(
-                "{two} goes together with {one}, and is placed on {}, not {}",
+                "{two} is colocated with {one}, and is placed on {}, not {}",
                 name(id),
                 name(there)
             ));

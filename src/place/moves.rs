@@ -50,7 +50,7 @@ impl<'a> Moves<'a> {
                 return Err(fault(node, "its device does not exist"));
             };
             if units[unit] != DeviceId(NONE) && units[unit] != here {
-                return Err(fault(node, "it is not with the nodes that it goes with"));
+                return Err(fault(node, "it is not with the nodes that it is colocated with"));
             }
             if problem.unit_time(unit, here).is_none() {
                 return Err(fault(node, "its device cannot run it"));

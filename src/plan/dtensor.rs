@@ -1,4 +1,4 @@
-//! Parameters as PyTorch's distributed tensors: a mesh of devices, and how each lies on it.
+//! Parameters as PyTorch's distributed tensors: a mesh of devices, and how each is stored on it.
 
 use std::collections::BTreeMap;
 
@@ -47,12 +47,12 @@ fn line(name: &str, places: &[(&str, Lies<'_>)]) -> Result<String> {
         return Ok(entry(name, places, "Replicate()"));
     }
     if slices.len() < places.len() {
-        return Err(refused("lies whole on some devices and in slices on others"));
+        return Err(refused("is whole on some devices and in slices on others"));
     }
     let rank = slices[0].len();
     let mut differ = (0..rank).filter(|&axis| slices.iter().any(|slice| slice[axis] != slices[0][axis]));
     let (Some(axis), None) = (differ.next(), differ.next()) else {
-        return Err(refused("is cut along several axes, or one slice of it lies on several devices"));
+        return Err(refused("is cut along several axes, or has one slice on several devices"));
     };
     let mut places = places.to_vec();
     places.sort_by_key(|(_, lies)| lies.map(|bounds| bounds[axis]));
@@ -65,7 +65,7 @@ fn line(name: &str, places: &[(&str, Lies<'_>)]) -> Result<String> {
         from == at as u64 * size && (to == from + size || at == last && from < to && to < from + size)
     };
     if !own.iter().enumerate().all(is_chunk) {
-        return Err(refused("lies in slices of unequal sizes"));
+        return Err(refused("is in slices of unequal sizes"));
     }
     let devices: std::collections::BTreeSet<&str> = places.iter().map(|&(device, _)| device).collect();
     if devices.len() < places.len() {

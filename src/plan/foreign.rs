@@ -78,7 +78,7 @@ impl Foreign {
         let mut wrong = Vec::new();
         for (at, (name, spot)) in self.entries.iter().enumerate() {
             if *first.entry(name).or_insert(at) != at {
-                wrong.push(format!("{name:?} stands there twice"));
+                wrong.push(format!("{name:?} is there twice"));
             }
             if let Spot::Other(what) = spot {
                 wrong.push(format!("{name:?} is given {what}, not a device"));

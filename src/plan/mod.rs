@@ -325,7 +325,7 @@ pub struct Buffer {
     /// Of a partial result: its number, and how many are to be folded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<(u32, u32)>,
-    /// The state that takes its bytes on for the next step, where it does not lie there already.
+    /// The state that takes its bytes on for the next step, where it is not there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feeds: Option<String>,
     /// The axis along which the values of all microbatches make up that of the batch, for inputs
@@ -376,7 +376,7 @@ pub struct Step {
     pub device: String,
     /// The lane that runs it.
     pub lane: Lane,
-    /// Steps that must be done before. Those that stand before it on its own lane are implied.
+    /// Steps that must be done before. Those that come before it on its own lane are implied.
     pub after: Vec<u64>,
     /// What it does.
     pub action: Action,

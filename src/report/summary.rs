@@ -146,7 +146,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// What stands behind `proven optimal`.
+    /// What follows `proven optimal`.
     const fn among(self) -> &'static str {
         match self {
             Self::All => "",
@@ -155,7 +155,7 @@ impl Scope {
         }
     }
 
-    /// What stands behind `no plan`.
+    /// What follows `no plan`.
     const fn plans(self) -> &'static str {
         match self {
             Self::All => "",

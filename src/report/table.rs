@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use unicode_width::UnicodeWidthStr;
 
-/// What stands between two columns.
+/// What is between two columns.
 const GAP: usize = 2;
 /// A column of names is made no narrower than this for the sake of others.
 const NARROW: usize = 12;
@@ -126,7 +126,7 @@ impl TextTable {
 #[cfg(feature = "run")]
 const LONGEST: usize = 48;
 
-/// A name as it stands in a table: made harmless, and the middle of a long one left out.
+/// A name as it appears in a table: made harmless, and the middle of a long one left out.
 #[cfg(feature = "run")]
 pub(crate) fn clipped(name: &str) -> String {
     let name = crate::escape::escaped(name);
@@ -141,7 +141,7 @@ pub(crate) fn clipped(name: &str) -> String {
 }
 
 /// The lines of a text, those that are wider than this broken: between words where there are any, and indented
-/// as what stands behind a label (`latency    3 ms`). O(text).
+/// as what is after a label (`latency    3 ms`). O(text).
 pub(crate) fn wrapped(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

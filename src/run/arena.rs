@@ -33,7 +33,7 @@ unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
-/// Bytes of an arena, known to lie within it.
+/// Bytes of an arena, known to be within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) offset: usize,

@@ -65,7 +65,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Allocates and loads. `prompt` is left out where its parameters and caches do not lie as those of `decode`.
+    /// Allocates and loads. `prompt` is left out where its parameters and caches are not as those of `decode`.
     ///
     /// Errors: those of [`Program::new`].
     pub fn new(
@@ -211,7 +211,7 @@ fn alike(one: &Phase<'_>, other: &Phase<'_>) -> Option<BTreeSet<String>> {
     Some(differ.map(|((name, _), _)| name.clone()).collect())
 }
 
-/// Where a parameter or cache lies, and in which order.
+/// Where a parameter or cache is, and in which order.
 struct Held {
     places: Vec<ExecBuffer>,
     form: Form,

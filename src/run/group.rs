@@ -317,7 +317,7 @@ impl Compiler<'_> {
         let ty = self.graph.ty(value);
         let place = self.place(value)?;
         if place == Place::Register {
-            return Err(Error::Internal(format!("a kernel uses {value}, which lies in a register")));
+            return Err(Error::Internal(format!("a kernel uses {value}, which is in a register")));
         }
         let packed = self.packing.form(value) != Form::Plain;
         Ok(Tensor { place, dtype: ty.dtype, dims: dims(ty)?, packed })
@@ -465,7 +465,7 @@ impl Bound<'_> {
                 continue;
             }
             // SAFETY: nobody writes it meanwhile: others do not, as the caller promises, and a
-            // kernel's results lie apart from those operands that are not updated.
+            // kernel's results are apart from those operands that are not updated.
             let bytes = unsafe { self.arena.bytes(range) };
             let view = View::new(tensor.dtype, &tensor.dims, bytes)?;
             views.push(View { packed: tensor.packed, ..view });

@@ -93,7 +93,7 @@ fn write_chain(
     writeln!(out, "{what}: {}; {}\n{}", program.walk(), ends.join(", "), program.to_string().trim_end())
 }
 
-/// Places, types and how they lie.
+/// Places, types and how they are stored.
 fn listed(tensors: &[Tensor]) -> String {
     let one = |tensor: &Tensor| {
         let sizes: Vec<String> = tensor.dims.iter().map(ToString::to_string).collect();

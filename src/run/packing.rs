@@ -1,4 +1,4 @@
-//! Which parameters lie packed while a program runs: matrices, one or a batch of them, that nothing
+//! Which parameters are packed while a program runs: matrices, one or a batch of them, that nothing
 //! reads but products, as their right operand, and lookups of the columns of one; weights that only
 //! convolutions read, which are one matrix of channels and terms. Readers that see other matrices in
 //! the same elements leave them as they are. Packing changes the order of the elements
@@ -12,10 +12,10 @@ use crate::ir::{DType, Graph, Node, Op, Tensor, Type, ValueId};
 use super::cpu::{self, Matrices, View};
 use super::interpret::{dims, tensor};
 
-/// By value: how it lies.
+/// By value: how it is stored.
 pub(super) struct Packing(Vec<Form>);
 
-/// How a tensor lies.
+/// How a tensor is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// Row-major.
@@ -124,14 +124,14 @@ impl Packing {
         self
     }
 
-    /// How a value lies.
+    /// How a value is stored.
     pub(super) fn form(&self, value: ValueId) -> Form {
         self.0.get(value.index()).copied().unwrap_or(Form::Plain)
     }
 }
 
 impl Form {
-    /// Writes a tensor's elements as they lie. Error: the sizes do not fit.
+    /// Writes a tensor's elements as they are stored. Error: the sizes do not fit.
     pub(super) fn write(self, tensor: &Tensor, to: &mut [u8]) -> Result<()> {
         let Self::Packed(matrices) = self else {
             to.copy_from_slice(tensor.bytes());

@@ -39,7 +39,7 @@ pub fn exec_plan(plan: &Plan, graph: &Graph, grouping: &Grouping) -> Result<Exec
     Ok(exec)
 }
 
-/// Where an output takes a parameter's place and lies elsewhere: its buffer, and each that holds the
+/// Where an output takes a parameter's place and is elsewhere: its buffer, and each that holds the
 /// parameter.
 fn updates(graph: &Graph, residents: &Residents, outputs: &[(String, u32)]) -> Vec<(u32, u32)> {
     let written: HashMap<&str, u32> = outputs.iter().map(|(name, buffer)| (name.as_str(), *buffer)).collect();

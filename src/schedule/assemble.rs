@@ -122,7 +122,7 @@ struct Buffers {
     arrival: Vec<u32>,
     /// By node.
     workspace: Vec<u32>,
-    /// Tensors that are written where a state lies, and its buffer.
+    /// Tensors that are written where a state is, and its buffer.
     updates: Vec<(TensorIx, BufferIx)>,
 }
 
@@ -259,7 +259,7 @@ impl Buffers {
         }
     }
 
-    /// (operand, result) of each launch of which the second may lie where the first does, as far as
+    /// (operand, result) of each launch of which the second may be where the first does, as far as
     /// the operation goes.
     fn in_place(&self, problem: &Problem<'_>, steps: &[Step]) -> Vec<(u32, u32)> {
         let mut pairs = Vec::new();

@@ -69,7 +69,7 @@ pub enum Lane {
     /// Kernels.
     Compute,
     /// Copies that arrive. They start in any order and complete in list order: what waits for
-    /// one has all that stand before it. Their spans on the simulated timeline may overlap.
+    /// one has all that come before it. Their spans on the simulated timeline may overlap.
     Copy,
 }
 
@@ -117,7 +117,7 @@ pub struct Step {
     pub device: DeviceId,
     /// The lane that runs it.
     pub lane: Lane,
-    /// Steps that must be done before; ascending. Those of the same lane that stand before it
+    /// Steps that must be done before; ascending. Those of the same lane that come before it
     /// are implied and left out, and so are those that follow from another dependency.
     pub after: Vec<StepIx>,
     /// Dependencies of `after` that the data does not ask for, with their reason.
@@ -283,7 +283,7 @@ pub fn schedule(
 }
 
 /// Schedules a placed graph with the launches in a given order, so that plans of others are timed
-/// by the same clock. Each copy stands just before the first launch that reads it.
+/// by the same clock. Each copy comes just before the first launch that reads it.
 ///
 /// Errors: as [`schedule`], and where `launches` does not hold each node that runs once, after
 /// those that it reads from.
@@ -401,7 +401,7 @@ fn check_order(graph: &CostGraph, launches: &[NodeIx]) -> Result<()> {
         if let Some(late) =
             graph.inputs(node).iter().map(read).find(|&producer| runs(producer) && !listed[producer.index()])
         {
-            let message = format!("stands before node {}, from which it reads", graph.node_name(late));
+            let message = format!("comes before node {}, from which it reads", graph.node_name(late));
             return Err(Error::model(format!("order: node {}", graph.node_name(node)), message));
         }
     }
@@ -429,7 +429,7 @@ pub struct Schedule {
     pub crossings: Vec<Crossing>,
     /// What is offloaded, by tensor; readers ascending.
     pub offload: Vec<Offload>,
-    /// Tensors that are written where the state lies whose place they take, with its buffer;
+    /// Tensors that are written where the state is whose place they take, with its buffer;
     /// ascending. What takes a state's place and is not listed has a buffer of its own.
     pub updates: Vec<(TensorIx, BufferIx)>,
 }

@@ -74,7 +74,7 @@ pub fn replay(
         dependents.row(task as usize).iter().any(|&other| position[other as usize] <= position[task as usize])
     };
     if tasks.iter().any(backwards) {
-        return Err(Error::model("steps", "one stands before what it waits for"));
+        return Err(Error::model("steps", "one comes before what it waits for"));
     }
     first_that_fits(&problem, [tasks].into_iter(), options)
 }

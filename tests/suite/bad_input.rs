@@ -512,11 +512,11 @@ fn what_stands_twice() {
         ("config.json", r#"{"model_type": "gpt2", "n_layer": 1, "n_layer": 2}"#.to_owned(), "n_layer"),
     ] {
         fs::write(folder.path(file), text).unwrap();
-        refused(&folder, 1, &[file, "-d", "cpu"], &[file, &format!("\"{key}\" stands twice")]);
+        refused(&folder, 1, &[file, "-d", "cpu"], &[file, &format!("\"{key}\" occurs twice")]);
     }
     fs::write(folder.path("m.json"), small(r#""name": "m""#)).unwrap();
     fs::write(folder.path("d.json"), r#"{"device": [{"name": "a", "kind": "cpu", "kind": "cpu"}]}"#).unwrap();
-    refused(&folder, 2, &["m.json", "-d", "d.json"], &["d.json", "\"kind\" stands twice"]);
+    refused(&folder, 2, &["m.json", "-d", "d.json"], &["d.json", "\"kind\" occurs twice"]);
     let index = r#"{"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}}"#;
     fs::write(folder.path("w.safetensors.index.json"), index).unwrap();
     let header = r#"{"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
@@ -524,7 +524,7 @@ fn what_stands_twice() {
     let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 8]].concat();
     fs::write(folder.path("w.safetensors"), bytes).unwrap();
     for weights in ["w.safetensors.index.json", "w.safetensors"] {
-        refused(&folder, 1, &["run", "m.json", "--weights", weights], &[weights, "\"w\" stands twice"]);
+        refused(&folder, 1, &["run", "m.json", "--weights", weights], &[weights, "\"w\" occurs twice"]);
     }
 }
 

@@ -311,7 +311,7 @@ fn what_a_checkpoint_lacks_is_said() {
     let index = hub.path().join("model.safetensors.index.json");
     let whole = fs::read_to_string(&index).unwrap();
     fs::write(&index, whole.replace("model-00002", "../model-00002")).unwrap();
-    assert!(with(&index).contains("does not lie beside the index"));
+    assert!(with(&index).contains("is not beside the index"));
     fs::write(&index, &whole).unwrap();
     fs::remove_file(hub.path().join("model-00002-of-00002.safetensors")).unwrap();
     assert!(with(&index).contains("shard model-00002-of-00002.safetensors is not there"));

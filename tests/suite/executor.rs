@@ -305,7 +305,7 @@ fn a_broken_plan_is_refused() {
     refuse(&|plan| plan.buffers[0].offset = Bytes(8), "it does not begin at a multiple of 64");
     refuse(&|plan| plan.buffers[0].device = 9, "its device does not exist");
     refuse(&|plan| plan.steps[launch].device = 9, "its device does not exist");
-    refuse(&|plan| plan.steps[launch].after = vec![launch as u32], "which does not stand before it");
+    refuse(&|plan| plan.steps[launch].after = vec![launch as u32], "which does not come before it");
     refuse(
         &|plan| plan.inputs.push(("nothing".into(), vec![])),
         "input nothing: the model has no such input",

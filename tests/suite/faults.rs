@@ -131,7 +131,7 @@ fn killed(folder: &Folder, moment: &Moment) -> Told {
     let mut told = Told::default();
     for line in err.join().unwrap() {
         let of = |mark: &str| number(line.split_once(mark)?.1);
-        told.from = told.from.or(of("goes on after step "));
+        told.from = told.from.or(of("resumes after step "));
         told.saved = told.saved.max(of("ckpt/step-").unwrap_or(0));
     }
     let last = out.join().unwrap().unwrap_or_default();

@@ -471,7 +471,7 @@ fn wrong_models_are_named() {
                 x.clone(),
                 json!([["b", 0, 0]]),
             ),
-            "stands on a cycle of 2 calls",
+            "is on a cycle of 2 calls",
         ),
         (functional(vec![input("x"), input("z")], x.clone(), json!([["z", 0, 0]])), "input layer z is not listed"),
         (functional(vec![input("x")], x.clone(), json!([])), "the model has no outputs"),

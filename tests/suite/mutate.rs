@@ -243,7 +243,7 @@ fn add_copy(plan: &mut Plan, after: usize, device: &str, copy: CopyAction) {
 }
 
 const ORDER: &[&str] =
-    &["before anything", "alive together", "has overwritten", "overwrites output", "does not stand before"];
+    &["before anything", "alive together", "has overwritten", "overwrites output", "does not come before"];
 
 macro_rules! some {
     ($value:expr) => {
@@ -623,20 +623,20 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
         plan.buffers[i].alias = Some("b999999".into());
         true
     }),
-    ("cycle in after", By::Plan, &["does not stand before"], |plan, rng| {
+    ("cycle in after", By::Plan, &["does not come before"], |plan, rng| {
         let i = some!(pick((0..plan.steps.len()).filter(|&i| !plan.steps[i].after.is_empty()), rng));
         let (id, first) = (plan.steps[i].id, plan.steps[i].after[0]);
         let j = plan.steps.iter().position(|step| step.id == first).unwrap();
         plan.steps[j].after.push(id);
         true
     }),
-    ("step after itself", By::Plan, &["does not stand before"], |plan, rng| {
+    ("step after itself", By::Plan, &["does not come before"], |plan, rng| {
         let i = some!(pick(0..plan.steps.len(), rng));
         let id = plan.steps[i].id;
         plan.steps[i].after.push(id);
         true
     }),
-    ("step after an unknown one", By::Plan, &["does not stand before"], |plan, rng| {
+    ("step after an unknown one", By::Plan, &["does not come before"], |plan, rng| {
         let i = some!(pick(0..plan.steps.len(), rng));
         plan.steps[i].after.push(1 << 50);
         true

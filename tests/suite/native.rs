@@ -226,13 +226,13 @@ fn wrong_models_are_named() {
         (version, "version 2 is not supported"),
         (unknown, "unknown field `nodess`"),
         (one(a(json!(["x", "z"]))), "node a: reads z, which does not exist"),
-        (one(a(json!(["a", "w"]))), "node a: stands on a cycle of 1 nodes: a"),
+        (one(a(json!(["a", "w"]))), "node a: is on a cycle of 1 nodes: a"),
         (
             two(
                 json!([{"name": "a", "op": "add", "inputs": ["x", "b"]}, {"name": "b", "op": "relu", "inputs": ["a"]}]),
                 json!(["a"]),
             ),
-            "stands on a cycle of 2 nodes",
+            "is on a cycle of 2 nodes",
         ),
         (two(json!([a(json!(["x", "w"])), a(json!(["x", "w"]))]), json!(["a"])), "two nodes have this name"),
         (

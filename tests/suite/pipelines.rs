@@ -573,7 +573,7 @@ const DAMAGES: &[Damage] = &[
         let Action::Copy(copy) = &mut plan.steps[i].action else { return false };
         copy.microbatch.take().is_some()
     }),
-    ("an update before the last microbatch", &["before", "does not stand before"], |plan, i| {
+    ("an update before the last microbatch", &["before", "does not come before"], |plan, i| {
         if !matches!(&plan.steps[i].action, Action::Launch(launch) if launch.nodes[0].starts_with('u')) {
             return false;
         }

@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
             return Err("two buffers or devices have one name".into());
         }
         if !naive_plan::is_ordered(plan) {
-            return Err("a step waits for one that does not stand before it".into());
+            return Err("a step waits for one that does not come before it".into());
         }
         let mut run = Self { plan, truth, buffers, devices, outputs: Vec::new(), before: Vec::new() };
         run.places()?;

@@ -543,7 +543,7 @@ fn a_wrong_placement_or_order_is_an_error() {
         let order: Vec<NodeIx> = order.iter().map(|&node| NodeIx(node)).collect();
         schedule_in_order(&graph, &topology, &on(&[0, 1]), &order, &none)
     };
-    assert!(in_order(&[1, 0]).unwrap_err().to_string().contains("stands before node a"));
+    assert!(in_order(&[1, 0]).unwrap_err().to_string().contains("comes before node a"));
     assert!(in_order(&[0]).unwrap_err().to_string().contains("node b: is not listed"));
     assert!(in_order(&[0, 0]).is_err() && in_order(&[0, 1, 2]).is_err());
     assert_eq!(in_order(&[0, 1]).unwrap().cost, predict(&graph, &topology, &on(&[0, 1])).unwrap());

@@ -257,7 +257,7 @@ fn pins_and_colocation_that_do_not_hold_are_all_listed() {
     for part in [
         "head is pinned to cuda1 and placed on cuda0",
         "block1/norm is pinned to cuda0 and placed on cuda1",
-        "goes together with",
+        "is colocated with",
     ] {
         assert!(
             ran.stderr.contains(part) && ran.stdout.contains(part),

@@ -180,7 +180,7 @@ fn going_on_needs_a_checkpoint_or_says_that_it_may_begin() {
     assert!(first.code == 0 && first.stderr.contains("the run begins"), "{}", first.stderr);
     let second = folder.run(&train("line.json", &auto("2")));
     assert!(
-        second.stderr.contains("goes on after step 2") && second.stdout.contains("epoch 2/2"),
+        second.stderr.contains("resumes after step 2") && second.stdout.contains("epoch 2/2"),
         "{}",
         second.stderr
     );
@@ -457,7 +457,7 @@ fn a_signal_ends_a_training_with_all_that_it_had_and_its_own_code() {
         assert_eq!(fs::read_to_string(folder.path("h.csv")).unwrap().lines().count(), 2);
         let more = ["--resume", "--steps", "1"];
         let ran = folder.run(&train("line.json", &[&rest[..], &more].concat()));
-        assert!(ran.code == 0 && ran.stderr.contains("goes on after step"), "{}", ran.stderr);
+        assert!(ran.code == 0 && ran.stderr.contains("resumes after step"), "{}", ran.stderr);
     }
 }
 

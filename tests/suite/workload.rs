@@ -124,7 +124,7 @@ fn wrong_workloads_are_named() {
         (with(&["nodes", "1", "id"], json!(9)), "edge from 0 to 3: there is no node 3"),
         (with(&["edges", "0", "cost"], json!(-0.5)), "edge from 0 to 1: cost: -0.5 is negative"),
         (with(&["edges", "0", "cost"], json!("x")), "expected a number"),
-        (with(&["edges", "0", "sourceId"], json!(1)), "stands on a cycle"),
+        (with(&["edges", "0", "sourceId"], json!(1)), "is on a cycle"),
         (with(&["maxFPGAs"], json!(-2)), "maxFPGAs: -2 is negative"),
         (with(&["maxFPGAs"], json!(1e9)), "maxFPGAs: 1000000000 devices are too many"),
         (with(&["maxSizePerFPGA"], json!(0)), "memory is zero"),

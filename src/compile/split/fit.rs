@@ -14,7 +14,7 @@ use crate::topology::Topology;
 use crate::units::Bytes;
 
 /// What is tried, in this order: which fraction of the largest device's memory one part may take, and whether what one
-/// node of the source stands for may lie apart. A part has to leave room for what lives beside it, and for parts of other
+/// node of the source stands for may be apart. A part has to leave room for what lives beside it, and for parts of other
 /// operations.
 const TRIES: [(u64, bool); 8] =
     [(1, false), (2, false), (1, true), (2, true), (4, true), (8, true), (16, true), (32, true)];
@@ -77,7 +77,7 @@ impl Splits<'_> {
 }
 
 /// Why even splitting does not help, where that is sure: inputs and outputs are whole on a device, what a node reads
-/// and makes however it is split must fit on one, and all parameters have to lie somewhere. O(nodes + edges).
+/// and makes however it is split must fit on one, and all parameters have to be somewhere. O(nodes + edges).
 ///
 /// Errors: none but internal ones.
 pub(in crate::compile) fn beyond_all(

@@ -32,7 +32,7 @@ pub(in crate::compile) fn together(graph: &Graph, patterns: &[String]) -> Result
     Ok(found.into_iter().collect())
 }
 
-/// What stands between the parts of a name.
+/// What is between the parts of a name.
 const SEPARATORS: [char; 2] = ['/', '.'];
 
 #[cfg(test)]

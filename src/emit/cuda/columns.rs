@@ -156,7 +156,7 @@ impl Columns<'_> {
         }
     }
 
-    /// Stores of each of the neighbouring rows, at once where `vectors` says where the first lies.
+    /// Stores of each of the neighbouring rows, at once where `vectors` says where the first is.
     fn store(&self, writer: &mut Writer<'_>, stores: &[Store], vectors: &[Option<ExprId>]) {
         let view = self.view;
         let roots: Vec<ExprId> = stores.iter().flat_map(|store| [store.value, store.index]).collect();

@@ -56,7 +56,7 @@ pub(super) fn map(program: &Program, point: Var, stores: &[Store]) -> Result<Pri
     Ok(Printed { text, template: None, launch: Launch { grid, block: [THREADS as u32, 1], shared: 0 } })
 }
 
-/// How many points one thread takes: as many as the widest of what lies beside one another fills an
+/// How many points one thread takes: as many as the widest of what is beside one another fills an
 /// access with.
 fn lanes(program: &Program, point: Var, stores: &[Store]) -> i64 {
     let mut best = 1;
@@ -229,7 +229,7 @@ pub(super) fn is_vector(
         })
 }
 
-/// A load whose neighbours along a variable lie beside one another, so many on a boundary of as many: its argument,
+/// A load whose neighbours along a variable are beside one another, so many on a boundary of as many: its argument,
 /// the first one's index and its guard, which is one for all. What it is computed from loads nothing.
 pub(super) fn neighbours(
     program: &Program,

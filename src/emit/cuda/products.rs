@@ -102,7 +102,7 @@ struct Product<'a> {
     /// The types that are computed in and that positions have, in C.
     ty: &'static str,
     index_ty: &'static str,
-    /// Rows are reduced first; they lie in shared memory then, one after the other.
+    /// Rows are reduced first; they are in shared memory then, one after the other.
     reduces: bool,
     /// Whether neighbours along `inner` are neighbours in memory.
     left_along: bool,

@@ -31,7 +31,7 @@ pub(super) struct Unaligned<'a> {
 }
 
 impl<'a> Unaligned<'a> {
-    /// None where rows are short, or what is read and written lies otherwise.
+    /// None where rows are short, or what is read and written is stored otherwise.
     pub(super) fn of(program: &'a Program) -> Option<Self> {
         let Body::Rows { row, column, along: Along::Columns, reductions, stores, row_stores, .. } =
             &program.body

@@ -266,7 +266,7 @@ impl<'a> Writer<'a> {
 
     /// Writes what stores write.
     pub(super) fn stores(&mut self, stores: &[Store]) {
-        // All is computed before anything is written: results may lie where operands did.
+        // All is computed before anything is written: results may be where operands did.
         let ready: Vec<(String, String, Option<String>)> = stores
             .iter()
             .map(|store| {
@@ -295,7 +295,7 @@ pub(super) fn vector(count: i64, dtype: DType) -> String {
     format!("vec<{count}, {}>", storage(dtype))
 }
 
-/// What combines an update with what stands there; none where it replaces that.
+/// What combines an update with what is there; none where it replaces that.
 pub(super) fn scatter_join(kind: ScatterKind) -> Option<&'static str> {
     match kind {
         ScatterKind::Replace => None,

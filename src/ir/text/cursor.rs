@@ -28,7 +28,7 @@ impl<'t> Cursor<'t> {
         Error::format(format!("{}:{column}", self.number), message)
     }
 
-    /// An error that says what stands here instead.
+    /// An error that says what is here instead.
     fn expected(&self, what: &str) -> Error {
         let found: String = self.rest().chars().take(20).collect();
         let found = if found.is_empty() { "the end of the line".to_owned() } else { format!("`{found}`") };
@@ -52,7 +52,7 @@ impl<'t> Cursor<'t> {
         &rest[..length]
     }
 
-    /// Takes `text` where it stands here.
+    /// Takes `text` where it is next.
     pub(super) fn eat(&mut self, text: &str) -> bool {
         self.space();
         let found = self.rest().starts_with(text);
@@ -128,7 +128,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The hexadecimal digits that stand here.
+    /// The hexadecimal digits that are next.
     pub(super) fn hexadecimal(&mut self) -> &'t str {
         self.take(|byte| byte.is_ascii_hexdigit())
     }
@@ -231,7 +231,7 @@ impl<'t> Cursor<'t> {
         self.expect("=")
     }
 
-    /// A name as it stands in sizes: bare or quoted.
+    /// A name as it appears in sizes: bare or quoted.
     pub(super) fn dim_name(&mut self) -> Result<String> {
         self.space();
         if self.rest().starts_with('"') { self.string() } else { self.word().map(str::to_owned) }

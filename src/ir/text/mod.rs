@@ -41,7 +41,7 @@ pub(crate) use parse::{parse_size, parse_type};
 /// Data of up to this many elements is printed as numbers.
 const SHORT: usize = 16;
 
-/// A name as it stands in sizes: bare where it is an identifier, else quoted.
+/// A name as it appears in sizes: bare where it is an identifier, else quoted.
 fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')

@@ -19,7 +19,7 @@ impl Display for Graph {
 /// What printing one graph needs.
 pub(super) struct Printer<'g> {
     graph: &'g Graph,
-    /// Names of the dimensions as they stand in sizes.
+    /// Names of the dimensions as they appear in sizes.
     dims: Vec<String>,
     /// Leaves long data out.
     elide: bool,

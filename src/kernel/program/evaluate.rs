@@ -229,7 +229,7 @@ impl<'a> Machine<'a> {
     }
 
     fn store(&mut self, stores: &[Store], args: &mut [Array]) -> Option<()> {
-        // All is computed before anything is written: a result may lie where an operand did.
+        // All is computed before anything is written: a result may be where an operand did.
         let mut writes = Vec::with_capacity(stores.len());
         for store in stores {
             if let Some(guard) = store.guard

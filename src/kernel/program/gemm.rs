@@ -1,4 +1,4 @@
-//! Products that a library of matrix products computes as well: matrices that lie in memory row by row
+//! Products that a library of matrix products computes as well: matrices that are in memory row by row
 //! or column by column, a matrix and a bias that are added, one of a few activations, and beside the product
 //! the sums of one of its operands, as a bias's gradient is of the operand of the weights' gradient.
 //!
@@ -57,11 +57,11 @@ pub struct Gemm {
     pub left: Strides,
     /// `inner` x `columns`; one of the two strides is 1.
     pub right: Strides,
-    /// `rows` x `columns`; neighbours of a row lie beside one another.
+    /// `rows` x `columns`; neighbours of a row are beside one another.
     pub out: Strides,
     /// Whether each row has a bias of `columns` elements added.
     pub bias: bool,
-    /// How the matrix lies that is added, if any: `rows` x `columns`, neighbours of a row beside one another.
+    /// How the matrix is stored that is added, if any: `rows` x `columns`, neighbours of a row beside one another.
     pub addend: Option<Strides>,
     /// What follows.
     pub activation: Activation,
@@ -230,7 +230,7 @@ struct Epilogue {
     activation: Activation,
 }
 
-/// Whether rows or columns lie one after the other without overlapping.
+/// Whether rows or columns are stored one after the other without overlapping.
 fn is_matrix(strides: Strides, rows: i64, columns: i64) -> bool {
     strides.batch >= 0
         && (strides.column == 1 && strides.row >= columns || strides.row == 1 && strides.column >= rows)

@@ -60,7 +60,7 @@ pub struct Store {
     pub value: ExprId,
     /// Nothing is written where this is false.
     pub guard: Option<ExprId>,
-    /// How the value is combined with what stands there.
+    /// How the value is combined with what is there.
     pub kind: ScatterKind,
 }
 
@@ -73,7 +73,7 @@ pub struct Reduction {
     pub value: ExprId,
 }
 
-/// Which of a row's elements lie beside one another, and so who works together.
+/// Which of a row's elements are beside one another, and so who works together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Along {
     /// Those of one row: a warp or a block takes a row, which stays in registers where it fits.
@@ -182,13 +182,13 @@ pub struct Scatter {
     pub column: Var,
     /// The updates.
     pub step: Var,
-    /// What stands there before, of row and column.
+    /// What is there before, of row and column.
     pub start: ExprId,
     /// The row that a step updates.
     pub place: ExprId,
     /// With what, of step and column.
     pub update: ExprId,
-    /// How that is combined with what stands there.
+    /// How that is combined with what is there.
     pub kind: ScatterKind,
     /// The argument that is written, row by row.
     pub out: u32,
@@ -241,7 +241,7 @@ pub struct Heads {
     pub pass: Pass,
     /// What becomes of the scores.
     pub op: Attention,
-    /// Its sizes, and where the operands lie.
+    /// Its sizes, and where the operands are.
     pub geometry: Geometry,
     /// By axis of batch, head, row and key; 0 where the mask is repeated.
     pub mask_strides: [u64; 4],
@@ -255,7 +255,7 @@ pub struct Heads {
     pub upstream: Option<[u32; 2]>,
     /// Of gradients: the arguments of the two numbers of each row.
     pub rows: Option<[u32; 2]>,
-    /// The arguments that are written, and how they lie.
+    /// The arguments that are written, and how they are stored.
     pub writes: Vec<(u32, HeadStrides)>,
 }
 
@@ -378,7 +378,7 @@ impl Program {
     }
 }
 
-/// Marks what an expression follows from; operands stand before users, so a walk from the last to the
+/// Marks what an expression follows from; operands come before users, so a walk from the last to the
 /// first reaches everything, however deep.
 fn mark(exprs: &Exprs, from: usize, used: &mut [bool]) {
     let mut pending = vec![from];

@@ -167,12 +167,12 @@ impl Verifier<'_> {
         self.program.args.get(arg as usize).ok_or_else(|| format!("there is no a{arg}"))
     }
 
-    /// Operands stand before users, and have the types that the operation asks for.
+    /// Operands come before users, and have the types that the operation asks for.
     fn expression(&self, id: ExprId) -> Check {
         let exprs = &self.program.exprs;
         for operand in exprs.operands(id) {
             if operand >= id {
-                return Err(format!("{id} uses {operand}, which stands after it"));
+                return Err(format!("{id} uses {operand}, which comes after it"));
             }
         }
         let (index, value) = (|x: ExprId| exprs.ty(x) == Ty::Index, |x: ExprId| exprs.ty(x) != Ty::Index);
@@ -316,7 +316,7 @@ impl Verifier<'_> {
             return Err(format!("a{} is of {} and gets {:?}", store.arg, arg.dtype, exprs.ty(store.value)));
         }
         if store.kind != ScatterKind::Replace && !matches!(self.program.body, Body::Lines { .. }) {
-            return Err(format!("a{} is combined with what stands there, but not in order", store.arg));
+            return Err(format!("a{} is combined with what is stored there, but not in order", store.arg));
         }
         self.reaches(store.arg, store.index, store.guard).map(drop)
     }

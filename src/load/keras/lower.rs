@@ -221,7 +221,7 @@ impl Lowering {
     }
 }
 
-/// The operands of an operation: tensors and what stands between them.
+/// The operands of an operation: tensors and what is between them.
 fn operands(arguments: &[Argument<ValueId>], slots: &[Slot]) -> Vec<Operand> {
     let mut tensors = arguments.iter().filter(|argument| argument.keyword.is_none()).map(|a| a.tensor);
     let operand = |slot: &Slot| match slot {
@@ -295,7 +295,7 @@ impl Site<'_> {
             Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
             Kind::Attention(attention) => attention.lower(self, arguments, options),
             Kind::Input(_) | Kind::Operation(_) | Kind::Model(_) | Kind::Unknown => {
-                Err(self.error(&format!("a layer of class {} cannot stand here", layer.class)))
+                Err(self.error(&format!("a layer of class {} is not supported here", layer.class)))
             }
         }
     }

@@ -6,7 +6,7 @@
 //! intermediate representation.
 //!
 //! On exit each layer is one source node under its own name (`outer/inner` in nested models), and
-//! the parameters stand in the order of Keras' `model.weights`.
+//! the parameters are in the order of Keras' `model.weights`.
 
 mod activation;
 mod attention;

@@ -163,7 +163,7 @@ impl<'u> Parser<'u> {
         if let Some(extra) = parsed.iter().skip(1).find(|layer| matches!(layer.kind, Kind::Input(_))) {
             return Err(Error::model(
                 format!("layer {}", extra.name),
-                "an input layer stands in the middle of a sequential model",
+                "an input layer is in the middle of a sequential model",
             ));
         }
         unique(&parsed, place)?;
@@ -421,7 +421,7 @@ impl<'a> Resolver<'a> {
         Ok(Network { name: String::new(), layers, calls: ordered, inputs, outputs })
     }
 
-    /// The input calls in the order of `input_layers`; every input layer must stand there.
+    /// The input calls in the order of `input_layers`; every input layer must be there.
     fn inputs(
         &self,
         layers: &[Layer],
@@ -438,7 +438,7 @@ impl<'a> Resolver<'a> {
                 return Err(Error::model(place, format!("{} is not an input layer", history.layer)));
             }
             if std::mem::replace(&mut listed[call], true) {
-                return Err(Error::model(place, format!("{} stands there twice", history.layer)));
+                return Err(Error::model(place, format!("{} is there twice", history.layer)));
             }
             found.push(call);
         }
@@ -467,7 +467,7 @@ fn topological(calls: &[Call], layers: &[Layer]) -> Result<Vec<usize>> {
         let first = names.first().copied().unwrap_or("");
         Error::model(
             format!("layer {first}"),
-            format!("stands on a cycle of {} calls: {}", cycle.len(), names.join(" -> ")),
+            format!("is on a cycle of {} calls: {}", cycle.len(), names.join(" -> ")),
         )
     })
 }

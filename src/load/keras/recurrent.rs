@@ -1,7 +1,7 @@
 //! Recurrent layers.
 //!
 //! Keras holds a kernel `[in, gates * units]`, a recurrent kernel `[units, gates * units]` and a
-//! bias; gates stand in the order input, forget, cell, output (LSTM) or update, reset, hidden
+//! bias; gates are in the order input, forget, cell, output (LSTM) or update, reset, hidden
 //! (GRU). The operation wants them transposed, an LSTM's gates in the order input, output, forget,
 //! cell, and a bias for each of the two products. The nodes that rearrange read parameters only.
 

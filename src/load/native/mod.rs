@@ -1,8 +1,8 @@
 //! The native model format: JSON that people and programs write by hand, described in
 //! `docs/model-json.md` and `docs/model.schema.json`.
 //!
-//! Nodes may stand in any order. Inputs, parameters, constants and results share one namespace.
-//! On exit each node is one source node, inputs and parameters stand in the order of the text.
+//! Nodes may be in any order. Inputs, parameters, constants and results share one namespace.
+//! On exit each node is one source node, inputs and parameters are in the order of the text.
 
 mod attributes;
 mod init;
@@ -184,7 +184,7 @@ impl Builder {
                     .with_help("letters, digits and _, not beginning with a digit"));
             }
             if self.dims.contains_key(name) {
-                return Err(Error::model("dims", format!("{name} stands there twice")));
+                return Err(Error::model("dims", format!("{name} is there twice")));
             }
             self.declare(name);
         }
@@ -424,7 +424,7 @@ fn order(document: &Document, known: &HashMap<String, ValueId>) -> Result<Vec<us
         let more = if cycle.len() > names.len() { " -> ..." } else { "" };
         Error::model(
             format!("node {}", names.first().copied().unwrap_or("")),
-            format!("stands on a cycle of {} nodes: {}{more}", cycle.len(), names.join(" -> ")),
+            format!("is on a cycle of {} nodes: {}{more}", cycle.len(), names.join(" -> ")),
         )
     })
 }

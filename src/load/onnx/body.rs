@@ -10,7 +10,7 @@ use super::node::At;
 use super::proto::{AttributeProto, GraphProto, NodeProto, attribute_type, shortest_of_graph};
 use crate::error::{Error, Report, Result};
 
-/// How deep bodies may lie within each other. Lowering recurses over it.
+/// How deep bodies may be nested. Lowering recurses over it.
 const DEPTH: usize = 32;
 
 /// How many nodes bodies may add, each counted as often as it is lowered.
@@ -119,7 +119,7 @@ impl Lowering {
         prefix: &str,
     ) -> Result<Vec<usize>> {
         if self.scopes.len() > DEPTH {
-            return Err(Error::model("", format!("graphs lie within each other more than {DEPTH} deep")));
+            return Err(Error::model("", format!("graphs are nested more than {DEPTH} deep")));
         }
         self.inlined += nodes.len();
         if self.inlined > INLINED {

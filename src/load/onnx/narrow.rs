@@ -80,7 +80,7 @@ impl Narrow {
     }
 }
 
-/// How a format lies in its bits.
+/// How a format is stored in its bits.
 struct Layout {
     exponent: u32,
     mantissa: u32,

@@ -101,7 +101,7 @@ fn index(path: &Path) -> Result<Option<Index>> {
     Ok(Some(index))
 }
 
-/// Opens the files of an index. Errors: one that is absent, does not lie beside the index, or lacks
+/// Opens the files of an index. Errors: one that is absent, is not beside the index, or lacks
 /// an array.
 fn shards(path: &Path, index: Index) -> Result<Arrays> {
     let place = path.display().to_string();
@@ -136,7 +136,7 @@ fn shards(path: &Path, index: Index) -> Result<Arrays> {
 fn open_shard(folder: &Path, name: &str) -> Result<Arrays> {
     let plain = Path::new(name).file_name() == Some(name.as_ref());
     if !plain {
-        return Err(Error::format("", format!("shard \"{name}\" does not lie beside the index")));
+        return Err(Error::format("", format!("shard \"{name}\" is not beside the index")));
     }
     let path = folder.join(name);
     if !path.is_file() {

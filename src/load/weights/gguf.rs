@@ -45,7 +45,7 @@ impl Gguf {
             names.push(stored.name.clone());
             let place = Place { dims: stored.dims, kind: stored.kind, at };
             if places.insert(stored.name.clone(), place).is_some() {
-                return Err(Error::format(format!("tensor {}", stored.name), "stands there twice"));
+                return Err(Error::format(format!("tensor {}", stored.name), "is there twice"));
             }
         }
         Ok((names, Self { file: Mutex::new(file), length, places }))

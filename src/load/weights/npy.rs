@@ -22,7 +22,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Whether elements do not stand in the order of rows.
+    /// Whether elements are not in the order of rows.
     pub(super) fn is_column_major(&self) -> bool {
         self.fortran && self.dims.len() > 1
     }

@@ -26,7 +26,7 @@ impl std::fmt::Debug for Rows {
 
 impl Rows {
     /// Rows of an array of these sizes, whose elements `data` gives in row-major order; `header` is
-    /// what stands before them and is part of the checksum.
+    /// what comes before them and is part of the checksum.
     ///
     /// Error: an array without axes, or one whose rows are too large.
     pub(super) fn new(

@@ -27,7 +27,7 @@ pub(super) fn places(tables: &[Table]) -> Vec<Option<usize>> {
 }
 
 /// The elements at these places, each of `size` bytes; `filling` where nothing is read. None
-/// where a place lies outside.
+/// where a place is outside.
 pub(super) fn pick(
     source: &[u8],
     size: usize,

@@ -110,7 +110,7 @@ pub(super) fn concat(result: &Outcome, axis: usize, parts: &[&Tensor]) -> Option
     Some(bytes)
 }
 
-/// Not where an index lies outside, nor where nothing is read and so no index is looked at.
+/// Not where an index is outside, nor where nothing is read and so no index is looked at.
 pub(super) fn gather(axis: usize, data: &Tensor, indices: &Tensor, count: usize) -> Option<Vec<u8>> {
     if count == 0 {
         return None;

@@ -167,7 +167,7 @@ impl Core {
         Some(Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }) })
     }
 
-    /// Where the heads stand in what is written.
+    /// Position of the axis of heads in what is written.
     fn order(&self, look: &Look<'_>, [batch, heads]: [i64; 2], written: Option<&View>) -> Option<HeadOrder> {
         let Some(view) = written else { return Some(HeadOrder::HeadsFirst) };
         let made = look.dims(view.base)?;
@@ -249,7 +249,7 @@ struct Placed {
 }
 
 /// The axes of a mask before its last two as one for batches and one for heads, each 1 where all have
-/// one mask. `full`: the scores' axes there. None where it does not lie so.
+/// one mask. `full`: the scores' axes there. None where it is not stored so.
 fn spread(outer: &[i64], full: &[i64], [batch, heads]: [i64; 2]) -> Option<[i64; 2]> {
     if outer == full {
         return Some([batch, heads]);
@@ -282,7 +282,7 @@ struct StridedOperand {
 
 impl StridedOperand {
     /// A view whose last two axes are rows and elements (`turned`: elements and rows), and whose axes
-    /// before are batches, heads, and readers that share a head. None where it lies otherwise.
+    /// before are batches, heads, and readers that share a head. None where it is stored otherwise.
     fn new(look: &Look<'_>, view: &View, [batch, heads, share]: [i64; 3], turned: bool) -> Option<Self> {
         let (lead, ends) = view.axes.split_at(view.axes.len().checked_sub(2)?);
         let [rows, elements] = if turned { [&ends[1], &ends[0]] } else { [&ends[0], &ends[1]] };

@@ -1,4 +1,4 @@
-//! Where the elements of a value lie in another one that it is a view of: by strides, through
+//! Where the elements of a value are in another one that it is a view of: by strides, through
 //! reshapes, transpositions, slices and broadcasts.
 
 use super::look::Look;
@@ -211,7 +211,7 @@ impl Space<'_> {
         (stride < self.from[axis].checked_mul(self.dims[axis])?).then_some(axis)
     }
 
-    /// Where the first element lies. None where a run from there goes on into another axis.
+    /// Where the first element is. None where a run from there goes on into another axis.
     fn place(&self, mut offset: i64) -> Option<i64> {
         let mut place = 0i64;
         for axis in 0..self.dims.len() {

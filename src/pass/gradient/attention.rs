@@ -46,7 +46,7 @@ fn attention(
     let mut all = vec![None; x.len()];
     for position in (0..3).filter(|&position| want[position]) {
         let part = ValueId(first + position as u32);
-        // What lies in one tensor is put together once.
+        // What is in one tensor is put together once.
         let mates: Vec<usize> = (0..3).filter(|&other| x[other] == x[position]).collect();
         all[position] = if let Some(whole) = together(b, op, x[position], &mates, first)? {
             (mates[0] == position).then_some(whole)
@@ -57,7 +57,7 @@ fn attention(
     Ok(all)
 }
 
-/// The gradients of the heads of several operands that lie in one tensor, one after the other, where they
+/// The gradients of the heads of several operands that are in one tensor, one after the other, where they
 /// are all of it.
 fn together(
     b: &mut Build<'_>,

@@ -118,7 +118,7 @@ impl<'a> Look<'a, '_> {
         long.is_sorted().then(|| self.reshape())
     }
 
-    /// A matrix product reads a transposed operand as it lies.
+    /// A matrix product reads a transposed operand as it is stored.
     fn product(&self, mut transposed: [bool; 2]) -> Option<Rewrite> {
         let mut operands = self.operands.to_vec();
         let mut changed = false;

@@ -130,7 +130,7 @@ impl Sources {
     }
 }
 
-/// By node: how many nodes of its source that compute something stand before it. O(nodes).
+/// By node: how many nodes of its source that compute something come before it. O(nodes).
 pub(crate) fn ranks(graph: &Graph) -> Vec<u32> {
     let mut counts = vec![0u32; graph.sources().len()];
     let rank = |id: NodeId| {

@@ -83,7 +83,7 @@ pub(super) fn proven(problem: &Problem<'_>) -> Result<()> {
 fn company(problem: &Problem<'_>, unit: usize) -> String {
     match problem.units.row(unit).len() {
         1 => String::new(),
-        members => format!(" (with the {} nodes that it goes with)", members - 1),
+        members => format!(" (with the {} nodes colocated with it)", members - 1),
     }
 }
 

@@ -107,9 +107,9 @@ impl<'a> Problem<'a> {
         if graph.edge_count() + graph.tensor_count() >= NONE as usize {
             return Err(Error::model("edges", "more than 2^32 edges and tensors"));
         }
-        let order = graph.topological_order().map_err(|cycle| {
-            Error::model(format!("node {}", graph.node_name(cycle[0])), "stands on a cycle")
-        })?;
+        let order = graph
+            .topological_order()
+            .map_err(|cycle| Error::model(format!("node {}", graph.node_name(cycle[0])), "is on a cycle"))?;
         let mut classes = colocation(graph, options)?;
         let pins = pins(graph, topology, options)?;
         let distinct = distinct_kinds(&kinds)?;

@@ -118,7 +118,7 @@ impl<'r> Resolver<'r> {
                 return Err(Error::usage(
                     format!("node {}", graph.node_name(node)),
                     format!(
-                        "is pinned to {} and goes together with {}, which is pinned to {}",
+                        "is pinned to {} and colocated with {}, which is pinned to {}",
                         self.topology.device(device).name,
                         graph.node_name(by),
                         self.topology.device(other).name
@@ -197,7 +197,7 @@ impl<'r> Resolver<'r> {
 
     fn impossible(&self, first: &Class, all: &[Class]) -> Error {
         let what = if first.members > 1 {
-            format!("no one device can run it and the {} nodes that it goes with", first.members - 1)
+            format!("no one device can run it and the {} nodes colocated with it", first.members - 1)
         } else {
             format!("no device of the specification can run it (op {})", self.graph.op(first.first))
         };

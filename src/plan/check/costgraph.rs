@@ -213,7 +213,7 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// Inputs, or outputs where those are more (one may lie where the other was), and workspace.
+    /// Inputs, or outputs where those are more (one may be where the other was), and workspace.
     fn demand(&mut self, node: NodeIx, device: DeviceId) {
         let graph = self.graph;
         let made = |tensor: &TensorIx| graph.role(graph.producer(*tensor)) != Role::Param;

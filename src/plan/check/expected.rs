@@ -70,13 +70,13 @@ pub struct ExpectedLaunch {
     pub writes: Vec<u32>,
     /// Bytes of the workspace; zero where there is none.
     pub workspace: Bytes,
-    /// Which results may lie where an operand does.
+    /// Which results may be where an operand does.
     pub in_place: Vec<InPlace>,
     /// True where it runs for each microbatch of a step that is divided.
     pub each: bool,
 }
 
-/// A result that may be written where an operand lies, both positions in [`ExpectedModel::values`].
+/// A result that may be written where an operand is, both positions in [`ExpectedModel::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace {
     /// What is read.

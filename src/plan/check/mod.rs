@@ -14,7 +14,7 @@
 //! copies to the results and the state of the next step, and the certificate is proven anew.
 //!
 //! No interleaving gets stuck: all that a step waits for (the steps under `after` and the one before
-//! it on its lane) stands before it in the list. Whatever has been done so far, of the steps that are
+//! it on its lane) comes before it in the list. Whatever has been done so far, of the steps that are
 //! left the first in the list waits for none of the others, so some lane can always go on.
 //!
 //! What happens before a step is known through vector clocks, one entry for each lane (Mattern,

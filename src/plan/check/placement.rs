@@ -11,7 +11,7 @@ use super::resolve::Resolved;
 pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     let parts = Parts::new(&plan.options);
     let placed = plan.placement.iter().filter(|(node, _)| parts.find(node).is_none()).count();
-    // Where one node's operations lie apart, those behind the first are placed besides, and what joins slices.
+    // Where one node's operations are apart, those behind the first are placed besides, and what joins slices.
     let is_apart = plan.options.splits.iter().any(|split| split.apart);
     if plan.model.nodes > placed as u64 || (plan.model.nodes < placed as u64 && !is_apart) {
         faults.add(|| format!("the model has {} nodes, the placement {placed}", plan.model.nodes));

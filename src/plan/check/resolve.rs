@@ -244,7 +244,7 @@ fn after(step: &Step, positions: &HashMap<u64, u32>, faults: &mut Faults) -> Opt
         match positions.get(other) {
             Some(&position) => after.push(position),
             None => {
-                faults.add(|| format!("step {} is after {other}, which does not stand before it", step.id));
+                faults.add(|| format!("step {} is after {other}, which does not come before it", step.id));
                 return None;
             }
         }

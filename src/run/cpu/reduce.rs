@@ -146,7 +146,7 @@ pub(super) fn sum_space<T: Typed>(
 }
 
 /// Calls `work` with each run of neighbouring results, at most [`BLOCK`] of them, and where the operand's
-/// first element of the first one lies: those of the next ones lie beside it, or there is one result alone.
+/// first element of the first one lies: those of the next ones are beside it, or there is one result alone.
 fn each_run<T: Typed>(
     team: &Team<'_>,
     parts: &Parts,

@@ -524,7 +524,7 @@ pub(super) struct MatrixMut<'a, T> {
 }
 
 impl<'a, T> MatrixMut<'a, T> {
-    /// Panics where the matrix does not lie within the slice, or rows overlap.
+    /// Panics where the matrix is not within the slice, or rows overlap.
     pub(super) fn new(slice: &'a mut [T], (rows, columns): (usize, usize), stride: usize) -> Self {
         if rows > 0 && columns > 0 {
             assert!(rows == 1 || stride >= columns);

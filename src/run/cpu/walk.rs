@@ -201,7 +201,7 @@ impl<const N: usize> Space<N> {
 const BLOCK: usize = 16;
 
 /// Copies a space of elements from `source` to `target`, each from its offset and by its strides
-/// (walk 0 reads, walk 1 writes). Panics where an element lies outside, which a caller's check of
+/// (walk 0 reads, walk 1 writes). Panics where an element is outside, which a caller's check of
 /// sizes rules out.
 pub(crate) fn copy<T: Copy>(
     source: &[T],

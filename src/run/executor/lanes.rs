@@ -31,7 +31,7 @@ pub(super) struct Slot<'a> {
     pub(super) device: usize,
     /// Which of the device's two lanes runs it.
     pub(super) lane: usize,
-    /// Steps that must be done before; each stands before it.
+    /// Steps that must be done before; each comes before it.
     pub(super) after: &'a [u32],
 }
 

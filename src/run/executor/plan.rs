@@ -122,7 +122,7 @@ pub struct ExecPlan {
     /// Names of the graph's outputs and the buffers in which they lie when the step ends.
     pub outputs: Vec<(String, u32)>,
     /// What is copied when a step has ended, for the next one to read: (from, to), where an output
-    /// takes a parameter's place and does not lie there already.
+    /// takes a parameter's place and is not there already.
     pub updates: Vec<(u32, u32)>,
 }
 
@@ -203,10 +203,7 @@ impl Checker<'_> {
                 return Err(wrong(place, "its device does not exist"));
             }
             if let Some(&late) = step.after.iter().find(|&&after| after as usize >= index) {
-                return Err(wrong(
-                    place,
-                    format!("it waits for step {late}, which does not stand before it"),
-                ));
+                return Err(wrong(place, format!("it waits for step {late}, which does not come before it")));
             }
             match &step.action {
                 ExecAction::Launch { group, reads, writes, workspace } => {

@@ -27,7 +27,7 @@ pub(in crate::run) struct Ports {
 /// An input or an output, for the whole batch.
 struct Port {
     name: String,
-    /// As it lies in memory.
+    /// As it is in memory.
     held: Type,
     /// As callers see it.
     seen: Type,

@@ -1,6 +1,6 @@
 //! One device's arena: which bytes are free, and who had them last.
 //!
-//! Best fit with coalescing: free ranges stand by offset and by size in ordered maps, so each
+//! Best fit with coalescing: free ranges are kept by offset and by size in ordered maps, so each
 //! operation is O(log ranges). Who had a range last is kept apart, so that neighbours merge
 //! although they become usable at different times.
 

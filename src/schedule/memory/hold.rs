@@ -1,4 +1,4 @@
-//! Arrivals held back until what they need not lie beside is over.
+//! Arrivals held back until what they need not be beside is over.
 //!
 //! The peak is what is alive on the simulated timeline; an arena is as long as what may be alive together
 //! in any interleaving. A copy whose data is late there, but which waits for none of its own device's

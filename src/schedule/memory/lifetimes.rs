@@ -3,7 +3,7 @@
 //! The launches of one device follow one another, whatever the timing. A buffer is possibly alive
 //! while launch `k` runs unless all its uses are over before `k` begins, or its first write waits
 //! for `k`; so it is between two launches. That makes an interval of each buffer, and two buffers
-//! whose intervals lie apart may share bytes. Coordinates: launch `k` stands at `2k + 1`, what
+//! whose intervals are apart may share bytes. Coordinates: launch `k` stands at `2k + 1`, what
 //! lies between it and the next at `2k + 2`.
 
 use std::collections::VecDeque;
@@ -188,7 +188,7 @@ fn at_launch(k: usize) -> u32 {
     u32::try_from(2 * k + 1).unwrap_or(FOREVER - 1)
 }
 
-/// The coordinate of what lies between launch `k - 1` and launch `k`.
+/// The coordinate of what is between launch `k - 1` and launch `k`.
 fn between(k: usize) -> u32 {
     u32::try_from(2 * k).unwrap_or(FOREVER - 1)
 }

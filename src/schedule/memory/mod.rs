@@ -41,7 +41,7 @@ pub(super) enum Reuse {
 pub(super) struct Layout {
     /// By tensor made in the step: its offset at home.
     pub(super) tensors: Vec<u64>,
-    /// Tensors that are written where the state lies whose place they take, ascending.
+    /// Tensors that are written where the state is whose place they take, ascending.
     pub(super) updates: Vec<TensorIx>,
     /// By arrival.
     pub(super) arrivals: Vec<u64>,
@@ -240,8 +240,8 @@ impl<'p, 'a> Planner<'p, 'a> {
         Ok(())
     }
 
-    /// Lets a tensor be written where the state lies that it takes the place of, where all others
-    /// that read the state stand before it: launches do so on its own lane, copies are waited for. A state that is
+    /// Lets a tensor be written where the state is that it takes the place of, where all others
+    /// that read the state come before it: launches do so on its own lane, copies are waited for. A state that is
     /// a result itself is still there when the step ends.
     fn updates_in_place(&mut self, node: NodeIx, tensor: TensorIx, position: u32) -> bool {
         let graph = self.problem.graph;

@@ -101,7 +101,7 @@ struct Storage {
 const NONE: u32 = u32::MAX;
 
 /// By buffer: the one that takes its bytes in place. `in_place` holds pairs (operand, result) of which
-/// the second may lie where the first does, as far as the operation goes; the first pair of each is
+/// the second may be where the first does, as far as the operation goes; the first pair of each is
 /// taken in which the operand's last use, whatever the timing, is the launch that writes the result.
 pub(crate) fn taken(buffers: &[Buffer], lives: &Lives, in_place: &[(u32, u32)]) -> Vec<u32> {
     let mut taken = vec![NONE; buffers.len()];

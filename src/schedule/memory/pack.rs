@@ -1,4 +1,4 @@
-//! Where each buffer lies, once it is known which may be alive together: dynamic storage
+//! Where each buffer is, once it is known which may be alive together: dynamic storage
 //! allocation (Garey and Johnson SR2) with the lives of [`crate::schedule::memory::lifetimes`].
 //!
 //! Buffers are placed one by one, each in the smallest gap that holds it among those placed before

@@ -78,7 +78,7 @@ struct Uses {
     start: Vec<u32>,
     /// Buffer, and true where it is written.
     buffers: Vec<(u32, bool)>,
-    /// (operand, result) of each launch of which the second may lie where the first does, as far as
+    /// (operand, result) of each launch of which the second may be where the first does, as far as
     /// the operation goes; in the order of the steps.
     in_place: Vec<(u32, u32)>,
 }

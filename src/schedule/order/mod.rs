@@ -58,7 +58,7 @@ fn list(problem: &Problem<'_>, rule: Rule) -> Vec<u32> {
 }
 
 /// The same order, but with launches that only update state behind the last other launch or copy that
-/// reads the state: so they write where it lies. Only those that nothing waits for are moved.
+/// reads the state: so they write in place. Only those that nothing waits for are moved.
 /// O(tasks + readers).
 fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
     let (graph, copies) = (problem.graph, &problem.copies);
@@ -238,7 +238,7 @@ impl Waits {
 }
 
 /// The launches in the given order; what is offloaded leaves as soon as it is made, and each other
-/// copy stands just before the first launch that reads it.
+/// copy comes just before the first launch that reads it.
 pub(super) fn with_copies(problem: &Problem<'_>, launches: &[NodeIx]) -> Vec<u32> {
     let mut lister = Lister::new(problem, launches.len());
     for &node in launches {

@@ -76,7 +76,7 @@ impl Work {
 pub struct SimulatedStep<'a> {
     /// What it does.
     pub work: Work,
-    /// The steps that it waits for beside its lane; each stands before it in the list.
+    /// The steps that it waits for beside its lane; each comes before it in the list.
     pub after: &'a [StepIx],
 }
 
@@ -109,7 +109,7 @@ pub struct Timeline {
 
 /// Times a list of steps, whoever made it: lanes run in list order.
 ///
-/// Errors: a step that waits for one that does not stand before it, a device that does not exist,
+/// Errors: a step that waits for one that does not come before it, a device that does not exist,
 /// a topology that refers to what it does not hold.
 pub fn simulate(topology: &Topology, steps: &[SimulatedStep<'_>]) -> Result<Timeline> {
     let machine = Machine::new(topology)?;
@@ -132,7 +132,7 @@ pub fn simulate(topology: &Topology, steps: &[SimulatedStep<'_>]) -> Result<Time
         if let Some(other) = step.after.iter().find(|other| other.index() >= position) {
             return Err(Error::model(
                 format!("step {position}"),
-                format!("waits for step {}, which does not stand before it", other.0),
+                format!("waits for step {}, which does not come before it", other.0),
             ));
         }
     }

@@ -76,7 +76,7 @@ impl Trainer {
         Tensor::new(dtype.ok_or_else(missing)?, dims, bytes)
     }
 
-    /// Everything that a run needs to go on; `position` is where its data stands.
+    /// Everything that a run needs to go on; `position` is how far it is in its data.
     ///
     /// Errors: none but internal ones.
     pub fn checkpoint(&self, position: Position) -> Result<Checkpoint> {

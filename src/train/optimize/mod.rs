@@ -163,7 +163,7 @@ pub(crate) enum Scalar {
     Ends,
 }
 
-/// Where a run stands: what scalars follow from.
+/// How far a run is: what scalars follow from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// The learning rate.

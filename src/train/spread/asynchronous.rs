@@ -2,7 +2,7 @@
 //! took last, while others have updated them (Downpour: Dean et al. 2012; stale-synchronous: Ho et al.
 //! 2013).
 //!
-//! Who is done next is told by a logical clock: a worker's turn takes the planned time of its step, more
+//! Who is done next is decided by a logical clock: a worker's turn takes the planned time of its step, more
 //! or less by up to a half, drawn from the seed. So a run is the same on every machine and for any number
 //! of threads, and a checkpoint needs to know no more of the clock than how many turns there were. Turns
 //! of different workers are computed at once (see `turns`).

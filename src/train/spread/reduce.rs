@@ -322,7 +322,7 @@ impl Replicated<'_> {
         Ok(gathered)
     }
 
-    /// The gradients of a bucket that lie one after the other, with the sizes of their parameters.
+    /// The gradients of a bucket that are stored one after the other, with the sizes of their parameters.
     pub(crate) fn divide(&mut self, bucket: &[usize], flat: ValueId, replica: usize) -> Result<Vec<ValueId>> {
         let source = match bucket.len() {
             1 => self.graph.maker(flat).source,

@@ -1,7 +1,7 @@
 //! Spare replicas: the gradients of those that are done first count, the others' are dropped, so that a step
 //! does not wait for stragglers (Chen et al. 2016).
 //!
-//! Who is done first is told by a logical clock: how long a replica takes for a step is drawn from the seed.
+//! Who is done first is decided by a logical clock: how long a replica takes for a step is drawn from the seed.
 //! So a run is the same on every machine, and goes on from a checkpoint. What a replica's loss counts is a
 //! parameter that is set before each step, and its gradients follow.
 

@@ -132,7 +132,7 @@ struct Affine {
 }
 
 impl Affine {
-    /// The layer that ends with a node, where nothing else reads what stands between.
+    /// The layer that ends with a node, where nothing else reads what is between.
     fn find(graph: &Graph, users: &Users, sum: NodeId) -> Option<Self> {
         let [product, moved] = operands(graph, graph.node(sum).first_result, &Op::Binary(Binary::Add))?;
         let [x, scale] = operands(graph, product, &Op::Binary(Binary::Mul))?;

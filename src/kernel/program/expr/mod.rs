@@ -89,7 +89,7 @@ impl Fold {
     }
 }
 
-/// One operation on expressions that stand before it.
+/// One operation on expressions that come before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
     /// Index: a constant and multiples of indices that are no sums, ascending, none zero.

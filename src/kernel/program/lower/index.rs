@@ -91,7 +91,7 @@ impl ProgramBuilder<'_> {
         Ok(named)
     }
 
-    /// Every element finds how many stand before it, and writes itself there.
+    /// Every element finds how many come before it, and writes itself there.
     pub(super) fn topk(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
         let Op::TopK(topk) = &node.op else { return Err(Halt::Unfused) };

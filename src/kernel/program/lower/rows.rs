@@ -11,7 +11,7 @@ pub(super) struct Over {
     pub(super) row: Var,
     pub(super) column: Var,
     pub(super) along: Along,
-    /// Where an element of a row and a column lies.
+    /// Where an element of a row and a column is.
     pub(super) index: Vec<ExprId>,
     /// Elements of a row.
     pub(super) count: i64,
@@ -111,7 +111,7 @@ impl ProgramBuilder<'_> {
         Ok(made)
     }
 
-    /// A store that replaces what stands there.
+    /// A store that replaces what is there.
     pub(super) fn replacing(&self, arg: u32, index: ExprId, value: ExprId) -> Store {
         Store { arg, index, value, guard: None, kind: ScatterKind::Replace }
     }

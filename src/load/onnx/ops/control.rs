@@ -456,7 +456,7 @@ pub(super) fn optional_get_element(at: &mut At<'_>) -> Result<()> {
     }
 }
 
-/// Each sequence read backwards up to its length; what stands behind that stays.
+/// Each sequence read backwards up to its length; what is after that stays.
 pub(super) fn reverse_sequence(at: &mut At<'_>) -> Result<()> {
     let (batch, time) = (at.int_or("batch_axis", 1)?, at.int_or("time_axis", 0)?);
     let rank = at.rank(0)?;

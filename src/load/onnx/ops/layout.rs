@@ -302,7 +302,7 @@ pub(super) fn slice_plan(at: &At<'_>) -> Result<Slice> {
 /// is taken as its first element, as onnxruntime does and the standard's text says, where NumPy and the
 /// standard's reference take nothing: `[1, 2, 3][-9:-99:-1]` is `[1]`. An end that is one of the largest
 /// integers is behind the first element, then, as it is behind the last of a forward one. A bound that may or may not lie
-/// within the axis, depending on a dimension, is taken to lie within: binding the dimension checks
+/// within the axis, depending on a dimension, is taken to be within: binding the dimension checks
 /// it again, and a dimension bound before loading is clamped exactly. None: not affine.
 fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size)> {
     let (zero, minus_one) = (Size::Known(0), Size::Known(-1));

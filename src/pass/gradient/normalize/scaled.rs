@@ -13,7 +13,7 @@ pub(in crate::pass::gradient) struct Scaled {
 }
 
 impl Scaled {
-    /// What the node ends, where nothing else reads what stands between; `taken` tells the values whose
+    /// What the node ends, where nothing else reads what is between; `taken` tells the values whose
     /// gradient is asked for.
     pub(in crate::pass::gradient) fn find(
         graph: &Graph,

@@ -304,7 +304,7 @@ fn exchanged(window: &Window, kernel: &[i64], (sizes, outs): (&[i64], &[i64])) -
     (turned, crop)
 }
 
-/// As [`weights_of_one`] where groups stand side by side among the channels:
+/// As [`weights_of_one`] where groups are side by side among the channels:
 /// `[in/groups, groups * batch, ...]` with `[out, batch, ...]`.
 fn weights_of_groups(
     b: &mut Build<'_>,

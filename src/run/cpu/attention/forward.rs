@@ -40,7 +40,7 @@ pub(crate) enum Mask<'a, T, S> {
     Shown(&'a [u8]),
 }
 
-/// An attention's operands, and how they lie.
+/// An attention's operands, and how they are stored.
 pub(crate) struct Heads<'a, T, S> {
     pub(crate) op: &'a ir::Attention,
     pub(crate) geometry: Geometry,

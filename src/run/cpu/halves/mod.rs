@@ -1,6 +1,6 @@
 //! Operations on halves that are computed in f32. Nothing is widened as a whole: products, convolutions and
 //! attention widen their operands while they pack them, and narrow what they make where it is written; all
-//! others go piece by piece (see [`crate::kernel::pieces`]). Pieces and blocks lie in an area of the thread's own.
+//! others go piece by piece (see [`crate::kernel::pieces`]). Pieces and blocks are in an area of the thread's own.
 
 mod conv;
 mod pieces;

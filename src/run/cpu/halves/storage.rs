@@ -9,7 +9,7 @@ use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows
 
 /// A type in which operands of a kernel are stored that computes in `T`: `T` itself, or halves.
 pub(in super::super) trait StorageOf<T>: Plain {
-    /// Whether it is another type than `T`: rows are copied where they have to lie as `T`.
+    /// Whether it is another type than `T`: rows are copied where they have to be as `T`.
     const WIDENS: bool;
 
     fn read(self) -> T;

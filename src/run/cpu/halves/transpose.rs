@@ -144,7 +144,7 @@ impl<S: Stored> Spread<'_, S> {
         }
     }
 
-    /// Where a weight of the first input channel lies, and the elements from channel to channel. Weights are
+    /// Where a weight of the first input channel is, and the elements from channel to channel. Weights are
     /// `[in, out/groups, window]` or `[window, out/groups, in]`.
     fn weight(&self, group: usize, channel: usize, element: usize) -> (usize, usize) {
         let Self { groups, grid, .. } = self;

@@ -110,7 +110,7 @@ pub(crate) fn gather(axis: u32, data: &View<'_>, indices: &View<'_>, out: &mut V
     Ok(())
 }
 
-/// Rows of a matrix that lies packed, transposed.
+/// Rows of a matrix that is packed, transposed.
 fn packed_rows<T: Plain>(data: &View<'_>, indices: Indices<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let dims = sizes(data.dims)?;
     let [size, length] = *dims else {
@@ -222,7 +222,7 @@ pub(crate) fn scatter_elements(
     }, half => Err(Error::Internal("halves are widened before".to_owned())))
 }
 
-/// What is to be updated, where it does not lie there already ([`View::updated`]).
+/// What is to be updated, where it is not there already ([`View::updated`]).
 fn begin(data: &View<'_>, out: &mut ViewMut<'_>) {
     if !data.bytes.is_empty() {
         out.bytes.copy_from_slice(data.bytes);

@@ -1,4 +1,4 @@
-//! Normalisation of channels, as of a batch: rows whose elements lie among those of others; and its gradients.
+//! Normalisation of channels, as of a batch: rows whose elements are among those of others; and its gradients.
 //! One pass over the elements finds two sums of each channel, one makes what follows from them.
 
 use crate::error::{Error, Result};
@@ -48,12 +48,12 @@ impl Channels {
         self.outer * self.inner
     }
 
-    /// Elements that lie in a run of the same channels.
+    /// Elements that are in a run of the same channels.
     fn run(self) -> usize {
         if self.inner == 1 { self.count } else { self.inner }
     }
 
-    /// Where a channel's first element lies.
+    /// Where a channel's first element is.
     fn first(self, channel: usize) -> usize {
         channel * self.inner
     }
@@ -254,7 +254,7 @@ fn slope<T: Typed>([mean, level, along, scale]: [T; 4], x: T, dy: T) -> T {
     dy.sub(level).sub(x.sub(mean).mul(along)).mul(scale)
 }
 
-/// Sums of channels that lie beside one another, over some rows.
+/// Sums of channels that are beside one another, over some rows.
 struct Columns<'a, T, F> {
     sources: [&'a [T]; 2],
     base: &'a [f64],
@@ -302,7 +302,7 @@ fn rows<T>(all: &[T], count: usize) -> [&[T]; ABREAST] {
     std::array::from_fn(|row| &all[row * count..][..count])
 }
 
-/// Sums of channels from `first` on whose elements lie in runs.
+/// Sums of channels from `first` on whose elements are in runs.
 struct Planes<'a, T, F> {
     shape: Channels,
     sources: [&'a [T]; 2],

@@ -50,7 +50,7 @@ impl Row {
     }
 }
 
-/// Operands, and how the elements of a row lie.
+/// Operands, and how the elements of a row are stored.
 struct Gradient<'a, T> {
     op: Normalization<'a>,
     x: &'a [T],
@@ -256,7 +256,7 @@ impl<T: Typed + Float> Task<T> for Rows<'_, '_, T> {
     }
 }
 
-/// How rows lie that are not contiguous.
+/// How rows are stored that are not contiguous.
 struct Walks {
     /// Over the axes that stay: of the operand, and of the factor where it varies along them.
     kept: Space<2>,

@@ -1,4 +1,4 @@
-//! Softmax, normalisation over axes, and local response normalisation. Of rows that lie one after the other:
+//! Softmax, normalisation over axes, and local response normalisation. Of rows that are stored one after the other:
 //! `rows`.
 
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
-//! Softmax and normalisation of rows that lie one after the other.
+//! Softmax and normalisation of rows that are stored one after the other.
 //!
-//! A row stays in the first cache from its first pass to its last. Rows that lie one after the other are fetched by
+//! A row stays in the first cache from its first pass to its last. Rows that are stored one after the other are fetched by
 //! the processor itself, faster than where it is told. Sums are made in the elements' own type over runs of 512, 32
 //! side by side, and then in f64: each number is one of at most 32 that are added before they are widened.
 
@@ -60,7 +60,7 @@ pub(crate) fn each_part<T: Typed>(
         for (number, out) in out.chunks_mut(few).enumerate() {
             let start = start + number * few;
             if around && size_of_val(out) <= STRIP_BYTES {
-                // What follows is written around the caches: what it follows from lies apart.
+                // What follows is written around the caches: what it follows from is apart.
                 with_strip::<T>(out.len(), |made, _| {
                     make(start, made, false);
                     epilogue.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);

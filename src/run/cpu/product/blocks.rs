@@ -3,9 +3,9 @@
 //! The loops are those of Goto and van de Geijn ("Anatomy of high-performance matrix
 //! multiplication", ACM TOMS 34(3), 2008) and of BLIS (Van Zee and van de Geijn, ACM TOMS 41(3),
 //! 2015): blocks of the right operand are packed into panels as wide as a tile of the result,
-//! which lies in registers; the left operand is read where it lies, or made contiguous. Nothing
+//! which is in registers; the left operand is read in place, or made contiguous. Nothing
 //! is allocated: what is packed goes into an [`area`](AREA) that the caller gives. A right operand
-//! that is used again and again lies packed as a whole (see [`pack`]).
+//! that is used again and again is packed as a whole (see [`pack`]).
 //!
 //! Every element of the result is a sum of chains of fused multiply-adds: [`CHAIN`] terms each, in ascending
 //! order, the chains added one after the other to what the product is added to, whatever the blocks and the
@@ -44,7 +44,7 @@ const PADDING: usize = 16;
 const ALIASED: usize = 2048;
 /// ... where they meet as many columns.
 const WORTH: usize = 128;
-/// Up to so many rows, panels that are whole are read where they lie: packing would not pay.
+/// Up to so many rows, panels that are whole are read in place: packing would not pay.
 const SKINNY_ROWS: usize = 24;
 /// Up to so many rows, whole rows of the right operand are added up.
 pub(crate) const GEMV_ROWS: usize = 4;
@@ -98,8 +98,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Calls `run` with each piece of a row that lies in one panel: its columns, counted from the
-    /// first of the part, and where it lies among the packed elements. `row` counts from the first.
+    /// Calls `run` with each piece of a row that is in one panel: its columns, counted from the
+    /// first of the part, and where it is among the packed elements. `row` counts from the first.
     #[inline(always)]
     pub(crate) fn pieces(&self, row: usize, mut run: impl FnMut(std::ops::Range<usize>, usize)) {
         for at in (0..self.columns).step_by(PANEL) {
@@ -180,7 +180,7 @@ impl<T: Plain + Float> Blocks<'_, T> {
         let aliased = !skinny && n >= WORTH && (a.strides.row * size_of::<T>()).is_multiple_of(ALIASED);
         let contiguous = a.strides.column == 1 && !aliased;
         let tall = if contiguous { m } else { m.div_ceil(m.div_ceil(PACKED)).next_multiple_of(ROWS) };
-        // Few rows take the time in which the right operand is read: panel by panel, as it lies packed.
+        // Few rows take the time in which the right operand is read: panel by panel, as it is stored packed.
         let wide = if skinny && matches!(b, Rhs::Packed { .. }) { PANEL } else { COLUMNS };
         for column in (0..n).step_by(wide) {
             let columns = wide.min(n - column);
@@ -240,7 +240,7 @@ pub(crate) struct Panels<'a, T> {
     /// What the part's first column is counted from, where it is made.
     pub(crate) first: usize,
     pub(crate) from: Rhs<'a, T>,
-    /// Few rows meet it: panels that are whole are read where they lie.
+    /// Few rows meet it: panels that are whole are read in place.
     pub(crate) in_place: bool,
 }
 
@@ -268,7 +268,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         }
     }
 
-    /// What follows a panel where that lies packed: as many elements at most.
+    /// What follows a panel where that is packed: as many elements at most.
     #[inline(always)]
     pub(crate) fn beyond(&self, width: usize) -> &'a [T] {
         let Rhs::Packed { elements, from, .. } = self.from else { return &[] };
@@ -415,7 +415,7 @@ mod tests {
             c
         }
 
-        /// Compares with sums of f64; what lies between the rows stays as it is.
+        /// Compares with sums of f64; what is between the rows stays as it is.
         fn check(&self, found: &[f32]) {
             let Extent { m, n, k } = self.extent;
             let (a, b) = (strides(m, k, self.transposed.0), strides(k, n, self.transposed.1));

@@ -14,7 +14,7 @@ use super::super::walk::{self, PerAxis, Space};
 use super::blocks::{self, CHAIN, Multiply, PANEL, ROWS, Rhs};
 use super::staged::{STRIP, Staged};
 
-/// Where the elements of a matrix lie in a slice: from its first element, by strides.
+/// Where the elements of a matrix are in a slice: from its first element, by strides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strides {
     pub(crate) row: usize,
@@ -32,7 +32,7 @@ impl Strides {
         Self { row: self.column, column: self.row }
     }
 
-    /// True where a matrix of this size lies within `length` elements.
+    /// True where a matrix of this size is within `length` elements.
     fn within(self, rows: usize, columns: usize, length: usize) -> bool {
         if rows == 0 || columns == 0 {
             return true;
@@ -99,7 +99,7 @@ impl<T> Beta<'_, T> {
     }
 }
 
-/// What follows on each element of a product, where its first element stands in the tensor that
+/// What follows on each element of a product, where its first element is in the tensor that
 /// it is part of.
 pub(crate) type EpilogueAt<'a> = Option<(&'a Epilogue<'a>, usize)>;
 
@@ -122,7 +122,7 @@ pub(crate) trait Product: Typed {
 }
 
 impl<T: Product> Gemm<'_, '_, T> {
-    /// Computes the product. Panics where a matrix does not lie within its slice.
+    /// Computes the product. Panics where a matrix is not within its slice.
     pub(crate) fn run(self, team: &Team<'_>) {
         let Extent { m, n, k } = self.extent;
         assert!(self.a.strides.within(m, k, self.a.elements.len()));
@@ -355,7 +355,7 @@ pub(in super::super) struct ProductBatch {
     pub(in super::super) b: Strides,
     /// How many products there are.
     pub(in super::super) outer: usize,
-    /// One right matrix meets all rows, which lie one after the other: they are rows of one product.
+    /// One right matrix meets all rows, which are stored one after the other: they are rows of one product.
     pub(in super::super) is_one: bool,
     /// Where the matrices of each product begin.
     space: Space<2>,

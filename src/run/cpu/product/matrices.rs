@@ -1,4 +1,4 @@
-//! Tensors as products read them: matrices one after the other, each of which may lie packed.
+//! Tensors as products read them: matrices one after the other, each of which may be packed.
 
 use crate::error::{Error, Result};
 use crate::ir::DType;
@@ -12,7 +12,7 @@ use super::matmul::{Extent, Strides, oriented};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrices {
     count: usize,
-    /// Rows and columns as they lie.
+    /// Rows and columns as they are stored.
     rows: usize,
     columns: usize,
     /// Whether the product reads each of them transposed.

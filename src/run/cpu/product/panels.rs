@@ -1,4 +1,4 @@
-//! Matrices whose elements lie in another order: packed in panels of columns, and transposed.
+//! Matrices whose elements are in another order: packed in panels of columns, and transposed.
 
 use super::super::view::Plain;
 use super::blocks::PANEL;

@@ -25,7 +25,7 @@ pub(crate) struct Staged<'a, T> {
     pub(crate) first: usize,
     pub(crate) beta: Beta<'a, T>,
     pub(crate) epilogue: &'a Epilogue<'a>,
-    /// Where the block's first element stands in the tensor that the result is, and its elements from row to row.
+    /// Where the block's first element is in the tensor that the result is, and its elements from row to row.
     pub(crate) begin: usize,
     pub(crate) width: usize,
 }

@@ -1,4 +1,4 @@
-//! Some rows of a left operand times one panel of a right one: tiles of the result, which lie in registers
+//! Some rows of a left operand times one panel of a right one: tiles of the result, which are in registers
 //! while they are summed.
 
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use super::blocks::{CHAIN, PANEL, ROWS};
 use super::matmul::Beta;
 
 /// The same for each row of a tile, [`ROWS`] at most, written out: sums whose place is not known when it is
-/// compiled lie in memory, and are stored again with each term.
+/// compiled are in memory, and are stored again with each term.
 macro_rules! each_row {
     ($i:ident < $count:ident, $run:expr) => {
         each_row!(@ $i, $count, $run, 0, 1, 2, 3, 4, 5)
@@ -128,7 +128,7 @@ impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, '_, 
                 }
             }
         } else {
-            // Rows that lie apart are not fetched by the processor itstrip.
+            // Rows that are apart are not fetched by the processor itstrip.
             let forth = strip.b.1 * FORTH * size_of::<T>();
             for p in 0..depth {
                 let b = &strip.b.0[p * strip.b.1 + column..][..V * L::WIDTH];
@@ -167,7 +167,7 @@ fn term<T: Plain, L: Lanes<T>, const R: usize, const V: usize>(
     });
 }
 
-/// Rows of a right operand that lie apart are fetched so many before they are read.
+/// Rows of a right operand that are apart are fetched so many before they are read.
 const FORTH: usize = 16;
 
 /// Bytes that fetching a contiguous right operand goes ahead of one or two rows, and of more: these take longer for

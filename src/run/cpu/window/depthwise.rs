@@ -54,7 +54,7 @@ pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
     });
 }
 
-/// Elements that lie apart from the result until what follows from them is written there: what is both read
+/// Elements that are apart from the result until what follows from them is written there: what is both read
 /// and written is copied first.
 fn staged(phases: &Phases, epilogue: Option<&Epilogue<'_>>) -> usize {
     let most = FOLLOWED + phases.tall * phases.small[1] + SPARE;

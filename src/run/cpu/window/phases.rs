@@ -25,7 +25,7 @@ pub(crate) struct Phases {
     /// Rows of a phase, and elements from row to row: of positions, too.
     height: usize,
     pub(crate) width: usize,
-    /// Where the elements of a window lie, counted from its position.
+    /// Where the elements of a window are, counted from its position.
     offsets: [usize; WINDOW],
     count: usize,
 }

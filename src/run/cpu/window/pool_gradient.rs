@@ -10,7 +10,7 @@ use super::super::view::{Typed, View, ViewMut, with_float};
 use super::super::walk::sizes;
 use super::grid::{Grid, channels, spatial};
 
-/// Windows whose shares one part gives away, about, where channels stand first.
+/// Windows whose shares one part gives away, about, where channels are first.
 const PART: usize = 4096;
 
 /// Channels of an image that one part takes, where they stand last.
@@ -85,7 +85,7 @@ fn touched(grid: &Grid, position: usize, offset: [usize; 3]) -> Option<usize> {
     Some(place)
 }
 
-/// Some neighbouring channels of an image, which lie side by side.
+/// Some neighbouring channels of an image, which are side by side.
 struct Abreast<'a, 'm, T> {
     grid: &'a Grid,
     /// From one element to the next of the same channel.

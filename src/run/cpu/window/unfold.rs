@@ -2,7 +2,7 @@
 //! right operand.
 //!
 //! Of each channel, the rows that a part of the positions touches are copied with their padding;
-//! where windows stand `s` columns apart, every `s`-th column side by side. Then what an element of
+//! where windows are `s` columns apart, every `s`-th column side by side. Then what an element of
 //! the window touches is a few runs of neighbours, the same for every channel and nearly the same
 //! for every element. They are copied vector by vector: what a vector carries beyond its run is
 //! written over by the run after it.
@@ -136,7 +136,7 @@ impl<'a> Strip<'a> {
         count
     }
 
-    /// Where an element of the window lies, counted from the first.
+    /// Where an element of the window is, counted from the first.
     fn offset(&self, element: usize) -> usize {
         let [_, _, across] = self.grid.kernel;
         let (y, x) = (element / across * self.grid.dilation[1], element % across * self.grid.dilation[2]);

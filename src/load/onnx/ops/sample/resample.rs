@@ -97,7 +97,7 @@ impl Cubic {
 }
 
 impl Method {
-    /// Elements (which may lie outside) and their weights.
+    /// Elements (which may be outside) and their weights.
     fn taps(self, place: f64, scale: f64) -> Vec<(i64, f64)> {
         let squeeze = if self.antialias { scale.min(1.0) } else { 1.0 };
         let (reach, weight): (f64, &dyn Fn(f64) -> f64) = match self.kernel {

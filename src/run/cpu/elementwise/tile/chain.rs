@@ -1,7 +1,7 @@
 //! Operations on f32 that follow one another, on vectors that stay in registers in between.
 //!
 //! A [`Chain`] reads one operand, and each of its links makes of what was made before, and of at most one more
-//! operand, what the next is given. Eight vectors at a time go through all links: what lies between two is never
+//! operand, what the next is given. Eight vectors at a time go through all links: what is between two is never
 //! written, and memory that is read and written is asked for evenly.
 
 use crate::ir::{Binary, Unary};

@@ -46,7 +46,7 @@ pub(crate) struct Descent {
     pub(crate) made: usize,
 }
 
-/// What the program is as a [`Descent`], of floats that are computed as they lie.
+/// What the program is as a [`Descent`], of floats that are computed as they are.
 pub(crate) fn descent(
     elements: usize,
     outside: &[(DType, Vec<usize>)],
@@ -189,7 +189,7 @@ impl Compiler {
         Ok(true)
     }
 
-    /// True where no operand lies in a register that would be loaded with other elements of it, which the open
+    /// True where no operand is in a register that would be loaded with other elements of it, which the open
     /// chain may still read.
     fn are_loaded_alike(&self, part: &Part<'_>, outside: &[(DType, Vec<usize>)]) -> Result<bool> {
         for operand in &part.operands {

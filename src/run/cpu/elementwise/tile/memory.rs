@@ -1,4 +1,4 @@
-//! Where the elements of a tile program lie: its registers, and the bytes that it reads and writes.
+//! Where the elements of a tile program are: its registers, and the bytes that it reads and writes.
 //!
 //! Holds `unsafe`: an operand may share its bytes with a result, so both are reached by pointers.
 
@@ -57,7 +57,7 @@ pub(crate) struct Registers(Vec<Register>);
 
 struct Register {
     tile: Option<Box<Tile>>,
-    /// What it holds lies in a source: where, and its bytes.
+    /// What it holds is in a source: where, and its bytes.
     borrowed: Option<(*const u8, usize)>,
 }
 
@@ -230,7 +230,7 @@ impl<'a> Target<'a> {
         assert!(start + values.len() <= self.length / size_of::<T>());
         assert!(self.pointer.align_offset(align_of::<T>()) == 0);
         // SAFETY: in bounds, as was just checked, and a register is never part of a target: what
-        // lies in a source is copied where that overlaps one.
+        // is in a source is copied where that overlaps one.
         unsafe {
             let to = self.pointer.cast::<T>().add(start);
             match around {

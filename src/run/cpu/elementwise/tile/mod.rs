@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] walks the row-major positions of one space. For each tile it runs one loop for each
 //! chain of operations on f32, in which each reads what the one before it made (`chain`), and one for each
-//! other operation. What an operation reads lies in a register of 1024 elements, or where the operand
+//! other operation. What an operation reads is in a register of 1024 elements, or where the operand
 //! lies, if that is apart from all results and need not be repeated or widened; the last operation
 //! writes its result where it belongs. An operand may share its bytes with a result where both are
 //! read and written at the same position: it is copied first. Halves are computed in f32 and rounded
@@ -125,7 +125,7 @@ struct Read {
     register: u32,
     /// One number stands for all.
     single: bool,
-    /// It lies in memory and goes on.
+    /// It is in memory and goes on.
     ahead: bool,
 }
 
@@ -384,7 +384,7 @@ pub(crate) struct Epilogue<'a> {
     program: &'a Program,
     /// The source that stands for what the kernel made.
     source: usize,
-    /// The result takes the bytes of the sources that are empty here: what the kernel makes lies apart.
+    /// The result takes the bytes of the sources that are empty here: what the kernel makes is apart.
     replaces: bool,
     sources: &'a [Source<'a>],
     /// Bytes of an element.
@@ -402,7 +402,7 @@ impl<'a> Epilogue<'a> {
         Self { replaces, ..self }
     }
 
-    /// True where what the kernel makes must lie apart from its result: see [`Epilogue::apply_to`].
+    /// True where what the kernel makes must be apart from its result: see [`Epilogue::apply_to`].
     pub(crate) fn replaces(&self) -> bool {
         self.replaces
     }

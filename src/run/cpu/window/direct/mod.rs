@@ -6,7 +6,7 @@
 //! position, and one from the channel and the element of the window. So windows are read where they
 //! lie: in the input itself or, where they touch padding, in a copy of the rows that a chunk of
 //! positions touches (compare Dukhan, "The Indirect Convolution Algorithm", arXiv 1907.02129, which
-//! keeps pointers). A chunk's sums lie position by position; when they are complete they are turned.
+//! keeps pointers). A chunk's sums are position by position; when they are complete they are turned.
 //!
 //! Every element is the bias and chains of fused multiply-adds in ascending order of the terms, as in a
 //! product of the weights and the unfolded windows: the bits are the same.
@@ -53,7 +53,7 @@ pub(crate) struct Direct<'a> {
 /// What is copied of the input, for a chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Copied {
-    /// Nothing: windows lie in the input.
+    /// Nothing: windows are in the input.
     Nothing,
     /// Windows are single elements: those that the chunk reads, side by side.
     Elements,
@@ -61,7 +61,7 @@ enum Copied {
     Rows(usize),
 }
 
-/// Where the windows' elements lie.
+/// Where the windows' elements are.
 #[derive(Clone, Copy)]
 struct Padded<'a, T> {
     x: &'a [T],
@@ -77,7 +77,7 @@ impl<'a> Direct<'a> {
         let one = grid.small[0] == 1 && grid.large[0] == 1 && grid.kernel[0] == 1;
         let window = grid.kernel[1].checked_mul(grid.kernel[2])?;
         let positions = grid.positions();
-        // Many positions that are the input's own are multiplied as they lie, and need not be turned.
+        // Many positions that are the input's own are multiplied in place, and need not be turned.
         let plain = grid.is_plain() && positions > CHUNK;
         let few = outer < CHANNELS || inner.checked_mul(window)? < TERMS;
         if !one || positions == 0 || grid.area() == 0 || few || plain {
@@ -228,7 +228,7 @@ pub(crate) struct Block<'a, 'c, T> {
     /// The first position.
     pub(crate) first: usize,
     pub(crate) out: &'a mut MatrixMut<'c, T>,
-    /// What follows, where the first element stands in the tensor, and elements from row to row.
+    /// What follows, where the first element is in the tensor, and elements from row to row.
     pub(crate) epilogue: Option<(&'a Epilogue<'a>, usize, usize)>,
     /// Of [`AREA`] bytes, aligned to 64.
     pub(crate) area: &'a mut [u8],

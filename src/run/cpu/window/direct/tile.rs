@@ -14,7 +14,7 @@ use super::{DEPTH, Padded, WIDEST};
 /// Elements of a line of the cache, of the larger type.
 const LINE: usize = 16;
 
-/// Where the terms of a block lie, counted from the first element of a window.
+/// Where the terms of a block are, counted from the first element of a window.
 pub(crate) struct Offsets {
     at: [usize; DEPTH],
     count: usize,
@@ -161,7 +161,7 @@ pub(crate) fn finish<T: Plain + Float, L: Lanes<T>>(
     epilogue: Option<(&Epilogue<'_>, usize, usize)>,
 ) {
     let Some((epilogue, start, width)) = epilogue else { return turn(lanes, sums, out) };
-    // They lie apart meanwhile: what is both read and written would be copied first.
+    // They are apart meanwhile: what is both read and written would be copied first.
     let (rows, columns) = (out.rows, out.columns);
     turn(lanes, sums, &mut MatrixMut::new(&mut *made, (rows, columns), columns));
     if let (true, Some(out)) = (columns == width, out.contiguous()) {

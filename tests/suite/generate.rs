@@ -64,6 +64,19 @@ fn a_prompt_in_blocks_is_the_prompt_token_by_token() {
     }
 }
 
+/// Scores beside those of keys (sinks) take part in the softmax. The tokens are the library's.
+#[test]
+fn sinks_stay_apart_from_the_keys_that_are_kept() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers/families/gpt_oss.0");
+    let model = path.to_str().unwrap();
+    for block in ["1", "3"] {
+        let own = ["generate", model, "-d", "cpu", "--context", "16", "--max-tokens", "5", "--block", block];
+        let of_prompt = |tokens: &str| written(&partition(&[&own[..], &["--tokens", tokens]].concat()));
+        assert_eq!(of_prompt("3,14,2,7"), "4,1,12,12,12", "{block}");
+        assert_eq!(of_prompt("17,0,4,4,8"), "4,12,12,12,12", "{block}");
+    }
+}
+
 #[test]
 fn a_context_that_is_full_is_told_and_a_longer_prompt_refused() {
     let out = generate("qwen2", "cpu", "3,1,4,1,5,9,2", &["--context", "10", "--max-tokens", "40"]);

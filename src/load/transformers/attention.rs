@@ -172,27 +172,16 @@ impl Masks {
     /// only padding causes, weighs nothing, as scaled dot product attention does in PyTorch. `sinks`: scores
     /// that take part in it and weigh nothing, `[shared, per, 1, 1]`.
     fn weights(&mut self, net: &mut Net, attending: &Attending<'_>, scores: &str) -> String {
-        let Attending { name, heads, sight, .. } = *attending;
+        let Attending { name, sight, .. } = *attending;
         let mut scores = scores.to_owned();
         if let Some(mask) = self.of(net, sight) {
             let hidden = self.hidden(net);
             scores = net.node(&format!("{name}.masked"), "select", &[&mask, &scores, &hidden], json!({}));
         }
-        let Sides { batch, rows, keys, .. } = &self.sides;
         if let Some(sinks) = attending.sinks {
-            let shape = json!({"shape": [batch, heads.shared, heads.count / heads.shared, rows, 1]});
-            let sinks = net.node(&format!("{name}.sinks_of_rows"), "broadcast", &[sinks], shape);
-            scores =
-                net.node(&format!("{name}.with_sinks"), "concat", &[&scores, &sinks], json!({"axis": -1}));
+            return beside_sinks(net, name, &scores, sinks);
         }
         let weights = net.node(&format!("{name}.softmax"), "softmax", &[&scores], json!({"axis": -1}));
-        if attending.sinks.is_some() {
-            let attributes = json!({
-                "starts": [0, 0, 0, 0, 0],
-                "sizes": [batch, heads.shared, heads.count / heads.shared, rows, keys],
-            });
-            return net.node(&format!("{name}.weights"), "slice", &[&weights], attributes);
-        }
         if self.padding.is_none() {
             return weights;
         }
@@ -200,6 +189,21 @@ impl Masks {
         let zero = net.scalar(&format!("{name}.zero"), 0.0);
         net.node(&format!("{name}.weights"), "select", &[&blind, &zero, &weights], json!({}))
     }
+}
+
+/// The softmax of scores and sinks, of which those of the sinks are left out. The keys stay an axis by themselves,
+/// so that those of earlier tokens can be kept.
+fn beside_sinks(net: &mut Net, name: &str, scores: &str, sinks: &str) -> String {
+    let last = |kind: &str| json!({"kind": kind, "axes": [-1], "keep": true});
+    let greatest = net.node(&format!("{name}.greatest_key"), "reduce", &[scores], last("max"));
+    let greatest = net.node(&format!("{name}.greatest"), "max", &[&greatest, sinks], json!({}));
+    let below = net.node(&format!("{name}.below"), "sub", &[scores, &greatest], json!({}));
+    let powers = net.node(&format!("{name}.powers"), "exp", &[&below], json!({}));
+    let sum = net.node(&format!("{name}.sum_of_keys"), "reduce", &[&powers], last("sum"));
+    let sink = net.node(&format!("{name}.sink_below"), "sub", &[sinks, &greatest], json!({}));
+    let sink = net.node(&format!("{name}.sink_power"), "exp", &[&sink], json!({}));
+    let sum = net.node(&format!("{name}.sum"), "add", &[&sum, &sink], json!({}));
+    net.node(&format!("{name}.weights"), "div", &[&powers, &sum], json!({}))
 }
 
 /// What one layer's attention needs beside queries, keys and values.

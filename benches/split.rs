@@ -97,7 +97,7 @@ fn plan(row: &Row, devices: &str, batch: i64, split: SplitOptions) -> Result<Opt
     let bytes = std::fs::read(&row.file).unwrap_or_else(|error| panic!("{}: {error}", row.file));
     let model = load(&bytes, Some(Path::new(&row.file)), &LoadOptions::default())?;
     let mut options = Options { batch: Some(batch), split, ..Options::default() };
-    options.dims = row.dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
+    options.bind = row.dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
     options.place.objective = Objective::Latency;
     options.place.effort = Effort::Default;
     let Model::Graph(_) = &model else { return Ok(None) };

@@ -34,6 +34,14 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
     let working = console.working("explaining");
     let control = Control::new();
     match &args.node {
+        Some(node) if compile::is_split(&plan, node) => {
+            let Model::Graph(graph) = loaded else {
+                return Err(Error::Internal("a cost graph has no operations to split".to_owned()));
+            };
+            let report = compile::explain_split(&plan, graph, node, &control)?;
+            drop(working);
+            print(args, console, &report::split_text(&report), || to_json_pretty(&report))
+        }
         Some(node) => {
             let report = compile::explain_node(&plan, loaded, node, &control)?;
             drop(working);

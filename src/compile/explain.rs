@@ -189,7 +189,7 @@ fn instance_patterns(pattern: &str, derived: &Derived) -> Vec<String> {
 /// What was asked for when a plan was made.
 ///
 /// Error: the plan's options are malformed.
-fn place_options(plan: &Plan) -> Result<place::Options> {
+pub(super) fn place_options(plan: &Plan) -> Result<place::Options> {
     let asked = &plan.options;
     let within = |field: &str, error: Error| error.within(&format!("options.{field}"));
     let devices = match asked.devices.as_deref() {

@@ -9,6 +9,7 @@ mod bound_plan;
 pub(crate) mod embed;
 mod expected;
 mod explain;
+mod explain_split;
 mod labels;
 mod largest;
 mod marks;
@@ -51,6 +52,7 @@ pub(crate) use bind::has_open_batch;
 pub(crate) use bind::{batch_dim, fixed_batch};
 pub use expected::{check_hash, check_model, expected, model_hash};
 pub use explain::{explain_node, explain_plan};
+pub use explain_split::{explain_split, is_split};
 #[cfg(feature = "run")]
 pub(crate) use largest::{Largest, largest};
 pub use options::Options;

@@ -9,6 +9,7 @@ mod devices;
 mod moved;
 mod outcome;
 mod prices;
+mod split;
 
 use serde::Serialize;
 
@@ -26,6 +27,7 @@ pub use devices::{Fewer, fewer};
 pub use moved::{NodeReport, node};
 pub use outcome::Outcome;
 pub use prices::Price;
+pub use split::{DeviceShare, Otherwise, OwnSplit, SplitReport};
 
 /// Nodes times placements that are scheduled for one part of an explanation.
 const WORK: usize = 2_000_000;

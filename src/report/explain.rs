@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::escape::escaped;
-use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview};
+use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview, SplitReport};
 use crate::plan::{Action, OFFLOADED, Plan, Step};
 use crate::units::{Bytes, Nanos};
 
@@ -256,6 +256,60 @@ pub fn node_text(report: &NodeReport, plan: &Plan) -> String {
     text += &waits_text(plan, |step| step.is_about(&report.node));
     for note in &report.notes {
         let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// How a node is split, and what each other way would cost.
+pub fn split_text(report: &SplitReport) -> String {
+    let mut text = String::new();
+    let SplitReport { objective, value, .. } = report;
+    let _ = writeln!(text, "{} is split", escaped(&report.node));
+    let mut last = None;
+    for own in &report.operations {
+        // Operations that are split alike are one line.
+        if last.replace((&own.over, own.parts, &own.devices)) == Some((&own.over, own.parts, &own.devices)) {
+            continue;
+        }
+        let _ = writeln!(
+            text,
+            "  {} along {} of {} in {} parts",
+            escaped(&own.operation),
+            own.over,
+            own.extent,
+            own.parts
+        );
+        for share in &own.devices {
+            let parts = counted(share.parts, "part");
+            let _ = writeln!(
+                text,
+                "    {}: {parts}, {} of {}",
+                escaped(&share.device),
+                share.elements,
+                own.extent
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n{objective} {} so; planned anew with this node otherwise",
+        amount(objective, *value)
+    );
+    for other in &report.otherwise {
+        let way = other
+            .over
+            .as_ref()
+            .map_or_else(|| "whole".to_owned(), |over| format!("{over} in {} parts", other.parts));
+        let bits = if other.other_bits { "; rounds differently" } else { "" };
+        let _ = match (other.value, &other.refused) {
+            (Some(other), _) => {
+                let difference = difference(objective, other, *value);
+                writeln!(text, "  {way}: {} ({difference}{bits})", amount(objective, other))
+            }
+            (None, refused) => {
+                writeln!(text, "  {way}: {}", escaped(refused.as_deref().unwrap_or("no plan")))
+            }
+        };
     }
     text
 }

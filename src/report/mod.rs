@@ -23,7 +23,7 @@ pub use batch::{BatchLine, MemoryLine};
 pub use dot::dot;
 #[cfg(feature = "run")]
 pub use events::Events;
-pub use explain::{fewer_text, node_text, overview_text, plan_text};
+pub use explain::{fewer_text, node_text, overview_text, plan_text, split_text};
 #[cfg(feature = "run")]
 pub(crate) use history::is_csv;
 pub use history::write_history;

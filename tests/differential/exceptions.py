@@ -11,7 +11,8 @@ class Node:
         arrays.update((value.name, value.array) for value in builder.values)
         self.op, self.opset = node.op_type, builder.opset
         self.operands = [arrays.get(name) for name in node.input]
-        self.results = [arrays[name] for name in node.output]
+        # What an operator of several nodes makes on its way has no array.
+        self.results = [arrays[name] for name in node.output if name in arrays]
         self.attributes = {one.name: one for one in node.attribute}
 
     def text(self, name):

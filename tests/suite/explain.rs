@@ -378,3 +378,52 @@ fn a_pin_and_a_kind_are_named_as_what_binds() {
     assert!(report.others[0].binds.as_deref().is_some_and(|binds| binds.contains("pin")));
     assert!(report.others[0].value.is_some());
 }
+
+/// One product whose weights fit on no device.
+const LARGE: &str = r#"{"partition_model":1,"name":"large","inputs":[{"name":"x","type":"f32[8,64]"}],
+    "params":[{"name":"w","type":"f32[64,256]"}],"nodes":[{"name":"fc","op":"matmul","inputs":["x","w"]}],"outputs":["fc"]}"#;
+
+#[test]
+fn of_a_split_node_each_other_way_is_planned() {
+    let folder = Folder::new();
+    std::fs::write(folder.path("large.json"), LARGE).unwrap();
+    let devices = "3xcpu:memory=48kB";
+    folder.ok(&["large.json", "-d", devices, "-o", "plan.json"]);
+    let report: serde_json::Value =
+        serde_json::from_str(&folder.ok(&["explain", "plan.json", "fc", "--json"])).unwrap();
+    let plan: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path("plan.json")).unwrap()).unwrap();
+    assert_eq!(report["value"], plan["cost"]["transfer_bytes"]);
+    let own = &report["operations"][0];
+    let over = own["over"].as_str().unwrap();
+    let elements = own["devices"].as_array().unwrap().iter().map(|share| share["elements"].as_u64().unwrap());
+    assert_eq!(elements.sum::<u64>(), own["extent"].as_u64().unwrap());
+    let otherwise = report["otherwise"].as_array().unwrap();
+    let ways: Vec<Option<&str>> = otherwise.iter().map(|way| way["over"].as_str()).collect();
+    // Eight rows are too few to be divided.
+    let mut all = vec![None, Some("axis 1"), Some("sum 1")];
+    all.retain(|&way| way != Some(over));
+    assert_eq!(ways, all, "every way but its own");
+    for way in otherwise {
+        let Some(over) = way["over"].as_str() else {
+            assert!(way["refused"].as_str().unwrap().contains("memory") || way["value"].is_null(), "{way}");
+            continue;
+        };
+        let (kind, axis) = over.split_once(' ').unwrap();
+        let rule = format!("fc={}:{}", if kind == "sum" { "sum" } else { axis }, way["parts"]);
+        let asked = folder.run(&["large.json", "-d", devices, "--split", &rule, "-o", "asked.json"]);
+        match way["value"].as_u64() {
+            None => assert_eq!(asked.code, 3, "{rule}: {}", asked.stderr),
+            Some(value) => {
+                let text = std::fs::read_to_string(folder.path("asked.json")).unwrap();
+                let asked: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(asked["cost"]["transfer_bytes"].as_u64(), Some(value), "{rule}");
+            }
+        }
+        assert_eq!(way["other_bits"].as_bool(), Some(kind == "sum"));
+    }
+    let text = folder.ok(&["explain", "plan.json", "fc"]);
+    assert!(text.starts_with("fc is split\n  fc#0 along ") && text.contains("\n  whole: "), "{text}");
+    let part = folder.ok(&["explain", "plan.json", "fc[0/2]"]);
+    assert!(part.contains("is on"), "{part}");
+}

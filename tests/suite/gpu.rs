@@ -203,7 +203,8 @@ fn operations_run_on_an_emulated_gpu() {
     let Some(toolchain) = CpuToolchain::shared() else { return };
     let emulator = Emulator::new(Build { library: Library::WHOLE, ..Build::default() });
     let machine = emulator.machine(&toolchain);
-    for case in some_products() {
+    // A compiler of C++ takes seconds for each.
+    for case in some_products().into_iter().step_by(2) {
         operation(&machine, &case).unwrap();
     }
     assert!(emulator.counts().2 >= 3, "{:?}", emulator.counts());

@@ -100,7 +100,7 @@ fn excess(file: &str) -> Vec<String> {
 }
 
 sweep! {
-    training_in_halves_takes_four_fifths_or_what_weights_make_of_the_whole: one of 6;
+    training_in_halves_takes_four_fifths_or_what_weights_make_of_the_whole: one of 16;
 }
 
 fn training_in_halves_takes_four_fifths_or_what_weights_make_of_the_whole(share: Share) {

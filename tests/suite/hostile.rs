@@ -466,7 +466,7 @@ fn headers_that_promise_more_than_there_is() {
 }
 
 sweep! {
-    many_devices_for_one_node: one of 3;
+    many_devices_for_one_node: one of 6;
 }
 
 /// Many equal devices: tables are as long as there are devices, and limits of time hold.

@@ -7,6 +7,7 @@ mod footprint;
 mod held;
 mod keep;
 mod layout;
+mod otherwise;
 mod pay;
 mod record;
 mod rule;
@@ -23,6 +24,7 @@ use crate::plan::PlanSplit;
 
 pub(super) use self::fit::{beyond_all, narrower};
 pub(super) use self::keep::together;
+pub(super) use self::otherwise::{is_of, other_ways, own_ways};
 pub(super) use self::pay::faster;
 pub(super) use self::record::record;
 pub use self::rule::{SplitAxis, SplitRule};

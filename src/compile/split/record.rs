@@ -59,7 +59,7 @@ fn foreign(name: &str, message: &str) -> Error {
         .with_help("the plan is of another model or version: plan this model anew")
 }
 
-fn over(split: &Split) -> String {
+pub(super) fn over(split: &Split) -> String {
     match split.over {
         Loop::Axis(axis) => format!("axis {axis}"),
         Loop::Summed(axis) => format!("sum {axis}"),
@@ -67,17 +67,17 @@ fn over(split: &Split) -> String {
 }
 
 /// Names of nodes: the source's, and `#2` behind for its third node.
-struct Names {
+pub(super) struct Names {
     /// By node: how many of its source stand before it.
     before: Vec<u32>,
 }
 
 impl Names {
-    fn new(graph: &Graph) -> Self {
+    pub(super) fn new(graph: &Graph) -> Self {
         Self { before: ranks(graph) }
     }
 
-    fn of(&self, graph: &Graph, node: NodeId) -> String {
+    pub(super) fn of(&self, graph: &Graph, node: NodeId) -> String {
         let name = &graph.source(graph.node(node).source).name;
         format!("{name}#{}", self.before[node.index()])
     }

@@ -52,6 +52,8 @@ mod error;
 mod escape;
 mod explain;
 mod files;
+#[cfg(feature = "cli")]
+mod fit;
 mod ir;
 mod json;
 mod kernel;
@@ -160,6 +162,12 @@ pub mod unstable {
     /// which files a model may name.
     pub mod files {
         pub use crate::files::*;
+    }
+
+    /// Which devices to buy: the cheapest set of a catalogue on which a plan reaches a target.
+    #[cfg(feature = "cli")]
+    pub mod fit {
+        pub use crate::fit::*;
     }
 
     /// The graph arena, its operations, types with affine sizes, inference, verifier, text form.

@@ -267,6 +267,26 @@ pub(super) struct PlanArgs {
     /// Devices to plan for, or a TOML or JSON file
     #[arg(help_heading = "Placement", long, short, value_name = "SPEC")]
     pub(super) devices: Option<String>,
+    /// Find the cheapest devices of a catalogue (TOML) that reach --target
+    ///
+    /// docs/devices.md describes the file, examples/catalogue.toml is one. Operations stay whole. `--emit html` draws
+    /// speed against price, `--emit summary-json` lists the sets.
+    #[arg(
+        help_heading = "Placement",
+        hide_short_help = true,
+        long,
+        value_name = "CATALOGUE",
+        requires = "target"
+    )]
+    pub(super) fit: Option<PathBuf>,
+    /// What --fit is to reach: latency<30ms, throughput>200/s, batch>=64
+    ///
+    /// A throughput counts the samples of --batch, or steps where that is not given.
+    #[arg(help_heading = "Placement", hide_short_help = true, long, value_name = "TARGET", requires = "fit")]
+    pub(super) target: Option<String>,
+    /// The most that the devices of --fit may cost for an hour ('$12/h')
+    #[arg(help_heading = "Placement", hide_short_help = true, long, value_name = "PRICE", requires = "fit")]
+    pub(super) budget: Option<String>,
     #[command(flatten)]
     pub(super) shape: ModelArgs,
     #[command(flatten)]

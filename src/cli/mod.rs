@@ -13,6 +13,7 @@ mod deliver;
 mod destinations;
 mod devices;
 mod explain;
+mod fit;
 #[cfg(feature = "run")]
 mod generate;
 #[cfg(feature = "run")]

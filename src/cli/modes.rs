@@ -61,6 +61,44 @@ impl Explicit {
 /// What every command has.
 const TERMINAL: &[&str] = &["quiet", "progress", "color", "allow_outside"];
 
+/// What a search for devices heeds. Devices have no names before they are found, so none is pinned to or counted.
+const FIT: &[&str] = &[
+    "model",
+    "fit",
+    "target",
+    "budget",
+    "batch",
+    "context",
+    "dims",
+    "precision",
+    "weights_as",
+    "weights",
+    "with_inputs",
+    "colocate",
+    "keep_whole",
+    "exact",
+    "balance",
+    "soft",
+    "reserve",
+    "effort",
+    "profile",
+    "seed",
+    "time_limit",
+    "memory_limit",
+    "threads",
+    "emit",
+    "output",
+];
+
+/// Error: an option that a search for devices does not heed.
+pub(super) fn check_fit(explicit: &Explicit) -> Result<()> {
+    explicit.only(
+        &[FIT],
+        "--fit seeks the devices, for plans of whole operations that --target times",
+        "leave it out, or plan for the devices that --fit finds",
+    )
+}
+
 /// What shapes a network before it is planned.
 #[cfg(feature = "run")]
 const SHAPE: &[&str] = &[

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::args::{Batch, Emit, PlanArgs};
 use super::deliver::{deliver, emitted, summary};
 use super::destinations::{Destinations, devices_file, files_of};
+use super::fit::{Wanted, fit};
 use super::infeasible;
 use super::model::ModelFile;
-use super::modes::Explicit;
+use super::modes::{Explicit, check_fit};
 use super::notes::{note_assumptions, note_network};
 use super::options::{compile_options, split_options, with_profile};
 use super::planning::planning;
@@ -27,13 +28,18 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     let Some(path) = &args.model else {
         return Err(Error::usage("MODEL", "no model is given").with_help("partition --help"));
     };
+    if args.fit.is_some() {
+        check_fit(explicit)?;
+    }
     let emit = emitted(args)?;
     let output = Destinations::new([("--output", args.output.as_ref())])?;
     let read = [Some(path), args.shape.weights.as_ref(), args.from.as_ref(), args.score.as_ref()];
-    let read = read.into_iter().chain([args.placement.profile.as_ref()]).flatten().map(|path| path.as_path());
+    let others = [args.placement.profile.as_ref(), args.fit.as_ref()];
+    let read = read.into_iter().chain(others).flatten().map(|path| path.as_path());
     output.are_not_read(read.chain(devices_file(args.devices.as_deref())))?;
     let mut options = compile_options(&args.shape, &args.placement)?;
     options.split = split_options(&args.split)?;
+    let wanted = Wanted::of(args)?;
     let file = ModelFile::read(path, args.shape.trust.links())?
         .taking_all(&args.shape.with_inputs, &options.dims)?;
     // A folder's model, too.
@@ -42,9 +48,12 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     if let Model::Graph(graph) = &model {
         output.are_not_read(files_of(graph))?;
     }
-    let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
     options.model_hash = file.hash();
     options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    if let Some(wanted) = &wanted {
+        return fit(args, wanted, &model, &options, emit, console);
+    }
+    let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
     if let Some(old) = &args.from {
         replaced(args, old, &mut options)?;
     }

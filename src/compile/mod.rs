@@ -6,6 +6,8 @@ mod alternatives;
 mod batch;
 mod bind;
 mod bound_plan;
+#[cfg(feature = "cli")]
+mod costing;
 pub(crate) mod embed;
 mod expected;
 mod explain;
@@ -50,6 +52,8 @@ pub(crate) use batch::{memory_lines, with_least_effort};
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use bind::has_open_batch;
 pub(crate) use bind::{batch_dim, fixed_batch};
+#[cfg(feature = "cli")]
+pub use costing::Costing;
 pub use expected::{check_hash, check_model, expected, model_hash};
 pub use explain::{explain_node, explain_plan};
 pub use explain_split::{explain_split, is_split};

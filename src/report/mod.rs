@@ -28,6 +28,8 @@ pub use explain::{fewer_text, node_text, overview_text, plan_text, split_text};
 pub(crate) use history::is_csv;
 pub use history::write_history;
 pub use html::Html;
+#[cfg(feature = "cli")]
+pub(crate) use html::{STYLE, escape as html_escaped};
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use summary::pipelined;
 pub use summary::{AlternativeLine, BoundLine, DeviceLine, Scope, Summary};

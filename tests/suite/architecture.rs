@@ -34,6 +34,7 @@ const MODULES: &[&str] = &[
     "run",
     "report",
     "compile",
+    "fit",
     "calibrate",
     "train",
     "cli",

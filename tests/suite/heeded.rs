@@ -6,7 +6,7 @@ use std::fs;
 use crate::cli::{Folder, example};
 
 /// The long options of a help text, each with the name of its value, where it has one.
-fn options(help: &str) -> Vec<(String, Option<String>)> {
+pub(crate) fn options(help: &str) -> Vec<(String, Option<String>)> {
     let line = |line: &str| {
         // Options stand in one column, `  -d, --devices` and `      --batch`; what explains them in another.
         let at = line.find("--").filter(|&at| at == 6)?;
@@ -19,7 +19,7 @@ fn options(help: &str) -> Vec<(String, Option<String>)> {
 }
 
 /// A value that an option would take.
-fn sample(option: &str, value: &str) -> String {
+pub(crate) fn sample(option: &str, value: &str) -> String {
     let own = match option {
         "--objective" => "latency",
         "--effort" => "fast",

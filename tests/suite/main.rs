@@ -39,6 +39,7 @@ mod families;
 mod faults;
 mod files;
 mod first_readers;
+mod fit;
 mod flip;
 mod functions;
 mod fuse;

@@ -68,15 +68,49 @@ pub fn certificate(
     if incumbent == 0 {
         return Ok(None);
     }
-    let problem = Problem::new(graph, topology, options, Backward::Free)?;
-    let found = match options.objective {
-        Objective::Transfer => transfer::bounds(&problem, control, incumbent)?,
-        Objective::Latency => latency::bounds(&problem, control, incumbent),
-        Objective::Throughput => throughput::bounds(&problem, control, incumbent),
-    };
+    let found = bounds(graph, topology, options, control, incumbent)?;
     debug_assert!(found.iter().all(|one| one.value <= incumbent), "a bound above what a plan reaches");
     // A bound that a plan refutes would be a fault of ours, and is not passed on.
     let sound = found.into_iter().filter(|one| one.value > 0 && one.value <= incumbent);
-    // The first of equals is the simplest.
-    Ok(sound.reduce(|best, one| if one.value > best.value { one } else { best }))
+    Ok(highest(sound))
+}
+
+/// A proof that no plan's objective is below `limit`, where one is found: whether there is a plan at all need not be
+/// known. Work and determinism are those of [`certificate`].
+///
+/// Errors: those of [`place`](super::place).
+#[cfg(feature = "cli")]
+pub(crate) fn none_below(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+    limit: u64,
+) -> Result<Option<Certificate>> {
+    if limit == 0 {
+        return Ok(None);
+    }
+    let found = bounds(graph, topology, options, control, limit)?;
+    Ok(highest(found.into_iter().filter(|one| one.value >= limit)))
+}
+
+/// Certificates of several kinds for the objective of `options`; none is sought beyond `limit`.
+fn bounds(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+    limit: u64,
+) -> Result<Vec<Certificate>> {
+    let problem = Problem::new(graph, topology, options, Backward::Free)?;
+    Ok(match options.objective {
+        Objective::Transfer => transfer::bounds(&problem, control, limit)?,
+        Objective::Latency => latency::bounds(&problem, control, limit),
+        Objective::Throughput => throughput::bounds(&problem, control, limit),
+    })
+}
+
+/// The highest of them; of equals the first, which is the simplest.
+fn highest(found: impl Iterator<Item = Certificate>) -> Option<Certificate> {
+    found.reduce(|best, one| if one.value > best.value { one } else { best })
 }

@@ -11,6 +11,9 @@ use crate::escape::is_harmless;
 use crate::plan::{Action, Lane, Plan};
 use crate::units::Nanos;
 
+/// How pages look.
+pub(crate) const STYLE: &str = include_str!("style.css");
+
 /// Nodes listed in the table of the placement.
 const MOST_NODES: usize = 20_000;
 
@@ -40,7 +43,7 @@ impl Html<'_> {
             out,
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width\"><title>{name}</title>\n<style>\n{}</style></head><body>\n",
-            include_str!("style.css")
+            STYLE
         )?;
         writeln!(out, "<h1>{name}</h1>\n<p class=\"facts\">{}</p>", escape(&self.facts()))?;
         self.devices(out)?;
@@ -218,7 +221,7 @@ fn label(action: &Action) -> String {
 }
 
 /// Text that is safe in HTML, attributes included: names come from files.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

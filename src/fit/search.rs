@@ -1,0 +1,323 @@
+//! The search: sets from the cheapest on, until one does.
+
+use super::bounds::{Bounds, Excluded};
+use super::sets::{Set, Sets};
+use super::target::Goal;
+use super::{Cheaper, Fitted, Request, Tried, Verdict};
+use crate::compile::{self, Compiled, Costing};
+use crate::control::Control;
+use crate::error::{Error, Infeasible, Result};
+use crate::place::Effort;
+use crate::topology::Topology;
+use crate::units::Nanos;
+
+/// Sets that are looked at, at most.
+const MOST_SETS: usize = 1_000_000;
+
+/// Sets that are planned for to show what price buys, below what was found and above.
+const SHOWN: usize = 5;
+
+/// What is shown next costs at least so many percent of what was shown last.
+const STEP: u64 = 120;
+
+/// What is shown costs at most so many percent of what was found.
+const DEAREST: u64 = 1_000;
+
+/// The cheapest set of the catalogue for which a plan reaches the target.
+///
+/// Sets are planned for in the order of their prices, but those that bounds exclude: at most as many as the effort
+/// counts. The same request gives the same answer, unless `control` says stop.
+///
+/// Errors: those of planning; [`Error::Infeasible`] where no set does, with what comes closest.
+pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
+    let options = plan_options(&request);
+    let costing = Costing::new(request.model, &options)?;
+    let goal = request.target.of_steps(options.batch);
+    let mut bounds = Bounds::new(&costing, request.catalogue, &goal, &options)?;
+    if let Some(why) = bounds.excludes_all() {
+        return Err(hopeless(&request, &goal, why));
+    }
+    let planner = Planner { request, options: &options, costing: &costing, goal: &goal, control };
+    let mut search = Search::new(planner);
+    let mut sets = Sets::new(request.catalogue, request.budget);
+    let Some((found, compiled)) = search.find(&mut sets, &mut bounds)? else {
+        return Err(search.none());
+    };
+    let mut curve = search.planned.clone();
+    if request.has_curve {
+        curve.extend(search.below()?);
+        curve.extend(search.beyond(&found, &mut sets, &mut bounds)?);
+    }
+    curve.push(found.clone());
+    curve.sort_by(|one, other| one.set.cmp(&other.set));
+    let cheaper = search.cheaper(&found);
+    Ok(Fitted { goal, found, compiled, cheaper, curve })
+}
+
+/// How plans are made for a target.
+fn plan_options(request: &Request<'_>) -> compile::Options {
+    let mut options = request.options.clone();
+    options.place.objective = request.target.objective();
+    // Bounds on sets speak of whole operations.
+    options.split.auto = false;
+    options.batch = request.target.batch().or(options.batch);
+    options
+}
+
+/// Plans for sets, and proofs that need none.
+#[derive(Clone, Copy)]
+struct Planner<'s> {
+    request: Request<'s>,
+    options: &'s compile::Options,
+    costing: &'s Costing,
+    goal: &'s Goal,
+    control: &'s Control<'s>,
+}
+
+impl Planner<'_> {
+    /// The devices of a set, as these options time their links.
+    fn topology(&self, set: &Set) -> Result<Topology> {
+        let topology = self.request.catalogue.topology(&set.counts)?;
+        match &self.options.profile {
+            Some(profile) => profile.applied(&topology),
+            None => Ok(topology),
+        }
+    }
+
+    /// Why no plan on these devices reaches the goal, by a certificate.
+    fn certified(&self, topology: &Topology) -> Result<Option<String>> {
+        let Some(limit) = self.goal.limit() else { return Ok(None) };
+        let bound = self.costing.none_below(topology, limit.get(), self.control)?;
+        Ok(bound.map(|bound| format!("{} ({})", self.goal.bound_words(Nanos(bound.value)), bound.proof)))
+    }
+
+    fn plan(&self, set: &Set) -> Result<(Tried, Option<Compiled>)> {
+        let topology = self.topology(set)?;
+        let model = self.request.model.clone();
+        let tried = |verdict| Tried { set: set.clone(), verdict };
+        let compiled = match compile::compile_with(model, &topology, self.options, self.control) {
+            Ok(compiled) => compiled,
+            Err(Error::Infeasible(why)) => {
+                return Ok((tried(Verdict::Refused { proven: why.proven, why: why.conflict }), None));
+            }
+            Err(error @ Error::Unsupported(_)) => {
+                return Ok((tried(Verdict::Refused { proven: true, why: error.to_string() }), None));
+            }
+            Err(error) => return Err(error),
+        };
+        let reached = self.goal.measured(&compiled.schedule.cost);
+        let speaks = self.goal.limit().is_some();
+        let bound = compiled.plan.bound.as_ref().filter(|_| speaks).map(|bound| Nanos(bound.value));
+        let verdict = match self.goal.is_reached_by(reached) {
+            true => Verdict::Reaches(reached),
+            false => Verdict::Misses { reached, bound },
+        };
+        Ok((tried(verdict), Some(compiled)))
+    }
+
+    /// Plans that the effort affords, and as many certificates for each.
+    fn most_planned(&self) -> usize {
+        match self.options.place.effort {
+            Effort::Fast => 32,
+            Effort::Default => 128,
+            Effort::Best => 512,
+        }
+    }
+}
+
+/// What was found so far.
+struct Search<'s> {
+    planner: Planner<'s>,
+    /// Sets that do not do, and of those that are cheaper than the last of them.
+    failed: Failed,
+    before: Failed,
+    /// Sets that were planned for and do not do.
+    planned: Vec<Tried>,
+    /// Sets that are slow for sure, in steps of price.
+    slow: Vec<Set>,
+    /// Whether sets are left that nobody has looked at.
+    is_cut: bool,
+}
+
+/// Sets that do not do.
+#[derive(Clone, Debug, Default)]
+struct Failed {
+    count: usize,
+    /// Those that bounds exclude.
+    excluded: usize,
+    last: Option<Tried>,
+}
+
+impl<'s> Search<'s> {
+    fn new(planner: Planner<'s>) -> Self {
+        let (failed, before) = (Failed::default(), Failed::default());
+        Self { planner, failed, before, planned: Vec::new(), slow: Vec::new(), is_cut: false }
+    }
+
+    /// The first set that does, and its plan.
+    fn find(&mut self, sets: &mut Sets<'_>, bounds: &mut Bounds<'_>) -> Result<Option<(Tried, Compiled)>> {
+        let most = self.planner.most_planned();
+        let mut certified = 0;
+        for set in sets {
+            if self.failed.count == MOST_SETS || self.planned.len() == most || self.planner.control.stopped()
+            {
+                self.is_cut = true;
+                return Ok(None);
+            }
+            if let Some(why) = bounds.excludes(&set) {
+                if let Excluded::Slow(_) = why {
+                    self.remember(&set);
+                }
+                self.exclude(set, why.words());
+                continue;
+            }
+            if certified < 8 * most {
+                certified += 1;
+                let topology = self.planner.topology(&set)?;
+                if let Some(why) = self.planner.certified(&topology)? {
+                    self.remember(&set);
+                    self.exclude(set, why);
+                    continue;
+                }
+            }
+            self.planner.control.report("sets of devices", self.planned.len(), most);
+            match self.planner.plan(&set)? {
+                (tried @ Tried { verdict: Verdict::Reaches(_), .. }, Some(compiled)) => {
+                    return Ok(Some((tried, compiled)));
+                }
+                (tried, _) => {
+                    self.planned.push(tried.clone());
+                    self.fail(tried);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn exclude(&mut self, set: Set, why: String) {
+        self.fail(Tried { set, verdict: Verdict::Excluded(why) });
+    }
+
+    fn fail(&mut self, tried: Tried) {
+        if self.failed.last.as_ref().is_some_and(|last| last.set.price < tried.set.price) {
+            self.before = self.failed.clone();
+        }
+        self.failed.count += 1;
+        self.failed.excluded += usize::from(matches!(tried.verdict, Verdict::Excluded(_)));
+        self.failed.last = Some(tried);
+    }
+
+    /// Keeps a set that fits and is slow where it costs enough more than the last one kept.
+    fn remember(&mut self, set: &Set) {
+        if self.slow.last().is_none_or(|last| set.price.is_at_least(STEP, last.price)) {
+            self.slow.push(set.clone());
+        }
+    }
+
+    /// How the sets cheaper than the one found fail.
+    fn cheaper(&self, found: &Tried) -> Cheaper {
+        let is_cheaper = |tried: &&Tried| tried.set.price < found.set.price;
+        let Failed { count, excluded, last: next } =
+            match self.failed.last.as_ref().is_some_and(|last| is_cheaper(&last)) {
+                true => self.failed.clone(),
+                false => self.before.clone(),
+            };
+        let open = self.planned.iter().filter(is_cheaper).filter(|tried| !tried.is_proven(self.planner.goal));
+        Cheaper { count, excluded, open: open.cloned().collect(), next }
+    }
+
+    /// Plans for the dearest of the sets that are slow for sure.
+    fn below(&self) -> Result<Vec<Tried>> {
+        let first = self.slow.len().saturating_sub(SHOWN);
+        let mut shown = Vec::new();
+        for set in &self.slow[first..] {
+            if !self.planner.control.stopped() {
+                shown.push(self.planner.plan(set)?.0);
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Plans for dearer sets, in steps of price.
+    fn beyond(&self, found: &Tried, sets: &mut Sets<'_>, bounds: &mut Bounds<'_>) -> Result<Vec<Tried>> {
+        let mut shown: Vec<Tried> = Vec::new();
+        for set in sets.take(MOST_SETS) {
+            let last = shown.last().map_or(found.set.price, |tried| tried.set.price);
+            let is_dear = set.price.is_at_least(DEAREST + 1, found.set.price);
+            if shown.len() == SHOWN || is_dear || self.planner.control.stopped() {
+                break;
+            }
+            if set.price > last && set.price.is_at_least(STEP, last) && bounds.excludes(&set).is_none() {
+                shown.push(self.planner.plan(&set)?.0);
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Says that no set does, and what comes closest.
+    fn none(&self) -> Error {
+        let Request { catalogue, budget, .. } = self.planner.request;
+        let goal = self.planner.goal;
+        let open = self.planned.iter().filter(|tried| !tried.is_proven(goal)).count();
+        let line = |tried: &Tried| {
+            format!(
+                "{} at {}: {}",
+                catalogue.name(&tried.set.counts),
+                catalogue.priced(tried.set.price),
+                tried.words(goal)
+            )
+        };
+        let fastest =
+            self.planned.iter().filter(|tried| tried.reached().is_some()).min_by_key(|tried| tried.reached());
+        let closest = fastest.or(self.failed.last.as_ref());
+        let mut details: Vec<String> =
+            closest.map(|tried| format!("closest: {}", line(tried))).into_iter().collect();
+        if open > 0 {
+            details.push(format!(
+                "for {open} of {} sets it is not proven that no plan does it",
+                self.failed.count
+            ));
+        }
+        if self.is_cut {
+            details.push(format!(
+                "the search ended after {} sets: others were not looked at",
+                self.failed.count
+            ));
+        }
+        let conflict = match self.failed.count {
+            0 if !self.is_cut => cheaper_than_all(&self.planner.request),
+            _ => conflict(&self.planner.request, goal),
+        };
+        infeasible(open == 0 && !self.is_cut, conflict, budget.is_some(), details)
+    }
+}
+
+fn cheaper_than_all(request: &Request<'_>) -> String {
+    let budget = request.budget.map(|budget| request.catalogue.priced(budget)).unwrap_or_default();
+    format!("every device of the catalogue costs more than {budget}")
+}
+
+fn conflict(request: &Request<'_>, goal: &Goal) -> String {
+    let priced = |budget| format!(" within {}", request.catalogue.priced(budget));
+    format!("no set of devices{} reaches {goal}", request.budget.map(priced).unwrap_or_default())
+}
+
+/// All that is on offer does not do.
+fn hopeless(request: &Request<'_>, goal: &Goal, why: Excluded) -> Error {
+    let details = vec![format!("with all devices of the catalogue: {}", why.words())];
+    infeasible(true, conflict(request, goal), false, details)
+}
+
+fn infeasible(proven: bool, conflict: String, has_budget: bool, details: Vec<String>) -> Error {
+    let repair = match has_budget {
+        true => "a larger --budget, more devices in the catalogue, or an easier target",
+        false => "more devices in the catalogue, or an easier target",
+    };
+    Error::Infeasible(Box::new(Infeasible {
+        proven,
+        conflict,
+        repair: repair.to_owned(),
+        details,
+        ..Infeasible::default()
+    }))
+}

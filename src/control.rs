@@ -21,6 +21,38 @@ pub struct Progress<'p> {
     pub total: usize,
 }
 
+/// How good the best plan was at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The time since the caller's [`Control`] was made.
+    pub after: Duration,
+    /// What its objective comes to: bytes, or nanoseconds.
+    pub value: u64,
+    /// What was proven by then: no plan has less.
+    pub bound: Option<u64>,
+}
+
+impl Mark {
+    /// 1 - bound/value; 1 where nothing is proven.
+    pub fn gap(&self) -> f64 {
+        match (self.value, self.bound) {
+            (0, _) => 0.0,
+            (value, Some(bound)) => 1.0 - bound as f64 / value as f64,
+            (_, None) => 1.0,
+        }
+    }
+}
+
+/// When a control was made.
+#[derive(Clone, Copy, Debug)]
+struct Began(Instant);
+
+impl Default for Began {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
 /// Hears of progress; called from any thread.
 type Listener<'c> = &'c (dyn Fn(Progress<'_>) + Sync);
 
@@ -39,6 +71,8 @@ pub struct Control<'c> {
     memory: Option<Bytes>,
     listener: Option<Listener<'c>>,
     truncated: AtomicBool,
+    began: Began,
+    marks: Mutex<Vec<Mark>>,
     /// Threads beside the caller's that are at work for [`Control::map`].
     helpers: AtomicUsize,
 }
@@ -120,6 +154,22 @@ impl<'c> Control<'c> {
     /// True where something was left out because of a limit or the caller.
     pub fn was_truncated(&self) -> bool {
         self.truncated.load(Ordering::Relaxed)
+    }
+
+    /// Notes how good the best plan is by now.
+    pub(crate) fn mark(&self, value: u64, bound: Option<u64>) {
+        let mark = Mark { after: self.began.0.elapsed(), value, bound };
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
+    }
+
+    /// Another search begins.
+    pub(crate) fn forget(&self) {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// How good the best plan of the last search was after each of its parts: the curve of its gap over time.
+    pub fn marks(&self) -> Vec<Mark> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Tells the listener, where there is one.

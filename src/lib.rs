@@ -89,7 +89,7 @@ pub use topology::{
 
 // What is asked for.
 pub use compile::embed::{Options, plan, plan_with};
-pub use control::{Control, Progress};
+pub use control::{Control, Mark, Progress};
 pub use place::{DeviceUse, Effort, Objective, Previous, Stability};
 pub use strategy::pipeline::{Options as Pipeline, Order as PipelineOrder};
 

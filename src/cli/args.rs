@@ -220,6 +220,11 @@ pub(super) struct PlacementArgs {
     /// Stop improving after this time (10s, 500ms); a plan that was cut short says so
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     pub(super) time_limit: Option<String>,
+    /// Stop searching once no plan can be better by more than this (gap<1%)
+    ///
+    /// Efforts up to --effort are spent one after the other, the least first, until the proven gap is that small.
+    #[arg(hide_short_help = true, long, value_name = "GAP")]
+    pub(super) until: Option<String>,
     /// Memory that the search may take beside the graph and the plan; a plan that was cut short says so
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) memory_limit: Option<String>,

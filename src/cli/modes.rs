@@ -133,7 +133,7 @@ const PLACEMENT: &[&str] = &[
 
 /// How much work planning may be; where planning is done once and not as a part of something else.
 #[cfg(feature = "run")]
-const SEARCH: &[&str] = &["time_limit", "memory_limit", "threads"];
+const SEARCH: &[&str] = &["until", "time_limit", "memory_limit", "threads"];
 
 /// What runs: neither how it was planned nor what for.
 #[cfg(feature = "run")]

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType};
 use crate::pass::{CONTEXT, Params, Precision};
 use crate::place::{DeviceUse, Options};
-use crate::strategy::pipeline;
+use crate::strategy::{Until, pipeline};
 use crate::topology::Topology;
 use crate::units::Bytes;
 
@@ -58,6 +58,7 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
             order: shape.schedule.unwrap_or_default(),
         }),
         place: place_options(placement)?,
+        until: placement.until.as_deref().map(until).transpose()?,
         precision: half(shape.precision).map(|half| Precision { half, params: Params::Rounded }),
         weights_as: shape.weights_as.map(block_format),
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
@@ -154,6 +155,11 @@ fn split_pin(pin: &str) -> Result<(String, String)> {
         }
         _ => Err(Error::usage(format!("--pin {pin}"), "expected PATTERN=DEVICE")),
     }
+}
+
+/// A gap such as `gap<1%`.
+fn until(text: &str) -> Result<Until> {
+    text.parse().map_err(|message: String| Error::usage(format!("--until {text}"), message))
 }
 
 /// A size such as `64MB`.

@@ -3,6 +3,7 @@
 //! Nothing else knows the order of the passes.
 
 mod alternatives;
+mod anytime;
 mod batch;
 mod bind;
 mod bound_plan;
@@ -67,6 +68,7 @@ pub use split::{SplitAxis, SplitOptions, SplitRule};
 #[cfg(feature = "run")]
 pub(crate) use unrolled::stages;
 
+use self::anytime::{Turn, anytime};
 use self::bind::bind;
 use self::expected::profile;
 use self::marks::{mark, pattern_classes};
@@ -181,26 +183,42 @@ pub fn compile_with(
         }
         Model::Graph(graph) => {
             place::check_pins(&options.place.pins, topology)?;
-            let options = &kept_whole(&graph, options)?;
-            let divided = pipeline::divided(&graph, options)?;
-            let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));
-            let network = prepare(graph, &Options { batch, ..options.clone() })?;
-            let problem = Problem { topology, options, divided: divided.as_ref(), control };
-            if !problem.may_split(&network) {
-                return problem.plan(&network).map(|planned| planned.compiled(network, topology));
-            }
-            match problem.plan(&network) {
-                Ok(planned) => match problem.faster(&network, Some(&planned))? {
-                    Some(faster) => Ok(faster.compiled(topology)),
-                    None => Ok(planned.compiled(network, topology)),
-                },
-                Err(Error::Infeasible(why)) => match problem.faster(&network, None)? {
-                    Some(faster) => Ok(faster.compiled(topology)),
-                    None => problem.split(network, why),
-                },
-                Err(error) => Err(error),
-            }
+            let mut graph = Some(graph);
+            anytime(options, control, |options, turn| {
+                let graph = if turn == Turn::Last { graph.take() } else { graph.clone() };
+                let graph =
+                    graph.ok_or_else(|| Error::Internal("the last plan came before another".into()))?;
+                network_plan(graph, topology, options, control)
+            })
         }
+    }
+}
+
+/// The plan of a network: whole, or split where that is faster, or needed for it to fit.
+fn network_plan(
+    graph: Graph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Compiled> {
+    let options = &kept_whole(&graph, options)?;
+    let divided = pipeline::divided(&graph, options)?;
+    let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));
+    let network = prepare(graph, &Options { batch, ..options.clone() })?;
+    let problem = Problem { topology, options, divided: divided.as_ref(), control };
+    if !problem.may_split(&network) {
+        return problem.plan(&network).map(|planned| planned.compiled(network, topology));
+    }
+    match problem.plan(&network) {
+        Ok(planned) => match problem.faster(&network, Some(&planned))? {
+            Some(faster) => Ok(faster.compiled(topology)),
+            None => Ok(planned.compiled(network, topology)),
+        },
+        Err(Error::Infeasible(why)) => match problem.faster(&network, None)? {
+            Some(faster) => Ok(faster.compiled(topology)),
+            None => problem.split(network, why),
+        },
+        Err(error) => Err(error),
     }
 }
 
@@ -213,6 +231,16 @@ fn kept_whole(graph: &Graph, options: &Options) -> Result<Options> {
 
 /// The step of a bare cost graph, and its plan, checked.
 fn cost_graph_step(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<(Step, Plan)> {
+    anytime(options, control, |options, _| cost_graph_plan(graph, topology, options, control))
+}
+
+/// As [`cost_graph_step`], with one effort.
+fn cost_graph_plan(
     graph: &CostGraph,
     topology: &Topology,
     options: &Options,

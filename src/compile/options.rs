@@ -24,6 +24,8 @@ pub struct Options {
     pub batch: Option<i64>,
     /// What a placement must respect. Pins and colocation patterns match the source's names.
     pub place: place::Options,
+    /// The gap at which the search ends.
+    pub until: Option<strategy::Until>,
     /// The placement that the plan replaces, by the model's names. Its stability is that of
     /// [`place::Options::from`], or the default.
     pub from: Option<Foreign>,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::BatchLine;
 #[cfg(feature = "cli")]
 use super::{Column, TextTable};
+use crate::control::Mark;
 use crate::costgraph::{CostGraph, Role};
 use crate::escape::escaped;
 use crate::explain::Fewer;
@@ -55,6 +56,27 @@ pub struct AlternativeLine {
     pub transfer_bytes: Bytes,
     /// Devices that compute something.
     pub devices: usize,
+}
+
+/// How good the best plan was at a time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SearchLine {
+    /// Time since the search began.
+    pub after_ns: Nanos,
+    /// What the objective came to; in its unit.
+    pub value: u64,
+    /// What was proven by then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<u64>,
+    /// 1 - bound/value.
+    pub gap: f64,
+}
+
+impl From<&Mark> for SearchLine {
+    fn from(mark: &Mark) -> Self {
+        let after = u64::try_from(mark.after.as_nanos()).unwrap_or(u64::MAX);
+        Self { after_ns: Nanos(after), value: mark.value, bound: mark.bound, gap: mark.gap() }
+    }
 }
 
 /// How good the plan is at least.
@@ -131,6 +153,9 @@ pub struct Summary {
     /// The largest batch that fits, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest: Option<BatchLine>,
+    /// How good the plan was after each part of the search, where its end was asked for or it was cut short.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<SearchLine>,
 }
 
 /// The plans of which a certificate speaks.
@@ -231,6 +256,7 @@ impl Summary {
             pipeline: None,
             violations: Vec::new(),
             largest: None,
+            search: Vec::new(),
         }
     }
 
@@ -277,6 +303,19 @@ impl Summary {
             None if self.optimal => "proven optimal, nothing takes time".into(),
             None => "no certificate".into(),
         }
+    }
+
+    /// The gap over time.
+    fn searched(&self) -> String {
+        let value = |value: u64| match self.objective {
+            "transfer" => Bytes(value).to_string(),
+            _ => Nanos(value).to_string(),
+        };
+        let line = |line: &SearchLine| {
+            format!("{} with gap {:.1}% after {}", value(line.value), line.gap * 100.0, line.after_ns)
+        };
+        let lines: Vec<String> = self.search.iter().map(line).collect();
+        if lines.is_empty() { String::new() } else { format!("search     {}\n", lines.join(", ")) }
     }
 
     /// Devices that compute something.
@@ -331,6 +370,7 @@ impl Summary {
         }
         text += &self.replan.as_ref().map_or_else(String::new, replanned);
         text += &self.largest.as_ref().map_or_else(String::new, BatchLine::text);
+        text += &self.searched();
         for violation in &self.violations {
             text += &format!("broken     {}\n", escaped(violation));
         }

@@ -3,6 +3,7 @@
 //!
 //! On exit the schedule is that of the placement, and every arena is at most its cap minus the reserve.
 
+mod anytime;
 pub mod pipeline;
 mod rewrite;
 mod score;
@@ -15,6 +16,7 @@ use crate::schedule::{self, Packing, Schedule, Search, improve, schedule, schedu
 use crate::topology::Topology;
 use crate::units::Bytes;
 
+pub use anytime::Until;
 pub use rewrite::{Choice, Rewritten, What, is_rewritable, rewrite, rewritten_graph};
 pub use score::{Scored, score};
 

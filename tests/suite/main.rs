@@ -6,6 +6,7 @@
 mod sweep;
 
 mod allocations;
+mod anytime;
 mod architecture;
 mod asynchronous;
 mod attention;

@@ -1,0 +1,237 @@
+//! One plan after the other, with ever more effort; the best of them is kept.
+//!
+//! [`Until::efforts`] says which: with the most effort the usual one comes first, so that more work never gives a worse
+//! plan, and a search that ends at some gap begins with the least.
+
+use super::step::Step;
+use super::{Compiled, Options};
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::place::Effort;
+use crate::plan::{self, Bound, Plan};
+use crate::strategy::Until;
+
+/// What has a plan.
+pub(super) trait Planned {
+    fn plan(&self) -> &Plan;
+    fn plan_mut(&mut self) -> &mut Plan;
+}
+
+impl Planned for Compiled {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn plan_mut(&mut self) -> &mut Plan {
+        &mut self.plan
+    }
+}
+
+impl Planned for (Step, Plan) {
+    fn plan(&self) -> &Plan {
+        &self.1
+    }
+
+    fn plan_mut(&mut self) -> &mut Plan {
+        &mut self.1
+    }
+}
+
+/// The best of the plans that `plan` makes with one effort after the other, up to that of `options`. It ends before where
+/// the gap is small enough, or `control` says stop. A plan that replaces another is made once: where nothing has changed,
+/// it is that one.
+///
+/// Errors: those of `plan`; that nothing fits only where that holds for all efforts.
+pub(super) fn anytime<T: Planned>(
+    options: &Options,
+    control: &Control<'_>,
+    mut plan: impl FnMut(&Options, Turn) -> Result<T>,
+) -> Result<T> {
+    control.forget();
+    let is_replaced = options.from.is_some() || options.place.from.is_some();
+    let asked = options.place.effort;
+    let efforts = if is_replaced { &[asked][..] } else { Until::efforts(options.until, asked) };
+    let mut best: Option<T> = None;
+    let mut refused = None;
+    for (number, &effort) in efforts.iter().enumerate() {
+        if best.is_some() && control.stopped() {
+            break;
+        }
+        let mut options = options.clone();
+        options.place.effort = effort;
+        let turn = if number + 1 == efforts.len() { Turn::Last } else { Turn::Earlier };
+        match plan(&options, turn) {
+            Ok(found) => best = Some(better(best, found)),
+            Err(error @ Error::Infeasible(_)) => refused = Some(error),
+            Err(error) => return Err(error),
+        }
+        let gap = best.as_ref().map(|best| mark(best.plan(), control));
+        if options.until.zip(gap).is_some_and(|(until, gap)| until.is_met_by(gap)) {
+            break;
+        }
+    }
+    let Some(mut best) = best else {
+        return Err(refused.unwrap_or_else(|| Error::Internal("no effort was spent".into())));
+    };
+    let plan = best.plan_mut();
+    plan.options.effort = (asked != Effort::Default).then(|| asked.name().to_owned());
+    plan.options.truncated = control.was_truncated();
+    Ok(best)
+}
+
+/// Whether a plan is made with the last of the efforts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Earlier,
+    Last,
+}
+
+/// What an objective compares: as [`crate::strategy`] does among placements.
+fn key(plan: &Plan) -> [u64; 3] {
+    let cost = &plan.cost;
+    let [bytes, latency, load] = [cost.transfer_bytes.get(), cost.latency_ns.get(), cost.max_load_ns.get()];
+    match plan.options.objective.as_str() {
+        "latency" => [latency, bytes, load],
+        "throughput" => [load, bytes, latency],
+        _ => [bytes, latency, load],
+    }
+}
+
+/// The better of two plans, the earlier of equals, with the higher of their bounds.
+fn better<T: Planned>(earlier: Option<T>, later: T) -> T {
+    let Some(earlier) = earlier else { return later };
+    let (mut kept, other) =
+        if key(later.plan()) < key(earlier.plan()) { (later, earlier) } else { (earlier, later) };
+    raise(kept.plan_mut(), other.plan());
+    kept
+}
+
+/// Gives a plan the bound of another one where it is higher and, as the checker finds, holds for it too.
+fn raise(plan: &mut Plan, other: &Plan) {
+    let value = |plan: &Plan| plan.bound.as_ref().map_or(0, |bound| bound.value);
+    let [reached, ..] = key(plan);
+    let Some(bound) =
+        other.bound.as_ref().filter(|bound| bound.value > value(plan) && bound.value <= reached)
+    else {
+        return;
+    };
+    // Plans that are split differently are of different graphs.
+    if plan.options.splits != other.options.splits {
+        return;
+    }
+    let gap = 1.0 - bound.value as f64 / reached as f64;
+    let own = plan.bound.replace(Bound { gap, ..bound.clone() });
+    if plan::check(plan).is_err() {
+        plan.bound = own;
+    }
+}
+
+/// Notes how good the best plan is by now, and gives its gap: 1 where nothing is proven.
+fn mark(plan: &Plan, control: &Control<'_>) -> f64 {
+    let [reached, ..] = key(plan);
+    let bound = plan.bound.as_ref();
+    control.mark(reached, bound.map(|bound| bound.value));
+    match bound {
+        Some(bound) => bound.gap,
+        None if reached == 0 => 0.0,
+        None => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costgraph::{Builder, NodeSpec};
+    use crate::error::Infeasible;
+    use crate::place::Objective;
+    use crate::topology::Topology;
+    use crate::units::Nanos;
+
+    impl Planned for Plan {
+        fn plan(&self) -> &Plan {
+            self
+        }
+
+        fn plan_mut(&mut self) -> &mut Plan {
+            self
+        }
+    }
+
+    fn options(effort: Effort, until: Option<&str>) -> Options {
+        let mut options = Options { until: until.map(|text| text.parse().unwrap()), ..Options::default() };
+        (options.place.objective, options.place.effort) = (Objective::Latency, effort);
+        options
+    }
+
+    /// The plan of one node that takes 100 ns.
+    fn one_node() -> Plan {
+        let mut builder = Builder::new("one", vec!["cpu".into()]);
+        builder
+            .add(&NodeSpec { name: "n", op: "f", times: &[Some(Nanos(100))], ..NodeSpec::default() })
+            .unwrap();
+        let devices = Topology::parse("cpu").unwrap();
+        super::super::plan(&builder.finish().unwrap(), &devices, options(Effort::Fast, None)).unwrap()
+    }
+
+    /// What is kept where each effort comes to a latency, or to nothing; and the efforts that were spent.
+    fn kept(options: &Options, latencies: [Option<u64>; 3]) -> (Result<Plan>, Vec<Effort>) {
+        let (plan, mut spent) = (one_node(), Vec::new());
+        let found = anytime(options, &Control::new(), |options, _| {
+            let effort = options.place.effort;
+            spent.push(effort);
+            let Some(latency) = latencies[effort as usize] else {
+                return Err(Error::Infeasible(Box::new(Infeasible::default())));
+            };
+            let mut plan = plan.clone();
+            plan.cost.latency_ns = Nanos(latency);
+            plan.bound =
+                plan.bound.map(|bound| Bound { gap: 1.0 - bound.value as f64 / latency as f64, ..bound });
+            Ok(plan)
+        });
+        (found, spent)
+    }
+
+    #[test]
+    fn the_best_of_all_efforts_is_kept() {
+        for (latencies, best) in [
+            ([Some(130), Some(120), Some(110)], 110),
+            ([Some(130), Some(110), Some(120)], 110),
+            ([Some(130), None, Some(120)], 120),
+            ([Some(130), Some(120), None], 120),
+        ] {
+            let (found, spent) = kept(&options(Effort::Best, None), latencies);
+            let found = found.unwrap();
+            assert_eq!((found.cost.latency_ns, found.options.effort.as_deref()), (Nanos(best), Some("best")));
+            assert_eq!(spent, [Effort::Default, Effort::Best]);
+        }
+        let (found, _) = kept(&options(Effort::Best, None), [Some(1), None, None]);
+        assert!(matches!(found, Err(Error::Infeasible(_))));
+        let (found, spent) = kept(&options(Effort::Default, None), [Some(100), Some(120), Some(100)]);
+        assert_eq!((found.unwrap().cost.latency_ns, spent.as_slice()), (Nanos(120), &[Effort::Default][..]));
+    }
+
+    #[test]
+    fn the_search_ends_at_the_gap() {
+        let latencies = [Some(150), Some(120), Some(101)];
+        for (until, count) in [("gap<50%", 1), ("gap<20%", 2), ("gap<1%", 3), ("gap<=0", 3)] {
+            let (found, spent) = kept(&options(Effort::Best, Some(until)), latencies);
+            assert_eq!(spent, Effort::ALL[..count], "{until}");
+            assert_eq!(found.unwrap().cost.latency_ns, Nanos(latencies[count - 1].unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_bound_is_taken_over_where_the_checker_finds_it_to_hold() {
+        let (whole, mut less) = (one_node(), one_node());
+        less.bound = less.bound.map(|bound| Bound { value: 40, gap: 0.6, ..bound });
+        let lower = less.clone();
+        raise(&mut less, &whole);
+        assert_eq!(less.bound, whole.bound);
+        let mut other = lower.clone();
+        raise(
+            &mut other,
+            &Plan { bound: whole.bound.clone().map(|bound| Bound { value: 90, ..bound }), ..whole },
+        );
+        assert_eq!(other.bound, lower.bound);
+    }
+}

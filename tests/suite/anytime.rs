@@ -1,0 +1,151 @@
+//! Efforts one after the other: more work is never worse, `--until` ends the search at a gap, and the curve of the gap.
+
+use partition::unstable::compile::{self, Compiled, Options};
+use partition::unstable::load::Model;
+use partition::unstable::place::{self, Effort, Objective};
+use partition::unstable::plan::check;
+use partition::unstable::topology::{Communication, Contention, Topology};
+use partition::unstable::units::{Bytes, Nanos};
+use partition::{Control, Error, Plan};
+
+use crate::cli::{Folder, example};
+use crate::random_costgraph::{Links, Rng, cost_graph, topology};
+
+/// The figures of a plan, the one that its objective makes small first.
+fn figures(plan: &Plan, objective: Objective) -> [u64; 3] {
+    let cost = &plan.cost;
+    let (bytes, latency, load) = (cost.transfer_bytes.get(), cost.latency_ns.get(), cost.max_load_ns.get());
+    match objective {
+        Objective::Transfer => [bytes, latency, load],
+        Objective::Latency => [latency, bytes, load],
+        Objective::Throughput => [load, bytes, latency],
+    }
+}
+
+fn options(objective: Objective, effort: Effort, until: Option<&str>) -> Options {
+    let place = place::Options { objective, effort, ..place::Options::default() };
+    Options { place, until: until.map(|text| text.parse().unwrap()), ..Options::default() }
+}
+
+fn planned(model: &Model, devices: &Topology, options: &Options) -> Option<Compiled> {
+    match compile::compile(model.clone(), devices, options) {
+        Ok(compiled) => Some(compiled),
+        Err(Error::Infeasible(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A random graph and devices of which one may be too small for it.
+fn random(seed: u64, nodes: usize) -> (Model, Topology) {
+    let mut rng = Rng::new(seed);
+    let graph = cost_graph(&mut rng, nodes);
+    let memory = Bytes(40_000 + rng.below(60_000));
+    let links = Links::Direct(Contention::Link);
+    let devices = topology(3, 1, memory, links, Nanos(200), Communication::Overlapped);
+    (Model::CostGraph { graph, topology: None }, devices)
+}
+
+#[test]
+fn the_most_effort_is_never_worse_than_the_usual() {
+    let mut compared = 0;
+    // Times are searched for at length: few nodes suffice for a test without optimisation.
+    for seed in 0..6 {
+        let objective = Objective::ALL[seed as usize % 3];
+        let (model, devices) = random(seed, if objective == Objective::Latency { 5 } else { 7 });
+        let usual = planned(&model, &devices, &options(objective, Effort::Default, None));
+        let most = planned(&model, &devices, &options(objective, Effort::Best, None));
+        let Some(usual) = usual else { continue };
+        let most = most.unwrap_or_else(|| panic!("seed {seed}: nothing fits with more effort"));
+        assert!(figures(&most.plan, objective) <= figures(&usual.plan, objective), "seed {seed}");
+        let bound = |plan: &Plan| plan.bound.as_ref().map_or(0, |bound| bound.value);
+        assert!(bound(&most.plan) >= bound(&usual.plan), "seed {seed}");
+        assert_eq!(most.plan.options.effort.as_deref(), Some("best"));
+        check(&most.plan).unwrap();
+        compared += 1;
+    }
+    assert!(compared >= 3, "{compared}");
+}
+
+#[test]
+fn so_it_is_on_networks() {
+    for (name, objective, spec) in [
+        ("tract_deconv_group.onnx", Objective::Latency, "2xl4-24g"),
+        ("tract_linear_classifier.onnx", Objective::Latency, "l4-24g+t4-16g"),
+    ] {
+        let Some(path) = crate::shared::file(&format!("corpus/onnx/{name}")) else { return };
+        let bytes = std::fs::read(path).unwrap();
+        let loading = partition::unstable::load::LoadOptions::default();
+        let model = partition::unstable::load::load(&bytes, None, &loading).unwrap();
+        let devices = Topology::parse(spec).unwrap();
+        let usual = planned(&model, &devices, &options(objective, Effort::Default, None));
+        let most = planned(&model, &devices, &options(objective, Effort::Best, None));
+        let (Some(usual), Some(most)) = (usual, most) else { panic!("{name} fits") };
+        assert!(figures(&most.plan, objective) <= figures(&usual.plan, objective), "{name}");
+    }
+}
+
+#[test]
+fn a_search_ends_at_its_gap() {
+    let mut later = 0;
+    for seed in 0..12 {
+        let (model, devices) = random(seed, 15 + seed as usize % 4);
+        let objective = Objective::ALL[seed as usize % 3];
+        let Some(least) = planned(&model, &devices, &options(objective, Effort::Fast, None)) else {
+            continue;
+        };
+        let gap = |plan: &Plan| {
+            plan.bound.as_ref().map_or(f64::from(figures(plan, objective)[0] > 0), |bound| bound.gap)
+        };
+        let ended =
+            planned(&model, &devices, &options(objective, Effort::Default, Some("gap<=100%"))).unwrap();
+        assert_eq!(
+            (&ended.plan.steps, &ended.plan.placement),
+            (&least.plan.steps, &least.plan.placement),
+            "seed {seed}"
+        );
+        let control = Control::new();
+        let full = options(objective, Effort::Default, Some("gap<=0"));
+        let full = compile::compile_with(model.clone(), &devices, &full, &control).unwrap();
+        check(&full.plan).unwrap();
+        let usual = planned(&model, &devices, &options(objective, Effort::Default, None)).unwrap();
+        let first = |plan: &Plan| figures(plan, objective)[0];
+        assert!(first(&full.plan) <= first(&usual.plan).min(first(&least.plan)), "seed {seed}");
+        let marks = control.marks();
+        assert_eq!(marks.len(), if gap(&least.plan) <= 0.0 { 1 } else { 2 }, "seed {seed}");
+        assert!(marks.is_sorted_by_key(|mark| mark.after) && marks.is_sorted_by_key(|mark| mark.bound));
+        assert!(
+            marks.windows(2).all(|pair| pair[1].gap() <= pair[0].gap() && pair[1].value <= pair[0].value)
+        );
+        assert!((marks[marks.len() - 1].gap() - gap(&full.plan)).abs() < 1e-12);
+        later += usize::from(marks.len() == 2);
+    }
+    assert!(later >= 3, "{later}");
+}
+
+#[test]
+fn the_curve_of_the_gap_is_told_where_the_end_is_asked_for() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let plan =
+        [&model, "-d", "2xl4-24g", "--use", "all", "--objective", "latency", "--emit"].map(|arg: &str| arg);
+    let json = |rest: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&folder.ok(&[&plan[..], &["summary-json"], rest].concat())).unwrap()
+    };
+    assert!(json(&[]).get("search").is_none());
+    for rest in [&["--until", "gap<0.1%"][..], &["--time-limit", "60s"], &["--time-limit", "1ns"]] {
+        let answer = json(rest);
+        let search = answer["search"].as_array().unwrap();
+        assert_eq!(search.last().unwrap()["value"], answer["latency"], "{rest:?}");
+        assert!(
+            search.iter().all(|line| line["after_ns"].as_u64() > Some(0) && line["gap"].is_f64()),
+            "{search:?}"
+        );
+    }
+    let text = folder.ok(&[&plan[..], &["summary", "--until", "gap<99%"]].concat());
+    let line = text.lines().find(|line| line.starts_with("search     ")).unwrap();
+    assert!(line.contains(" with gap ") && line.contains("% after ") && !line.contains(", "), "{line}");
+    for wrong in ["gap", "gap<200%", "1%"] {
+        let error = folder.fails(2, &[&plan[..], &["summary", "--until", wrong]].concat());
+        assert!(error.contains(&format!("--until {wrong}: expected 'gap<1%'")), "{error}");
+    }
+}

@@ -215,6 +215,9 @@ pub(super) struct PlacementArgs {
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) reserve: Option<String>,
     /// How much work to spend; counted, so the same input gives the same plan
+    ///
+    /// `best` also does the work of `default` and is never worse. Each method's work is near-linear in nodes and edges,
+    /// or ends at a count that does not grow with them: for `best`, 4 to 200 times that of `default`.
     #[arg(hide_short_help = true, long, value_enum, default_value = "default")]
     pub(super) effort: Effort,
     /// Stop improving after this time (10s, 500ms); a plan that was cut short says so

@@ -8,7 +8,7 @@ use super::{Compiled, Options};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::place::Effort;
-use crate::plan::{self, Bound, Plan};
+use crate::plan::{Bound, Plan};
 use crate::strategy::Until;
 
 /// What has a plan.
@@ -106,23 +106,18 @@ fn better<T: Planned>(earlier: Option<T>, later: T) -> T {
     kept
 }
 
-/// Gives a plan the bound of another one where it is higher and, as the checker finds, holds for it too.
+/// Gives a plan the bound of another one where it is higher and speaks of the same graph: a certificate holds whatever
+/// the plan. Plans that are split differently are of different graphs, and so may pipelines be.
 fn raise(plan: &mut Plan, other: &Plan) {
     let value = |plan: &Plan| plan.bound.as_ref().map_or(0, |bound| bound.value);
     let [reached, ..] = key(plan);
-    let Some(bound) =
-        other.bound.as_ref().filter(|bound| bound.value > value(plan) && bound.value <= reached)
-    else {
-        return;
-    };
-    // Plans that are split differently are of different graphs.
-    if plan.options.splits != other.options.splits {
-        return;
-    }
-    let gap = 1.0 - bound.value as f64 / reached as f64;
-    let own = plan.bound.replace(Bound { gap, ..bound.clone() });
-    if plan::check(plan).is_err() {
-        plan.bound = own;
+    let is_same = plan.options.splits == other.options.splits && plan.options.microbatches.is_none();
+    if let Some(bound) = &other.bound
+        && is_same
+        && (value(plan) + 1..=reached).contains(&bound.value)
+    {
+        let gap = 1.0 - bound.value as f64 / reached as f64;
+        plan.bound = Some(Bound { gap, ..bound.clone() });
     }
 }
 
@@ -221,17 +216,18 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_taken_over_where_the_checker_finds_it_to_hold() {
+    fn the_higher_bound_is_kept_where_it_speaks_of_the_same_graph() {
         let (whole, mut less) = (one_node(), one_node());
         less.bound = less.bound.map(|bound| Bound { value: 40, gap: 0.6, ..bound });
         let lower = less.clone();
         raise(&mut less, &whole);
         assert_eq!(less.bound, whole.bound);
-        let mut other = lower.clone();
-        raise(
-            &mut other,
-            &Plan { bound: whole.bound.clone().map(|bound| Bound { value: 90, ..bound }), ..whole },
-        );
-        assert_eq!(other.bound, lower.bound);
+        let mut divided = lower.clone();
+        divided.options.microbatches = Some(2);
+        raise(&mut divided, &whole);
+        assert_eq!(divided.bound, lower.bound);
+        let mut best = whole.clone();
+        raise(&mut best, &lower);
+        assert_eq!(best.bound, whole.bound);
     }
 }

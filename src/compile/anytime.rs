@@ -137,7 +137,6 @@ fn mark(plan: &Plan, control: &Control<'_>) -> f64 {
 mod tests {
     use super::*;
     use crate::costgraph::{Builder, NodeSpec};
-    use crate::error::Infeasible;
     use crate::place::Objective;
     use crate::topology::Topology;
     use crate::units::Nanos;
@@ -175,7 +174,7 @@ mod tests {
             let effort = options.place.effort;
             spent.push(effort);
             let Some(latency) = latencies[effort as usize] else {
-                return Err(Error::Infeasible(Box::new(Infeasible::default())));
+                return Err(Error::Infeasible(Box::default()));
             };
             let mut plan = plan.clone();
             plan.cost.latency_ns = Nanos(latency);

@@ -23,7 +23,7 @@ pub struct Costing {
 #[derive(Debug)]
 enum Of {
     Network(Box<Network>),
-    Graph(CostGraph),
+    Graph(Box<CostGraph>),
 }
 
 impl Costing {
@@ -34,7 +34,7 @@ impl Costing {
         let profile = options.profile.clone();
         match model {
             Model::CostGraph { graph, .. } => {
-                Ok(Self { of: Of::Graph(graph.clone()), place: options.place.clone(), profile })
+                Ok(Self { of: Of::Graph(Box::new(graph.clone())), place: options.place.clone(), profile })
             }
             Model::Graph(graph) => {
                 let options = kept_whole(graph, options)?;

@@ -228,6 +228,15 @@ impl At<'_> {
         lowering.add_binding(binding)
     }
 
+    /// As [`Self::bound`], of a tensor of which only the first elements of an axis may count.
+    pub(super) fn bound_ragged(&mut self, value: crate::ir::ValueId, ragged: Option<Ragged>) -> usize {
+        let source = self.source();
+        let lowering = self.lowering();
+        let mut binding = Binding::of_value(&lowering.graph, source, value);
+        binding.ragged = ragged;
+        lowering.add_binding(binding)
+    }
+
     /// A binding of its own for known elements.
     pub(super) fn bound_known(&mut self, known: super::known::Known) -> usize {
         let source = self.source();

@@ -3,7 +3,7 @@
 
 use super::super::body::Body;
 use super::super::known::Known;
-use super::super::lower::Form;
+use super::super::lower::{Form, Ragged};
 use super::super::node::At;
 use crate::error::Result;
 use crate::ir::{DType, Op, Shape, Size, ValueId};
@@ -51,14 +51,27 @@ fn chosen(at: &mut At<'_>, condition: ValueId, yes: usize, no: usize) -> Result<
     if yes == no {
         return Ok(yes);
     }
+    let counts = (at.lowering().binding(yes).ragged, at.lowering().binding(no).ragged);
     let (yes, no) = (at.lowering().value(yes)?, at.lowering().value(no)?);
     let (one, other) = (at.type_of(yes), at.type_of(no));
     if one != other {
         let what = "that gives values of other types or sizes, depending on data,";
         return Err(at.unsupported(what));
     }
+    let ragged = match counts {
+        (None, None) => None,
+        (Some(one), Some(other)) if one.axis == other.axis && one.is_size == other.is_size => {
+            let count = if one.count == other.count {
+                one.count
+            } else {
+                at.select(condition, one.count, other.count)?
+            };
+            Some(Ragged { count, ..one })
+        }
+        _ => return Err(at.unsupported("one branch of which gives as many elements as data says")),
+    };
     let value = at.select(condition, yes, no)?;
-    Ok(at.bound(value))
+    Ok(at.bound_ragged(value, ragged))
 }
 
 /// The state of a loop.

@@ -161,7 +161,11 @@ pub(super) fn squeeze_sizes(at: &At<'_>) -> Result<Vec<Size>> {
     let sizes = shape.sizes();
     let gone = match axes_of(at)? {
         Some(axes) => at.axes(&axes, sizes.len())?,
-        None => (0..sizes.len()).filter(|&axis| sizes[axis] == ONE).collect(),
+        // Which axes go depends on every size.
+        None => match sizes.iter().find(|size| size.known().is_none()) {
+            Some(open) => return Err(at.undecided("size", std::slice::from_ref(open))),
+            None => (0..sizes.len()).filter(|&axis| sizes[axis] == ONE).collect(),
+        },
     };
     if let Some(&axis) = gone.iter().find(|&&axis| sizes[axis] != ONE) {
         return match sizes[axis].known() {

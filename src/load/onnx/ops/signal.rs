@@ -80,7 +80,9 @@ pub(super) fn dft(at: &mut At<'_>) -> Result<()> {
         return Err(at.unsupported(format!("of {length} elements")));
     }
     let dtype = at.graph().ty(x).dtype;
-    let complex = sizes[rank - 1] == Size::Known(2);
+    let parts =
+        sizes[rank - 1].known().ok_or_else(|| at.undecided("parts of a number", &sizes[rank - 1..]))?;
+    let complex = parts == 2;
     let last = at.moved_axis(x, axis, rank - 2)?;
     let real = at.element(last, rank - 1, 0)?;
     let imaginary = if complex { Some(at.element(last, rank - 1, 1)?) } else { None };

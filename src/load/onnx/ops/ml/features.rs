@@ -27,10 +27,8 @@ pub(in super::super) fn normalizer(at: &mut At<'_>) -> Result<()> {
     let x = at.convert(x, DType::F32)?;
     let last = at.sizes_of(x).len().saturating_sub(1);
     let norm = match norm.as_str() {
-        "MAX" => {
-            let size = at.unary(Unary::Abs, x)?;
-            at.reduce(ReduceKind::Max, size, [last], true)?
-        }
+        // With its sign, as the standard's text and the runtimes have it.
+        "MAX" => at.reduce(ReduceKind::Max, x, [last], true)?,
         "L1" => {
             let size = at.unary(Unary::Abs, x)?;
             at.sum(size, [last], true)?

@@ -1,6 +1,6 @@
 //! Ensembles of trees: all trees of all rows walk down together, a level at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::super::node::At;
 use super::super::super::tensor;
@@ -79,6 +79,7 @@ fn forest(at: &At<'_>, kind: &str) -> Result<Forest> {
     let find = |tree: i64, node: i64| {
         numbers.get(&(tree, node)).copied().ok_or_else(|| at.wrong(format!("tree {tree} has no node {node}")))
     };
+    let mut seen = HashSet::new();
     for i in 0..count {
         let mode = mode(at, &modes[i])?;
         let leaf = mode == Mode::Leaf;
@@ -86,7 +87,7 @@ fn forest(at: &At<'_>, kind: &str) -> Result<Forest> {
         forest.yes.push(if leaf { i } else { find(trees[i], yes[i])? });
         forest.no.push(if leaf { i } else { find(trees[i], no[i])? });
         // The first node of a tree is its root.
-        if i == 0 || !trees[..i].contains(&trees[i]) && trees[i] != trees[i - 1] {
+        if seen.insert(trees[i]) {
             forest.roots.push(i);
         }
     }
@@ -298,6 +299,37 @@ impl Forest {
     }
 }
 
+impl Forest {
+    /// The scores of the classes that some leaf of a row names, and the lowest number for all others: runtimes choose
+    /// among the former, although a class without a score has 0.
+    fn named_only(
+        &self,
+        at: &mut At<'_>,
+        leaves: ValueId,
+        scores: ValueId,
+        classes: usize,
+    ) -> Result<ValueId> {
+        let mut named = vec![0u8; self.modes.len() * classes];
+        for (&leaf, weights) in &self.weights {
+            weights.iter().for_each(|&(class, _)| named[leaf * classes + class] = 1);
+        }
+        let is_leaf = |node: usize| self.modes[node] == Mode::Leaf;
+        if (0..self.modes.len())
+            .filter(|&node| is_leaf(node))
+            .all(|node| !named[node * classes..][..classes].contains(&0))
+        {
+            return Ok(scores);
+        }
+        let dims = vec![self.modes.len() as u64, classes as u64];
+        let table = at.constant(Tensor::new(DType::U8, dims, named)?);
+        let votes = at.gather(table, leaves, 0)?;
+        let votes = at.reduce(ReduceKind::Max, votes, [1], false)?;
+        let is_named = at.convert(votes, DType::Bool)?;
+        let lowest = at.real_constant(DType::F32, &[], &[f64::from(f32::MIN)])?;
+        at.select(is_named, scores, lowest)
+    }
+}
+
 fn aggregate(at: &At<'_>) -> Result<ReduceKind> {
     Ok(match at.text("aggregate_function", "SUM")?.as_str() {
         "SUM" => ReduceKind::Sum,
@@ -351,7 +383,8 @@ pub(in super::super) fn classifier(at: &mut At<'_>) -> Result<()> {
     }
     let scores = forest.scores(at, leaves, labels.count, ReduceKind::Sum)?;
     let scores = with_base(at, scores)?;
-    let class = largest(at, scores)?;
+    let votes = forest.named_only(at, leaves, scores, labels.count)?;
+    let class = largest(at, votes)?;
     set_labels(at, &labels, class)?;
     let scores = transform.apply(at, scores)?;
     at.set(1, scores);
@@ -378,6 +411,14 @@ fn binary(
     let class = at.convert(above, DType::I64)?;
     let class = at.without_axis(class, 1)?;
     set_labels(at, labels, class)?;
+    if scored == 1 {
+        // The class of the negative label keeps its 0.
+        let zero = at.binary_scalar(Binary::Mul, score, 0.0)?;
+        let both = at.concat(&[zero, score], 1)?;
+        let scores = transform.apply(at, both)?;
+        at.set(1, scores);
+        return Ok(());
+    }
     let scores = match (positive, transform) {
         (true, _) => both_classes(at, score, true)?,
         (false, Transform::Logistic) => {

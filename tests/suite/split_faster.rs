@@ -54,7 +54,7 @@ fn a_step_is_never_slower_for_what_is_split(share: Share) {
             }
         }
     }
-    assert!(split >= share.least(12), "only {split} were split");
+    assert!(split >= share.least(4), "only {split} were split");
 }
 
 /// Nodes under one prefix go together, and none of them is split.

@@ -152,3 +152,20 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
         Emit::Dot => report::dot(&compiled.cost_graph, &compiled.topology, &compiled.placement),
     })
 }
+
+/// True where a summary is printed: of itself, or because the plan goes to a file.
+pub(super) fn is_summarised(args: &PlanArgs, emit: Emit, console: &Console) -> bool {
+    match emit {
+        Emit::Summary | Emit::SummaryJson => true,
+        Emit::Plan => args.output.is_some() && !console.is_quiet(),
+        Emit::Text
+        | Emit::Ir
+        | Emit::Groups
+        | Emit::Kernels
+        | Emit::Costgraph
+        | Emit::Dot
+        | Emit::Trace
+        | Emit::Html
+        | Emit::Timeline => false,
+    }
+}

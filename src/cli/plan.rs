@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::args::{Batch, Emit, PlanArgs};
-use super::deliver::{deliver, emitted, summary};
+use super::deliver::{deliver, emitted, is_summarised, summary};
 use super::destinations::{Destinations, devices_file, files_of};
 use super::fit::{Wanted, fit};
 use super::infeasible;
@@ -171,21 +171,4 @@ fn check_weights(model: &mut Model, path: &Path, console: &Console) -> Result<()
     }
     let _ = (model, path, console);
     Ok(())
-}
-
-/// True where a summary is printed: of itself, or because the plan goes to a file.
-fn is_summarised(args: &PlanArgs, emit: Emit, console: &Console) -> bool {
-    match emit {
-        Emit::Summary | Emit::SummaryJson => true,
-        Emit::Plan => args.output.is_some() && !console.is_quiet(),
-        Emit::Text
-        | Emit::Ir
-        | Emit::Groups
-        | Emit::Kernels
-        | Emit::Costgraph
-        | Emit::Dot
-        | Emit::Trace
-        | Emit::Html
-        | Emit::Timeline => false,
-    }
 }

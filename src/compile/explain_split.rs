@@ -1,5 +1,7 @@
 //! Why a node is split as it is: where its parts are, and what each other way to split it would cost.
 
+use std::collections::HashMap;
+
 use super::explain::place_options;
 use super::split::{is_of, other_ways, own_ways};
 use super::{Options, SplitOptions, compile_with, prepare};
@@ -47,11 +49,13 @@ pub fn explain_split(plan: &Plan, model: Graph, node: &str, control: &Control<'_
         });
     }
     let own = own_ways(&plan.options.splits, node);
+    // Looked up, never iterated.
+    let placed = plan.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect();
     Ok(SplitReport {
         node: node.to_owned(),
         objective: plan.options.objective.clone(),
         value,
-        operations: own.into_iter().map(|(operation, entry)| own_split(plan, operation, entry)).collect(),
+        operations: own.into_iter().map(|(operation, entry)| own_split(&placed, operation, entry)).collect(),
         otherwise,
     })
 }
@@ -60,7 +64,8 @@ fn first_line(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-fn own_split(plan: &Plan, operation: &str, entry: &PlanSplit) -> OwnSplit {
+/// `placed`: the device of each node and part of the plan.
+fn own_split(placed: &HashMap<&str, &str>, operation: &str, entry: &PlanSplit) -> OwnSplit {
     let parts = entry.bounds.len().saturating_sub(1);
     // The first operation of a node has the node's name, and so have all where they go together.
     let placed_as = match operation.rsplit_once('#') {
@@ -70,11 +75,11 @@ fn own_split(plan: &Plan, operation: &str, entry: &PlanSplit) -> OwnSplit {
     let mut devices: Vec<DeviceShare> = Vec::new();
     for (part, bounds) in entry.bounds.windows(2).enumerate() {
         let name = format!("{placed_as}[{part}/{parts}]");
-        let Some((_, device)) = plan.placement.iter().find(|(node, _)| *node == name) else { continue };
+        let Some(&device) = placed.get(name.as_str()) else { continue };
         let elements = bounds[1] - bounds[0];
-        match devices.iter_mut().find(|share| share.device == *device) {
+        match devices.iter_mut().find(|share| share.device == device) {
             Some(share) => (share.parts, share.elements) = (share.parts + 1, share.elements + elements),
-            None => devices.push(DeviceShare { device: device.clone(), parts: 1, elements }),
+            None => devices.push(DeviceShare { device: device.to_owned(), parts: 1, elements }),
         }
     }
     OwnSplit {

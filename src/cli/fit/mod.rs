@@ -5,7 +5,7 @@ mod json;
 mod text;
 
 use super::args::{Batch, Emit, PlanArgs};
-use super::deliver::{deliver, summary};
+use super::deliver::{deliver, is_summarised, summary};
 use super::infeasible;
 use super::notes::note_assumptions;
 use super::planning::planning;
@@ -65,18 +65,7 @@ pub(super) fn fit(
         return Err(Error::usage(format!("--target {target}"), "a cost graph is of one batch")
             .with_help("--target 'latency<TIME' or 'throughput>RATE/s'"));
     }
-    let has_curve = match emit {
-        Emit::Summary | Emit::SummaryJson | Emit::Html => true,
-        Emit::Plan => args.output.is_some() && !console.is_quiet(),
-        Emit::Text
-        | Emit::Ir
-        | Emit::Groups
-        | Emit::Kernels
-        | Emit::Costgraph
-        | Emit::Dot
-        | Emit::Trace
-        | Emit::Timeline => false,
-    };
+    let has_curve = emit == Emit::Html || is_summarised(args, emit, console);
     let request = Request { model, catalogue, target, budget: *budget, options, has_curve };
     let found = planning(&args.placement, console, |control| {
         let place = args.fit.as_ref().map_or(String::new(), |path| path.display().to_string());

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use partition::unstable::emit::{self, Kernel};
 use partition::unstable::ir::{DType, Op, ScatterKind};
@@ -20,25 +21,62 @@ use crate::run_ops::{GENERATORS, decode, encode, tolerance};
 use crate::shared;
 use crate::sweep::Share;
 
-pub(crate) const SHIM: &str = include_str!("../cuda/shim.h");
+/// The line that brings the shim into a file of C++: the first of it, so that the compiled header is taken.
+pub(crate) const SHIM: &str = "#include \"shim.h\"";
 
 /// What makes the compiler check each access, as the shim's header says. The shim has what the checks call, so nothing is
 /// linked for them.
 pub(crate) const CHECKED: [&str; 3] =
     ["-fsanitize=alignment", "-fno-sanitize-recover=all", "-fsanitize=thread"];
 
-/// Compiles a file of C++ behind the shim, and links it with these options.
-pub(crate) fn build(compiler: &str, file: &Path, to: &Path, options: &[&str]) {
-    let object = file.with_extension("o");
-    let made = Command::new(compiler)
-        .args(["-O1", "-std=c++17", "-w", "-c", "-fno-strict-aliasing", "-ffp-contract=off"])
+/// A compiler with the options of every kernel, that finds the shim.
+fn with_options(compiler: &str, header: &Path) -> Command {
+    let mut command = Command::new(compiler);
+    command
+        .args(["-O1", "-std=c++17", "-w", "-fno-strict-aliasing", "-ffp-contract=off"])
         .args(["-U_FORTIFY_SOURCE", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique"])
         .args(CHECKED)
-        .arg(file)
-        .arg("-o")
-        .arg(&object)
-        .output()
-        .unwrap();
+        .arg("-I")
+        .arg(header);
+    command
+}
+
+/// The folder of the shim, compiled once for all files: half of the time of a small file is its header's. A compiler that
+/// does not take what lies beside the header (another version, another make) reads the header.
+fn header(compiler: &str) -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let text = include_str!("../cuda/shim.h");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // A suite that was carried to another machine has no target folder.
+        let all = if target.is_dir() { target.to_path_buf() } else { std::env::temp_dir() };
+        let folder = all.join(format!("shim-{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes())));
+        if !folder.exists() {
+            let new = tempfile::tempdir_in(&all).unwrap();
+            let shim = new.path().join("shim.h");
+            std::fs::write(&shim, text).unwrap();
+            let compiled = shim.with_extension("h.gch");
+            let made = with_options(compiler, new.path())
+                .args(["-x", "c++-header"])
+                .arg(&shim)
+                .arg("-o")
+                .arg(&compiled)
+                .status();
+            assert!(made.unwrap().success(), "{compiler} refuses the shim");
+            // Another process may have been quicker.
+            if std::fs::rename(new.path(), &folder).is_err() {
+                assert!(folder.exists(), "{} cannot be made", folder.display());
+            }
+        }
+        folder
+    })
+}
+
+/// Compiles a file of C++ that begins with the shim, and links it with these options.
+pub(crate) fn build(compiler: &str, file: &Path, to: &Path, options: &[&str]) {
+    let object = file.with_extension("o");
+    let made =
+        with_options(compiler, header(compiler)).arg("-c").arg(file).arg("-o").arg(&object).output().unwrap();
     let linked = match made.status.success() {
         true => Command::new(compiler).args(options).arg(&object).arg("-o").arg(to).output().unwrap(),
         false => made,
@@ -54,9 +92,12 @@ pub(crate) fn build(compiler: &str, file: &Path, to: &Path, options: &[&str]) {
 
 /// The C++ compiler; none, with a line on standard output, where there is none.
 pub(crate) fn compiler() -> Option<&'static str> {
-    let found =
-        |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
-    let compiler = ["g++", "clang++", "c++"].into_iter().find(found);
+    static FOUND: OnceLock<Option<&str>> = OnceLock::new();
+    let compiler = *FOUND.get_or_init(|| {
+        let found =
+            |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
+        ["g++", "clang++", "c++"].into_iter().find(found)
+    });
     let required = std::env::var_os("PARTITION_REQUIRE_SHARED").is_some_and(|value| value == "1");
     assert!(compiler.is_some() || !required, "there is no C++ compiler");
     if compiler.is_none() {

@@ -359,59 +359,71 @@ impl<'g> Incremental<'g> {
     fn way(&self, value: ValueId, axis: usize) -> Result<Way> {
         let id = self.old.value(value).node;
         let node = self.old.node(id);
-        let (axes, rank) = (self.axes(value), self.old.ty(value).shape.rank());
+        let axes = self.axes(value);
         let is_pair = axes.len() == 2;
-        if axes.len() > 2
-            || !axes.contains(&axis)
-            || self.old.ty(value).shape[axis] != Size::dim(self.sequence)
-        {
+        let is_of_tokens = axes.contains(&axis) && self.old.ty(value).shape[axis] == Size::dim(self.sequence);
+        if axes.len() > 2 || !is_of_tokens {
             return Err(self.fail(id));
         }
-        let free = self.free[value.index()];
-        // The operand's axis that stands for this one, counted from the last.
-        let aligned = |operand: ValueId| {
-            let own = (axis + self.old.ty(operand).shape.rank()).checked_sub(rank);
-            match own {
-                Some(own) if self.axes(operand).contains(&own) => Need::All(operand, own),
-                _ => Need::New(operand),
-            }
-        };
-        let same = |needs: Vec<Need>| Ok(Way::Again(node.op.clone(), needs));
+        let repeat = |needs: Vec<Need>| Ok(Way::Again(node.op.clone(), needs));
         match &node.op {
             Op::Iota { axis } => Ok(Way::Count(*axis)),
             Op::Broadcast { .. } => {
                 let op = Op::Broadcast { shape: self.long(value, axis) };
-                Ok(Way::Again(op, vec![aligned(node.operands[0])]))
+                Ok(Way::Again(op, vec![self.aligned(value, axis, node.operands[0])]))
             }
-            Op::Transpose { perm } => same(vec![Need::All(node.operands[0], perm[axis] as usize)]),
+            Op::Transpose { perm } => repeat(vec![Need::All(node.operands[0], perm[axis] as usize)]),
             Op::Reshape { .. } if self.segments_are_equal(node.operands[0], value) => {
-                let which = axes.iter().position(|&own| own == axis).unwrap_or(0);
-                let own = self.axes(node.operands[0]).get(which).copied().ok_or_else(|| self.fail(id))?;
-                let op = Op::Reshape { shape: self.long(value, axis) };
-                Ok(Way::Again(op, vec![Need::All(node.operands[0], own)]))
+                self.reshape_way(value, axis)
             }
-            op if op.is_elementwise() && (is_pair || free) => {
-                same(node.operands.iter().map(|&operand| aligned(operand)).collect())
+            op if op.is_elementwise() && (is_pair || self.free[value.index()]) => {
+                let operands = node.operands.iter();
+                repeat(operands.map(|&operand| self.aligned(value, axis, operand)).collect())
             }
-            Op::MatMul { transpose_left, transpose_right } if is_pair => {
+            &Op::MatMul { transpose_left, transpose_right } if is_pair => {
+                // The axis of all tokens is the last but one of the left operand or the last of the right one.
                 let [left, right] = [node.operands[0], node.operands[1]];
-                let of = |value: ValueId, turned: bool| {
-                    self.old.ty(value).shape.rank() - if turned { 2 } else { 1 }
-                };
-                match axis + 1 == rank {
-                    true => same(vec![Need::New(left), Need::All(right, of(right, *transpose_right))]),
-                    false => same(vec![Need::All(left, of(left, !*transpose_left)), Need::New(right)]),
-                }
+                let last =
+                    |operand, or_one_before| self.from_the_end(operand, if or_one_before { 2 } else { 1 });
+                repeat(if axis + 1 == self.old.ty(value).shape.rank() {
+                    vec![Need::New(left), Need::All(right, last(right, transpose_right))]
+                } else {
+                    vec![Need::All(left, last(left, !transpose_left)), Need::New(right)]
+                })
             }
             Op::Softmax { axis: own, .. } if is_pair && *own as usize == axis => {
-                same(vec![Need::All(node.operands[0], axis)])
+                repeat(vec![Need::All(node.operands[0], axis)])
             }
             Op::Concat { .. } if is_pair && self.is_pair_concat(id, axis) => {
-                same(node.operands.iter().map(|&operand| Need::All(operand, axis)).collect())
+                repeat(node.operands.iter().map(|&operand| Need::All(operand, axis)).collect())
             }
             _ if !is_pair => Ok(Way::Cache),
             _ => Err(self.fail(id)),
         }
+    }
+
+    /// What an operand gives to a result that it is broadcast to: all tokens along the axis that stands for the result's,
+    /// counted from the last.
+    fn aligned(&self, value: ValueId, axis: usize, operand: ValueId) -> Need {
+        let rank = |value: ValueId| self.old.ty(value).shape.rank();
+        match (axis + rank(operand)).checked_sub(rank(value)) {
+            Some(own) if self.axes(operand).contains(&own) => Need::All(operand, own),
+            _ => Need::New(operand),
+        }
+    }
+
+    fn from_the_end(&self, value: ValueId, count: usize) -> usize {
+        self.old.ty(value).shape.rank() - count
+    }
+
+    /// A reshape that leaves axes of tokens as they are: the axis of its operand is the one in the same order.
+    fn reshape_way(&self, value: ValueId, axis: usize) -> Result<Way> {
+        let id = self.old.value(value).node;
+        let operand = self.old.node(id).operands[0];
+        let order = self.axes(value).iter().position(|&own| own == axis).unwrap_or(0);
+        let own = self.axes(operand).get(order).copied().ok_or_else(|| self.fail(id))?;
+        let op = Op::Reshape { shape: self.long(value, axis) };
+        Ok(Way::Again(op, vec![Need::All(operand, own)]))
     }
 
     fn is_pair_concat(&self, id: NodeId, axis: usize) -> bool {

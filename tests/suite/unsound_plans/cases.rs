@@ -121,7 +121,7 @@ fn tight(graph: &Graph, options: &Options, devices: impl Fn(u64) -> String) -> O
     let whole = compiled(graph, &devices(1 << 30), options)?;
     let usage = whole.schedule.devices.iter().max_by_key(|usage| usage.arena).expect("a device");
     let (resident, rest) = (usage.resident.get(), usage.arena.get() - usage.resident.get());
-    let caps = (1..24).rev().map(|parts| resident + rest * parts / 24);
+    let caps = (1..12).rev().map(|parts| resident + rest * parts / 12);
     caps.filter_map(|cap| compiled(graph, &devices(cap), options)).find(Compiled::is_rewritten)
 }
 
@@ -210,7 +210,7 @@ fn pipelined_training() -> Vec<Case> {
         let whole = planned("cpu[2x1GB]").expect("fits");
         let arena = whole.schedule.devices.iter().map(|usage| usage.arena.get()).max().expect("a device");
         cases.push(Case::new(format!("pipeline {order:?}"), &whole));
-        let caps = (1..16).rev().map(|parts| format!("cpu[2x{}B]+cpu:use=host", arena * parts / 16));
+        let caps = (1..8).rev().map(|parts| format!("cpu[2x{}B]+cpu:use=host", arena * parts / 8));
         if let Some(found) = caps.filter_map(|devices| planned(&devices)).find(Compiled::is_rewritten) {
             cases.push(Case::new(format!("rewritten pipeline {order:?}"), &found));
         }

@@ -16,97 +16,129 @@ pub(super) fn find(name: &str) -> Option<Lower> {
     if comparison_operator(name).is_some() {
         return Some(comparison);
     }
+    arithmetic(name).or_else(|| activation(name)).or_else(|| logic(name))
+}
+
+fn arithmetic(name: &str) -> Option<Lower> {
     Some(match name {
         "add" | "sub" | "rsub" => sum,
         "div" => division,
         "floor_divide" => |call| quotient(call, "floor"),
         "remainder" => remainder,
+        "fmod" => fmod,
         "pow" => power,
-        "rsqrt" => |call| {
-            let x = call.operand("self", call.result_dtype()?)?;
-            let root = call.plain("Sqrt", &[&x]);
-            let value = call.plain("Reciprocal", &[&root]);
-            call.result(value)
-        },
-        "square" => |call| {
-            let x = call.tensor("self")?;
-            let value = call.plain("Mul", &[&x, &x]);
-            call.result(value)
-        },
-        "silu" => |call| {
-            let x = call.tensor("self")?;
-            let value = call.op("Swish", &[&x], &[]);
-            call.result(value)
-        },
-        "gelu" => gelu,
-        "elu" => elu,
+        "rsqrt" => rsqrt,
+        "square" => square,
         "log1p" => log1p,
         "expm1" => expm1,
-        "fmod" => |call| {
-            let dtype = call.result_dtype()?;
-            let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
-            let value = call.op("Mod", &[&x, &y], &[("fmod", Attribute::Int(1))]);
-            call.result(value)
-        },
-        "leaky_relu" => |call| with_number(call, "LeakyRelu", "alpha", "negative_slope", 0.01),
-        "celu" => |call| with_number(call, "Celu", "alpha", "alpha", 1.0),
-        "hardsigmoid" => |call| {
-            let x = call.tensor("self")?;
-            let sixth = Attribute::Float(1.0 / 6.0);
-            let value = call.op("HardSigmoid", &[&x], &[("alpha", sixth), ("beta", Attribute::Float(0.5))]);
-            call.result(value)
-        },
-        "softplus" => softplus,
-        "log_sigmoid" | "log_sigmoid_forward" => |call| {
-            let x = call.tensor("self")?;
-            let negative = call.plain("Neg", &[&x]);
-            let soft = call.plain("Softplus", &[&negative]);
-            let value = call.plain("Neg", &[&soft]);
-            call.result(value)
-        },
-        "relu6" => |call| clip(call, Some(0.0), Some(6.0)),
-        "hardtanh" => |call| {
-            let bounds = [call.float("min_val", -1.0)?, call.float("max_val", 1.0)?];
-            clip(call, Some(bounds[0]), Some(bounds[1]))
-        },
-        "clamp" | "clamp_min" | "clamp_max" | "clip" => clamp,
-        "prelu" | "_prelu_kernel" => prelu,
-        "glu" => glu,
-        "bitwise_not" => |call| {
-            let x = call.tensor("self")?;
-            let operator = if call.dtype("self")? == DType::Bool { "Not" } else { "BitwiseNot" };
-            let value = call.plain(operator, &[&x]);
-            call.result(value)
-        },
-        "logical_not" => |call| {
-            let x = call.operand("self", DType::Bool)?;
-            let value = call.plain("Not", &[&x]);
-            call.result(value)
-        },
-        "where" => |call| {
-            let dtype = call.result_dtype()?;
-            let (condition, yes, no) = (
-                call.operand("condition", DType::Bool)?,
-                call.operand("self", dtype)?,
-                call.operand("other", dtype)?,
-            );
-            let value = call.plain("Where", &[&condition, &yes, &no]);
-            call.result(value)
-        },
-        "masked_fill" => |call| {
-            let dtype = call.result_dtype()?;
-            let (mask, x, value) = (
-                call.operand("mask", DType::Bool)?,
-                call.operand("self", dtype)?,
-                call.operand("value", dtype)?,
-            );
-            let value = call.plain("Where", &[&mask, &value, &x]);
-            call.result(value)
-        },
         "addcmul" => |call| ternary(call, "Mul"),
         "addcdiv" => |call| ternary(call, "Div"),
         _ => return None,
     })
+}
+
+fn activation(name: &str) -> Option<Lower> {
+    Some(match name {
+        "silu" => silu,
+        "gelu" => gelu,
+        "elu" => elu,
+        "leaky_relu" => |call| with_number(call, "LeakyRelu", "alpha", "negative_slope", 0.01),
+        "celu" => |call| with_number(call, "Celu", "alpha", "alpha", 1.0),
+        "hardsigmoid" => hard_sigmoid,
+        "softplus" => softplus,
+        "log_sigmoid" | "log_sigmoid_forward" => log_sigmoid,
+        "relu6" => |call| clip(call, Some(0.0), Some(6.0)),
+        "hardtanh" => hard_tanh,
+        "clamp" | "clamp_min" | "clamp_max" | "clip" => clamp,
+        "prelu" | "_prelu_kernel" => prelu,
+        "glu" => glu,
+        _ => return None,
+    })
+}
+
+fn logic(name: &str) -> Option<Lower> {
+    Some(match name {
+        "bitwise_not" => bitwise_not,
+        "logical_not" => logical_not,
+        "where" => select,
+        "masked_fill" => masked_fill,
+        _ => return None,
+    })
+}
+
+fn rsqrt(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.operand("self", call.result_dtype()?)?;
+    let root = call.plain("Sqrt", &[&x]);
+    let value = call.plain("Reciprocal", &[&root]);
+    call.result(value)
+}
+
+fn square(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let value = call.plain("Mul", &[&x, &x]);
+    call.result(value)
+}
+
+fn fmod(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let value = call.op("Mod", &[&x, &y], &[("fmod", Attribute::Int(1))]);
+    call.result(value)
+}
+
+fn silu(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let value = call.op("Swish", &[&x], &[]);
+    call.result(value)
+}
+
+fn hard_sigmoid(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let sixth = Attribute::Float(1.0 / 6.0);
+    let value = call.op("HardSigmoid", &[&x], &[("alpha", sixth), ("beta", Attribute::Float(0.5))]);
+    call.result(value)
+}
+
+fn log_sigmoid(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let negative = call.plain("Neg", &[&x]);
+    let soft = call.plain("Softplus", &[&negative]);
+    let value = call.plain("Neg", &[&soft]);
+    call.result(value)
+}
+
+fn hard_tanh(call: &mut Call<'_, '_>) -> Result<()> {
+    let (least, most) = (call.float("min_val", -1.0)?, call.float("max_val", 1.0)?);
+    clip(call, Some(least), Some(most))
+}
+
+fn bitwise_not(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let operator = if call.dtype("self")? == DType::Bool { "Not" } else { "BitwiseNot" };
+    let value = call.plain(operator, &[&x]);
+    call.result(value)
+}
+
+fn logical_not(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.operand("self", DType::Bool)?;
+    let value = call.plain("Not", &[&x]);
+    call.result(value)
+}
+
+fn select(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let condition = call.operand("condition", DType::Bool)?;
+    let (yes, no) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let value = call.plain("Where", &[&condition, &yes, &no]);
+    call.result(value)
+}
+
+fn masked_fill(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let mask = call.operand("mask", DType::Bool)?;
+    let (x, value) = (call.operand("self", dtype)?, call.operand("value", dtype)?);
+    let value = call.plain("Where", &[&mask, &value, &x]);
+    call.result(value)
 }
 
 fn unary_operator(name: &str) -> Option<&'static str> {

@@ -25,73 +25,121 @@ const LSTM: Cell = Cell { operator: "LSTM", gates: &[0, 3, 1, 2], has_cell_state
 /// PyTorch has reset, update, new; ONNX update, reset, new.
 const GRU: Cell = Cell { operator: "GRU", gates: &[1, 0, 2], has_cell_state: false };
 
-fn layers(call: &mut Call<'_, '_>, cell: &Cell) -> Result<()> {
-    if call.argument("input").is_none() || call.argument("batch_first").is_none() {
-        return Err(call.unsupported("of packed sequences"));
+/// The arguments of a stack of layers.
+struct Stack {
+    layers: i64,
+    directions: i64,
+    batch_first: bool,
+    hidden: i64,
+    /// The states that the layers begin with, `[layers * directions, batch, hidden]`: the hidden one, and an LSTM's cell.
+    states: Vec<String>,
+    /// Two weights and, where there are biases, two of them, for each direction of each layer.
+    params: Vec<String>,
+    params_of_direction: i64,
+}
+
+impl Stack {
+    /// Errors: forms that have no equivalent in ONNX.
+    fn of(call: &mut Call<'_, '_>, cell: &Cell) -> Result<Self> {
+        if call.argument("input").is_none() || call.argument("batch_first").is_none() {
+            return Err(call.unsupported("of packed sequences"));
+        }
+        if call.rank("input")? != 3 {
+            return Err(call.unsupported("without a batch"));
+        }
+        if call.flag("train", false)? && call.float("dropout", 0.0)? != 0.0 {
+            return Err(call.unsupported("dropout in training"));
+        }
+        let states = match call.argument("hx").map(|argument| argument.parts().0) {
+            Some("as_tensors") => call.list("hx")?,
+            _ => vec![call.tensor("hx")?],
+        };
+        let stack = Self {
+            layers: call.int("num_layers", 1)?,
+            directions: if call.flag("bidirectional", false)? { 2 } else { 1 },
+            batch_first: call.flag("batch_first", false)?,
+            hidden: hidden_size(call, cell)?,
+            states,
+            params: call.list("params")?,
+            params_of_direction: if call.flag("has_biases", true)? { 4 } else { 2 },
+        };
+        let needed = stack.layers.checked_mul(stack.directions * stack.params_of_direction);
+        let fits = needed.is_some_and(|needed| stack.params.len() as i64 == needed);
+        if !fits || stack.states.len() != 1 + usize::from(cell.has_cell_state) {
+            return Err(call.unsupported("projections, or parameters of another number"));
+        }
+        Ok(stack)
     }
-    if call.rank("input")? != 3 {
-        return Err(call.unsupported("without a batch"));
-    }
-    let mut x = call.tensor("input")?;
-    let batch_first = call.flag("batch_first", false)?;
-    let (biases, directions) = (call.flag("has_biases", true)?, 1 + call.int("bidirectional", 0)?);
-    let count = call.int("num_layers", 1)?;
-    if call.flag("train", false)? && call.float("dropout", 0.0)? != 0.0 {
-        return Err(call.unsupported("dropout in training"));
-    }
-    let states = match call.argument("hx").map(|argument| argument.parts().0) {
-        Some("as_tensors") => call.list("hx")?,
-        _ => vec![call.tensor("hx")?],
-    };
-    let params = call.list("params")?;
-    let each = if biases { 4 } else { 2 };
-    let fits = usize::try_from(count * directions * each).is_ok_and(|needed| params.len() == needed);
-    if !fits || states.len() != 1 + usize::from(cell.has_cell_state) {
-        return Err(call.unsupported("projections, or parameters of another number"));
-    }
-    if batch_first {
-        x = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&[1, 0, 2]))]);
-    }
-    let mut last = vec![Vec::new(); states.len()];
-    for layer in 0..count {
-        let from = (layer * directions * each) as usize;
-        let own = &params[from..from + (directions * each) as usize];
-        let own: Vec<Vec<String>> = own.chunks(each as usize).map(<[String]>::to_vec).collect();
-        let weights = weights(call, cell, &own);
-        let [start, end, along] =
-            [layer * directions, (layer + 1) * directions, 0].map(|at| call.integers(&[at]));
-        let initial: Vec<String> =
-            states.iter().map(|state| call.plain("Slice", &[state, &start, &end, &along])).collect();
-        let (y, ends) = (call.emit.fresh(), states.iter().map(|_| call.emit.fresh()).collect::<Vec<_>>());
-        let mut inputs: Vec<&str> =
-            vec![&x, &weights[0], &weights[1], weights.get(2).map_or("", String::as_str), ""];
+
+    /// One layer on `x`, `[steps, batch, features]`: its results, `[steps, batch, directions * hidden]`, and its last states.
+    fn layer(&self, call: &mut Call<'_, '_>, cell: &Cell, number: i64, x: &str) -> (String, Vec<String>) {
+        let weights = self.weights(call, cell, number);
+        let bias = weights.get(2).map_or("", String::as_str);
+        let initial = self.initial_states(call, number);
+        let y = call.emit.fresh();
+        let ends: Vec<String> = self.states.iter().map(|_| call.emit.fresh()).collect();
+
+        let no_lengths = "";
+        let mut inputs = vec![x, &weights[0], &weights[1], bias, no_lengths];
         inputs.extend(initial.iter().map(String::as_str));
         let mut outputs: Vec<&str> = vec![&y];
         outputs.extend(ends.iter().map(String::as_str));
-        let hidden = hidden_size(call, cell)?;
-        let mut attributes = vec![
-            ("hidden_size", Attribute::Int(hidden)),
-            ("direction", Attribute::Text(if directions == 2 { "bidirectional" } else { "forward" })),
-        ];
+        let direction = if self.directions == 2 { "bidirectional" } else { "forward" };
+        let mut attributes =
+            vec![("hidden_size", Attribute::Int(self.hidden)), ("direction", Attribute::Text(direction))];
         if !cell.has_cell_state {
             attributes.push(("linear_before_reset", Attribute::Int(1)));
         }
         call.emit.operation(cell.operator, &inputs, &outputs, &attributes);
-        // [steps, directions, batch, hidden] becomes [steps, batch, directions * hidden].
+
+        // ONNX has [steps, directions, batch, hidden].
         let turned = call.op("Transpose", &[&y], &[("perm", Attribute::Ints(&[0, 2, 1, 3]))]);
-        let shape = call.integers(&[0, 0, directions * hidden]);
-        x = call.plain("Reshape", &[&turned, &shape]);
-        last.iter_mut().zip(ends).for_each(|(all, end)| all.push(end));
+        let shape = call.integers(&[0, 0, self.directions * self.hidden]);
+        (call.plain("Reshape", &[&turned, &shape]), ends)
     }
-    if batch_first {
-        x = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&[1, 0, 2]))]);
+
+    fn weights(&self, call: &mut Call<'_, '_>, cell: &Cell, layer: i64) -> Vec<String> {
+        let each = self.params_of_direction as usize;
+        let from = layer as usize * self.directions as usize * each;
+        let own = &self.params[from..from + self.directions as usize * each];
+        let directions: Vec<Vec<String>> = own.chunks(each).map(<[String]>::to_vec).collect();
+        weights(call, cell, &directions)
+    }
+
+    /// The rows of each state that are a layer's.
+    fn initial_states(&self, call: &mut Call<'_, '_>, layer: i64) -> Vec<String> {
+        let start = call.integers(&[layer * self.directions]);
+        let end = call.integers(&[(layer + 1) * self.directions]);
+        let axis = call.integers(&[0]);
+        self.states.iter().map(|state| call.plain("Slice", &[state, &start, &end, &axis])).collect()
+    }
+}
+
+fn layers(call: &mut Call<'_, '_>, cell: &Cell) -> Result<()> {
+    let stack = Stack::of(call, cell)?;
+    let mut x = call.tensor("input")?;
+    if stack.batch_first {
+        x = swap_batch_and_steps(call, &x);
+    }
+    let mut last_states = vec![Vec::new(); stack.states.len()];
+    for number in 0..stack.layers {
+        let (y, ends) = stack.layer(call, cell, number, &x);
+        x = y;
+        last_states.iter_mut().zip(ends).for_each(|(all, end)| all.push(end));
+    }
+    if stack.batch_first {
+        x = swap_batch_and_steps(call, &x);
     }
     let mut results = vec![Some(x)];
-    for ends in last {
+    for ends in last_states {
         let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
         results.push(Some(call.op("Concat", &ends, &[("axis", Attribute::Int(0))])));
     }
     call.results(results)
+}
+
+fn swap_batch_and_steps(call: &mut Call<'_, '_>, x: &str) -> String {
+    call.op("Transpose", &[x], &[("perm", Attribute::Ints(&[1, 0, 2]))])
 }
 
 /// Rows of the recurrent weights of one gate.

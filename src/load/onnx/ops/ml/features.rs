@@ -1,5 +1,7 @@
 //! Features of rows: scaled, normalised, encoded, chosen.
 
+use std::ops::RangeInclusive;
+
 use super::super::super::node::At;
 use super::super::super::tensor;
 use super::rows;
@@ -190,66 +192,114 @@ pub(in super::super) fn label_encoder(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The n-grams that are counted.
+struct Grams {
+    /// Items of the grams one after the other, shorter ones first.
+    pool: Vec<i64>,
+    /// Where the grams of 1, 2, ... items begin in `pool`.
+    starts: Vec<i64>,
+    /// The column of the result that each gram is counted in.
+    columns: Vec<i64>,
+    lengths: RangeInclusive<i64>,
+    skips: i64,
+}
+
+impl Grams {
+    fn of(at: &At<'_>) -> Result<Self> {
+        let Some(pool) = at.ints("pool_int64s")?.filter(|pool| !pool.is_empty()) else {
+            return Err(at.unsupported("of texts (element type STRING)"));
+        };
+        Ok(Self {
+            pool,
+            starts: at.ints("ngram_counts")?.unwrap_or_default(),
+            columns: at.ints("ngram_indexes")?.unwrap_or_default(),
+            lengths: at.int_or("min_gram_length", 1)?..=at.int_or("max_gram_length", 1)?,
+            skips: at.int_or("max_skip_count", 0)?,
+        })
+    }
+
+    /// The number of columns. Error: a column that no list of counted words reaches.
+    fn width(&self, at: &At<'_>) -> Result<usize> {
+        const MOST: i64 = 1 << 24;
+        let last = self.columns.iter().copied().max().unwrap_or(-1);
+        if last >= MOST {
+            return Err(at.wrong(format!("ngram_indexes has {last}; columns below {MOST} are read")));
+        }
+        Ok((last + 1).max(0) as usize)
+    }
+
+    /// The items of each gram whose length counts, with its column.
+    fn counted(&self, at: &At<'_>) -> Result<Vec<(usize, &[i64])>> {
+        let mut columns = self.columns.iter();
+        let mut counted = Vec::new();
+        for (order, &start) in self.starts.iter().enumerate() {
+            let end = self.starts.get(order + 1).copied().unwrap_or(self.pool.len() as i64);
+            let (Ok(start), Ok(end)) = (usize::try_from(start), usize::try_from(end)) else {
+                return Err(at.wrong("ngram_counts are negative"));
+            };
+            let Some(grams) = self.pool.get(start..end) else {
+                return Err(at.wrong("ngram_counts exceed the pool"));
+            };
+            for items in grams.chunks_exact(order + 1) {
+                let column = columns.next().and_then(|&column| usize::try_from(column).ok());
+                let column = column.ok_or_else(|| at.wrong("ngram_indexes are too few"))?;
+                if self.lengths.contains(&(order as i64 + 1)) {
+                    counted.push((column, items));
+                }
+            }
+        }
+        Ok(counted)
+    }
+}
+
 /// Counts of n-grams in sequences of numbers.
 pub(in super::super) fn tf_idf(at: &mut At<'_>) -> Result<()> {
-    let Some(pool) = at.ints("pool_int64s")?.filter(|pool| !pool.is_empty()) else {
-        return Err(at.unsupported("of texts (element type STRING)"));
-    };
-    let (least, most) = (at.int_or("min_gram_length", 1)?, at.int_or("max_gram_length", 1)?);
-    let skips = at.int_or("max_skip_count", 0)?;
+    let grams = Grams::of(at)?;
     let mode = at.text("mode", "TF")?;
-    let starts = at.ints("ngram_counts")?.unwrap_or_default();
-    let columns = at.ints("ngram_indexes")?.unwrap_or_default();
     let weights = at.floats("weights")?;
     let x = at.value(0)?;
     let flat = at.sizes_of(x).len() == 1;
     let x = if flat { at.with_axis(x, 0)? } else { x };
     let x = at.convert(x, DType::I64)?;
+    let counts = gram_counts(at, &grams, x)?;
+    let weights = match weights {
+        Some(weights) => Some(at.real_constant(DType::F32, &[weights.len() as i64], &weights)?),
+        None => None,
+    };
+    let y = match (mode.as_str(), weights) {
+        ("TF", _) | ("TFIDF", None) => counts,
+        ("IDF", None) => is_there(at, counts)?,
+        ("IDF", Some(weights)) => {
+            let there = is_there(at, counts)?;
+            at.mul(there, weights)?
+        }
+        ("TFIDF", Some(weights)) => at.mul(counts, weights)?,
+        (other, _) => return Err(at.wrong(format!("{other:?} is no mode"))),
+    };
+    let y = if flat { at.without_axis(y, 0)? } else { y };
+    at.set(0, y);
+    Ok(())
+}
+
+/// How often each column's grams occur in the rows of `x`, `f32[rows, columns]`.
+fn gram_counts(at: &mut At<'_>, grams: &Grams, x: ValueId) -> Result<ValueId> {
     let sizes = at.numbers(x)?;
-    let width = columns.iter().max().map_or(0, |last| last + 1);
-    let mut counts: Vec<Option<ValueId>> = vec![None; width as usize];
-    let mut gram = 0usize;
-    for (order, &start) in starts.iter().enumerate() {
-        let length = order as i64 + 1;
-        let end = starts.get(order + 1).copied().unwrap_or(pool.len() as i64);
-        let (Ok(start), Ok(end)) = (usize::try_from(start), usize::try_from(end)) else {
-            return Err(at.wrong("ngram_counts are negative"));
-        };
-        let Some(grams) = pool.get(start..end) else { return Err(at.wrong("ngram_counts exceed the pool")) };
-        for items in grams.chunks_exact(length as usize) {
-            let column = columns.get(gram).and_then(|&column| usize::try_from(column).ok());
-            let Some(column) = column else { return Err(at.wrong("ngram_indexes are too few")) };
-            gram += 1;
-            if !(least..=most).contains(&length) {
-                continue;
-            }
-            if let Some(count) = occurrences(at, x, items, skips, sizes[1])? {
-                counts[column] = super::super::sample::both(at, counts[column], Some(count), Binary::Add)?;
-            }
+    let mut counts: Vec<Option<ValueId>> = vec![None; grams.width(at)?];
+    for (column, items) in grams.counted(at)? {
+        if let Some(count) = occurrences(at, x, items, grams.skips, sizes[1])? {
+            counts[column] = super::super::sample::both(at, counts[column], Some(count), Binary::Add)?;
         }
     }
     let zero = at.scalar(DType::I64, 0.0)?;
     let none = at.broadcast(zero, crate::ir::Shape::known(&[sizes[0], 1]))?;
     let counts: Vec<ValueId> = counts.into_iter().map(|count| count.unwrap_or(none)).collect();
     let counts = at.concat(&counts, 1)?;
-    let counts = at.convert(counts, DType::F32)?;
-    let weights = match weights {
-        Some(weights) => Some(at.real_constant(DType::F32, &[weights.len() as i64], &weights)?),
-        None => None,
-    };
+    at.convert(counts, DType::F32)
+}
+
+fn is_there(at: &mut At<'_>, counts: ValueId) -> Result<ValueId> {
     let there = at.compare_scalar(Compare::Gt, counts, 0.0)?;
-    let there = at.convert(there, DType::F32)?;
-    let y = match (mode.as_str(), weights) {
-        ("TF", _) => counts,
-        ("IDF", Some(weights)) => at.mul(there, weights)?,
-        ("IDF", None) => there,
-        ("TFIDF", Some(weights)) => at.mul(counts, weights)?,
-        ("TFIDF", None) => counts,
-        (other, _) => return Err(at.wrong(format!("{other:?} is no mode"))),
-    };
-    let y = if flat { at.without_axis(y, 0)? } else { y };
-    at.set(0, y);
-    Ok(())
+    at.convert(there, DType::F32)
 }
 
 /// How often items stand in a row, evenly spaced with up to so many others between, `[rows, 1]`.

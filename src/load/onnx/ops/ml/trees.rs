@@ -34,6 +34,44 @@ struct Forest {
     weights: HashMap<usize, Vec<(usize, f64)>>,
 }
 
+/// What a node that is no leaf asks, and where it goes on.
+struct Branch {
+    feature: i64,
+    value: f64,
+    mode: Mode,
+    members: Vec<f64>,
+    yes: usize,
+    no: usize,
+    missing_is_yes: bool,
+}
+
+impl Forest {
+    fn push_branch(&mut self, branch: Branch) {
+        self.features.push(branch.feature);
+        self.values.push(branch.value);
+        self.modes.push(branch.mode);
+        self.members.push(branch.members);
+        self.yes.push(branch.yes);
+        self.no.push(branch.no);
+        self.missing.push(branch.missing_is_yes);
+    }
+
+    /// A leaf goes on at itself, so that rows that are there already may walk on with the others.
+    fn push_leaf(&mut self, weights: Vec<(usize, f64)>) {
+        let number = self.modes.len();
+        self.push_branch(Branch {
+            feature: 0,
+            value: 0.0,
+            mode: Mode::Leaf,
+            members: Vec::new(),
+            yes: number,
+            no: number,
+            missing_is_yes: false,
+        });
+        self.weights.insert(number, weights);
+    }
+}
+
 fn mode(at: &At<'_>, name: &str) -> Result<Mode> {
     Ok(match name {
         "LEAF" => Mode::Leaf,
@@ -106,72 +144,104 @@ fn forest(at: &At<'_>, kind: &str) -> Result<Forest> {
     Ok(forest)
 }
 
-/// The trees of version 5, which knows nodes and leaves by their positions in lists.
-fn forest_of_lists(at: &At<'_>) -> Result<Forest> {
-    at.ignore(&["nodes_hitrates"]);
-    let ints = |name: &str| Ok(at.ints(name)?.unwrap_or_default());
-    let numbers = |name: &str| -> Result<Vec<f64>> {
-        match at.tensor(name)? {
-            Some(proto) => Ok(tensor::inline(proto.clone(), &tensor::header(proto)?)?.to_f64()),
-            None => Ok(Vec::new()),
+/// How the nodes of version 5 decide, by number.
+const MODES: [Mode; 7] = [
+    Mode::Compare(Compare::Le),
+    Mode::Compare(Compare::Lt),
+    Mode::Compare(Compare::Ge),
+    Mode::Compare(Compare::Gt),
+    Mode::Compare(Compare::Eq),
+    Mode::Compare(Compare::Ne),
+    Mode::Member,
+];
+
+/// The attributes of version 5, which knows nodes and leaves by their positions in lists.
+struct Lists {
+    features: Vec<i64>,
+    splits: Vec<f64>,
+    modes: Vec<f64>,
+    /// Where a node goes on, and whether that is a leaf.
+    yes: Vec<(i64, bool)>,
+    no: Vec<(i64, bool)>,
+    missing_is_yes: Vec<i64>,
+    /// Sets of numbers one after the other, each ended by one that is none.
+    members: Vec<f64>,
+    /// Of each leaf: the result it adds to, and what.
+    targets: Vec<i64>,
+    weights: Vec<f64>,
+    roots: Vec<i64>,
+}
+
+impl Lists {
+    fn of(at: &At<'_>) -> Result<Self> {
+        at.ignore(&["nodes_hitrates"]);
+        let ints = |name: &str| Ok(at.ints(name)?.unwrap_or_default());
+        let numbers = |name: &str| -> Result<Vec<f64>> {
+            match at.tensor(name)? {
+                Some(proto) => Ok(tensor::inline(proto.clone(), &tensor::header(proto)?)?.to_f64()),
+                None => Ok(Vec::new()),
+            }
+        };
+        let differ = || at.wrong("the lists of its nodes differ in length");
+        let next = |nodes: &str, leaves: &str| -> Result<Vec<(i64, bool)>> {
+            let (nodes, leaves) = (ints(nodes)?, ints(leaves)?);
+            if nodes.len() != leaves.len() {
+                return Err(differ());
+            }
+            Ok(nodes.into_iter().zip(leaves).map(|(node, leaf)| (node, leaf != 0)).collect())
+        };
+        let lists = Self {
+            features: ints("nodes_featureids")?,
+            splits: numbers("nodes_splits")?,
+            modes: numbers("nodes_modes")?,
+            yes: next("nodes_truenodeids", "nodes_trueleafs")?,
+            no: next("nodes_falsenodeids", "nodes_falseleafs")?,
+            missing_is_yes: ints("nodes_missing_value_tracks_true")?,
+            members: numbers("membership_values")?,
+            targets: ints("leaf_targetids")?,
+            weights: numbers("leaf_weights")?,
+            roots: ints("tree_roots")?,
+        };
+        let lengths = [lists.splits.len(), lists.modes.len(), lists.yes.len(), lists.no.len()];
+        if lengths != [lists.features.len(); 4] || lists.weights.len() != lists.targets.len() {
+            return Err(differ());
         }
-    };
-    let (features, values) = (ints("nodes_featureids")?, numbers("nodes_splits")?);
-    let modes = numbers("nodes_modes")?;
-    let (yes, no) = (ints("nodes_truenodeids")?, ints("nodes_falsenodeids")?);
-    let (yes_leaf, no_leaf) = (ints("nodes_trueleafs")?, ints("nodes_falseleafs")?);
-    let missing = ints("nodes_missing_value_tracks_true")?;
-    let (results, weights) = (ints("leaf_targetids")?, numbers("leaf_weights")?);
-    let (count, leaves) = (features.len(), results.len());
-    let lengths = [values.len(), modes.len(), yes.len(), no.len(), yes_leaf.len(), no_leaf.len()];
-    if lengths.iter().any(|&length| length != count) || weights.len() != leaves {
-        return Err(at.wrong("the lists of its nodes differ in length"));
+        Ok(lists)
     }
-    const MODES: [Mode; 7] = [
-        Mode::Compare(Compare::Le),
-        Mode::Compare(Compare::Lt),
-        Mode::Compare(Compare::Ge),
-        Mode::Compare(Compare::Gt),
-        Mode::Compare(Compare::Eq),
-        Mode::Compare(Compare::Ne),
-        Mode::Member,
-    ];
-    let mut forest = Forest { features, values, ..Forest::default() };
-    // Sets of numbers stand one after the other, each ended by one that is none.
-    let all = numbers("membership_values")?;
-    let mut sets = all.split(|value| value.is_nan());
-    let place = |number: i64, leaf: i64| -> Result<usize> {
-        let (own, limit) = (usize::try_from(number).ok(), if leaf != 0 { leaves } else { count });
-        let own =
-            own.filter(|&own| own < limit).ok_or_else(|| at.wrong(format!("there is no node {number}")))?;
-        Ok(if leaf != 0 { count + own } else { own })
-    };
-    for i in 0..count {
-        let mode = MODES.get(modes[i] as usize).copied().ok_or_else(|| at.wrong("a node has no mode"))?;
-        forest.modes.push(mode);
-        forest.members.push(if mode == Mode::Member {
-            sets.next().unwrap_or_default().to_vec()
-        } else {
-            Vec::new()
+
+    /// The number in the forest, where leaves come after all other nodes.
+    fn number(&self, at: &At<'_>, (position, is_leaf): (i64, bool)) -> Result<usize> {
+        let (first, count) =
+            if is_leaf { (self.features.len(), self.targets.len()) } else { (0, self.features.len()) };
+        let position = usize::try_from(position).ok().filter(|&position| position < count);
+        position.map(|own| first + own).ok_or_else(|| at.wrong("a node goes on at one that there is not"))
+    }
+}
+
+fn forest_of_lists(at: &At<'_>) -> Result<Forest> {
+    let lists = Lists::of(at)?;
+    let mut forest = Forest::default();
+    let mut sets = lists.members.split(|value| value.is_nan());
+    for node in 0..lists.features.len() {
+        let mode = MODES.get(lists.modes[node] as usize).copied();
+        let mode = mode.ok_or_else(|| at.wrong("a node has no mode"))?;
+        let is_member = mode == Mode::Member;
+        forest.push_branch(Branch {
+            feature: lists.features[node],
+            value: lists.splits[node],
+            mode,
+            members: if is_member { sets.next().unwrap_or_default().to_vec() } else { Vec::new() },
+            yes: lists.number(at, lists.yes[node])?,
+            no: lists.number(at, lists.no[node])?,
+            missing_is_yes: lists.missing_is_yes.get(node).is_some_and(|&tracks| tracks != 0),
         });
-        forest.yes.push(place(yes[i], yes_leaf[i])?);
-        forest.no.push(place(no[i], no_leaf[i])?);
-        forest.missing.push(missing.get(i).is_some_and(|&tracks| tracks != 0));
     }
-    for leaf in 0..leaves {
-        let number = count + leaf;
-        forest.features.push(0);
-        forest.values.push(0.0);
-        forest.modes.push(Mode::Leaf);
-        forest.members.push(Vec::new());
-        forest.yes.push(number);
-        forest.no.push(number);
-        forest.missing.push(false);
-        let result = usize::try_from(results[leaf]).map_err(|_| at.wrong("a result's number is negative"))?;
-        forest.weights.insert(number, vec![(result, weights[leaf])]);
+    for (&target, &weight) in lists.targets.iter().zip(&lists.weights) {
+        let target = usize::try_from(target).map_err(|_| at.wrong("a result's number is negative"))?;
+        forest.push_leaf(vec![(target, weight)]);
     }
-    for root in ints("tree_roots")? {
-        forest.roots.push(place(root, 0)?);
+    for &root in &lists.roots {
+        forest.roots.push(lists.number(at, (root, false))?);
     }
     Ok(forest)
 }

@@ -44,7 +44,9 @@ def scaling(r, context=16):
         {},
         dict(rope_parameters=dict(rope_type="default", rope_theta=r.choice([20.0, 500.0]))),
         dict(rope_parameters=dict(rope_type="linear", factor=r.choice([2.0, 3.5]), rope_theta=20.0)),
-        dict(rope_parameters=dict(rope_type="dynamic", factor=2.0, rope_theta=20.0)),
+        # Of seven tokens, some are beyond what the model was trained with.
+        dict(rope_parameters=dict(rope_type="dynamic", factor=r.choice([1.0, 2.0, 3.5]), rope_theta=20.0),
+             max_position_embeddings=r.choice([context, 6, 4])),
         dict(rope_parameters=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                   original_max_position_embeddings=8, rope_theta=20.0)),
         dict(rope_parameters=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=20.0,
@@ -146,7 +148,7 @@ def phi3(r):
         rope_type="longrope", short_factor=[1.0 + 0.3 * i for i in range(pairs)],
         long_factor=[2.0 + i for i in range(pairs)], rope_theta=20.0))])
     return dict(own, partial_rotary_factor=part, sliding_window=r.choice([None, 2]), hidden_act=act(r),
-                original_max_position_embeddings=8, pad_token_id=None, **rope)
+                original_max_position_embeddings=r.choice([4, 6, 8]), pad_token_id=None, **rope)
 
 
 def gpt_neox(r):

@@ -140,23 +140,25 @@ impl ModelFile {
     /// Reads the model with these dimensions bound.
     pub(super) fn load(&self, dims: &BTreeMap<String, i64>) -> Result<Model> {
         let (dims, context) = apart(dims);
-        let Some(context) = context else { return self.load_plain(dims) };
+        let Some(context) = context else {
+            return load(&self.bytes, self.path.as_deref(), &self.options(dims, None));
+        };
         self.load_cached(dims, context).map_err(|error| error.within(&format!("--context {context}")))
     }
 
-    fn load_plain(&self, dims: BTreeMap<String, i64>) -> Result<Model> {
-        let options = LoadOptions { dims, links: self.links, inputs: self.inputs.clone() };
-        load(&self.bytes, self.path.as_deref(), &options)
+    fn options(&self, dims: BTreeMap<String, i64>, context: Option<i64>) -> LoadOptions {
+        LoadOptions { dims, links: self.links, inputs: self.inputs.clone(), context }
     }
 
     /// The model as a decoder with caches of so many tokens. Errors: it is none; more positions than it has.
     fn load_cached(&self, dims: BTreeMap<String, i64>, context: i64) -> Result<Model> {
+        let read = |dims| load(&self.bytes, self.path.as_deref(), &self.options(dims, Some(context)));
         // How many tokens a step takes is open until the caches are there.
-        let Model::Graph(graph) = self.load_plain(BTreeMap::new())? else {
-            return self.load_plain(dims);
+        let Model::Graph(graph) = read(BTreeMap::new())? else {
+            return read(dims);
         };
         if pass::has_pairs(&graph) {
-            let Model::Graph(graph) = self.load_plain(dims)? else { return self.load_plain(BTreeMap::new()) };
+            let Model::Graph(graph) = read(dims)? else { return read(BTreeMap::new()) };
             return pass::paired(&graph, context).map(Model::Graph);
         }
         let sequence = pass::sequence(&graph)?;
@@ -171,7 +173,7 @@ impl ModelFile {
     #[cfg(feature = "run")]
     pub(super) fn load_with(&self, dims: &BTreeMap<String, i64>, find: FindDims<'_>) -> Result<Model> {
         if !dims.contains_key(CONTEXT) {
-            let options = LoadOptions { dims: dims.clone(), links: self.links, inputs: self.inputs.clone() };
+            let options = self.options(dims.clone(), None);
             return load_with(&self.bytes, self.path.as_deref(), &options, find);
         }
         match self.load(dims)? {

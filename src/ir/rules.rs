@@ -47,6 +47,9 @@ pub struct Rules {
     pub frozen: BTreeSet<String>,
     /// True where the graph itself, and not only its sizes, depends on which dimensions were open when it was read.
     pub open_dims_matter: bool,
+    /// Of a decoder whose context is longer than this: up to here it would be another network (with short factors of
+    /// rotary frequencies).
+    pub short_context: Option<i64>,
 }
 
 /// What files of weights call a network's parameters, beside the parameters' own names.

@@ -23,6 +23,7 @@ mod init;
 mod json;
 #[cfg(feature = "keras")]
 pub mod keras;
+pub mod listing;
 pub mod native;
 #[cfg(feature = "onnx")]
 pub mod onnx;
@@ -36,6 +37,8 @@ mod workload;
 #[cfg_attr(not(feature = "cli"), expect(unused_imports))]
 #[cfg(feature = "cli")]
 pub(crate) use container::{Inside, model_inside};
+#[cfg(all(feature = "cli", feature = "run"))]
+pub(crate) use container::{gguf_end, gguf_longest};
 pub use costgraph::{read_costgraph, write_costgraph};
 pub use init::{fill, fill_param};
 pub use workload::read_workload;
@@ -53,6 +56,9 @@ pub struct LoadOptions {
     /// (a transformer's `attention_mask`, `token_type_ids`, `position_ids`) takes those among them;
     /// other names mean nothing here.
     pub inputs: BTreeSet<String>,
+    /// How many tokens a decoder's caches are planned to hold, if it is to have some: what a
+    /// configuration lets depend on the length of a text follows from it.
+    pub context: Option<i64>,
 }
 
 /// A model that was read.

@@ -151,6 +151,6 @@ impl Blocks<'_> {
 /// The fewest positions to which any rotation is bound.
 fn limit_of_rotations(positions: &Positions) -> Option<crate::ir::Limit> {
     let Positions::Rotary(rotaries) = positions else { return None };
-    let fewest = rotaries.iter().filter_map(|rotary| rotary.fixed_to).min();
+    let fewest = rotaries.iter().filter_map(|rotary| rotary.longest).min();
     fewest.map(|count| limit("max_position_embeddings", count))
 }

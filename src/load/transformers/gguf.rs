@@ -162,6 +162,11 @@ const GPT2: Dialect = Dialect {
 
 const DIALECTS: &[&Dialect] = &[&LLAMA, &QWEN2, &QWEN3, &GEMMA, &GEMMA2, &GEMMA3, &PHI3, &GPT2];
 
+/// What files call the architectures of a family.
+pub(super) fn dialects_of(family: &str) -> Vec<&'static str> {
+    DIALECTS.iter().filter(|dialect| dialect.family == family).map(|dialect| dialect.name).collect()
+}
+
 /// Keys of an architecture that change nothing here, or follow from others.
 const WITHOUT_EFFECT: &[&str] = &[
     "attention.value_length",
@@ -196,6 +201,10 @@ pub(super) fn of(head: &Head) -> Result<&'static Dialect> {
             .with_help(format!("{} are; others as safetensors with their config.json", known.join(", ")))
     })
 }
+
+/// Factors of rotations up to the context that a model was trained with, and beyond.
+const SHORT_FACTORS: &str = "rope_factors_short.weight";
+const LONG_FACTORS: &str = "rope_factors_long.weight";
 
 impl Dialect {
     /// The configuration that the metadata is. Errors: a key that is missing, or that may change what is computed
@@ -330,18 +339,18 @@ impl Dialect {
         let Positions::Rotary(rotaries) = &mut settings.positions else { return };
         for rotary in rotaries {
             rotary.turns_neighbours(self.name == "llama");
-            for divisors in ["rope_freqs.weight", "rope_factors_short.weight"] {
+            for divisors in ["rope_freqs.weight", SHORT_FACTORS] {
                 if has(divisors) {
                     rotary.divided_by(divisors);
                 }
             }
         }
-        if has("rope_factors_short.weight") {
+        if has(SHORT_FACTORS) {
             self.long(head, settings);
         }
     }
 
-    /// Up to the context before it was extended, beyond which other factors hold.
+    /// Short factors up to the context before it was extended, long ones beyond.
     fn long(&self, head: &Head, settings: &mut Settings) {
         let context = match head.metadata.get(&self.key("rope.scaling.original_context_length")) {
             Some(Meta::Whole(context)) => u64::try_from(*context).ok(),
@@ -353,7 +362,7 @@ impl Dialect {
         };
         if let Positions::Rotary(rotaries) = &mut settings.positions {
             for rotary in rotaries {
-                rotary.bound_to(context, magnitude);
+                rotary.extended_by(LONG_FACTORS, context, magnitude);
             }
         }
     }
@@ -367,7 +376,7 @@ impl Dialect {
         for (param, names) in aliases {
             arrays.aliases.entry(param).or_default().extend(names);
         }
-        arrays.unread.push("rope_factors_long.weight".to_owned());
+        arrays.unread.extend([SHORT_FACTORS.to_owned(), LONG_FACTORS.to_owned()]);
     }
 
     /// What the file calls a parameter's array.

@@ -55,6 +55,29 @@ pub(super) fn load(bytes: &[u8], path: Option<&Path>, options: &LoadOptions) -> 
     written(&Config::new(fields), None, path, options)
 }
 
+/// A family of transformers' architectures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyOf {
+    /// The field `model_type`.
+    pub name: &'static str,
+    /// Its classes, as the field `architectures` names them.
+    pub classes: Vec<String>,
+    /// Its architectures of GGUF, as `general.architecture` names them.
+    pub gguf: Vec<&'static str>,
+}
+
+/// What is read.
+pub(super) fn listed() -> Vec<FamilyOf> {
+    let classes =
+        |family: &Family| family.heads.iter().map(|(end, _)| format!("{}{end}", family.class)).collect();
+    let of = |family: &&Family| FamilyOf {
+        name: family.name,
+        classes: classes(family),
+        gguf: gguf::dialects_of(family.name),
+    };
+    FAMILIES.iter().map(of).collect()
+}
+
 /// Reads a GGUF file's head. O(layers).
 ///
 /// Errors: those of [`load`], of keys in place of fields.
@@ -86,7 +109,7 @@ fn written(
         (_, Some((ending, prefix))) if class.ends_with(ending) => prefix,
         _ => family.prefix,
     };
-    let mut net = Net::new(&options.inputs);
+    let mut net = Net::new(options);
     let mut writing = Writing { config, net: &mut net, head, prefix };
     let tied = match family.network {
         Network::Joined(write) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::super::LoadOptions;
 use crate::ir::{Absent, ArrayNames, InputRule, Limit, Rules};
 
 /// Input and output features of a linear layer.
@@ -61,6 +62,8 @@ pub(super) enum Norm {
 pub(super) struct Net {
     /// Names of optional inputs that the caller has.
     taken: BTreeSet<String>,
+    /// Tokens that caches are planned to hold.
+    context: Option<u64>,
     inputs: Vec<Value>,
     params: Vec<Value>,
     constants: Vec<Value>,
@@ -70,11 +73,11 @@ pub(super) struct Net {
 }
 
 impl Net {
-    /// A document without inputs. `taken`: names of optional inputs that the caller has; those that the network
-    /// does not know are passed over.
-    pub(super) fn new(taken: &BTreeSet<String>) -> Self {
+    /// A document without inputs. Names of optional inputs that the network does not know are passed over.
+    pub(super) fn new(options: &LoadOptions) -> Self {
         Self {
-            taken: taken.clone(),
+            taken: options.inputs.clone(),
+            context: options.context.map(|context| u64::try_from(context).unwrap_or(0)),
             inputs: Vec::new(),
             params: Vec::new(),
             constants: Vec::new(),
@@ -123,6 +126,16 @@ impl Net {
     /// The caller's mask of a sequence, where it has one: 0 hides a key.
     pub(super) fn mask(&mut self, name: &'static str, length: &str) -> Option<&'static str> {
         self.optional_of(name, length, InputRule { below: None, absent: Some(Absent::Filled(1)) })
+    }
+
+    /// How many tokens the caches of a decoder are planned to hold; none of a network over whole sequences.
+    pub(super) fn context(&self) -> Option<u64> {
+        self.context
+    }
+
+    /// Texts of up to so many tokens have another network than this one.
+    pub(super) fn is_another_up_to(&mut self, tokens: u64) {
+        self.rules.short_context = Some(limit("", tokens).count);
     }
 
     /// True where the caller has an input of this name.

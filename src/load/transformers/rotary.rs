@@ -23,8 +23,10 @@ pub(super) struct Rotary {
     scaling: Scaling,
     /// Factor of cosines and sines.
     magnitude: f64,
-    /// Positions beyond which frequencies follow the length of the sequence.
-    pub(super) fixed_to: Option<u64>,
+    /// Positions that the model has at most.
+    pub(super) longest: Option<u64>,
+    /// What longer sequences have in place of these frequencies.
+    extended: Option<Extended>,
     /// Stands in the names of nodes, where a network has several.
     label: &'static str,
     /// A parameter by which frequencies are divided.
@@ -56,6 +58,24 @@ enum Scaling {
     Long {
         divisors: Vec<f64>,
     },
+}
+
+/// The frequencies of every position of sequences that are longer than those that a model was trained with.
+#[derive(Clone, Debug)]
+struct Extended {
+    /// The longest sequences that it was trained with.
+    beyond: u64,
+    frequencies: Longer,
+}
+
+#[derive(Clone, Debug)]
+enum Longer {
+    /// Divided by these.
+    Factors(Vec<f64>),
+    /// Divided by those of a parameter.
+    Divisors(&'static str),
+    /// Of a base that grows with the sequence (dynamic NTK).
+    Stretched { factor: f64 },
 }
 
 /// What holds where a configuration says nothing, and what it calls the fields.
@@ -121,8 +141,8 @@ impl Rotary {
 
     /// Turns pairs of neighbours among the first numbers of a head, by frequencies as they are, up to this many
     /// positions.
-    pub(super) fn of_neighbours(theta: f64, width: u64, fixed_to: Option<u64>) -> Self {
-        Self { neighbours: true, fixed_to, ..Self::plain(theta, width) }
+    pub(super) fn of_neighbours(theta: f64, width: u64, longest: Option<u64>) -> Self {
+        Self { neighbours: true, longest, ..Self::plain(theta, width) }
     }
 
     /// What gpt-oss has where its configuration says nothing.
@@ -152,8 +172,8 @@ impl Rotary {
             "default" => {}
             "linear" => rotary.scaling = Scaling::Linear { factor: own.positive("factor")? },
             "dynamic" => {
-                own.positive("factor")?;
-                rotary.fixed_to = Some(longest);
+                let frequencies = Longer::Stretched { factor: own.positive("factor")? };
+                rotary.extended = Some(Extended { beyond: longest, frequencies });
             }
             "llama3" => {
                 let (factor, low) = (own.positive("factor")?, own.positive("low_freq_factor")?);
@@ -183,9 +203,10 @@ impl Rotary {
         self.divisors = Some(divisors);
     }
 
-    /// Bounds positions, and scales cosines and sines.
-    pub(super) fn bound_to(&mut self, positions: Option<u64>, magnitude: f64) {
-        self.fixed_to = positions;
+    /// Divides frequencies by other parameters where sequences are longer than these, and scales cosines and sines.
+    pub(super) fn extended_by(&mut self, divisors: &'static str, beyond: Option<u64>, magnitude: f64) {
+        let frequencies = Longer::Divisors(divisors);
+        self.extended = beyond.map(|beyond| Extended { beyond, frequencies });
         self.magnitude = magnitude;
     }
 
@@ -196,25 +217,29 @@ impl Rotary {
             neighbours: false,
             scaling: Scaling::None,
             magnitude: 1.0,
-            fixed_to: None,
+            longest: None,
+            extended: None,
             label: "",
             divisors: None,
         }
     }
 
-    /// Up to the context before it was extended, beyond which other factors hold.
+    /// Short factors up to the context before it was extended, long ones beyond.
     fn long(&mut self, own: &Config, longest: f64, context: u64) -> Result<()> {
-        let pairs = self.width / 2;
-        let [short, _] = [own.reals("short_factor")?, own.reals("long_factor")?];
-        if short.len() as u64 != pairs || short.contains(&0.0) {
-            return Err(own.refused("short_factor", &format!("expected {pairs} numbers other than 0")));
-        }
+        let factors = |field: &'static str| -> Result<Vec<f64>> {
+            let (pairs, factors) = (self.width / 2, own.reals(field)?);
+            if factors.len() as u64 != pairs || factors.contains(&0.0) {
+                return Err(own.refused(field, &format!("expected {pairs} numbers other than 0")));
+            }
+            Ok(factors)
+        };
+        let (short, long) = (factors("short_factor")?, factors("long_factor")?);
         let before = context as f64;
         let factor = own.real("factor", longest / before)?;
         let inferred = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / before.ln()).sqrt() };
         self.magnitude = own.real("attention_factor", inferred)?;
         self.scaling = Scaling::Long { divisors: short };
-        self.fixed_to = Some(context);
+        self.extended = Some(Extended { beyond: context, frequencies: Longer::Factors(long) });
         Ok(())
     }
 
@@ -236,14 +261,14 @@ impl Rotary {
     }
 
     /// The angle from one position to the next, for each pair of a head's numbers.
-    fn frequencies(&self) -> Vec<f32> {
+    fn frequencies(&self, scaling: &Scaling) -> Vec<f32> {
         let width = self.width;
         let turn = |pair: u64| {
             let exponent = (2 * pair) as f32 / width as f32;
             self.theta.powf(f64::from(exponent)) as f32
         };
         let pairs = 0..width / 2;
-        match &self.scaling {
+        match scaling {
             Scaling::None => pairs.map(|pair| 1.0 / turn(pair)).collect(),
             Scaling::Linear { factor } => pairs.map(|pair| 1.0 / turn(pair) / *factor as f32).collect(),
             Scaling::Long { divisors } => {
@@ -294,12 +319,6 @@ impl Rotary {
             return Err(Error::model("head_dim", message));
         }
         let name = |end: &str| format!("rotary.{}{end}", self.label);
-        let values = json!(self.frequencies());
-        let mut frequency = net.constant(&name("frequency"), &format!("f32[{}]", width / 2), values);
-        if let Some(divisors) = self.divisors {
-            let divisors = net.shared_param(divisors, &[width / 2], "ones");
-            frequency = net.node(&name("divided"), "div", &[&frequency, &divisors], json!({}));
-        }
         let position = match positions {
             None => {
                 let length = length.as_str().map_or_else(|| length.to_string(), str::to_owned);
@@ -312,6 +331,7 @@ impl Rotary {
                 net.node(&name("position"), "reshape", &[&real], shape)
             }
         };
+        let frequency = self.frequency(net, &position)?;
         let angle = net.node(&name("angle"), "mul", &[&position, &frequency], json!({}));
         let both = net.node(&name("angles"), "concat", &[&angle, &angle], json!({"axis": -1}));
         let [cosines, sines] = ["cos", "sin"].map(|op| {
@@ -319,6 +339,94 @@ impl Rotary {
             net.scaled(&name(&format!("{op}.scaled")), &table, self.magnitude)
         });
         Ok(Tables { cosines, sines, width, neighbours: self.neighbours })
+    }
+}
+
+/// The frequencies in a network that is being written.
+impl Rotary {
+    fn name(&self, end: &str) -> String {
+        format!("rotary.{}{end}", self.label)
+    }
+
+    /// Those of sequences up to the context, where that is planned; else those that the largest position asks for.
+    fn frequency(&self, net: &mut Net, position: &str) -> Result<String> {
+        let Some(Extended { beyond, frequencies }) = &self.extended else { return Ok(self.short(net)) };
+        match (net.context(), frequencies) {
+            (Some(context), _) if context <= *beyond => Ok(self.short(net)),
+            (Some(_), Longer::Stretched { .. }) => {
+                let message = format!("beyond {beyond} tokens dynamic frequencies change with every token");
+                Err(Error::model("rope_scaling", message).with_help(format!("--context {beyond} at most")))
+            }
+            (Some(_), _) => {
+                net.is_another_up_to(*beyond);
+                self.long_frequency(net, frequencies, position)
+            }
+            (None, _) => {
+                let short = self.short(net);
+                let last = net.node(&self.name("last"), "reduce", &[position], json!({"kind": "max"}));
+                let long = self.long_frequency(net, frequencies, &last)?;
+                let least = net.scalar(&self.name("extended_from"), *beyond as f64);
+                let is_long = net.node(&self.name("is_extended"), "ge", &[&last, &least], json!({}));
+                Ok(net.node(&self.name("selected"), "select", &[&is_long, &long, &short], json!({})))
+            }
+        }
+    }
+
+    fn constant(&self, net: &mut Net, end: &str, scaling: &Scaling) -> String {
+        let ty = format!("f32[{}]", self.width / 2);
+        net.constant(&self.name(end), &ty, json!(self.frequencies(scaling)))
+    }
+
+    fn short(&self, net: &mut Net) -> String {
+        let frequency = self.constant(net, "frequency", &self.scaling);
+        match self.divisors {
+            Some(divisors) => self.divided(net, "divided", &frequency, divisors),
+            None => frequency,
+        }
+    }
+
+    fn divided(&self, net: &mut Net, end: &str, frequency: &str, divisors: &str) -> String {
+        let divisors = net.shared_param(divisors, &[self.width / 2], "ones");
+        net.node(&self.name(end), "div", &[frequency, &divisors], json!({}))
+    }
+
+    /// `last`: the largest position.
+    fn long_frequency(&self, net: &mut Net, frequencies: &Longer, last: &str) -> Result<String> {
+        match frequencies {
+            Longer::Factors(factors) => {
+                Ok(self.constant(net, "long", &Scaling::Long { divisors: factors.clone() }))
+            }
+            Longer::Divisors(divisors) => {
+                let frequency = self.constant(net, "undivided", &self.scaling);
+                Ok(self.divided(net, "long", &frequency, divisors))
+            }
+            Longer::Stretched { factor } => self.stretched(net, *factor, last),
+        }
+    }
+
+    /// `1 / base^(2 pair / width)` with a base of `theta ((factor length / longest) - (factor - 1))^(width / (width - 2))`.
+    fn stretched(&self, net: &mut Net, factor: f64, last: &str) -> Result<String> {
+        let (width, longest) = (self.width as f64, self.extended.as_ref().map_or(0, |long| long.beyond));
+        if self.width == 2 {
+            return Err(Error::model("rope_scaling", "dynamic frequencies take heads of more than one pair"));
+        }
+        let mut with = |end: &str, op: &str, x: &str, by: f64| {
+            let by = net.scalar(&self.name(&format!("stretched.{end}.by")), by);
+            net.node(&self.name(&format!("stretched.{end}")), op, &[x, &by], json!({}))
+        };
+        let length = with("length", "add", last, 1.0);
+        let length = with("scaled", "mul", &length, factor);
+        let share = with("share", "div", &length, longest as f64);
+        let ratio = with("ratio", "sub", &share, factor - 1.0);
+        // Short sequences have the other frequencies, and no roots of negative numbers here.
+        let ratio = with("least", "max", &ratio, 1.0);
+        let power = with("power", "pow", &ratio, width / (width - 2.0));
+        let base = with("base", "mul", &power, self.theta);
+        let exponents: Vec<f32> =
+            (0..self.width / 2).map(|pair| -((2 * pair) as f32 / width as f32)).collect();
+        let ty = format!("f32[{}]", self.width / 2);
+        let exponents = net.constant(&self.name("stretched.exponents"), &ty, json!(exponents));
+        Ok(net.node(&self.name("stretched"), "pow", &[&base, &exponents], json!({})))
     }
 }
 

@@ -1,0 +1,15 @@
+//! What is read, as the code itself lists it: for the page of models (`docs/models.md`) and whoever asks before loading.
+
+use super::transformers;
+pub use super::transformers::FamilyOf;
+
+/// The families, in the order of the code.
+pub fn families() -> Vec<FamilyOf> {
+    transformers::listed()
+}
+
+/// The element types of GGUF files whose tensors are read, and how many bits a number has.
+#[cfg(feature = "weights")]
+pub fn gguf_types() -> Vec<(&'static str, f64)> {
+    super::weights::gguf_types()
+}

@@ -9,6 +9,7 @@ use super::args::{ExecArgs, ModelArgs, PlacementArgs, Terminal};
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "\
 Examples:
+  partition generate llama/ -d 2xcpu --prompt 'Once upon a time'
   partition generate llama/ -d 2xcpu --tokens 1,306,4658 --max-tokens 100
   partition generate config.json -d cpu --init seed=1 --tokens 1,2,3 --context 256
   partition generate llama/ -d 'cpu[2x8GB]' --tokens 1,306 --temperature 0.8 --top-p 0.9 --seed 7")]
@@ -16,8 +17,17 @@ pub(super) struct GenerateArgs {
     /// A decoder: a transformers config.json or its folder, or another model whose sequence is open
     #[arg(value_name = "MODEL")]
     pub(super) model: PathBuf,
-    /// Tokens to go on from, by number
-    #[arg(help_heading = "Generation", long, value_name = "1,2,3", value_delimiter = ',', required = true)]
+    /// Text to go on from, in the tokens of the tokenizer.json beside the model
+    #[arg(help_heading = "Generation", long, value_name = "TEXT", required_unless_present = "tokens")]
+    pub(super) prompt: Option<String>,
+    /// Tokens to go on from, by number; the result is numbers, too
+    #[arg(
+        help_heading = "Generation",
+        long,
+        value_name = "1,2,3",
+        value_delimiter = ',',
+        conflicts_with = "prompt"
+    )]
     pub(super) tokens: Vec<i64>,
     /// Most tokens to generate
     #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]

@@ -54,3 +54,20 @@ fn head(path: &Path) -> Result<Vec<u8>> {
     read.map_err(|error| Error::io("", error))?;
     Ok(bytes)
 }
+
+/// The token at which a text ends, as a GGUF file's head says.
+///
+/// Error: the head is damaged.
+#[cfg(feature = "run")]
+pub(crate) fn gguf_end(head: &[u8]) -> Result<Option<i64>> {
+    let head = gguf::read(&mut &*head, head.len() as u64)?;
+    Ok(head.whole("tokenizer.ggml.eos_token_id"))
+}
+
+/// The most tokens of a text, as a GGUF file's head says; none where it is damaged or does not say.
+#[cfg(feature = "run")]
+pub(crate) fn gguf_longest(head: &[u8]) -> Option<i64> {
+    let head = gguf::read(&mut &*head, head.len() as u64).ok()?;
+    let Some(gguf::Meta::Text(architecture)) = head.metadata.get("general.architecture") else { return None };
+    head.whole(&format!("{architecture}.context_length"))
+}

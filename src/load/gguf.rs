@@ -59,6 +59,17 @@ pub(crate) struct Head {
     pub(crate) start: u64,
 }
 
+#[cfg(all(feature = "cli", feature = "run"))]
+impl Head {
+    /// The whole number of a key.
+    pub(crate) fn whole(&self, key: &str) -> Option<i64> {
+        match self.metadata.get(key) {
+            Some(Meta::Whole(value)) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
 /// Reads a head from the front of a file of this many bytes. O(bytes of the head).
 ///
 /// Errors: another format or version, counts or lengths beyond the file, a name that is there twice.

@@ -162,3 +162,115 @@ fn a_network_that_looks_ahead_has_no_context() {
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && told.contains("to later ones, too"), "{told}");
 }
+
+/// A tokenizer of one token for each word `w0` to `w96`, beside a copy of a stored model.
+#[cfg(feature = "tokenizer")]
+fn with_words(model: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(stored(model)).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let words: serde_json::Map<String, Value> = (0..97).map(|id| (format!("w{id}"), id.into())).collect();
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"},
+    });
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    folder
+}
+
+/// The tokens of the library, as words; that at which the text ends is not written.
+#[cfg(feature = "tokenizer")]
+#[test]
+fn a_prompt_of_text_is_continued_in_text() {
+    for case in expected() {
+        let model = case["model"].as_str().unwrap();
+        let folder = with_words(model);
+        let words = |tokens: &Value| -> Vec<String> {
+            tokens.as_array().unwrap().iter().map(|token| format!("w{token}")).collect()
+        };
+        let mut text = words(&case["tokens"]);
+        if model == "llama" && text.last().is_some_and(|last| last == "w16") {
+            text.pop();
+        }
+        let prompt = words(&case["prompt"]).join(" ");
+        let path = folder.path().to_str().unwrap();
+        let out = partition(&["generate", path, "-d", "cpu", "--prompt", &prompt, "--max-tokens", "40"]);
+        assert_eq!(written(&out).trim_start(), text.join(" "), "{model}, {prompt}");
+    }
+}
+
+#[test]
+fn a_prompt_of_text_without_a_tokenizer_says_what_to_do() {
+    let path = stored("llama");
+    let out = partition(&["generate", path.to_str().unwrap(), "-d", "cpu", "--prompt", "Once upon a time"]);
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{told}");
+    let wanted =
+        if cfg!(feature = "tokenizer") { "no tokenizer.json beside" } else { "--features tokenizer" };
+    assert!(told.contains(wanted) && told.contains("--tokens 1,2,3"), "{told}");
+}
+
+/// Long factors of rotations take effect where the text becomes longer than the context that the model was trained
+/// with, and then for all of it. The tokens are the library's.
+#[test]
+fn texts_beyond_the_trained_context_are_begun_anew_with_long_factors() {
+    let cases = std::fs::read(stored("long/expected.json")).unwrap();
+    for case in serde_json::from_slice::<Value>(&cases).unwrap().as_array().unwrap() {
+        let more = ["--max-tokens", "20", "--block", "4", "--context", "64"];
+        for devices in ["cpu", "2xcpu:cores=1"] {
+            let use_all: &[&str] = if devices == "cpu" { &[] } else { &["--use", "all"] };
+            let out = generate("long", devices, &joined(&case["prompt"]), &[&more, use_all].concat());
+            assert_eq!(written(&out), joined(&case["tokens"]), "{}", case["prompt"]);
+        }
+    }
+}
+
+/// The commands of `examples/writer/README.md`, shortened: what is trained is what generates, on one device and two.
+#[test]
+fn the_writer_of_the_examples_learns_from_text_and_writes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let model = root.join("examples/writer/config.json");
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("writer.safetensors");
+    let history = folder.path().join("history.json");
+    let text = root.join("docs/glossary.md");
+    let layout = "format=raw,record=input:u8[16]+target:u8[16]@1,stride=16";
+    let trained = partition(&[
+        "train",
+        model.to_str().unwrap(),
+        "-d",
+        "cpu",
+        "--data",
+        &format!("{}:{layout}", text.display()),
+        "--loss",
+        "sparse:logits",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "0.01",
+        "--batch",
+        "4",
+        "--steps",
+        "15",
+        "-o",
+        weights.to_str().unwrap(),
+        "--history",
+        history.to_str().unwrap(),
+    ]);
+    assert!(trained.status.success(), "{}", String::from_utf8_lossy(&trained.stderr));
+    let history: Value = serde_json::from_slice(&std::fs::read(&history).unwrap()).unwrap();
+    let loss = history[0]["loss"].as_f64().unwrap_or_else(|| panic!("{history}"));
+    // Of 256 bytes, each as likely as any other, the loss is 5.5.
+    assert!(loss < 5.0, "{loss}");
+    let writes = |devices: &str| {
+        let weights = weights.to_str().unwrap();
+        let own = ["generate", model.to_str().unwrap(), "--weights", weights, "-d", devices, "--use", "all"];
+        let more = ["--tokens", "84,104,101", "--max-tokens", "12", "--context", "32"];
+        written(&partition(&[&own[..], &more].concat()))
+    };
+    let bytes = writes("cpu");
+    assert_eq!(bytes.split(',').count(), 12, "{bytes}");
+    assert_eq!(bytes, writes("2xcpu:cores=1"));
+}

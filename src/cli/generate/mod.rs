@@ -1,0 +1,151 @@
+//! `partition generate`: goes on from a prompt, token by token.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::generate_args::GenerateArgs;
+use super::model::ModelFile;
+use super::options::duration;
+use super::run::init_seed;
+use super::sampling::Sampling;
+use super::shared_cores::{shared_cores, used};
+use super::signals;
+use super::terminal::Console;
+use super::tokens;
+use super::weights::weight;
+use crate::error::{Error, Result};
+use crate::ir::ParamId;
+use crate::load::weights::ParamReader;
+use crate::random::Rng;
+use crate::run::{Decoder, ExecOptions};
+
+use request::{Planned, Request, on_cpus};
+use told::Told;
+use writing::Writing;
+
+mod request;
+#[cfg_attr(not(feature = "tokenizer"), path = "no_tokenizer.rs")]
+mod tokenizer;
+mod told;
+mod writing;
+
+pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
+    let file = ModelFile::read(&args.model, args.shape.trust.links())?;
+    let (mut writing, prompt) = Writing::of(args, &file)?;
+    let longest = longest(args, &file, console)?;
+    if prompt.len() as i64 > longest {
+        let message = format!("the prompt has {} tokens, and the context holds {longest}", prompt.len());
+        return Err(Error::usage("--context", message).with_help("a larger --context, or a shorter prompt"));
+    }
+    let mut text = Text {
+        tokens: prompt,
+        left: args.max_tokens,
+        ends: tokens::ends(&file)?,
+        sampling: Sampling {
+            temperature: args.temperature,
+            top_k: args.top_k,
+            top_p: args.top_p,
+            random: Rng::new(args.placement.seed),
+        },
+    };
+    let request = Request::new(args, file, longest, console)?;
+    let request = match request.graph.rules().short_context {
+        // As long as the text is short it has the network of short texts.
+        Some(short) if text.tokens.len() as i64 <= short => {
+            let request = Request::new(args, request.file, short, console)?;
+            if text.goes_on(args, &request, &mut writing, console)? {
+                return writing.end();
+            }
+            Request::new(args, request.file, longest, console)?
+        }
+        _ => request,
+    };
+    if !text.goes_on(args, &request, &mut writing, console)? {
+        console.note(&format!("the context of {longest} tokens is full: --context N makes it larger"));
+    }
+    writing.end()
+}
+
+/// How many tokens the caches hold: as asked for, or as many as the model's positions.
+fn longest(args: &GenerateArgs, file: &ModelFile, console: &Console) -> Result<i64> {
+    if let Some(context) = args.shape.context {
+        return Ok(context);
+    }
+    let Some((count, field)) = tokens::longest(file) else {
+        return Err(Error::usage("--context", "the model does not say how many tokens it takes")
+            .with_help("--context N: how many tokens prompt and text have together"));
+    };
+    console.note(&format!("a context of {count} tokens, the model's {field}; --context N takes another"));
+    Ok(count)
+}
+
+/// A text that is being written.
+struct Text {
+    /// The prompt, and what was generated.
+    tokens: Vec<i64>,
+    /// How many more there may be.
+    left: usize,
+    /// Those at which it ends.
+    ends: BTreeSet<i64>,
+    sampling: Sampling,
+}
+
+impl Text {
+    /// Plans, loads and generates; false where the caches are full before the text ends.
+    fn goes_on(
+        &mut self,
+        args: &GenerateArgs,
+        request: &Request,
+        writing: &mut Writing,
+        console: &Console,
+    ) -> Result<bool> {
+        let decode = request.planned(1, None, console)?;
+        if let Some(line) = shared_cores(&decode.plan.topology, used(&decode.plan)) {
+            console.note(&line);
+        }
+        on_cpus(&decode.plan, args)?;
+        let prefill = request.prefill(args.block.min(self.tokens.len()), &decode, console)?;
+        let seed = args.exec.init.as_deref().map(init_seed).transpose()?;
+        let reader = RefCell::new(ParamReader::new());
+        let network = &decode.network;
+        let weights = |param: ParamId| weight(&network.graph, param, &mut reader.borrow_mut(), seed);
+        let timeout = args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
+        let options = || ExecOptions { timeout, ..ExecOptions::default() };
+        let mut decoder = {
+            let _working = console.working("loading weights");
+            let prefill = prefill.as_ref().map(Planned::phase);
+            Decoder::new(decode.phase(), prefill, request.context, &weights, options)?
+        };
+        let prompt = (self.tokens.len(), decoder.take(&self.tokens)?);
+        let mut told = Told { prompt, ..Told::default() };
+        let start = Instant::now();
+        let is_over = self.write(&mut decoder, writing, &mut told)?;
+        told.wall = start.elapsed();
+        writing.pause()?;
+        told.tell(&decode.plan, console);
+        signals::check()?;
+        Ok(is_over)
+    }
+
+    /// Generates until the text ends, there are enough tokens, or the caches are full: then false.
+    fn write(&mut self, decoder: &mut Decoder<'_>, writing: &mut Writing, told: &mut Told) -> Result<bool> {
+        while self.left > 0 {
+            let token = self.sampling.next(decoder.scores()) as i64;
+            let is_end = self.ends.contains(&token);
+            writing.token(token, is_end)?;
+            self.tokens.push(token);
+            self.left -= 1;
+            told.tokens += 1;
+            signals::check()?;
+            if is_end || self.left == 0 {
+                break;
+            }
+            if !decoder.has_room() {
+                return Ok(false);
+            }
+            told.steps.push(decoder.take(&[token])?);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,180 @@
+//! What is generated with: a decoder, and its plans of single tokens and of blocks of them.
+
+use std::collections::BTreeSet;
+
+use super::super::args::{Backend, PlacementArgs};
+use super::super::generate_args::GenerateArgs;
+use super::super::machine::{Real, check_hosts, targets, topology};
+use super::super::model::ModelFile;
+use super::super::notes::note_network;
+use super::super::options::{compile_options, with_profile};
+use super::super::planning::planning;
+use super::super::terminal::Console;
+use super::super::weights::{Missing, take_weights};
+use crate::compile::{self, Network};
+use crate::error::{Error, Report, Result};
+use crate::ir::{Graph, Op, SourceRole};
+use crate::load::Model;
+use crate::pass::{self, CONTEXT};
+use crate::plan::Plan;
+use crate::run::{ExecPlan, MASK, POSITIONS, Phase, exec_plan};
+use crate::topology::Topology;
+
+/// What is generated with.
+pub(super) struct Request {
+    pub(super) file: ModelFile,
+    pub(super) graph: Graph,
+    topology: Topology,
+    options: compile::Options,
+    pub(super) context: usize,
+    /// The name of the dimension along which tokens stand, and that of their input.
+    sequence: Option<String>,
+    tokens: String,
+    placement: PlacementArgs,
+}
+
+/// A plan of the decoder.
+pub(super) struct Planned {
+    pub(super) plan: Plan,
+    pub(super) network: Network,
+    exec: ExecPlan,
+    tokens: String,
+    block: usize,
+}
+
+impl Planned {
+    pub(super) fn phase(&self) -> Phase<'_> {
+        Phase {
+            graph: &self.network.graph,
+            grouping: &self.network.grouping,
+            plan: &self.exec,
+            tokens: &self.tokens,
+            block: self.block,
+        }
+    }
+}
+
+impl Request {
+    /// With caches of so many tokens. Errors: those of reading the model; a batch.
+    pub(super) fn new(args: &GenerateArgs, file: ModelFile, context: i64, console: &Console) -> Result<Self> {
+        if args.shape.batch.is_some() || args.shape.microbatches.is_some() {
+            return Err(Error::usage("--batch", "one sequence is generated"));
+        }
+        let mut options = compile_options(&args.shape, &args.placement)?;
+        options.dims.insert(CONTEXT.to_owned(), context);
+        let topology = topology(args.exec.devices.as_deref(), Backend::Auto)?;
+        check_hosts(&topology, args.exec.simulate_hosts)?;
+        let Model::Graph(mut graph) = file.load(&options.dims)? else {
+            return Err(Error::usage(file.name(), "a cost graph has no operations to run"));
+        };
+        note_network(&graph, &options.dims, console);
+        let sequence = pass::sequence(&graph).ok().map(|dim| graph.dim_name(dim).to_owned());
+        let is_tokens = |name: &&String| ![pass::PAST, MASK, POSITIONS].contains(&name.as_str());
+        let names: Vec<&String> = graph.inputs().iter().map(|(name, _)| name).filter(is_tokens).collect();
+        let [tokens] = names[..] else {
+            let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+            let message = format!("expected tokens as the only input, found {}", names.join(", "));
+            return Err(Error::usage(file.name(), message));
+        };
+        let tokens = tokens.clone();
+        let missing = if args.exec.init.is_some() { Missing::MadeUp } else { Missing::Refused };
+        let weights = file.weights(args.shape.weights.as_deref())?;
+        take_weights(&mut graph, weights.as_deref(), missing, console)?;
+        options.model_hash = file.hash();
+        let topology = with_profile(topology, &options)?;
+        let (context, placement) = (context as usize, args.placement.clone());
+        Ok(Self { file, graph, topology, options, context, sequence, tokens, placement })
+    }
+
+    /// Plans steps of so many tokens; with `like`, every node where that plan has it.
+    pub(super) fn planned(&self, block: usize, like: Option<&Plan>, console: &Console) -> Result<Planned> {
+        let mut graph = self.graph.clone();
+        if let Some(like) = like {
+            pin(&mut graph, like);
+        }
+        let mut options = self.options.clone();
+        if let Some(sequence) = &self.sequence {
+            options.bind.insert(sequence.clone(), block as i64);
+        }
+        if like.is_some() {
+            options.place.pins.clear();
+            options.place.devices = crate::place::DeviceUse::Auto;
+        }
+        let compiled = planning(&self.placement, console, |control| {
+            compile::compile_with(Model::Graph(graph), &self.topology, &options, control)
+        });
+        let compiled = compiled.map_err(|error| error.within(&self.file.name()))?;
+        let network =
+            compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
+        follows_order(&network.graph, &self.file.name())?;
+        let exec = exec_plan(&compiled.plan, &network.graph, &network.grouping)?;
+        Ok(Planned { plan: compiled.plan, network, exec, tokens: self.tokens.clone(), block })
+    }
+
+    /// The plan that takes the prompt: of as many tokens as fit, at most a block; none for a single token.
+    pub(super) fn prefill(
+        &self,
+        block: usize,
+        decode: &Planned,
+        console: &Console,
+    ) -> Result<Option<Planned>> {
+        if self.sequence.is_none() {
+            return Ok(None);
+        }
+        let mut block = block.min(self.context);
+        while block > 1 {
+            match self.planned(block, Some(&decode.plan), console) {
+                Ok(planned) => return Ok(Some(planned)),
+                Err(Error::Infeasible(_)) => block /= 2,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Sets every node where a plan has it.
+fn pin(graph: &mut Graph, like: &Plan) {
+    let devices: std::collections::BTreeMap<&str, &str> =
+        like.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect();
+    for number in 0..graph.sources().len() as u32 {
+        let source = graph.source_mut(crate::ir::SourceId(number));
+        if source.role == SourceRole::Node
+            && let Some(device) = devices.get(source.name.as_str())
+        {
+            source.pin = Some((*device).to_owned());
+        }
+    }
+}
+
+/// Error: an attention reads a cache and does not tell which keys come later.
+fn follows_order(graph: &Graph, name: &str) -> Result<()> {
+    let states: BTreeSet<u32> = graph
+        .params()
+        .iter()
+        .filter(|param| param.state.is_some())
+        .filter_map(|param| {
+            let (_, value) = graph.outputs().get(param.update? as usize)?;
+            Some(value.0)
+        })
+        .collect();
+    let reads = |op: &Op, operands: &[crate::ir::ValueId]| match op {
+        Op::Attention(of) => !of.positioned && operands[1..3].iter().any(|value| states.contains(&value.0)),
+        _ => false,
+    };
+    let found = graph.node_ids().map(|id| graph.node(id)).find(|node| reads(&node.op, &node.operands));
+    let Some(node) = found else { return Ok(()) };
+    let place = format!("{name}: node {}", graph.source(node.source).name);
+    let message = "its attention is not seen to keep to earlier tokens";
+    Err(Error::Unsupported(Report::new(place, message)))
+}
+
+/// Error: a device of the plan is none of the CPU.
+pub(super) fn on_cpus(plan: &Plan, args: &GenerateArgs) -> Result<()> {
+    let real = targets(plan, &args.map, Backend::Auto)?;
+    if real.iter().all(|real| *real == Real::Cpu) {
+        return Ok(());
+    }
+    let report = Report::new("--devices", "text is generated on CPUs alone so far");
+    Err(Error::Unsupported(report.help("--map cuda0=cpu:0 runs the plan on the CPU")))
+}

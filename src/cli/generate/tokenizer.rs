@@ -1,0 +1,250 @@
+//! Text as tokens and back, by the `tokenizer.json` beside a model.
+//!
+//! Tokens are those that transformers gives by default: what its template adds at the ends, or `bos_token` and `eos_token`
+//! where `tokenizer_config.json` says so; no truncation, no padding.
+
+use serde_json::Value;
+use tokenizers::AddedToken;
+
+use super::super::model::ModelFile;
+use super::super::tokens::{beside, read};
+use crate::error::{Error, Report, Result};
+use crate::load::{Format, recognise};
+
+/// The tokenizer itself.
+const FILE: &str = "tokenizer.json";
+/// What it is to do by default.
+const CONFIG: &str = "tokenizer_config.json";
+
+/// The fields of [`CONFIG`] that name tokens which are no text.
+const SPECIAL: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// Most tokens whose text may depend on what follows: a character has four bytes at most, and bytes that make none
+/// wait for one that does.
+const MOST_WAITING: usize = 16;
+
+/// A model's tokenizer.
+pub(super) struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// Tokens before and behind every text, in place of the file's template.
+    around: Option<[Option<u32>; 2]>,
+}
+
+impl Tokenizer {
+    /// The tokenizer beside a model. Errors: there is none; it cannot be read.
+    pub(super) fn beside(file: &ModelFile) -> Result<Self> {
+        let Some(path) = beside(file, FILE) else {
+            let message = format!("there is no {FILE} beside {}", file.name());
+            let help = match recognise(&file.bytes) {
+                Ok(Format::Gguf) => {
+                    "the vocabulary in a GGUF file is not read: the tokenizer.json of the same model goes beside it, or --tokens 1,2,3"
+                }
+                _ => "--tokens 1,2,3 takes numbers of tokens",
+            };
+            return Err(Error::usage("--prompt", message).with_help(help));
+        };
+        let place = path.display().to_string();
+        let mut inner =
+            tokenizers::Tokenizer::from_bytes(read(&path)?).map_err(|error| unreadable(&place, &*error))?;
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| unreadable(&place, &*error))?;
+        let mut tokenizer = Self { inner, around: None };
+        if let Some(path) = beside(file, CONFIG) {
+            let config: Value = serde_json::from_slice(&read(&path)?)
+                .map_err(|error| unreadable(&path.display().to_string(), &error))?;
+            tokenizer.set_defaults(&config).map_err(|error| error.within(&path.display().to_string()))?;
+        }
+        Ok(tokenizer)
+    }
+
+    /// Special tokens, and those at a text's ends.
+    fn set_defaults(&mut self, config: &Value) -> Result<()> {
+        let content = |token: &Value| token.as_str().or_else(|| token["content"].as_str()).map(str::to_owned);
+        let more = config["additional_special_tokens"].as_array().into_iter().flatten();
+        let named = SPECIAL.iter().map(|field| &config[*field]).chain(more).filter_map(content);
+        let special: Vec<AddedToken> = {
+            let known = self.inner.get_added_vocabulary();
+            let is_new = |token: &String| !known.is_special_token(token);
+            named.filter(is_new).map(|token| AddedToken::from(token, true)).collect()
+        };
+        self.inner.add_special_tokens(special).map_err(|error| unreadable("", &*error))?;
+        let [begins, ends] = ["add_bos_token", "add_eos_token"].map(|field| config[field].as_bool());
+        if begins.is_none() && ends.is_none() {
+            return Ok(());
+        }
+        let id = |is_added: Option<bool>, field: &str| {
+            let token = is_added.unwrap_or(false).then(|| content(&config[field])).flatten();
+            token.and_then(|token| self.inner.token_to_id(&token))
+        };
+        self.around = Some([id(begins, "bos_token"), id(ends, "eos_token")]);
+        Ok(())
+    }
+
+    /// The tokens of a text. Error: it has characters that the tokenizer has no tokens for.
+    pub(super) fn encode(&self, text: &str) -> Result<Vec<i64>> {
+        let encoding = self.inner.encode(text, self.around.is_none());
+        let encoding = encoding.map_err(|error| Error::usage("--prompt", error.to_string()))?;
+        let [first, last] = self.around.unwrap_or_default();
+        let ids = first.into_iter().chain(encoding.get_ids().iter().copied()).chain(last);
+        Ok(ids.map(i64::from).collect())
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner
+            .decode(ids, true)
+            .map_err(|error| Error::run("", format!("tokens that are no text: {error}")))
+    }
+}
+
+fn unreadable(place: &str, error: &dyn std::fmt::Display) -> Error {
+    let report = Report::new(place, format!("is no tokenizer that is read: {error}"));
+    Error::Unsupported(report.help("--tokens 1,2,3 takes numbers of tokens"))
+}
+
+/// Tokens that become text one after another: together, what decoding all of them at once gives behind the prompt's text.
+///
+/// Decoders treat the first token otherwise, and a character may be several tokens. So each token is decoded with
+/// those of a window that begins before what was written last.
+pub(super) struct Stream {
+    tokenizer: Tokenizer,
+    /// Tokens of the window.
+    ids: Vec<u32>,
+    /// How many of them were there when text was last written.
+    written: usize,
+    /// The window's text so far.
+    text: String,
+}
+
+impl Stream {
+    /// Goes on from a prompt.
+    pub(super) fn new(tokenizer: Tokenizer, prompt: &[i64]) -> Result<Self> {
+        let ids: Vec<u32> = prompt.iter().filter_map(|&token| u32::try_from(token).ok()).collect();
+        let text = tokenizer.decode(&ids)?;
+        Ok(Self { tokenizer, written: ids.len(), ids, text })
+    }
+
+    /// The text that this token completes; empty where it waits for others.
+    pub(super) fn push(&mut self, token: i64) -> Result<String> {
+        self.ids.extend(u32::try_from(token).ok());
+        let whole = self.tokenizer.decode(&self.ids)?;
+        // What stands for bytes that are no character yet is at the end.
+        let sure = whole.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        let is_sure = sure.len() == whole.len();
+        let sure = if self.ids.len() - self.written > MOST_WAITING {
+            whole.strip_suffix(char::REPLACEMENT_CHARACTER).unwrap_or(&whole)
+        } else {
+            sure
+        };
+        let new = sure.strip_prefix(self.text.as_str()).unwrap_or_default().to_owned();
+        if new.is_empty() {
+            return Ok(new);
+        }
+        self.text = sure.to_owned();
+        if is_sure {
+            self.advance()?;
+        }
+        Ok(new)
+    }
+
+    /// The text of tokens that waited for others.
+    pub(super) fn rest(&mut self) -> Result<String> {
+        let whole = self.tokenizer.decode(&self.ids)?;
+        let new = whole.strip_prefix(self.text.as_str()).unwrap_or_default().to_owned();
+        self.text = whole;
+        Ok(new)
+    }
+
+    /// Moves the window to what was written last, unless that alone has no text: then the next would be treated as the first.
+    fn advance(&mut self) -> Result<()> {
+        let last = self.tokenizer.decode(&self.ids[self.written..])?;
+        if !last.is_empty() {
+            self.ids.drain(..self.written);
+            self.text = last;
+        }
+        self.written = self.ids.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::files::Links;
+
+    fn folders() -> Vec<PathBuf> {
+        let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers");
+        let mut found: Vec<PathBuf> =
+            std::fs::read_dir(all).unwrap().map(|entry| entry.unwrap().path()).collect();
+        found.sort();
+        assert_eq!(found.len(), 5);
+        found
+    }
+
+    fn tokenizer(folder: &Path) -> Tokenizer {
+        let model = tempfile::tempdir().unwrap();
+        for name in [FILE, CONFIG] {
+            std::fs::copy(folder.join(name), model.path().join(name)).unwrap();
+        }
+        std::fs::write(model.path().join("config.json"), "{}").unwrap();
+        let file = ModelFile::read(&model.path().join("config.json"), Links::Inside).unwrap();
+        Tokenizer::beside(&file).unwrap()
+    }
+
+    fn cases(folder: &Path, which: &str) -> Vec<Value> {
+        let text = std::fs::read(folder.join("cases.json")).unwrap();
+        serde_json::from_slice::<Value>(&text).unwrap()[which].as_array().unwrap().clone()
+    }
+
+    fn ids(list: &Value) -> Vec<i64> {
+        list.as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect()
+    }
+
+    #[test]
+    fn texts_have_the_tokens_that_transformers_gives_them() {
+        for folder in folders() {
+            let tokenizer = tokenizer(&folder);
+            for case in cases(&folder, "encoded") {
+                let found = tokenizer.encode(case[0].as_str().unwrap()).unwrap();
+                assert_eq!(found, ids(&case[1]), "{} {}", folder.display(), case[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_streamed_is_the_text_of_all_tokens() {
+        for folder in folders() {
+            for case in cases(&folder, "decoded") {
+                let (ids, text) = (ids(&case[0]), case[1].as_str().unwrap());
+                for prompt in [0, 1, ids.len() / 2] {
+                    let mut stream = Stream::new(tokenizer(&folder), &ids[..prompt]).unwrap();
+                    let start = stream.text.clone();
+                    let mut written = start.clone();
+                    for &id in &ids[prompt..] {
+                        written += &stream.push(id).unwrap();
+                    }
+                    written += &stream.rest().unwrap();
+                    // A prompt that ends within a character stays as it was shown.
+                    if text.starts_with(&start) {
+                        assert_eq!(written, text, "{} {ids:?} from {prompt}", folder.display());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn characters_come_whole() {
+        let folder = folders().remove(0);
+        let whole = tokenizer(&folder);
+        let ids = whole.encode("x👩\u{200d}🚀語").unwrap();
+        let mut stream = Stream::new(whole, &ids[..1]).unwrap();
+        for &id in &ids[1..] {
+            let text = stream.push(id).unwrap();
+            assert!(!text.contains(char::REPLACEMENT_CHARACTER), "{text}");
+        }
+        assert_eq!(stream.rest().unwrap(), "");
+    }
+}

@@ -1,4 +1,4 @@
-//! Records of one size, back to back, as `record=NAME:TYPE[SIZES]+...` lays them out.
+//! Records of one size, as `record=NAME:TYPE[SIZES]@BYTE+...` lays them out: back to back, or every `stride` bytes.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -22,6 +22,10 @@ pub(super) struct RawReader {
     offsets: Vec<usize>,
     /// Bytes of a record.
     record: usize,
+    /// From the start of a record to that of the next.
+    stride: usize,
+    /// What is left behind the last record is no fault: records are windows of a text.
+    may_end_anywhere: bool,
     /// Bytes before the first record of each file.
     skip: u64,
     big_endian: bool,
@@ -37,12 +41,18 @@ impl RawReader {
             return Err(fault("the layout of a record is not given")
                 .with_help("for example record=label:u8+image:u8[28x28]"));
         }
-        let (mut offsets, mut record) = (Vec::new(), 0u64);
+        let (mut offsets, mut end, mut record) = (Vec::new(), 0u64, 0u64);
         for part in &spec.record {
-            offsets.push(usize::try_from(record).unwrap_or(usize::MAX));
+            let at = part.at.unwrap_or(end);
+            offsets.push(usize::try_from(at).unwrap_or(usize::MAX));
             let bytes = elements(&part.dims).map(|count| count.saturating_mul(part.dtype.size()));
-            let bytes = bytes.filter(|&bytes| record.saturating_add(bytes) <= MOST_BYTES);
-            record += bytes.ok_or_else(|| fault("a record has more than 2 GiB"))?;
+            let bytes = bytes.filter(|&bytes| at.saturating_add(bytes) <= MOST_BYTES);
+            end = at + bytes.ok_or_else(|| fault("a record has more than 2 GiB"))?;
+            record = record.max(end);
+        }
+        let stride = spec.stride.unwrap_or(record);
+        if stride > MOST_BYTES {
+            return Err(fault("there are more than 2 GiB from one record to the next"));
         }
         if record == 0 {
             return Err(fault("a record has no bytes"));
@@ -61,6 +71,8 @@ impl RawReader {
             parts: spec.record.clone(),
             offsets,
             record: record as usize,
+            stride: stride as usize,
+            may_end_anywhere: spec.stride.is_some(),
             skip: spec.skip,
             big_endian: spec.big_endian,
             sources,
@@ -68,14 +80,19 @@ impl RawReader {
         Ok((reader, fields))
     }
 
-    /// Number of records of a file. Error: it does not hold a whole number of them.
+    /// How many records there are in so many bytes.
+    fn rows(&self, bytes: u64) -> u64 {
+        bytes.checked_sub(self.record as u64).map_or(0, |rest| rest / self.stride as u64 + 1)
+    }
+
+    /// Number of records of a file. Error: it ends before the first.
     fn records(&self, path: &Path) -> Result<u64> {
         let place = path.display().to_string();
         let bytes = std::fs::metadata(path).map_err(|error| Error::io(place.as_str(), error))?.len();
         let data = bytes.checked_sub(self.skip).ok_or_else(|| {
             Error::format(place, format!("it has {bytes} bytes, skip={} is more", self.skip))
         })?;
-        Ok(data / self.record as u64)
+        Ok(self.rows(data))
     }
 }
 
@@ -111,25 +128,29 @@ impl Reader for RawReader {
         let records = self.records(path)?;
         let mut file = BufReader::with_capacity(1 << 17, crate::files::open(path)?);
         std::io::copy(&mut (&mut file).take(self.skip), &mut std::io::sink()).map_err(io)?;
-        let most = (CHUNK_BYTES / self.record).max(1);
-        let mut first = 0;
+        let most = (CHUNK_BYTES / self.stride).max(1);
+        let (mut first, mut part) = (0, Vec::new());
         loop {
             let rows = most.min(usize::try_from(records.saturating_sub(first)).unwrap_or(most));
-            let mut part = Vec::new();
-            let wanted = (rows * self.record) as u64;
-            (&mut file).take(wanted).read_to_end(&mut part).map_err(io)?;
-            let rows = part.len() / self.record;
+            let wanted = rows.saturating_sub(1) * self.stride + self.record;
+            (&mut file).take(wanted.saturating_sub(part.len()) as u64).read_to_end(&mut part).map_err(io)?;
+            let rows = rows.min(self.rows(part.len() as u64) as usize);
             if rows == 0 {
                 break;
             }
-            part.truncate(rows * self.record);
-            if !hand(Raw { rows, first, parts: vec![part], ..Raw::default() }) {
+            // The next record may begin within this one, or behind bytes that belong to none.
+            let next = rows * self.stride;
+            let overlap = part.get(next..).unwrap_or_default().to_vec();
+            let between = next.saturating_sub(part.len()) as u64;
+            std::io::copy(&mut (&mut file).take(between), &mut std::io::sink()).map_err(io)?;
+            let parts = vec![std::mem::replace(&mut part, overlap)];
+            if !hand(Raw { rows, first, parts, ..Raw::default() }) {
                 return Ok(());
             }
             first += rows as u64;
         }
         let whole = std::fs::metadata(path).map_err(io)?.len() - self.skip;
-        let rest = whole % self.record as u64;
+        let rest = if self.may_end_anywhere { 0 } else { whole % self.record as u64 };
         if rest > 0 {
             let place = format!("{}: byte {}", path.display(), self.skip + whole - rest);
             let message = format!("the last record has {rest} bytes of {}", self.record);
@@ -139,13 +160,14 @@ impl Reader for RawReader {
     }
 
     fn parse(&self, raw: &Raw, row: usize, fields: &[Bound], chunk: &mut Chunk) -> Result<(), String> {
-        let record = &raw.parts[0][row * self.record..(row + 1) * self.record];
+        let start = row * self.stride;
+        let record = &raw.parts[0][start..start + self.record];
         for (field, bound) in fields.iter().enumerate() {
             let source = self.sources[field];
             let part = &self.parts[source];
-            let end = self.offsets.get(source + 1).copied().unwrap_or(self.record);
-            let bytes = &record[self.offsets[source]..end];
             let size = part.dtype.size() as usize;
+            let count = elements(&part.dims).unwrap_or(0) as usize;
+            let bytes = &record[self.offsets[source]..][..count * size];
             let out = &mut chunk.columns[field].bytes;
             let fault = |fault| format!("{}: {fault}", bound.field.name);
             if self.big_endian && size > 1 {
@@ -163,7 +185,7 @@ impl Reader for RawReader {
         let number = raw.first + row as u64;
         format!(
             "byte {} (record {number})",
-            self.skip.saturating_add(number.saturating_mul(self.record as u64))
+            self.skip.saturating_add(number.saturating_mul(self.stride as u64))
         )
     }
 

@@ -19,7 +19,8 @@
 //! | `pad.NAME=V` | lists | records of different lengths, filled up with V |
 //! | `list.NAME=space\|semicolon\|...` | CSV | a cell holds a list of numbers |
 //! | `header=yes\|no`, `separator=comma\|tab\|semicolon\|space`, `missing=V` | CSV | |
-//! | `record=NAME:TYPE[3x32x32]+...`, `skip=BYTES`, `endian=big` | raw | the layout of a record |
+//! | `record=NAME:TYPE[3x32x32]@BYTE+...`, `skip=BYTES`, `endian=big` | raw | the layout of a record |
+//! | `stride=BYTES` | raw | from the start of a record to that of the next: records may overlap |
 //! | `bytes.NAME=TYPE` | TFRecord | elements of a feature of bytes |
 //! | `records=N`, `seed=N`, `fill.NAME=ones`, `below.NAME=N` | made up | integers are below N |
 
@@ -88,6 +89,8 @@ pub(super) struct RecordPart {
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) dims: Vec<u64>,
+    /// Where it begins in the record; none: behind the part before it.
+    pub(super) at: Option<u64>,
 }
 
 /// A specification that was read; see the module for its grammar.
@@ -104,6 +107,7 @@ pub struct Spec {
     pub(super) missing: Option<f64>,
     pub(super) record: Vec<RecordPart>,
     pub(super) skip: u64,
+    pub(super) stride: Option<u64>,
     pub(super) big_endian: bool,
     pub(super) records: Option<u64>,
     pub(super) seed: u64,
@@ -162,6 +166,7 @@ impl Spec {
             missing: None,
             record: Vec::new(),
             skip: 0,
+            stride: None,
             big_endian: false,
             records: None,
             seed: 0,
@@ -187,6 +192,10 @@ impl Spec {
             "missing" => self.missing = Some(real(value)?),
             "record" => self.record = value.split('+').map(record_part).collect::<Result<_, _>>()?,
             "skip" => self.skip = whole(value)?,
+            "stride" => match whole(value)? {
+                0 => return Err("expected bytes, 1 or more".to_owned()),
+                bytes => self.stride = Some(bytes),
+            },
             "endian" => {
                 self.big_endian = match value {
                     "big" => true,
@@ -313,14 +322,18 @@ pub(super) fn elements(dims: &[u64]) -> Option<u64> {
     dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim)).filter(|&all| all <= MOST_ELEMENTS)
 }
 
-/// `NAME:TYPE` or `NAME:TYPE[SIZES]`.
+/// `NAME:TYPE[SIZES]@BYTE`, of which the last two may be left out.
 fn record_part(text: &str) -> Result<RecordPart, String> {
     let (name, ty) = text.split_once(':').ok_or("expected NAME:TYPE[SIZES], such as label:u8")?;
+    let (ty, at) = match ty.split_once('@') {
+        None => (ty, None),
+        Some((ty, at)) => (ty, Some(whole(at)?)),
+    };
     let (ty, dims) = match ty.split_once('[') {
         None => (ty, Vec::new()),
         Some((ty, dims)) => (ty, shape(dims.strip_suffix(']').ok_or("a bracket is not closed")?)?),
     };
-    Ok(RecordPart { name: name.to_owned(), dtype: dtype(ty)?, dims })
+    Ok(RecordPart { name: name.to_owned(), dtype: dtype(ty)?, dims, at })
 }
 
 #[cfg(test)]
@@ -342,6 +355,8 @@ mod tests {
         let raw: Spec = "cifar.bin:record=label:u8+image:u8[3x32x32],skip=16".parse().unwrap();
         assert_eq!(raw.record[1].dims, [3, 32, 32]);
         assert_eq!((raw.record[0].dims.len(), raw.skip), (0, 16));
+        let text: Spec = "a.txt:format=raw,record=x:u8[64]+y:u8[64]@1,stride=16".parse().unwrap();
+        assert_eq!((text.record[0].at, text.record[1].at, text.stride), (None, Some(1), Some(16)));
     }
 
     #[test]
@@ -358,5 +373,6 @@ mod tests {
         assert!(fault("a.csv:shape.x=9999999999x9999999999").contains("elements"));
         assert!(fault("").contains("no source"));
         assert!(fault("r.bin:record=a:u8[2").contains("bracket"));
+        assert!(fault("r.bin:record=a:u8,stride=0").contains("1 or more"));
     }
 }

@@ -378,3 +378,28 @@ fn rates() {
         }
     }
 }
+
+/// Records of a text that overlap, begin apart from one another, and are read in several chunks.
+#[test]
+fn raw_records_are_windows_of_a_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
+    let path = file(dir.path(), "a.txt", bytes.clone());
+    for (window, stride) in [(8usize, 3usize), (8, 8), (8, 9), (8, 20), (7, 1000), (1000, 1)] {
+        let spec = format!(
+            "{path}:format=raw,record=input:u8[{window}]+target:u8[{window}]@1,stride={stride},type.input=f32,type.target=f32"
+        );
+        let starts = (0..).map(|row| row * stride).take_while(|start| start + window < bytes.len());
+        let starts: Vec<usize> = starts.take(5000).collect();
+        let wanted = |from: usize| -> Vec<f64> {
+            starts.iter().flat_map(|at| &bytes[at + from..][..window]).map(|byte| f64::from(*byte)).collect()
+        };
+        let count = starts.len() * window;
+        assert_eq!(inputs(&spec, &Options::default())[..count], wanted(0), "{window} every {stride}");
+        assert_eq!(targets(&spec)[..count], wanted(1), "{window} every {stride}");
+    }
+    // A file without a whole record has none.
+    let short =
+        file(dir.path(), "b.txt", [1u8, 2, 3]) + ":format=raw,record=input:u8[3]+target:u8[3]@1,stride=1";
+    assert_eq!(Source::open(&short, &[]).unwrap().records().unwrap(), Some(0));
+}

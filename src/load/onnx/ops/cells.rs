@@ -2,6 +2,7 @@
 
 use super::super::node::At;
 use super::control::reversed_up_to;
+use super::quantized::{Along, Integers, dynamically, product, scaled};
 use crate::error::Result;
 use crate::ir::{Binary, Cell, Compare, DType, Direction, Size, Unary, ValueId};
 
@@ -27,6 +28,38 @@ pub(super) struct Layer {
     pub(super) lengths: Option<ValueId>,
     /// `[directions, batch, hidden]`
     pub(super) states: Vec<ValueId>,
+    pub(super) matrices: Matrices,
+}
+
+/// How a node's matrices are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Matrices {
+    /// Numbers, `[directions, gates * hidden, in]`.
+    Plain,
+    /// Integers, `[directions, in, gates * hidden]`, whose scales and zero points are inputs 8 to 11.
+    Quantized,
+}
+
+/// A matrix that inputs or states are multiplied by.
+#[derive(Clone, Copy)]
+enum Factor {
+    /// `[gates * hidden, in]`
+    Plain(ValueId),
+    /// `[in, gates * hidden]`; what is multiplied is quantised as it comes.
+    Quantized(Integers, ValueId),
+}
+
+impl Factor {
+    fn product(self, at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+        let (integers, scale) = match self {
+            Self::Plain(matrix) => return at.matmul_transposed(x, matrix),
+            Self::Quantized(integers, scale) => (integers, scale),
+        };
+        let [data, own, zero] = dynamically(at, x)?;
+        let sum = product(at, Integers { data, zero: Some(zero) }, integers)?;
+        let last = at.sizes_of(sum).len() - 1;
+        scaled(at, sum, [own, scale], [Along::Axis(last - 1), Along::Axis(last)])
+    }
 }
 
 /// The activations that a node states, or the usual ones, for each direction.
@@ -116,7 +149,7 @@ fn affine(at: &mut At<'_>, x: ValueId, factor: f64, summand: f64) -> Result<Valu
 struct Weights {
     /// What the input gives to each gate, `[time, batch, gates * hidden]`, biases included.
     input: ValueId,
-    recurrent: ValueId,
+    recurrent: Factor,
     /// The biases of the recurrent part, where they are not in `input`.
     recurrent_bias: Option<ValueId>,
     /// Of the input, output and forget gate.
@@ -182,8 +215,18 @@ fn weights(at: &mut At<'_>, layer: &Layer, number: usize, backwards: bool) -> Re
         let value = at.value(i)?;
         at.element(value, 0, number as i64)
     };
-    let (input, recurrent) = (of(at, 1)?, of(at, 2)?);
-    let mut input = at.matmul_transposed(x, input)?;
+    let factor = |at: &mut At<'_>, i: usize, scale: usize| -> Result<Factor> {
+        let data = of(at, i)?;
+        match layer.matrices {
+            Matrices::Plain => Ok(Factor::Plain(data)),
+            Matrices::Quantized => {
+                let zero = if at.has(scale + 1) { Some(of(at, scale + 1)?) } else { None };
+                Ok(Factor::Quantized(Integers { data, zero }, of(at, scale)?))
+            }
+        }
+    };
+    let (input, recurrent) = (factor(at, 1, 8)?, factor(at, 2, 10)?);
+    let mut input = input.product(at, x)?;
     let mut recurrent_bias = None;
     if at.has(3) {
         let biases = of(at, 3)?;
@@ -260,7 +303,7 @@ impl Gates<'_> {
     }
 
     fn rnn(&self, at: &mut At<'_>, input: ValueId, states: &[ValueId]) -> Result<Vec<ValueId>> {
-        let own = at.matmul_transposed(states[0], self.weights.recurrent)?;
+        let own = self.weights.recurrent.product(at, states[0])?;
         let sum = at.add(input, own)?;
         Ok(vec![self.activated(at, 0, sum)?])
     }
@@ -269,10 +312,13 @@ impl Gates<'_> {
     fn gru(&self, at: &mut At<'_>, input: ValueId, states: &[ValueId]) -> Result<Vec<ValueId>> {
         let hidden = Size::Known(self.layer.hidden);
         let state = states[0];
+        let Factor::Plain(recurrent) = self.weights.recurrent else {
+            return Err(at.unsupported("with quantised weights"));
+        };
         let twice = Size::Known(2 * self.layer.hidden);
         let (first, last) = (
-            at.part(self.weights.recurrent, 0, Size::Known(0), twice.clone())?,
-            at.part(self.weights.recurrent, 0, twice.clone(), hidden.clone())?,
+            at.part(recurrent, 0, Size::Known(0), twice.clone())?,
+            at.part(recurrent, 0, twice.clone(), hidden.clone())?,
         );
         let mut own = at.matmul_transposed(state, first)?;
         if let Some(bias) = self.weights.recurrent_bias {
@@ -308,7 +354,7 @@ impl Gates<'_> {
     /// Gates in the order input, output, forget, cell.
     fn lstm(&self, at: &mut At<'_>, input: ValueId, states: &[ValueId]) -> Result<Vec<ValueId>> {
         let (state, cell) = (states[0], states[1]);
-        let own = at.matmul_transposed(state, self.weights.recurrent)?;
+        let own = self.weights.recurrent.product(at, state)?;
         let all = at.add(input, own)?;
         let parts = [0, 1, 2, 3].map(|number| self.gate(at, all, number));
         let [enter, leave, forget, candidate] = parts;

@@ -16,6 +16,7 @@ mod normalize;
 mod product;
 mod quantized;
 mod ragged;
+mod random;
 mod recurrent;
 mod reduce;
 mod sample;
@@ -84,6 +85,7 @@ static TABLE: &[Entry] = &[
     op("Attention", 23, attention::attention),
     op("AveragePool", 7, window::pool::average_pool),
     op("BatchNormalization", 7, normalize::batch_normalization),
+    op("Bernoulli", 15, random::bernoulli),
     op("BitCast", 26, arrange::bit_cast),
     op("BitShift", 11, arrange::bit_shift),
     op("BitwiseAnd", 18, |at| elementwise::binary(at, Binary::And)),
@@ -176,6 +178,7 @@ static TABLE: &[Entry] = &[
     op("Mish", 18, elementwise::mish),
     folding("Mod", 10, fold::modulo, elementwise::modulo),
     folding("Mul", 7, |at| fold::binary(at, Binary::Mul), |at| elementwise::binary(at, Binary::Mul)),
+    op("Multinomial", 7, random::multinomial),
     folding("Neg", 7, |at| fold::unary(at, Unary::Neg), |at| elementwise::unary(at, Unary::Neg)),
     op("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
     op("NonMaxSuppression", 10, select::non_max_suppression),
@@ -194,6 +197,10 @@ static TABLE: &[Entry] = &[
     op("QuantizeLinear", 10, quantized::quantize_linear),
     op("RMSNormalization", 23, normalize::rms_normalization),
     op("RNN", 7, recurrent::rnn),
+    op("RandomNormal", 7, random::normal),
+    op("RandomNormalLike", 7, random::normal_like),
+    op("RandomUniform", 7, random::uniform),
+    op("RandomUniformLike", 7, random::uniform_like),
     op("Range", 11, sequence::range),
     folding("Reciprocal", 7, |at| fold::unary(at, Unary::Reciprocal), |at| elementwise::unary(at, Unary::Reciprocal)),
     op("ReduceL1", 7, reduce::reduce_l1),

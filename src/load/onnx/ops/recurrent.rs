@@ -1,24 +1,29 @@
 //! Recurrent layers.
 
 use super::super::node::At;
-use super::cells::{Layer, activations, unrolled};
+use super::cells::{Layer, Matrices, activations, unrolled};
 use crate::error::Result;
 use crate::ir::{Cell, Direction, Op, Recurrent, Shape, Size, ValueId};
 
 pub(super) fn rnn(at: &mut At<'_>) -> Result<()> {
-    recurrent(at, Cell::Rnn, &["Tanh"])
+    recurrent(at, Cell::Rnn, &["Tanh"], Matrices::Plain)
 }
 
 pub(super) fn gru(at: &mut At<'_>) -> Result<()> {
     let after = at.flag("linear_before_reset", false)?;
-    recurrent(at, if after { Cell::GruResetAfter } else { Cell::Gru }, &["Sigmoid", "Tanh"])
+    recurrent(at, if after { Cell::GruResetAfter } else { Cell::Gru }, &["Sigmoid", "Tanh"], Matrices::Plain)
 }
 
 pub(super) fn lstm(at: &mut At<'_>) -> Result<()> {
-    recurrent(at, Cell::Lstm, &["Sigmoid", "Tanh", "Tanh"])
+    recurrent(at, Cell::Lstm, &["Sigmoid", "Tanh", "Tanh"], Matrices::Plain)
 }
 
-fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str]) -> Result<()> {
+/// onnxruntime's LSTM of quantised weights.
+pub(super) fn dynamic_quantize_lstm(at: &mut At<'_>) -> Result<()> {
+    recurrent(at, Cell::Lstm, &["Sigmoid", "Tanh", "Tanh"], Matrices::Quantized)
+}
+
+fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str], matrices: Matrices) -> Result<()> {
     let direction = match at.text("direction", "forward")?.as_str() {
         "forward" => Direction::Forward,
         "reverse" => Direction::Reverse,
@@ -37,7 +42,10 @@ fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str]) -> Result<()> {
     if shape.rank() != 3 || weights.rank() != 3 {
         return Err(at.wrong("its input or weights have not 3 axes"));
     }
-    let hidden = weights[2].known().ok_or_else(|| at.undecided("hidden size", weights.sizes()))?;
+    let is_plain = matrices == Matrices::Plain;
+    let hidden = weights[if is_plain { 2 } else { 1 }]
+        .known()
+        .ok_or_else(|| at.undecided("hidden size", weights.sizes()))?;
     if at.int("hidden_size")?.is_some_and(|stated| stated != hidden) {
         return Err(at.wrong(format!("hidden_size differs from the weights' {hidden}")));
     }
@@ -59,7 +67,13 @@ fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str]) -> Result<()> {
     if cell == Cell::Lstm {
         states.push(initial(at, 6, &state, batch_first)?);
     }
-    let results = match is_usual && clip.is_none() && !input_forget && lengths.is_none() && !peepholes {
+    let results = match is_plain
+        && is_usual
+        && clip.is_none()
+        && !input_forget
+        && lengths.is_none()
+        && !peepholes
+    {
         true => {
             let mut operands = vec![x, at.value(1)?, at.value(2)?];
             operands.push(or_zeros(at, 3, Shape::known(&[directions, biases]))?);
@@ -68,7 +82,7 @@ fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str]) -> Result<()> {
         }
         false => unrolled(
             at,
-            &Layer { cell, direction, hidden, activations, clip, input_forget, x, lengths, states },
+            &Layer { cell, direction, hidden, activations, clip, input_forget, x, lengths, states, matrices },
         )?,
     };
     for (i, value) in results.into_iter().enumerate() {

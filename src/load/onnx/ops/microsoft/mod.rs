@@ -17,6 +17,7 @@ pub(super) static TABLE: &[Entry] = &[
     op("BiasGelu", 1, |at| norm::biased(at, Unary::Gelu)),
     op("BiasSplitGelu", 1, norm::bias_split_gelu),
     op("DequantizeLinear", 1, super::quantized::dequantize_linear),
+    op("DynamicQuantizeLSTM", 1, super::recurrent::dynamic_quantize_lstm),
     op("DynamicQuantizeMatMul", 1, quantized::dynamic_quantize_matmul),
     op("EmbedLayerNormalization", 1, norm::embed),
     op("FastGelu", 1, |at| norm::biased(at, Unary::GeluTanh)),

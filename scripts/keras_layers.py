@@ -60,7 +60,10 @@ def with_weights():
         layers.EinsumDense("abde,dec->abc", (None, 5))(heads),
         layers.Attention(use_scale=True)([x, x]), layers.Attention()([x, x * 2, x + 1], use_causal_mask=True),
         layers.GroupQueryAttention(3, 4, 2)(x, x), layers.MultiHeadAttention(2, 3)(x, x, use_causal_mask=True),
-        fixed(x),
+        fixed(x), layers.AdditiveAttention()([x, x * 2, x + 1]), layers.AdditiveAttention(use_scale=False)([x, x], use_causal_mask=True),
+        layers.Attention(score_mode="concat", use_scale=True)([x, x * 2]),
+        layers.CenterCrop(2, 3)(image), layers.CenterCrop(3, 2)(image), layers.Resizing(5, 7)(image), layers.Resizing(2, 3)(image),
+        layers.Resizing(5, 3, interpolation="nearest")(image), layers.Resizing(7, 12, interpolation="nearest")(image),
     ]  # fmt: skip
     return keras.Model([x, image], outputs, name="layers")
 

@@ -4,22 +4,74 @@ use super::config::{Config, Unsupported};
 use super::lower::Site;
 use super::network::CallOptions;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Init, Op, ValueId};
+use crate::ir::{Binary, Compare, DType, Init, Op, ReduceKind, Size, Unary, ValueId};
 
-/// Keras' `Attention` over `[batch, time, features]`: softmax of the products of queries and keys.
+/// Keras' `Attention` and `AdditiveAttention` over `[batch, time, features]`: softmax of scores of queries and keys.
 #[derive(Debug)]
 pub(super) struct DotAttention {
-    /// One factor for all scores is a weight.
+    scores: Scores,
+    /// A factor is a weight.
     use_scale: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Scores {
+    /// Products, times one factor.
+    Products,
+    /// `factor * sum(tanh(scale * (query + key)))`
+    Concatenated,
+    /// `sum(scale * tanh(query + key))`, with a factor for each feature.
+    Additive,
 }
 
 impl DotAttention {
     pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
-        let mode = config.text("score_mode")?.unwrap_or("dot");
-        if mode != "dot" {
-            unsupported.add(config.place(), format!("score_mode {mode}"));
+        let scores = match config.text("score_mode")?.unwrap_or("dot") {
+            "concat" => Scores::Concatenated,
+            mode => {
+                if mode != "dot" {
+                    unsupported.add(config.place(), format!("score_mode {mode}"));
+                }
+                Scores::Products
+            }
+        };
+        Ok(Self { scores, use_scale: config.flag("use_scale", false)? })
+    }
+
+    pub(super) fn additive(config: Config<'_>) -> Result<Self> {
+        Ok(Self { scores: Scores::Additive, use_scale: config.flag("use_scale", true)? })
+    }
+
+    /// `[batch, queries, keys]`
+    fn scores(&self, site: &mut Site<'_>, query: ValueId, key: ValueId) -> Result<ValueId> {
+        if self.scores == Scores::Products {
+            let scores = site.matmul(query, key, true)?;
+            return if self.use_scale { self.scaled(site, scores, &[]) } else { Ok(scores) };
         }
-        Ok(Self { use_scale: config.flag("use_scale", false)? })
+        let mut sum = sum_of_pairs(site, query, key)?;
+        if self.scores == Scores::Concatenated {
+            if self.use_scale {
+                sum = self.scaled(site, sum, &[])?;
+            }
+            let sum = site.unary(Unary::Tanh, sum)?;
+            let scores =
+                site.apply(Op::Reduce { kind: ReduceKind::Sum, axes: vec![3], keep: false }, &[sum])?;
+            let factor = site.weight("concat_score_weight", &[], &Init::ones())?;
+            return site.binary(Binary::Mul, scores, factor);
+        }
+        sum = site.unary(Unary::Tanh, sum)?;
+        if self.use_scale {
+            let features = site.sizes(query)[2].known();
+            let features = features.ok_or_else(|| site.error("the number of its features is open"))?;
+            sum = self.scaled(site, sum, &[features])?;
+        }
+        site.apply(Op::Reduce { kind: ReduceKind::Sum, axes: vec![3], keep: false }, &[sum])
+    }
+
+    fn scaled(&self, site: &mut Site<'_>, x: ValueId, dims: &[i64]) -> Result<ValueId> {
+        let init = if dims.is_empty() { Init::ones() } else { Init::glorot_uniform() };
+        let scale = site.weight("scale", dims, &init)?;
+        site.binary(Binary::Mul, x, scale)
     }
 
     /// `inputs`: query, value and perhaps key.
@@ -37,11 +89,7 @@ impl DotAttention {
         for input in [query, value, key] {
             site.expect_rank(input, 3)?;
         }
-        let mut scores = site.matmul(query, key, true)?;
-        if self.use_scale {
-            let scale = site.weight("scale", &[], &Init::ones())?;
-            scores = site.binary(Binary::Mul, scores, scale)?;
-        }
+        let mut scores = self.scores(site, query, key)?;
         if options.causal {
             scores = causal(site, scores)?;
         }
@@ -49,6 +97,15 @@ impl DotAttention {
         let result = site.matmul(weights, value, false)?;
         Ok(if options.scores { vec![result, weights] } else { vec![result] })
     }
+}
+
+/// Each query and each key, `[batch, queries, keys, features]`.
+fn sum_of_pairs(site: &mut Site<'_>, query: ValueId, key: ValueId) -> Result<ValueId> {
+    let (mut queries, mut keys) = (site.sizes(query), site.sizes(key));
+    queries.insert(2, Size::Known(1));
+    keys.insert(1, Size::Known(1));
+    let (query, key) = (site.reshape(query, queries)?, site.reshape(key, keys)?);
+    site.binary(Binary::Add, query, key)
 }
 
 /// Scores `[batch, queries, keys]`, very low for keys that come after their query.

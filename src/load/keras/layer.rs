@@ -157,6 +157,7 @@ impl Parser<'_> {
             "UnitNormalization" => Kind::UnitNorm(config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1])),
             "EinsumDense" => Kind::Einsum(Box::new(EinsumDense::read(config, version, self.unsupported)?)),
             "Attention" => Kind::DotAttention(DotAttention::read(config, self.unsupported)?),
+            "AdditiveAttention" => Kind::DotAttention(DotAttention::additive(config)?),
             "Conv1D"
             | "Conv2D"
             | "Conv3D"

@@ -531,6 +531,12 @@ impl Site<'_> {
         self.computed(constant)
     }
 
+    /// Whole numbers, as positions are.
+    pub(super) fn positions(&mut self, positions: &[i64]) -> Result<ValueId> {
+        let tensor = Tensor::from_i64(vec![positions.len() as u64], positions)?;
+        Ok(self.lowering.graph.add_constant(tensor, self.source))
+    }
+
     /// A tensor of zeros in the type that the layer computes in.
     pub(super) fn zeros(&mut self, sizes: Vec<Size>) -> Result<ValueId> {
         let tensor = Tensor::from_f32(Vec::new(), &[0.0])?;

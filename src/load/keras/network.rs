@@ -78,6 +78,8 @@ struct History {
 /// A call before its references are resolved.
 #[derive(Default)]
 struct RawCall {
+    /// The layer does the same in training.
+    never_trains: bool,
     arguments: Vec<Argument<History>>,
     options: CallOptions,
     slots: Vec<Slot>,
@@ -254,7 +256,8 @@ impl<'u> Parser<'u> {
     }
 
     fn call(&mut self, node: &Value, layer: &Layer, place: &str) -> Result<RawCall> {
-        let mut call = RawCall::default();
+        let never_trains = matches!(layer.kind, Kind::Rearrange(_));
+        let mut call = RawCall { never_trains, ..RawCall::default() };
         let mut positional = Vec::new();
         match node.get("args") {
             Some(args) => {
@@ -307,6 +310,7 @@ impl<'u> Parser<'u> {
             match keyword.as_str() {
                 "use_causal_mask" => call.options.causal |= flag,
                 "return_attention_scores" => call.options.scores |= flag,
+                "training" if call.never_trains => {}
                 "training" if flag => self.unsupported.add(place, "a call with training=True"),
                 "mask" | "query_mask" | "value_mask" | "key_mask" if !tensors.is_empty() => {
                     self.unsupported.add(place, format!("a call with {keyword}"));

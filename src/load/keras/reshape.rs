@@ -1,4 +1,4 @@
-//! Layers that only move elements: flatten, reshape, permute, pad, crop, repeat, enlarge.
+//! Layers that only move elements or resize images: flatten, reshape, permute, pad, crop, repeat, enlarge.
 
 use super::config::{Config, Unsupported};
 use super::conv::{layout, spatial, spatial_rank};
@@ -24,6 +24,16 @@ pub(super) enum Rearrange {
     },
     Enlarge {
         factors: Vec<i64>,
+        interpolation: Interpolation,
+        layout: Layout,
+    },
+    /// The middle of an image.
+    CropCenter {
+        sizes: Vec<i64>,
+        layout: Layout,
+    },
+    Resize {
+        sizes: Vec<i64>,
         interpolation: Interpolation,
         layout: Layout,
     },
@@ -53,16 +63,22 @@ impl Rearrange {
                 let amounts = amounts.into_iter().map(|(before, after)| (-before, -after)).collect();
                 Self::Pad { amounts, layout: layout(config)? }
             }
+            "CenterCrop" => Self::CropCenter { sizes: image(config)?, layout: layout(config)? },
+            "Resizing" => {
+                for option in ["crop_to_aspect_ratio", "pad_to_aspect_ratio", "antialias"] {
+                    if config.flag(option, false)? {
+                        unsupported.add(config.place(), option.to_owned());
+                    }
+                }
+                Self::Resize {
+                    sizes: image(config)?,
+                    interpolation: interpolation(config, "bilinear", unsupported)?,
+                    layout: layout(config)?,
+                }
+            }
             "UpSampling1D" | "UpSampling2D" | "UpSampling3D" => Self::Enlarge {
                 factors: config.per_axis("size", rank, Some(2))?,
-                interpolation: match config.text("interpolation")?.unwrap_or("nearest") {
-                    "nearest" => Interpolation::NearestFloor,
-                    "bilinear" => Interpolation::Linear,
-                    other => {
-                        unsupported.add(config.place(), format!("interpolation {other}"));
-                        Interpolation::NearestFloor
-                    }
-                },
+                interpolation: interpolation(config, "nearest", unsupported)?,
                 layout: layout(config)?,
             },
             _ => return Ok(None),
@@ -86,8 +102,82 @@ impl Rearrange {
             Self::Enlarge { factors, interpolation, layout } => {
                 enlarge(site, x, factors, *interpolation, *layout)
             }
+            Self::CropCenter { sizes, layout } => crop_center(site, x, sizes, *layout),
+            Self::Resize { sizes, interpolation, layout } => resize(site, x, sizes, *interpolation, *layout),
         }
     }
+}
+
+/// Height and width.
+fn image(config: Config<'_>) -> Result<Vec<i64>> {
+    Ok(vec![config.positive("height")?, config.positive("width")?])
+}
+
+fn interpolation(config: Config<'_>, usual: &str, unsupported: &mut Unsupported) -> Result<Interpolation> {
+    Ok(match config.text("interpolation")?.unwrap_or(usual) {
+        "nearest" => Interpolation::NearestFloor,
+        "bilinear" => Interpolation::Linear,
+        other => {
+            unsupported.add(config.place(), format!("interpolation {other}"));
+            Interpolation::NearestFloor
+        }
+    })
+}
+
+/// The first axis of the image in an input with a batch, or of one image, and the sizes of its axes.
+fn image_axes(site: &Site<'_>, x: ValueId, layout: Layout) -> Result<(usize, [i64; 2])> {
+    let sizes = site.sizes(x);
+    let first = match sizes.len() {
+        4 => spatial(layout),
+        3 => spatial(layout) - 1,
+        _ => return Err(site.error("expected images")),
+    };
+    match [sizes[first].known(), sizes[first + 1].known()] {
+        [Some(height), Some(width)] => Ok((first, [height, width])),
+        _ => Err(site.error("the size of its images is open")),
+    }
+}
+
+fn crop_center(site: &mut Site<'_>, x: ValueId, sizes: &[i64], layout: Layout) -> Result<ValueId> {
+    let (first, own) = image_axes(site, x, layout)?;
+    let mut x = x;
+    for (at, (&size, own)) in sizes.iter().zip(own).enumerate() {
+        if own < size {
+            return Err(
+                site.error(&format!("images of {own} are smaller than {size}: they would be resized"))
+            );
+        }
+        x = site.slice(x, first + at, (own - size) / 2, size)?;
+    }
+    Ok(x)
+}
+
+/// With centres of pixels at half of their widths.
+fn resize(
+    site: &mut Site<'_>,
+    x: ValueId,
+    sizes: &[i64],
+    interpolation: Interpolation,
+    layout: Layout,
+) -> Result<ValueId> {
+    let (first, own) = image_axes(site, x, layout)?;
+    if interpolation == Interpolation::Linear {
+        let mut shape = site.sizes(x);
+        shape[first] = Size::Known(sizes[0]);
+        shape[first + 1] = Size::Known(sizes[1]);
+        let coordinates = ResizeCoordinates::HalfPixel;
+        let resize = Resize { shape: Shape::new(shape), interpolation, coordinates, scales: None };
+        return site.apply(Op::Resize(Box::new(resize)), &[x]);
+    }
+    let mut x = x;
+    for (at, (&size, own)) in sizes.iter().zip(own).enumerate() {
+        // The pixel in which the centre of the new one is.
+        let pixel = |to: i64| i64::try_from((2 * to as i128 + 1) * own as i128 / (2 * size as i128));
+        let pixels: Vec<i64> = (0..size).map(|to| pixel(to).unwrap_or(own - 1).min(own - 1)).collect();
+        let pixels = site.positions(&pixels)?;
+        x = site.apply(Op::Gather { axis: (first + at) as u32 }, &[x, pixels])?;
+    }
+    Ok(x)
 }
 
 fn flatten(site: &mut Site<'_>, x: ValueId, layout: Layout) -> Result<ValueId> {

@@ -101,27 +101,40 @@ impl Gguf {
     }
 }
 
+/// Types that are read: the format's number and name, and what is kept.
+const READ: &[(u32, &str, Kind)] = &[
+    (0, "F32", Kind::Plain(DType::F32)),
+    (1, "F16", Kind::Plain(DType::F16)),
+    (30, "BF16", Kind::Plain(DType::Bf16)),
+    (8, "Q8_0", Kind::Blocks(BlockFormat::Q8_0)),
+    (2, "Q4_0", Kind::Blocks(BlockFormat::Q4_0)),
+    (12, "Q4_K", Kind::Blocks(BlockFormat::Q4K)),
+    (14, "Q6_K", Kind::Blocks(BlockFormat::Q6K)),
+    (28, "F64", Kind::Plain(DType::F64)),
+    (24, "I8", Kind::Plain(DType::I8)),
+    (25, "I16", Kind::Plain(DType::I16)),
+    (26, "I32", Kind::Plain(DType::I32)),
+    (27, "I64", Kind::Plain(DType::I64)),
+];
+
+/// The types that are read, and how many bits a number of each has in the file.
+pub(in crate::load) fn types() -> Vec<(&'static str, f64)> {
+    let bits = |kind: &Kind| match kind {
+        Kind::Plain(dtype) => 8.0 * dtype.size() as f64,
+        Kind::Blocks(format) => 8.0 * format.bytes() as f64 / format.elements() as f64,
+    };
+    READ.iter().map(|(_, name, kind)| (*name, bits(kind))).collect()
+}
+
 /// What a number of the format stands for. Error: a type that is not read.
 fn kind(number: u32) -> Result<Kind> {
-    Ok(match number {
-        0 => Kind::Plain(DType::F32),
-        1 => Kind::Plain(DType::F16),
-        2 => Kind::Blocks(BlockFormat::Q4_0),
-        8 => Kind::Blocks(BlockFormat::Q8_0),
-        12 => Kind::Blocks(BlockFormat::Q4K),
-        14 => Kind::Blocks(BlockFormat::Q6K),
-        24 => Kind::Plain(DType::I8),
-        25 => Kind::Plain(DType::I16),
-        26 => Kind::Plain(DType::I32),
-        27 => Kind::Plain(DType::I64),
-        28 => Kind::Plain(DType::F64),
-        30 => Kind::Plain(DType::Bf16),
-        other => {
-            let name = NAMES.iter().find(|(number, _)| *number == other).map_or("unknown", |(_, name)| name);
-            let report = Report::new("", format!("element type {other} ({name}) is not read"));
-            return Err(Error::Unsupported(report.help("F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are")));
-        }
-    })
+    if let Some((_, _, kind)) = READ.iter().find(|(read, ..)| *read == number) {
+        return Ok(*kind);
+    }
+    let name = NAMES.iter().find(|(other, _)| *other == number).map_or("unknown", |(_, name)| name);
+    let known: Vec<&str> = READ.iter().map(|(_, name, _)| *name).collect();
+    let report = Report::new("", format!("element type {number} ({name}) is not read"));
+    Err(Error::Unsupported(report.help(format!("{} are", known.join(", ")))))
 }
 
 /// Types that are not read, for messages.

@@ -24,6 +24,8 @@ mod params;
 mod safetensors;
 mod stream;
 
+pub(super) use gguf::types as gguf_types;
+
 pub use checkpoint::{shard_of, weights_in};
 pub use npz::{check_npz_names, write_npz};
 pub use params::{Loaded, ParamReader, load_params, match_params};

@@ -1,5 +1,8 @@
 //! Random numbers. What a node draws follows from its `seed`, or its name where it has none, and the place of each
 //! element alone: every step of a run draws the same, on any devices.
+//!
+//! `Bernoulli`, and `RandomUniformLike` of which it is made, are not among them: the standard's stored results are those
+//! of one library's generator, and no other can give them.
 
 use super::super::node::At;
 use super::super::tensor;
@@ -57,9 +60,10 @@ fn stated_type(at: &At<'_>, usual: DType) -> Result<DType> {
     }
 }
 
-fn set_uniform(at: &mut At<'_>, shape: &Shape, dtype: DType) -> Result<()> {
+pub(super) fn uniform(at: &mut At<'_>) -> Result<()> {
+    let (shape, dtype) = (stated_shape(at)?, stated_type(at, DType::F32)?);
     let (low, high) = (at.float_or("low", 0.0)?, at.float_or("high", 1.0)?);
-    let drawn = Draws::new(at, shape)?.first;
+    let drawn = Draws::new(at, &shape)?.first;
     let y = at.binary_scalar(Binary::Mul, drawn, high - low)?;
     let y = at.binary_scalar(Binary::Add, y, low)?;
     let y = at.convert(y, dtype)?;
@@ -87,17 +91,6 @@ fn set_normal(at: &mut At<'_>, shape: &Shape, dtype: DType) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn uniform(at: &mut At<'_>) -> Result<()> {
-    let (shape, dtype) = (stated_shape(at)?, stated_type(at, DType::F32)?);
-    set_uniform(at, &shape, dtype)
-}
-
-pub(super) fn uniform_like(at: &mut At<'_>) -> Result<()> {
-    let ty = at.ty(0)?;
-    let dtype = stated_type(at, ty.dtype)?;
-    set_uniform(at, &ty.shape, dtype)
-}
-
 pub(super) fn normal(at: &mut At<'_>) -> Result<()> {
     let (shape, dtype) = (stated_shape(at)?, stated_type(at, DType::F32)?);
     set_normal(at, &shape, dtype)
@@ -107,19 +100,6 @@ pub(super) fn normal_like(at: &mut At<'_>) -> Result<()> {
     let ty = at.ty(0)?;
     let dtype = stated_type(at, ty.dtype)?;
     set_normal(at, &ty.shape, dtype)
-}
-
-/// 1 with the probability that the input says, else 0.
-pub(super) fn bernoulli(at: &mut At<'_>) -> Result<()> {
-    let ty = at.ty(0)?;
-    let dtype = stated_type(at, ty.dtype)?;
-    let drawn = Draws::new(at, &ty.shape)?.first;
-    let probability = at.value(0)?;
-    let probability = at.convert(probability, DType::F32)?;
-    let y = at.apply(Op::Compare(Compare::Lt), &[drawn, probability])?;
-    let y = at.convert(y, dtype)?;
-    at.set(0, y);
-    Ok(())
 }
 
 /// Classes by the logarithms of their weights, `[batch, classes]`: how many sums of probabilities a draw is not below.

@@ -109,10 +109,11 @@ impl At<'_> {
         step: i64,
     ) -> Result<ValueId> {
         let shape = self.type_of(x).shape;
+        let rank = shape.rank();
+        self.expect_axes(x, axis + 1)?;
         if step == 1 && start == Size::Known(0) && size == shape[axis] {
             return Ok(x);
         }
-        let rank = shape.rank();
         let mut slice =
             Slice { starts: vec![Size::Known(0); rank], sizes: shape.sizes().to_vec(), steps: vec![1; rank] };
         slice.starts[axis] = start;
@@ -123,6 +124,7 @@ impl At<'_> {
 
     /// An axis from its last element to its first.
     pub(super) fn reversed(&mut self, x: ValueId, axis: usize) -> Result<ValueId> {
+        self.expect_axes(x, axis + 1)?;
         let size = self.type_of(x).shape[axis].clone();
         let Some(last) = size.sub(&Size::Known(1)) else { return Err(self.wrong("its size overflows")) };
         match last == Size::Known(-1) {
@@ -139,6 +141,7 @@ impl At<'_> {
 
     /// Without an axis of size 1.
     pub(super) fn without_axis(&mut self, x: ValueId, axis: usize) -> Result<ValueId> {
+        self.expect_axes(x, axis + 1)?;
         let mut sizes = self.sizes_of(x);
         sizes.remove(axis);
         self.reshape(x, sizes)
@@ -146,6 +149,7 @@ impl At<'_> {
 
     /// With an axis of size 1 more.
     pub(super) fn with_axis(&mut self, x: ValueId, axis: usize) -> Result<ValueId> {
+        self.expect_axes(x, axis)?;
         let mut sizes = self.sizes_of(x);
         sizes.insert(axis, Size::Known(1));
         self.reshape(x, sizes)
@@ -153,10 +157,20 @@ impl At<'_> {
 
     /// The axes in another order, in which axis `from` stands at `to`.
     pub(super) fn moved_axis(&mut self, x: ValueId, from: usize, to: usize) -> Result<ValueId> {
+        self.expect_axes(x, from.max(to) + 1)?;
         let mut perm: Vec<u32> = (0..self.sizes_of(x).len() as u32).collect();
         let axis = perm.remove(from);
         perm.insert(to, axis);
         self.transpose(x, perm)
+    }
+
+    /// Error: `x` has fewer axes than an operator of this kind takes.
+    fn expect_axes(&self, x: ValueId, least: usize) -> Result<()> {
+        let rank = self.graph().ty(x).shape.rank();
+        if rank < least {
+            return Err(self.wrong(format!("an input has {rank} axes where {least} are needed")));
+        }
+        Ok(())
     }
 
     pub(super) fn sizes_of(&self, x: ValueId) -> Vec<Size> {

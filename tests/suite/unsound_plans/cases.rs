@@ -210,6 +210,10 @@ fn pipelined_training() -> Vec<Case> {
         let whole = planned("cpu[2x1GB]").expect("fits");
         let arena = whole.schedule.devices.iter().map(|usage| usage.arena.get()).max().expect("a device");
         cases.push(Case::new(format!("pipeline {order:?}"), &whole));
+        if matches!(order, Order::Gpipe | Order::Interleaved) {
+            // Their memory is that of the other two in another order; each cap is a plan of seconds.
+            continue;
+        }
         let caps = (1..8).rev().map(|parts| format!("cpu[2x{}B]+cpu:use=host", arena * parts / 8));
         if let Some(found) = caps.filter_map(|devices| planned(&devices)).find(Compiled::is_rewritten) {
             cases.push(Case::new(format!("rewritten pipeline {order:?}"), &found));

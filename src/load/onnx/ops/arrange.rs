@@ -175,62 +175,116 @@ pub(super) fn det(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sliding blocks added up into an image.
-pub(super) fn col2im(at: &mut At<'_>) -> Result<()> {
-    let (image, block) = (at.integers(1, "image shape")?, at.integers(2, "block shape")?);
-    let axes = image.len();
-    let list = |name: &str, default: i64, count: usize| -> Result<Vec<i64>> {
-        let list = at.ints(name)?.unwrap_or_else(|| vec![default; count]);
-        if list.len() == count { Ok(list) } else { Err(at.wrong(format!("expected {count} {name}"))) }
-    };
-    let (strides, dilations) = (list("strides", 1, axes)?, list("dilations", 1, axes)?);
-    let pads = list("pads", 0, 2 * axes)?;
-    let x = at.value(0)?;
-    let sizes = at.numbers(x)?;
-    let taps: i64 = block.iter().product();
-    if sizes.len() != 3 || block.len() != axes || taps < 1 || sizes[1] % taps != 0 {
-        return Err(at.wrong("its blocks do not fit its channels"));
-    }
-    let mut padded = Vec::with_capacity(axes);
-    let mut counts = Vec::with_capacity(axes);
-    for axis in 0..axes {
-        let whole = image[axis] + pads[axis] + pads[axis + axes];
-        let span = whole - dilations[axis] * (block[axis] - 1) - 1;
-        if strides[axis] < 1 || span < 0 {
+/// The geometry of `Col2Im`: blocks that slide over a padded image.
+struct Blocks {
+    image: Vec<i64>,
+    block: Vec<i64>,
+    strides: Vec<i64>,
+    dilations: Vec<i64>,
+    /// Before each axis, then after each.
+    pads: Vec<i64>,
+    padded: Vec<i64>,
+    /// How many positions a block has along each axis.
+    counts: Vec<i64>,
+}
+
+/// The largest number of elements that places are listed of.
+const MOST_PLACES: i64 = 1 << 24;
+
+impl Blocks {
+    fn of(at: &At<'_>) -> Result<Self> {
+        let (image, block) = (at.integers(1, "image shape")?, at.integers(2, "block shape")?);
+        let axes = image.len();
+        // Sums and products of two such numbers do not overflow.
+        let small = |list: &[i64]| list.iter().all(|&number| (0..=i64::from(i32::MAX)).contains(&number));
+        let list = |name: &str, default: i64, count: usize| -> Result<Vec<i64>> {
+            let list = at.ints(name)?.unwrap_or_else(|| vec![default; count]);
+            if list.len() == count && small(&list) {
+                return Ok(list);
+            }
+            Err(at.wrong(format!("expected {count} {name}, none of them negative or above {}", i32::MAX)))
+        };
+        let (strides, dilations) = (list("strides", 1, axes)?, list("dilations", 1, axes)?);
+        let pads = list("pads", 0, 2 * axes)?;
+        if block.len() != axes || !small(&image) || !small(&block) {
             return Err(at.wrong("its blocks do not fit its image"));
         }
-        padded.push(whole);
-        counts.push(span / strides[axis] + 1);
-    }
-    if counts.iter().product::<i64>() != sizes[2] {
-        return Err(at.wrong(format!("its image has {} blocks", counts.iter().product::<i64>())));
-    }
-    let mut numbers = Vec::new();
-    for tap in 0..taps {
-        for column in 0..sizes[2] {
-            let (tap, column) = (coordinates(tap, &block), coordinates(column, &counts));
-            let place = (0..axes).fold(0, |number, axis| {
-                number * padded[axis] + column[axis] * strides[axis] + tap[axis] * dilations[axis]
-            });
-            numbers.push(place);
+        let mut blocks =
+            Self { image, block, strides, dilations, pads, padded: Vec::new(), counts: Vec::new() };
+        for axis in 0..axes {
+            let whole = blocks.image[axis] + blocks.pads[axis] + blocks.pads[axis + axes];
+            let span = whole - blocks.dilations[axis] * (blocks.block[axis] - 1) - 1;
+            if blocks.strides[axis] < 1 || blocks.block[axis] < 1 || span < 0 {
+                return Err(at.wrong("its blocks do not fit its image"));
+            }
+            blocks.padded.push(whole);
+            blocks.counts.push(span / blocks.strides[axis] + 1);
         }
+        Ok(blocks)
     }
+
+    /// Of each tap of each block, where in the padded image it lies.
+    fn places(&self, taps: i64, columns: i64) -> Vec<i64> {
+        let mut places = Vec::with_capacity((taps * columns) as usize);
+        for tap in 0..taps {
+            for column in 0..columns {
+                let (tap, column) = (coordinates(tap, &self.block), coordinates(column, &self.counts));
+                places.push((0..self.image.len()).fold(0, |place, axis| {
+                    place * self.padded[axis]
+                        + column[axis] * self.strides[axis]
+                        + tap[axis] * self.dilations[axis]
+                }));
+            }
+        }
+        places
+    }
+}
+
+/// Sliding blocks added up into an image.
+pub(super) fn col2im(at: &mut At<'_>) -> Result<()> {
+    let blocks = Blocks::of(at)?;
+    let x = at.value(0)?;
+    let sizes = at.numbers(x)?;
+    let Some([elements, taps, columns]) = products([&blocks.padded, &blocks.block, &blocks.counts]) else {
+        return Err(at.wrong("the sizes of its image overflow"));
+    };
+    if sizes.len() != 3 || sizes[1] % taps != 0 {
+        return Err(at.wrong("its blocks do not fit its channels"));
+    }
+    if columns != sizes[2] {
+        return Err(at.wrong(format!("its image has {columns} blocks")));
+    }
+    let listed = taps.checked_mul(columns).filter(|&listed| listed <= MOST_PLACES);
+    let Some(listed) = listed else {
+        return Err(at.wrong(format!("its blocks have more than {MOST_PLACES} elements")));
+    };
+    let places = blocks.places(taps, columns);
+
     let (batch, channels) = (sizes[0], sizes[1] / taps);
-    let known = |sizes: &[i64]| sizes.iter().map(|&size| Size::Known(size)).collect::<Vec<_>>();
-    let updates = at.reshape(x, known(&[batch * channels, taps * sizes[2]]))?;
+    let images = at.product(&[Size::Known(batch), Size::Known(channels)])?;
+    let updates = at.reshape(x, vec![images.clone(), Size::Known(listed)])?;
     let updates = at.transpose(updates, vec![1, 0])?;
-    let places = at.integer_constant(&[taps * sizes[2], 1], &numbers)?;
+    let places = at.integer_constant(&[listed, 1], &places)?;
     let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
-    let elements: i64 = padded.iter().product();
-    let empty = at.broadcast(zero, Shape::new(known(&[elements, batch * channels])))?;
+    let empty = at.broadcast(zero, Shape::new([Size::Known(elements), images]))?;
     let sum = at.apply(Op::ScatterNd { kind: ScatterKind::Add }, &[empty, places, updates])?;
     let sum = at.transpose(sum, vec![1, 0])?;
-    let mut y = at.reshape(sum, known(&[&[batch, channels], &padded[..]].concat()))?;
-    for axis in 0..axes {
-        y = at.part(y, axis + 2, Size::Known(pads[axis]), Size::Known(image[axis]))?;
+    let all = [&[batch, channels], &blocks.padded[..]].concat();
+    let mut y = at.reshape(sum, all.into_iter().map(Size::Known))?;
+    for (axis, &size) in blocks.image.iter().enumerate() {
+        y = at.part(y, axis + 2, Size::Known(blocks.pads[axis]), Size::Known(size))?;
     }
     at.set(0, y);
     Ok(())
+}
+
+/// The products of lists of sizes; none where one overflows.
+fn products<const N: usize>(lists: [&[i64]; N]) -> Option<[i64; N]> {
+    let mut all = [1i64; N];
+    for (product, list) in all.iter_mut().zip(lists) {
+        *product = list.iter().try_fold(1i64, |product, &size| product.checked_mul(size))?;
+    }
+    Some(all)
 }
 
 /// The coordinates of element `number` of a tensor of these sizes.
@@ -256,19 +310,25 @@ pub(super) fn max_unpool(at: &mut At<'_>) -> Result<()> {
     if sizes.len() != axes + 2 || strides.len() != axes || pads.len() != 2 * axes {
         return Err(at.wrong("its window does not fit its input"));
     }
-    let inferred: Vec<i64> = (0..axes)
-        .map(|axis| (sizes[axis + 2] - 1) * strides[axis] + kernel[axis] - pads[axis] - pads[axis + axes])
+    let inferred: Option<Vec<i64>> = (0..axes)
+        .map(|axis| {
+            let last = (sizes[axis + 2] - 1).checked_mul(strides[axis])?.checked_add(kernel[axis])?;
+            last.checked_sub(pads[axis])?.checked_sub(pads[axis + axes])
+        })
         .collect();
-    let inferred = [&sizes[..2], &inferred].concat();
+    let inferred = inferred.map(|inferred| [&sizes[..2], &inferred].concat());
+    let counted = inferred.and_then(|inferred| Some((products([&sizes, &inferred])?, inferred)));
+    let Some(([listed, elements], inferred)) = counted else {
+        return Err(at.wrong("the sizes of its result overflow"));
+    };
     let known = |sizes: &[i64]| sizes.iter().map(|&size| Size::Known(size)).collect::<Vec<_>>();
-    let count = |sizes: &[i64]| sizes.iter().product::<i64>();
-    let (x, places) = (at.reshape(x, known(&[count(&sizes)]))?, at.reshape(places, known(&[count(&sizes)]))?);
+    let (x, places) = (at.reshape(x, known(&[listed]))?, at.reshape(places, known(&[listed]))?);
     let wanted = if at.has(2) { at.integers(2, "output shape")? } else { inferred.clone() };
     if wanted.len() != axes + 2 || wanted.iter().zip(&inferred).any(|(wanted, own)| wanted < own) {
         return Err(at.wrong("its output shape is smaller than its windows"));
     }
     let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
-    let empty = at.broadcast(zero, Shape::new(known(&[count(&inferred)])))?;
+    let empty = at.broadcast(zero, Shape::new(known(&[elements])))?;
     let kind = ScatterKind::Replace;
     let y = at.apply(Op::ScatterElements { axis: 0, kind }, &[empty, places, x])?;
     let y = at.reshape(y, known(&inferred))?;

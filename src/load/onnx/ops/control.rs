@@ -418,16 +418,21 @@ pub(super) fn split_to_sequence(at: &mut At<'_>) -> Result<()> {
     let keep = at.flag("keepdims", true)?;
     let whole = shape[axis].known();
     let Some(whole) = whole else { return Err(at.undecided("size", std::slice::from_ref(&shape[axis]))) };
-    let sizes = match at.has(1) {
-        true if at.rank(1)? == 0 => {
-            let size = at.integer(1, "size")?;
-            if size < 1 {
-                return Err(at.wrong(format!("size {size} is less than 1")));
-            }
-            (0..whole).step_by(size as usize).map(|start| size.min(whole - start)).collect()
+    let equal_parts = |size: i64| -> Result<Vec<i64>> {
+        if size < 1 {
+            return Err(at.wrong(format!("size {size} is less than 1")));
         }
+        if whole / size > MOST_TRIPS {
+            return Err(
+                at.wrong(format!("{whole} elements in parts of {size} are more than {MOST_TRIPS} parts"))
+            );
+        }
+        Ok((0..whole).step_by(size as usize).map(|start| size.min(whole - start)).collect())
+    };
+    let sizes = match at.has(1) {
+        true if at.rank(1)? == 0 => equal_parts(at.integer(1, "size")?)?,
         true => at.integers(1, "sizes")?,
-        false => vec![1; whole as usize],
+        false => equal_parts(1)?,
     };
     let sum = sizes.iter().try_fold(0i64, |sum, &size| if size < 0 { None } else { sum.checked_add(size) });
     if sum != Some(whole) {

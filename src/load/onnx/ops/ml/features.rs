@@ -258,7 +258,11 @@ pub(in super::super) fn tf_idf(at: &mut At<'_>) -> Result<()> {
     let mode = at.text("mode", "TF")?;
     let weights = at.floats("weights")?;
     let x = at.value(0)?;
-    let flat = at.sizes_of(x).len() == 1;
+    let rank = at.sizes_of(x).len();
+    if !(1..=2).contains(&rank) {
+        return Err(at.wrong(format!("its input has rank {rank}, not 1 or 2")));
+    }
+    let flat = rank == 1;
     let x = if flat { at.with_axis(x, 0)? } else { x };
     let x = at.convert(x, DType::I64)?;
     let counts = gram_counts(at, &grams, x)?;
@@ -311,11 +315,13 @@ fn occurrences(
     length: i64,
 ) -> Result<Option<ValueId>> {
     let mut total = None;
-    let spacings = if items.len() == 1 { 0..=0 } else { 0..=skips };
-    for skip in spacings {
-        let span = (items.len() as i64 - 1) * (skip + 1) + 1;
+    // Items that are further apart do not fit into a row.
+    let gaps = items.len() as i64 - 1;
+    let most = (length - 1).checked_div(gaps).map_or(0, |widest| skips.min(widest - 1));
+    for skip in 0..=most {
+        let span = gaps * (skip + 1) + 1;
         if span > length {
-            continue;
+            break;
         }
         let mut all = None;
         for (number, &item) in items.iter().enumerate() {

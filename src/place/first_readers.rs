@@ -33,7 +33,7 @@ pub(super) fn settle(context: &Context<'_, '_>, pool: &mut Pool) {
     }
 }
 
-/// Units that follow from inputs, and constants as good as none, with where they are read first.
+/// Units that follow from inputs and from small constants alone, with where they are read first.
 struct ReaderTables {
     /// Ascending in the order of what they read.
     units: Vec<u32>,
@@ -48,6 +48,7 @@ impl ReaderTables {
         let bytes = (0..graph.param_count()).map(|at| graph.param_bytes(ParamIx(at as u32)).get());
         let all = bytes.fold(0, u64::saturating_add);
         let mut is_early = vec![true; problem.unit_count()];
+        // In topological order: makers are decided before their readers.
         for &node in problem.order.iter().filter(|&&node| graph.role(node) == Role::Compute) {
             let unit = problem.unit_of[node.index()] as usize;
             is_early[unit] &= follows_from_inputs(graph, node, all / SMALL, |maker| {
@@ -80,6 +81,7 @@ impl ReaderTables {
     /// are there.
     fn with_first_readers(&self, problem: &Problem<'_>, units: &[DeviceId]) -> Option<Vec<DeviceId>> {
         let mut moved = units.to_vec();
+        // From last to first: where the first reader is another table, that one has been moved already.
         for (&unit, reader) in self.units.iter().zip(&self.readers).rev() {
             let Some(reader) = *reader else { continue };
             let there = moved[reader as usize];

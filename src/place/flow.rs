@@ -182,6 +182,8 @@ impl Network {
             let arc = self.arcs.entries()[at] as usize;
             let to = self.head[arc];
             let open = self.residual[arc].min(limit - sent);
+            // Arcs that are full or do not lead to the next layer stay so until the next layering: the cursor
+            // passes each once.
             if open == 0 || self.level[to as usize] != self.level[vertex as usize] + 1 {
                 self.cursor[vertex as usize] += 1;
                 continue;

@@ -124,6 +124,8 @@ fn candidates_among_all(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
+    // At first backward nodes go with their forward nodes: that halves the units, and what is kept for the
+    // backward pass stays where it is. They part where nothing fits otherwise, or where parting may pay.
     let follows = graph.nodes().any(|node| graph.forward(node).is_some());
     let mut closest = None;
     if follows {
@@ -149,6 +151,7 @@ fn candidates_among_all(
         closest = pool.closest;
     }
     let problem = Problem::new(graph, topology, options, Backward::Free)?;
+    // Where sizes alone settle it, no search is paid for.
     if infeasible::is_certain(&problem) {
         infeasible::proven(&problem)?;
     }

@@ -37,6 +37,7 @@ fn dearest(graph: &Hypergraph, capacity: &Capacity, left: &[u64]) -> (u64, u64) 
     for (i, &net) in order.iter().enumerate() {
         components.join(graph.pins(net as usize));
         let cost = left[net as usize];
+        // Nets of one cost join together: the bound at that cost is complete after the last of them.
         let last = order.get(i + 1).is_none_or(|&next| left[next as usize] < cost);
         let value = cost.saturating_mul(components.cuts);
         if last && value > best.0 {

@@ -37,9 +37,9 @@ impl Planned for (Step, Plan) {
     }
 }
 
-/// The best of the plans that `plan` makes with one effort after the other, up to that of `options`. It ends before where
-/// the gap is small enough, or `control` says stop. A plan that replaces another is made once: where nothing has changed,
-/// it is that one.
+/// The best of the plans that `plan` makes with one effort after the other, up to that of `options`. It ends
+/// before where the gap is small enough, or `control` says stop. A plan that replaces another is made once:
+/// where nothing has changed, it is that one.
 ///
 /// Errors: those of `plan`; that nothing fits only where that holds for all efforts.
 pub(super) fn anytime<T: Planned>(

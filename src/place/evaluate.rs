@@ -168,7 +168,8 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         best.map_or(self.problem.devices[0], |(&id, _)| id)
     }
 
-    /// Fills `receivers` with the devices other than `home` that read a tensor, ascending; `first` and `last` with the positions of the readers on each (also on
+    /// Fills `receivers` with the devices other than `home` that read a tensor, ascending; `first` and `last`
+    /// with the positions of the readers on each (also on
     /// `home`).
     fn find_receivers(&mut self, tensor: TensorIx, home: DeviceId, device: &[DeviceId]) {
         self.receivers.clear();

@@ -1,7 +1,8 @@
 //! What inputs alone decide, with its first reader.
 //!
-//! Masks and rotary tables are read by every layer and move the same bytes wherever they are made. Made beside a late layer,
-//! they are copied back: the first device then waits for a later one, and stages of a pipeline for one another.
+//! Masks and rotary tables are read by every layer and move the same bytes wherever they are made. Made
+//! beside a late layer, they are copied back: the first device then waits for a later one, and stages of a
+//! pipeline for one another.
 
 use super::Objective;
 use super::context::{Context, Incumbents};
@@ -15,9 +16,9 @@ use crate::units::Bytes;
 /// A table is made of at most this share of a network's parameters: of frequencies, of distances.
 const SMALL: u64 = 1000;
 
-/// Moves what inputs alone decide to the device of its first reader in every placement of a pool, where that costs nothing:
-/// in bytes and their time on links where these are the objective, else in whatever the objective compares.
-/// O(nodes + edges) for each placement.
+/// Moves what inputs alone decide to the device of its first reader in every placement of a pool, where that
+/// costs nothing: in bytes and their time on links where these are the objective, else in whatever the
+/// objective compares. O(nodes + edges) for each placement.
 pub(super) fn settle(context: &Context<'_, '_>, pool: &mut Pool) {
     let tables = ReaderTables::of(context);
     if tables.units.is_empty() {
@@ -93,8 +94,8 @@ impl ReaderTables {
     }
 }
 
-/// Whether a node reads nothing but inputs, what `is_early` and parameters of at most so many bytes each, and keeps nothing
-/// from step to step.
+/// Whether a node reads nothing but inputs, what `is_early` and parameters of at most so many bytes each, and
+/// keeps nothing from step to step.
 fn follows_from_inputs(
     graph: &CostGraph,
     node: NodeIx,

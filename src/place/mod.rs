@@ -165,8 +165,8 @@ fn candidates_among_all(
     Ok(placements(&problem, pool).into_iter().map(|(_, placement)| placement).chain(aside).collect())
 }
 
-/// What a placement costs, launched in its own order where it has one. Parameters and inputs are taken to be where `placement` says, and
-/// parameters on each other device that reads them. O(nodes + edges + devices).
+/// What a placement costs, launched in its own order where it has one. Parameters and inputs are taken to be
+/// where `placement` says, and parameters on each other device that reads them. O(nodes + edges + devices).
 ///
 /// Errors: a device whose kind the graph does not list; [`Error::Internal`](crate::Error::Internal)
 /// where the placement does not name a device of the topology for each node.

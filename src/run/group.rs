@@ -43,8 +43,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Of an operation that updates elements of its first operand, and reads nothing else there: that operand's place, and
-    /// the result's. Halves are widened first.
+    /// Of an operation that updates elements of its first operand, and reads nothing else there: that
+    /// operand's place, and the result's. Halves are widened first.
     fn update(&self) -> Option<[Place; 2]> {
         let Self::Kernel { op, inputs, outputs, epilogue, .. } = self else { return None };
         let ([data, others @ ..], [made]) = (&inputs[..], &outputs[..]) else { return None };
@@ -210,8 +210,8 @@ impl Compiled {
             })
     }
 
-    /// Whether the group updates elements of what lies at one place, and writes the result at another, which nothing before
-    /// touches; nothing else reads the first.
+    /// Whether the group updates elements of what lies at one place, and writes the result at another, which
+    /// nothing before touches; nothing else reads the first.
     fn updates(&self, read: Place, write: Place) -> bool {
         let own = self.segments.iter().position(|step| step.update() == Some([read, write]));
         own.is_some_and(|own| {

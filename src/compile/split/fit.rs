@@ -14,8 +14,8 @@ use crate::topology::Topology;
 use crate::units::Bytes;
 
 /// What is tried, in this order: which fraction of the largest device's memory one part may take, and whether what one
-/// node of the source stands for may be apart. A part has to leave room for what lives beside it, and for parts of other
-/// operations.
+/// node of the source stands for may be apart. A part has to leave room for what lives beside it, and for
+/// parts of other operations.
 const TRIES: [(u64, bool); 8] =
     [(1, false), (2, false), (1, true), (2, true), (4, true), (8, true), (16, true), (32, true)];
 

@@ -35,8 +35,8 @@ const EXCHANGED: usize = 24;
 /// Accepted moves after which the critical path is found anew.
 const STALE: usize = 8;
 
-/// Improves a state; the best that was seen, never one with a longer way. O(moves x (window + its links)), much less where moves
-/// turn out bad early.
+/// Improves a state; the best that was seen, never one with a longer way. O(moves x (window + its links)),
+/// much less where moves turn out bad early.
 pub(super) fn search(
     jobs: &Jobs,
     window: &Window,

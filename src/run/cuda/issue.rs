@@ -22,8 +22,9 @@ pub(super) struct Stage {
     pub(super) drained: [Event; 2],
 }
 
-/// Page-locked words that say how far each stream is. The numbers come from GPUs: a copy from the host to the host would
-/// make whoever puts it on a stream wait for the stream, and a kernel that does not end would never be told.
+/// Page-locked words that say how far each stream is. The numbers come from GPUs: a copy from the host to the
+/// host would make whoever puts it on a stream wait for the stream, and a kernel that does not end would
+/// never be told.
 #[derive(Clone)]
 pub(super) struct Marks {
     /// By GPU: the numbers 1, 2, 3, ... of the steps.

@@ -172,8 +172,9 @@ pub fn compile_ahead(
     toolchain.compile(&list, architecture, &|_, _| {}).map(|codes| codes.len())
 }
 
-/// The programs of a group with its product a program of its own, without what follows: where the library has the product and not what
-/// follows, the product is large, and nothing is written over that is read behind it.
+/// The programs of a group with its product a program of its own, without what follows: where the library has
+/// the product and not what follows, the product is large, and nothing is written over that is read behind
+/// it.
 fn unfused_products(
     graph: &Graph,
     fused: &Fused<'_>,

@@ -2,9 +2,9 @@
 //!
 //! The group's layout says what runs one after the other and where values between lie. A node with
 //! a kernel of its own takes the chain of elementwise nodes behind it as its epilogue where that reads
-//! each element where it is made, and a product of few rows the norm before it; otherwise each is a program. Values are computed where they are
-//! read: a program is built from what it writes back to what it loads, and views, transpositions,
-//! slices, padding and gathers are nothing but index arithmetic on the way.
+//! each element where it is made, and a product of few rows the norm before it; otherwise each is a program.
+//! Values are computed where they are read: a program is built from what it writes back to what it loads, and
+//! views, transpositions, slices, padding and gathers are nothing but index arithmetic on the way.
 
 mod at;
 mod attention;

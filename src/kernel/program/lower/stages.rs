@@ -1,5 +1,6 @@
-//! Sums over many elements of few rows, in two stages: parts of each row are folded by blocks of their own, whose results
-//! lie in the workspace, and a second kernel folds these in order. Both orders follow from the sizes alone.
+//! Sums over many elements of few rows, in two stages: parts of each row are folded by blocks of their own,
+//! whose results lie in the workspace, and a second kernel folds these in order. Both orders follow from the
+//! sizes alone.
 
 use std::collections::HashMap;
 

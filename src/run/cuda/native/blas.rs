@@ -83,8 +83,9 @@ impl Blas {
         set(&args.partial.bytes, |value, bytes| {
             give(Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, value, bytes)
         })?;
-        // Without these the library takes matrices to begin at multiples of 256. All are told what the least aligned is:
-        // a way is kept for other products whose operands are aligned as much, each in its own place.
+        // Without these the library takes matrices to begin at multiples of 256. All are told what the least
+        // aligned is: a way is kept for other products whose operands are aligned as much, each in its own
+        // place.
         for key in [
             Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
             Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

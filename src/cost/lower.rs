@@ -289,6 +289,7 @@ impl Lowering<'_> {
         let base = &self.grouping.base;
         let work = group_work(self.graph, base, group);
         let classes = class_work(self.graph, base, group);
+        // Digests are needed only where something was measured.
         if self.measured.iter().all(Option::is_none) {
             return self.rates.iter().map(|rates| Some(rates.time(&work, &classes))).collect();
         }

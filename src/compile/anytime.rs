@@ -74,6 +74,7 @@ pub(super) fn anytime<T: Planned>(
         return Err(refused.unwrap_or_else(|| Error::Internal("no effort was spent".into())));
     };
     let plan = best.plan_mut();
+    // The plan names the effort that was asked for, not the last one that was spent.
     plan.options.effort = (asked != Effort::Default).then(|| asked.name().to_owned());
     plan.options.truncated = control.was_truncated();
     Ok(best)

@@ -167,6 +167,7 @@ fn follow_consumers(graph: &Graph, device: &mut [Option<DeviceId>]) {
     for start in 0..device.len() {
         let mut chain = Vec::new();
         let mut at = start;
+        // Marked before it is known, so that a chain that closes comes to an end.
         while !settled[at] {
             settled[at] = true;
             chain.push(at);

@@ -192,6 +192,7 @@ impl Trial<'_, '_> {
                 repairs.push(Repair::Unpin { pins: vec![text(&pins[at])] });
             }
         }
+        // No pin alone stands in the way: several may.
         if repairs.is_empty() && order.len() > 1 {
             let dropped = self.needed_of(order);
             repairs.extend(dropped.map(|dropped| Repair::Unpin {
@@ -262,6 +263,7 @@ impl Trial<'_, '_> {
 
     /// Memory for each device that computes, then for single ones: the least that does.
     fn memory(&mut self, found: &Infeasible) -> Vec<Repair> {
+        // At least a sixty-fourth of what stays, so that doubling does not begin at a few bytes.
         let lacking = lacking(found).max(place::resident_bytes(self.graph).get() / 64);
         let devices: Vec<DeviceId> = self.topology.ids().collect();
         let compute = |id: &DeviceId| self.topology.device(*id).role == Role::Compute;
@@ -366,6 +368,7 @@ impl Trial<'_, '_> {
         };
         while works.0 - fails > (works.0 / 64).max(64) {
             let middle = fails + (works.0 - fails) / 2;
+            // What the last plan's arenas take is a closer guess than the middle.
             let next = if works.1 > fails && works.1 < works.0 { works.1 } else { middle };
             let over = self.is_over(way);
             match self.attempt(&grown(next), way) {

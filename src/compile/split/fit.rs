@@ -182,6 +182,7 @@ fn least_params(graph: &Graph, node: NodeId, exact: bool) -> Result<u64> {
         return Ok(least);
     }
     for split in splits(graph, node)?.into_iter().filter(|split| !(exact && is_inexact(split))) {
+        // The shortest part that there can be.
         let shortest = split.least.max(split.unit).min(split.extent);
         let shortest = shortest.next_multiple_of(split.unit.max(1)).min(split.extent);
         least = least.min(read(Some(&part(graph, node, &split, 0, shortest)?.operands))?);

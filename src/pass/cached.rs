@@ -122,6 +122,7 @@ impl<'g> Incremental<'g> {
     }
 
     fn finish(self) -> Result<Graph> {
+        // With no rows kept, or where later tokens are seen, one token at a time would compute something else.
         if self.states.is_empty() || !self.is_ordered {
             return Err(refused("", "it attends to no earlier tokens, or to later ones, too"));
         }
@@ -152,6 +153,7 @@ impl<'g> Incremental<'g> {
     fn node(&mut self, id: NodeId) -> Result<()> {
         let node = self.old.node(id);
         let first = node.first_result;
+        // Values with two axes of the sequence, as scores, are made where something needs them, over all keys (`way`).
         if self.old.results(id).any(|value| self.axes(value).len() > 1) {
             return Ok(());
         }
@@ -246,6 +248,7 @@ impl<'g> Incremental<'g> {
         if of.causal.is_none() || of.positioned {
             return Ok((Op::Attention(Box::new(of.clone())), needs));
         }
+        // Stands for the number of tokens there were before (`find`).
         needs.push(Need::New(ValueId(u32::MAX)));
         Ok((Op::Attention(Box::new(Attention { positioned: true, ..of.clone() })), needs))
     }
@@ -390,6 +393,7 @@ impl<'g> Incremental<'g> {
                 let op = Op::Reshape { shape: self.long(value, axis) };
                 Ok(Way::Again(op, vec![Need::All(node.operands[0], own)]))
             }
+            // With one axis that is its own, its rows are cached: repeated, it would need its operands cached instead.
             op if op.is_elementwise() && (is_pair || free) => {
                 same(node.operands.iter().map(|&operand| aligned(operand)).collect())
             }
@@ -427,6 +431,7 @@ impl<'g> Incremental<'g> {
             Way::Count(along) => {
                 let ty = Type::new(self.old.ty(value).dtype, self.long(value, axis));
                 let made = self.new.graph_mut().add_iota(ty, along, source);
+                // All keys count from 0; rows are of new tokens alone and count from those before.
                 match along as usize != axis && self.axes(value).contains(&(along as usize)) {
                     true => self.moved(made, source),
                     false => Ok(made),

@@ -338,6 +338,7 @@ impl Compiler<'_> {
         let first = |node: NodeId| self.graph.node(node).first_result;
         let mut made: Vec<(ValueId, usize)> =
             nodes.iter().enumerate().map(|(position, &node)| (first(node), position)).collect();
+        // Sorted, as each operand is looked up among them.
         made.sort_unstable();
         let mut outside: Vec<(DType, Vec<usize>)> = Vec::new();
         let mut sources: Vec<(Place, usize)> = Vec::new();
@@ -379,6 +380,7 @@ impl Compiler<'_> {
                 targets.push(place);
             }
         }
+        // All nodes of a chain have as many elements.
         let elements = parts.first().map_or(0, |part| part.dims.iter().product());
         let program = Program::new(elements, &outside, &parts, &stores)?;
         Ok(Step::Chain { program, sources, targets })

@@ -105,13 +105,13 @@ impl Core {
     fn found(&self, look: &Look<'_>, written: Option<&View>, result: ValueId) -> Option<Found> {
         let rank = self.scores.len();
         let lead: i64 = self.scores[..rank - 2].iter().product();
+        // Some ways to part the axes before the last two into batches and heads; the first that fits every operand
+        // counts.
         let mut splits = Vec::new();
         if rank == 4 {
             splits.push([self.scores[0], self.scores[1]]);
         }
         // Heads beside batches in one axis: as the query lies, or all alike.
-        // Some ways to part the axes before the last two into batches and heads; the first that fits every operand
-        // counts.
         let query = View::chain(look, self.query, true);
         let runs = query.last().map(|view| view.axes[..view.axes.len() - 2].concat());
         let mut outer = 1;

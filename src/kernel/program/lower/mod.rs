@@ -175,6 +175,7 @@ impl<'a> ProgramBuilder<'a> {
             // Nobody reads what they make.
             return Ok(vec![]);
         }
+        // A norm before a product is made in the product's kernel.
         let product = nodes.iter().find(|&&node| matches!(self.graph.node(node).op, Op::MatMul { .. }));
         let first = product.copied().unwrap_or(first);
         let fused = nodes.len() > 1;

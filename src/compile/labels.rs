@@ -1,5 +1,4 @@
-//! What the parts of a cost graph stand for in the network that it was lowered from, for the plan
-//! to tell.
+//! What the parts of a cost graph stand for in the network that it was lowered from, so that the plan can name them.
 
 use std::collections::BTreeSet;
 

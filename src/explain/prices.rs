@@ -1,7 +1,7 @@
 //! Shadow prices: what a tenth more memory, speed or bandwidth would save.
 //!
 //! For memory the graph is planned again under the larger cap. For speed and bandwidth the same
-//! plan is timed again on the faster machine, so what it saves is the least that it would.
+//! plan is timed again on the faster machine, so the saving is a lower bound.
 
 use serde::Serialize;
 

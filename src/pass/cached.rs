@@ -1,11 +1,11 @@
 //! A decoder that is run token by token: what its attention reads of earlier tokens is kept in caches.
 //!
 //! A network over whole sequences becomes one over the next tokens of them. Along an axis that is as long as the
-//! sequence a value is either of the new tokens, as nearly all are, or of all tokens so far, as keys, values and
-//! the columns of scores and masks. Backwards from each product that sums over the sequence it is found what has
-//! to be there for all tokens: what follows from positions alone is made anew for the whole context, the layout
-//! of keys and values is as it was, and what computes them becomes a cache, which is a state: the new rows are
-//! written where the filled part ends.
+//! sequence a value is either of the new tokens, as nearly all are, or of all tokens so far, as keys, values and the
+//! columns of scores and masks. Going backwards from each product that sums over the sequence, the pass finds what has
+//! to be there for all tokens: what follows from positions alone is made anew for the whole context, the layout of keys
+//! and values is as it was, and what computes them becomes a cache, which is a state: the new rows are written where
+//! the filled part ends.
 //!
 //! On exit the network has an input [`PAST`], how many tokens were there before, and a dimension [`CONTEXT`], how
 //! many the caches hold. Positions count from there. All else must treat positions alike, one by one; what does

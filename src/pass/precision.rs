@@ -5,7 +5,7 @@
 //! follows from parameters and constants alone claims nothing. Where claims meet, f32 wins, as in
 //! PyTorch's autocast; what claims nothing is as its readers want it.
 //!
-//! To those who call a network its inputs and outputs keep their types. Where parameters are rounded once, so
+//! For the caller of a network its inputs and outputs keep their types. Where parameters are rounded once, so
 //! are inputs that only halves are made of, when they are handed over, and outputs that are made as halves
 //! are widened when they are taken: in memory either is of halves ([`Graph::input_type`],
 //! [`Graph::output_type`]).

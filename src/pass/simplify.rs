@@ -1,5 +1,5 @@
-//! Identities that hold exactly, bit for bit; but that a product which reads a transposed matrix as
-//! it lies has the same terms, and a kernel may add them in another order.
+//! Identities that hold exactly, bit for bit, with one exception: a product that reads a transposed matrix as it lies
+//! has the same terms, but a kernel may add them in another order.
 //!
 //! A rule looks at one node and at the makers of its operands, which are simplified already, and
 //! says what computes the same. What it says is inferred anew and taken only where the type is

@@ -3,7 +3,7 @@
 //! is used for. No recursion.
 //!
 //! Its own rather than petgraph's `dinics`: several vertices give and take, one run follows another on the same
-//! network, work is counted, and the cheapest cut and the flow of each edge are told.
+//! network, work is counted, and the cheapest cut and the flow of each edge can be asked for.
 
 use crate::csr::Csr;
 

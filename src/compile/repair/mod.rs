@@ -1,9 +1,9 @@
 //! What would help where nothing fits: each repair was planned with, so that it does help.
 //!
-//! Attempts are counted, fewer for larger graphs, and made with the least effort; so what is said
-//! to do does, and a better search may do with less. Sizes are sought by doubling and bisection; what
-//! a successful attempt's arenas take is the next size to try. Attempts are rewritten where they do not
-//! fit as they are, as planning does, and divided into microbatches where that is asked for.
+//! Attempts are counted, fewer for larger graphs, and made with the least effort; so what is said to be enough is
+//! enough, and a better search may need less. Sizes are sought by doubling and bisection; what a successful attempt's
+//! arenas take is the next size to try. Attempts are rewritten where they do not fit as they are, as planning does, and
+//! divided into microbatches where that is asked for.
 
 mod attempt;
 

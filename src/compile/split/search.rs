@@ -1,10 +1,10 @@
 //! Which nodes a team of devices divides, and how, so that a network takes the least time: a beam search
 //! over the layouts of values, front to back.
 //!
-//! A state is where each value is that is still to be read, and the time until now: what the slowest part of
-//! each node takes, and what copies take that bring parts what they read (as Alpa's operators within one stage:
-//! Zheng et al. 2022; as GSPMD's reshards: Xu et al. 2021). States that hold the same are one. The time of a way
-//! is an estimate by which ways are compared; what a plan takes, the simulator says.
+//! A state is where each value is that is still to be read, and the time until now: what the slowest part of each node
+//! takes, and what copies take that bring parts what they read (as Alpa's operators within one stage: Zheng et al.
+//! 2022; as GSPMD's reshards: Xu et al. 2021). States that hold the same are one. The time of a way to split is an
+//! estimate, good for comparing ways; the time of a plan comes from the simulator.
 
 use std::collections::{BTreeMap, HashMap};
 

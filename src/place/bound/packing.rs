@@ -1,14 +1,12 @@
 //! Loads as bins: whether all that must be computed fits onto the engines if none is loaded above
 //! some time, and a proof where it does not.
 //!
-//! What must be together is glued first. A group whose computation and the copies that it cannot
-//! do without load a device too much is not there; the copies are bounded by a maximum flow, dual
-//! to the cheapest set around the group. For the rest, each group gets a weight, and each engine
-//! holds at most the weight of the best knapsack; weights that exceed all knapsacks together
-//! prove that nothing fits. Small groups are sand, whose weight is their time at a fixed rate. Good
-//! weights are the dual of bin packing by patterns (Gilmore and
-//! Gomory, "A linear programming approach to the cutting-stock problem", 1961), sought by
-//! subgradient steps.
+//! What must be together is glued first. A group whose computation, with the copies that it cannot do without, would
+//! load a device too much is not on it; the copies are bounded by a maximum flow, dual to the cheapest set around the
+//! group. For the rest, each group gets a weight, and each engine holds at most the weight of the best knapsack;
+//! weights that exceed all knapsacks together prove that nothing fits. Small groups are sand, whose weight is their
+//! time at a fixed rate. Good weights are the dual of bin packing by patterns (Gilmore and Gomory, "A linear
+//! programming approach to the cutting-stock problem", 1961), sought by subgradient steps.
 
 use std::collections::BTreeMap;
 

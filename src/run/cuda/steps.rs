@@ -1,6 +1,6 @@
-//! How a step of a program on GPUs goes: the first puts every step of the plan on its stream and waits for
-//! it, so that what fails has a name; those after replay one graph. What fails, or does not end, is told with
-//! the step and the device.
+//! How a step of a program on GPUs goes: the first puts every step of the plan on its stream and waits for it, so that
+//! what fails has a name; those after replay one graph. An error names the step that failed or did not end, and its
+//! device.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A bound in near-linear time: what is connected by dear nets and needs several devices.
+//! A bound in near-linear time: what expensive nets connect and several devices must hold.
 //!
 //! Units that nets of at least some cost connect, and that fill at least m devices, are cut at
 //! least m - 1 times: as in a tree, each part beyond the first takes a net once more. Components

@@ -1,4 +1,4 @@
-//! cuBLASLt: matrix products with what is added, activation, and sums of an operand.
+//! cuBLASLt: matrix products with a bias and a matrix added, an activation, and sums of an operand.
 //!
 //! The library's matrices are column by column, ours row by row: it is asked for the transposed product,
 //! whose left operand (A) is our right one. The sums of A over what is multiplied (BGRADA) are one for each

@@ -113,6 +113,7 @@ impl Blas {
             )
             .result()?;
         }
+        // Entries behind the count were not written.
         let found = found.iter().take(count.max(0) as usize);
         // SAFETY: the library wrote so many.
         let found = found.map(|one| unsafe { one.assume_init_ref() });
@@ -153,6 +154,7 @@ impl Blas {
             words.try_into().map_err(|_| Fault::new(FaultKind::Image, "a kept algorithm is damaged"))?;
         let way = sys::cublasLtMatmulAlgo_t { data };
         let described = describe(gemm, args).map_err(refused)?;
+        // Without an addend the library must not read the result, which is not there yet.
         let added = if gemm.addend.is_some() { 1.0 } else { 0.0 };
         let (narrow, wide) = ([1.0f32, added as f32], [1.0f64, added]);
         let (alpha, beta) = match gemm.dtype {
@@ -241,6 +243,7 @@ fn matrix(
         DType::F64 => sys::cudaDataType::CUDA_R_64F,
         _ => sys::cudaDataType::CUDA_R_32F,
     };
+    // Rows of ours are columns of the library's.
     let by_rows = strides.column == 1;
     let (height, width, pitch) =
         if by_rows { (columns, rows, strides.row) } else { (rows, columns, strides.column) };

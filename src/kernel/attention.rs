@@ -105,6 +105,7 @@ pub(crate) struct Tiling {
 impl Tiling {
     pub(crate) fn new(geometry: &Geometry) -> Self {
         let rows = geometry.rows.clamp(1, TILE_ROWS);
+        // Few rows leave room for more keys at a time.
         let keys = geometry.keys.clamp(1, (TILE_SCORES / rows).max(TILE_KEYS));
         let down = geometry.rows.div_ceil(rows);
         let tiles = geometry.batch.saturating_mul(geometry.heads).saturating_mul(down);

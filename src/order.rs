@@ -31,6 +31,7 @@ pub(crate) fn first_ready(makers: &Csr) -> Result<Vec<usize>, Vec<usize>> {
     if order.len() == unmet.len() {
         return Ok(order);
     }
+    // Each that waits reads another that waits, so a walk backwards closes a cycle.
     let reads = |item: usize| makers.row(item).iter().map(|&maker| maker as usize);
     Err(cycle(&unmet, |item| reads(item).find(|&maker| unmet[maker] > 0)))
 }

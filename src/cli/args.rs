@@ -46,7 +46,8 @@ pub(super) enum Emit {
     Ir,
     /// What becomes one kernel
     Groups,
-    /// The kernels: CUDA C and launch sizes for CUDA devices; programs for others, and what runs of them in tiles and parts
+    /// The kernels: CUDA C and launch sizes for CUDA devices; programs for others, and what runs of them in
+    /// tiles and parts
     Kernels,
     /// The cost graph as JSON
     Costgraph,
@@ -269,7 +270,8 @@ pub(super) struct SplitArgs {
 pub(super) struct PlanArgs {
     /// Model file, or - for stdin
     ///
-    /// ONNX, Keras JSON, model.json, transformers config.json or its folder, .pt2 of torch.export, cost graph, torch.fx JSON, placement workload.
+    /// ONNX, Keras JSON, model.json, transformers config.json or its folder, .pt2 of torch.export, cost
+    /// graph, torch.fx JSON, placement workload.
     #[arg(value_name = "MODEL", required = true)]
     pub(super) model: Option<PathBuf>,
     /// Devices to plan for, or a TOML or JSON file

@@ -1,4 +1,4 @@
-//! Files that a command is to write, looked at before it begins: a mistake is not to cost the work.
+//! Checks the files that a command will write before it begins, so that a mistyped path does not cost the work.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! What a command does not heed in one of its modes is an error there, never passed over.
+//! Options that a command does not use in one of its modes are errors there; none is ignored.
 //!
-//! A mode lists what it heeds, so an option that is new is refused by every mode that does not know it.
+//! A mode lists the options that it uses, so a new option is refused by every mode that does not list it.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;

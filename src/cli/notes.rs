@@ -1,4 +1,4 @@
-//! Notes on stderr of what was read and planned otherwise than the caller might think.
+//! Notes on stderr where something was read or planned otherwise than the caller might expect.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `partition diff` and `partition export`: what is done with plans alone.
+//! `partition diff` and `partition export`: commands that need nothing but plans.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a step took beside what was predicted of it, and what to do where the two are far apart.
+//! What a step took beside what was predicted for it, and what to do where the two are far apart.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `partition run`: a model or a plan on this machine.
+//! `partition run`: runs a model or a plan on this machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Some of many things, evenly spread, in bounded memory: what a median of a long run is taken of.
+//! An evenly spread sample of many values in bounded memory, for the medians of long runs.
 
 /// The things of which the number is a multiple of a stride, which doubles whenever there would be more of
 /// them than asked for. Which ones are kept follows from how many there were alone.

@@ -1,8 +1,8 @@
 //! What ends the program from outside: SIGINT (Ctrl-C) and SIGTERM.
 //!
-//! While something is at work that can end in an orderly way, the first signal asks it to, and the next
-//! one ends the program; at any other time the first one does. A program that a signal ended exits with
-//! 128 and the signal's number, as shells count.
+//! While there is work that can end in an orderly way, the first signal asks it to end, and the second one ends the
+//! program; at any other time the first signal ends it. A program that a signal ended exits with 128 plus the signal's
+//! number, as shells count.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 

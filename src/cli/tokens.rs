@@ -1,4 +1,4 @@
-//! What a model's files say of tokens: at which ones a text ends, and how many it takes.
+//! What a model's files say about tokens: which ones end a text, and how many a context takes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `partition train`: a model's parameters made to fit data, on this machine.
+//! `partition train`: trains a model on data, on this machine.
 
 use super::args::{Backend, Batch};
 use super::machine::{check_hosts, check_targets, gpus, topology};

@@ -165,7 +165,8 @@ pub(super) struct SpreadArgs {
     pub(super) parallel: Option<String>,
     /// The network so many times, each on its part
     ///
-    /// Of the batch, that is; one gradient. With --schedule each is a pipeline of its own, on as many devices as there are for each.
+    /// Of the batch, that is; one gradient. With --schedule each is a pipeline of its own, on as many devices
+    /// as there are for each.
     #[arg(help_heading = "Placement", long, value_name = "N")]
     pub(super) replicas: Option<usize>,
     /// Devices of each replica: over several, the network is laid as the planner lays one replica [of

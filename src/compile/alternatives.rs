@@ -39,6 +39,7 @@ pub fn alternatives(
     let spread = compiled.schedule.devices.iter().filter(|usage| usage.busy.get() > 0).count() > 1;
     let most = if spread { ALTERNATIVES_SPREAD } else { ALTERNATIVES };
     let large = compiled.cost_graph.node_count() > most;
+    // Pipelines and rewritten steps are of derived graphs: what they cost says nothing of the graph itself.
     let other = compiled.pipeline.is_some() || compiled.is_rewritten();
     if large || other || compiled.plan.options.truncated {
         return Ok(Vec::new());

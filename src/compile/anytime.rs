@@ -37,9 +37,9 @@ impl Planned for (Step, Plan) {
     }
 }
 
-/// The best of the plans that `plan` makes with one effort after the other, up to that of `options`. It ends before where
-/// the gap is small enough, or `control` says stop. A plan that replaces another is made once: where nothing has changed,
-/// it is that one.
+/// The best of the plans that `plan` makes with one effort after the other, up to that of `options`. It ends
+/// before where the gap is small enough, or `control` says stop. A plan that replaces another is made once:
+/// where nothing has changed, it is that one.
 ///
 /// Errors: those of `plan`; that nothing fits only where that holds for all efforts.
 pub(super) fn anytime<T: Planned>(
@@ -74,6 +74,7 @@ pub(super) fn anytime<T: Planned>(
         return Err(refused.unwrap_or_else(|| Error::Internal("no effort was spent".into())));
     };
     let plan = best.plan_mut();
+    // The plan names the effort that was asked for, not the last one that was spent.
     plan.options.effort = (asked != Effort::Default).then(|| asked.name().to_owned());
     plan.options.truncated = control.was_truncated();
     Ok(best)

@@ -141,6 +141,7 @@ fn equations(compiled: &Compiled, samples: i64, next: &BTreeMap<&str, Bytes>) ->
         line.device.clone_from(&device.name);
         (line.batch, line.reserve, line.cap) = (samples, device.reserve, device.memory);
         let known = line.parameters + line.state + activations[number] + line.workspace;
+        // Gaps between buffers, and what is not in use at the peak.
         line.unused = usage.arena.saturating_sub(known);
         line.total = known + line.unused + line.reserve;
         let growing = i128::from(samples) * i128::from(line.per_sample.0);

@@ -77,6 +77,7 @@ impl BoundPlan {
         let divided = count.map(|count| microbatches(graph, count, sizes)).transpose()?;
         let whole = divided.as_ref().map_or(graph, |divided| &divided.graph);
         let computes = whole.nodes().filter(|&node| whole.role(node) == Role::Compute).count();
+        // Each node runs once, second runs aside.
         if runs.iter().filter(|run| !run.again).count() != computes {
             return Err(foreign("one of its launches"));
         }

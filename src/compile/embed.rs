@@ -26,8 +26,8 @@ pub struct Options {
     pub objective: Objective,
     /// How many devices to use.
     pub devices: DeviceUse,
-    /// (glob over node names, device name): matching nodes must be there. A pattern that matches nothing is an error; the
-    /// later of two that match one node wins.
+    /// (glob over node names, device name): matching nodes must be there. A pattern that matches nothing is
+    /// an error; the later of two that match one node wins.
     pub pins: Vec<(String, String)>,
     /// Globs over node names: nodes that match one pattern go together.
     pub colocate: Vec<String>,

@@ -1,4 +1,4 @@
-//! Whether a plan is of a model, derived anew from the model.
+//! What a model demands of its plans, derived from the model alone, to check a plan against.
 
 use std::collections::HashSet;
 

@@ -20,7 +20,8 @@ pub fn is_split(plan: &Plan, node: &str) -> bool {
 /// How a plan splits a node, and what each other way would cost: one search for a plan for each, under the plan's own
 /// options. `model` is the plan's own.
 ///
-/// Errors: the plan is not of this model, or does not split such a node; those of planning, but that a way fits nowhere.
+/// Errors: the plan is not of this model, or does not split such a node; those of planning, but that a way
+/// fits nowhere.
 pub fn explain_split(plan: &Plan, model: Graph, node: &str, control: &Control<'_>) -> Result<SplitReport> {
     let unknown = || Error::usage(format!("node {node}"), "the plan splits no node of this name");
     let value = plan.cost.of(&plan.options.objective).ok_or_else(unknown)?;

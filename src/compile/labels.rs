@@ -1,5 +1,4 @@
-//! What the parts of a cost graph stand for in the network that it was lowered from, for the plan
-//! to tell.
+//! What the parts of a cost graph stand for in the network that it was lowered from, so that the plan can name them.
 
 use std::collections::BTreeSet;
 
@@ -167,6 +166,7 @@ fn follow_consumers(graph: &Graph, device: &mut [Option<DeviceId>]) {
     for start in 0..device.len() {
         let mut chain = Vec::new();
         let mut at = start;
+        // Marked before it is known, so that a chain that closes comes to an end.
         while !settled[at] {
             settled[at] = true;
             chain.push(at);

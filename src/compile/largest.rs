@@ -74,6 +74,8 @@ impl<T> BatchSearch<'_, '_, T> {
             if self.fits(units) {
                 return Ok(());
             }
+            // Any other error than of memory would come for every size; for small sizes, not even a proof
+            // says anything of the next.
             match self.tried.last() {
                 Some((1, Some(Error::Infeasible(_)))) => {}
                 Some((1, _)) => break,

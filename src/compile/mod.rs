@@ -185,6 +185,7 @@ pub fn compile_with(
             place::check_pins(&options.place.pins, topology)?;
             let mut graph = Some(graph);
             anytime(options, control, |options, turn| {
+                // Only plans before the last need a copy.
                 let graph = if turn == Turn::Last { graph.take() } else { graph.clone() };
                 let graph =
                     graph.ok_or_else(|| Error::Internal("the last plan came before another".into()))?;

@@ -78,6 +78,7 @@ impl Problem<'_> {
             may_rewrite: !is_way,
         };
         let mut meta = options.network_meta(network);
+        // The sizes are those of a microbatch; the plan names the whole batch.
         if let Some(divided) = divided {
             meta.options.batch = u64::try_from(divided.batch).ok();
         }

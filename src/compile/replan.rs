@@ -85,6 +85,7 @@ pub(super) fn solve(
 ) -> Result<(Placement, Schedule)> {
     if let Some(previous) = &options.from {
         let now = plan::circumstances(&meta.model.hash, &meta.options, meta.reserve, topology);
+        // Nothing that decides a plan has changed, so the plan stays as it is.
         if now == previous.circumstances
             && let Some(kept) = kept(graph, topology, options, previous)?
         {

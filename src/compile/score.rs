@@ -179,6 +179,7 @@ pub(super) fn launches<'g>(
         return None;
     }
     let mut by_name: HashMap<Vec<&str>, Vec<NodeIx>> = HashMap::with_capacity(computes.len());
+    // Reversed, so that the first of equal names comes first.
     for &node in computes.iter().rev() {
         by_name.entry(names(node)).or_default().push(node);
     }

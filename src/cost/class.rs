@@ -129,6 +129,7 @@ pub(crate) fn class_work(graph: &Graph, base: &[ValueId], group: &Group) -> Vec<
         for (operand, &value) in graph.node(node).operands.iter().enumerate() {
             let value = base[value.index()];
             let maker = graph.value(value).node;
+            // Fused elementwise nodes hand values on in registers.
             let same = class == Class::Map
                 && group.nodes.binary_search(&maker).is_ok()
                 && Class::of(graph, maker) == Class::Map;

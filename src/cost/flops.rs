@@ -55,6 +55,7 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
                 operands.get(2).map_or(0, |ty| elements(ty))
             }
             IndexOp::TopK(topk) => {
+                // A heap of k elements takes about as many comparisons for each element as k has bits.
                 let comparisons = u64::from(64 - topk.k.unsigned_abs().leading_zeros());
                 read.saturating_mul(comparisons.max(1))
             }

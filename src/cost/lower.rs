@@ -41,8 +41,9 @@ pub struct Lowered {
 /// Lowers a network whose dimensions are all bound and whose nodes are grouped.
 ///
 /// The graph's kinds are the distinct (kind, rates) of the topology's devices, named as
-/// [`Topology::kind_key`] names them; times are what `profile` has measured, where it has. Groups that hold nodes of one source, or whose sources
-/// carry one mark, are colocated; a pin of any of their sources pins them. O(nodes + edges).
+/// [`Topology::kind_key`] names them; times are what `profile` has measured, where it has. Groups that hold
+/// nodes of one source, or whose sources carry one mark, are colocated; a pin of any of their sources pins
+/// them. O(nodes + edges).
 ///
 /// Errors: a size that is not bound or overflows, two pins on one group.
 pub fn lower(
@@ -288,6 +289,7 @@ impl Lowering<'_> {
         let base = &self.grouping.base;
         let work = group_work(self.graph, base, group);
         let classes = class_work(self.graph, base, group);
+        // Digests are needed only where something was measured.
         if self.measured.iter().all(Option::is_none) {
             return self.rates.iter().map(|rates| Some(rates.time(&work, &classes))).collect();
         }

@@ -81,6 +81,7 @@ impl NodeWork {
         let (full, half) = if self.is_half { (Flops(0), flops) } else { (flops, Flops(0)) };
         let work = GroupWork { flops: full, half_flops: half, bytes };
         let time = rates.time(&work, &[ClassWork { class: self.class, flops, bytes }]);
+        // The launch is paid once for the whole group.
         if self.launches { time } else { time.saturating_sub(rates.launch) }
     }
 

@@ -107,6 +107,7 @@ impl Profile {
             struct Header {
                 profile: u64,
             }
+            // The fields of another version may differ: its number says more than a field that is not known.
             let version = serde_json::from_slice::<Header>(bytes).ok().map(|header| header.profile);
             match version {
                 Some(version) if version != u64::from(PROFILE_VERSION) => wrong_version(place, version),
@@ -242,6 +243,7 @@ impl KindProfile {
         let (mut w, mut x, mut y, mut xx, mut xy) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for copy in &self.copies {
             let (bytes, time) = (copy.bytes.0 as f64, copy.time_ns.0.max(1) as f64);
+            // In proportion to the time, so that short copies count as much as long ones.
             let weight = 1.0 / (time * time);
             w += weight;
             x += weight * bytes;

@@ -86,6 +86,7 @@ pub(super) fn path(case: &Case<'_, '_>) -> Vec<PathPart> {
         part.1 += time;
     };
     let path = critical_path(case.subject.topology, &case.schedule);
+    // What is before the first step of the path was waited for, too.
     let begins = path.first().map_or(Nanos::ZERO, |first| steps[first.step.index()].start);
     for PathStep { step, time, .. } in &path {
         let (sort, on) = place(case, &steps[step.index()]);
@@ -127,6 +128,7 @@ pub(super) fn cuts(case: &Case<'_, '_>) -> Vec<Cut> {
             let from = case.schedule.buffers[from.index()].device;
             let bytes = part.map_or(graph.tensor_bytes(tensor), |part| part.bytes);
             let cut = pairs.entry((from, step.device)).or_default();
+            // A tensor in parts is counted once, with its first part.
             cut.0 += usize::from(part.is_none_or(|part| part.offset == Bytes::ZERO));
             cut.1 += bytes;
             cut.2 += case.subject.topology.copy_time(from, step.device, bytes);
@@ -154,6 +156,7 @@ pub(super) fn crossing(case: &Case<'_, '_>, control: &Control<'_>) -> Vec<Crossi
     let mut copies: BTreeMap<TensorIx, u64> = BTreeMap::new();
     for step in &case.schedule.steps {
         if let Action::Copy { tensor, part, .. } = step.action
+            // Likewise by first parts.
             && part.is_none_or(|part| part.offset == Bytes::ZERO)
         {
             *copies.entry(tensor).or_default() += 1;
@@ -165,6 +168,7 @@ pub(super) fn crossing(case: &Case<'_, '_>, control: &Control<'_>) -> Vec<Crossi
         .collect();
     tensors.sort_by_key(|&(bytes, tensor)| (std::cmp::Reverse(bytes), tensor));
     tensors.truncate(LISTED);
+    // Each trial schedules the plan anew: fewer of them where the graph is large, so that an answer comes soon.
     let tried = TRIED.min(WORK / (graph.node_count() + 1) / 8);
     control.map(tensors.len(), |number| {
         let tensor = tensors[number].1;

@@ -45,6 +45,7 @@ pub fn fewer(
     if counts.is_empty() || options.balance.is_some() {
         return None;
     }
+    // Every count is a whole search: too long for large graphs.
     if graph.node_count().saturating_mul(counts.len()) > WORK / 5 {
         return None;
     }
@@ -53,6 +54,7 @@ pub fn fewer(
     let bytes = resident_bytes(graph);
     let tried = control.map(counts.len(), |number| {
         let count = counts[number];
+        // Not even what is there in every step fits in the largest devices.
         if resident(count) < u128::from(bytes.get()) {
             return (count, None);
         }

@@ -52,6 +52,7 @@ pub fn node(subject: &Subject<'_>, name: &str, control: &Control<'_>) -> Result<
     };
     let here = case.moves.device(unit);
     let mut others: Vec<DeviceId> = subject.topology.ids().filter(|&id| id != here).collect();
+    // Each device is a schedule of the whole plan.
     let most = (WORK / (subject.graph.node_count() + 1)).max(4);
     let mut notes = Vec::new();
     if others.len() > most {

@@ -37,6 +37,7 @@ pub(super) fn outcome(case: &Case<'_, '_>, unit: usize, to: DeviceId) -> Result<
         return Ok(Outcome { device, value: None, transfer_bytes, latency_ns, max_load_ns, binds });
     }
     let mut placement = case.moves.moved(unit, to);
+    // The order of launches stays: the two plans are to differ in one unit alone.
     placement.launches.clone_from(&case.placement.launches);
     let (cost, short): (Cost, Option<String>) =
         match strategy::timed(problem, &placement, kept(case.subject, &placement)) {
@@ -46,6 +47,7 @@ pub(super) fn outcome(case: &Case<'_, '_>, unit: usize, to: DeviceId) -> Result<
                     || "memory".to_owned(),
                     |(device, bytes)| format!("memory of {device} by {} bytes ({bytes})", bytes.get()),
                 );
+                // Where memory forbids it, the other figures still tell what it would cost.
                 (unlimited(case.subject, &placement)?.cost, Some(short))
             }
             Err(error) => return Err(error),

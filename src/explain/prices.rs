@@ -1,7 +1,7 @@
 //! Shadow prices: what a tenth more memory, speed or bandwidth would save.
 //!
 //! For memory the graph is planned again under the larger cap. For speed and bandwidth the same
-//! plan is timed again on the faster machine, so what it saves is the least that it would.
+//! plan is timed again on the faster machine, so the saving is a lower bound.
 
 use serde::Serialize;
 
@@ -63,6 +63,7 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
     if devices.len() < 2 || case.value == 0 {
         return Vec::new();
     }
+    // Each device priced is a whole search.
     let most = PRICED.min(WORK / 5 / (graph.node_count() + 1));
     if devices.len() > most {
         // The fullest first.
@@ -75,6 +76,7 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
     }
     let effort = super::effort(case.subject);
     control.map(devices.len(), |number| {
+        // The other devices keep theirs: prices are of one device at a time.
         let id = devices[number];
         let mut caps: Vec<Bytes> = topology.devices.iter().map(|device| device.memory).collect();
         let tenth = Bytes(caps[id.index()].get() / 10);
@@ -96,6 +98,7 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
 fn representatives(topology: &Topology) -> Vec<DeviceId> {
     let mut seen = Vec::new();
     let first = |id: &DeviceId| {
+        // Devices without cores of their own share those of the physical device, and are priced with it.
         let device = topology.device(*id);
         let engine = (device.physical, device.cores.map(|_| *id));
         let is_repeated = seen.contains(&engine);
@@ -141,12 +144,14 @@ fn wider(topology: &Topology, physical: u32) -> Topology {
         let leaves = topology.routes[own * count + other].hops.first();
         let reaches = topology.routes[other * count + own].hops.last();
         for hop in leaves.into_iter().chain(reaches) {
+            // Channels in the middle of a route are not the device's own.
             hop.channels.iter().for_each(|channel| raised[channel.index()] = true);
         }
     }
     for (channel, _) in wider.channels.iter_mut().zip(raised).filter(|(_, raised)| *raised) {
         channel.bandwidth = Rate(channel.bandwidth.0.saturating_add(channel.bandwidth.0 / 10));
     }
+    // A hop is as fast as its slowest channel.
     for hop in wider.routes.iter_mut().flat_map(|route| &mut route.hops) {
         let rates = hop.channels.iter().map(|channel| wider.channels[channel.index()].bandwidth.0);
         hop.bandwidth = rates.min().map_or(hop.bandwidth, Rate);

@@ -105,6 +105,7 @@ pub(crate) struct Tiling {
 impl Tiling {
     pub(crate) fn new(geometry: &Geometry) -> Self {
         let rows = geometry.rows.clamp(1, TILE_ROWS);
+        // Few rows leave room for more keys at a time.
         let keys = geometry.keys.clamp(1, (TILE_SCORES / rows).max(TILE_KEYS));
         let down = geometry.rows.div_ceil(rows);
         let tiles = geometry.batch.saturating_mul(geometry.heads).saturating_mul(down);
@@ -121,14 +122,15 @@ impl Tiling {
         Self { rows, keys, parts: heads.clamp(1, PARTS), slot }
     }
 
-    /// Numbers of f32 that a part needs where operands are halves: its scratch memory, and a tile's queries and results.
+    /// Numbers of f32 that a part needs where operands are halves: its scratch memory, and a tile's queries
+    /// and results.
     pub(crate) fn of_halves(&self, geometry: &Geometry) -> u64 {
         let tile = self.rows.saturating_mul(geometry.size.saturating_add(geometry.value_size));
         aligned(self.slot.saturating_add(tile))
     }
 
-    /// The same of a part of the gradients: its scratch memory, the sums of one head of keys, and of a tile the queries,
-    /// their gradients, the results' gradients, and a row of results.
+    /// The same of a part of the gradients: its scratch memory, the sums of one head of keys, and of a tile
+    /// the queries, their gradients, the results' gradients, and a row of results.
     pub(crate) fn of_gradients_of_halves(&self, geometry: &Geometry) -> u64 {
         let Geometry { keys, size, value_size, .. } = *geometry;
         let sums = keys.saturating_mul(size.saturating_add(value_size));

@@ -155,6 +155,7 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
             whole[position] &= elements(*operand) == Some(walked);
         }
     }
+    // The product is made piece by piece: what it reads must outlast the first pieces that the chain writes.
     let earlier = || before.iter().flat_map(Segment::nodes);
     for operand in earlier().flat_map(|&node| graph.node(node).operands.iter()) {
         let base = fused.base.get(operand.index()).copied();
@@ -169,6 +170,7 @@ pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
             let ty = graph.ty(write);
             ty.dtype.size() == size && ty.elements() == Some(walked) && elements(value) == Some(walked)
         };
+        // What an earlier segment writes is there before the chain reads.
         let by_chain =
             |write: &ValueId| earlier().all(|&node| graph.results(node).all(|made| made != *write));
         let writes = fused.writes.iter().enumerate().filter(|(_, write)| by_chain(write) && alike(write));
@@ -252,6 +254,7 @@ pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
         let chained = matches!(segments[segment], Segment::Chain(_));
         let place = match (written, &readers[index]) {
             (Some(position), _) => Place::Write(position),
+            // Made and read in one loop over the elements: it is never stored.
             (None, readers) if chained && readers.iter().all(|&reader| reader == segment) => Place::Register,
             (None, readers) => match shared(graph, fused, &segments, value, readers, &mut taken, &made) {
                 Some(position) => Place::Write(position),
@@ -296,6 +299,7 @@ fn segments(graph: &Graph, fused: &Fused<'_>) -> Vec<Segment> {
         }
         let elements = |node: NodeId| graph.ty(graph.node(node).first_result).elements();
         match segments.last_mut() {
+            // As many elements: one loop makes them all.
             Some(Segment::Chain(nodes)) if elements(nodes[0]) == elements(id) => nodes.push(id),
             _ => segments.push(Segment::Chain(vec![id])),
         }
@@ -370,6 +374,7 @@ fn shared(
         let by_reader =
             made.binary_search_by_key(&write, |(value, _)| *value).is_ok_and(|index| made[index].1 == reader);
         let other = graph.ty(write);
+        // One inner value for each result: two could be needed at once.
         !taken[position]
             && by_reader
             && other.dtype.size() == ty.dtype.size()

@@ -60,6 +60,8 @@ impl Cut {
         for axis in (0..rank).filter(|&axis| pieces.is_independent(axis)) {
             while cut.bytes > PIECE && cut.extents[axis] > 1 {
                 let extent = cut.extents[axis];
+                // Bytes shrink about as the extent does; where something else is not cut with it, another round
+                // follows.
                 let fitting = u128::from(extent) * u128::from(PIECE) / u128::from(cut.bytes);
                 cut.extents[axis] = (fitting as u64).clamp(1, extent - 1);
                 cut.bytes = pieces.bytes(&cut.extents);

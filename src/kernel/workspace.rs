@@ -78,6 +78,7 @@ pub fn partial_sums(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let columns = out.size(out.rank() - 1).max(1);
     let tiles = (elements / columns).div_ceil(LIBRARY_TILE).saturating_mul(columns.div_ceil(LIBRARY_TILE));
     let parts = (inner / FEWEST_TERMS).min(MOST_PARTS);
+    // Enough tiles keep the GPU busy with sums undivided.
     if tiles >= ENOUGH_TILES || parts < 2 {
         return Bytes::ZERO;
     }
@@ -130,6 +131,7 @@ pub fn partial_folds(op: &Op, operands: &[&Type], _: &[&Type]) -> Bytes {
     if parts < 2 {
         return Bytes::ZERO;
     }
+    // Up to twice as many parts as asked for, where those divide the row evenly; eight bytes hold any sum.
     let one = part(rows.unsigned_abs().saturating_mul(2 * parts.unsigned_abs()), 8).get();
     Bytes(one.saturating_mul(numbers))
 }
@@ -198,6 +200,7 @@ impl Planes {
         let window: u64 = product((kernel..kernel + spatial).map(|axis| weights.size(axis))).max(1);
         let area = product((first..first + spatial).map(|axis| out.size(axis))).max(1);
         let capacity = PIECE / 4;
+        // So few channels that a plane of each fits, and the windows of some positions at once.
         let channels =
             (capacity / area).min(capacity / window.saturating_mul(Self::FEWEST)).clamp(1, outer.max(1));
         let positions = (capacity / window.saturating_mul(channels)).max(1);
@@ -229,6 +232,7 @@ impl Steps {
             Cell::Gru | Cell::GruResetAfter => 3,
         });
         let states = state.saturating_mul(Self::STATES);
+        // One step at least: where even that exceeds the area, `elements` is planned for.
         let count = ((PIECE / 4).saturating_sub(states) / gates.max(1)).clamp(1, x.size(0).max(1));
         Self { count, state, gates, elements: states.saturating_add(gates.saturating_mul(count)) }
     }

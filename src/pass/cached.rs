@@ -1,11 +1,11 @@
 //! A decoder that is run token by token: what its attention reads of earlier tokens is kept in caches.
 //!
 //! A network over whole sequences becomes one over the next tokens of them. Along an axis that is as long as the
-//! sequence a value is either of the new tokens, as nearly all are, or of all tokens so far, as keys, values and
-//! the columns of scores and masks. Backwards from each product that sums over the sequence it is found what has
-//! to be there for all tokens: what follows from positions alone is made anew for the whole context, the layout
-//! of keys and values is as it was, and what computes them becomes a cache, which is a state: the new rows are
-//! written where the filled part ends.
+//! sequence a value is either of the new tokens, as nearly all are, or of all tokens so far, as keys, values and the
+//! columns of scores and masks. Going backwards from each product that sums over the sequence, the pass finds what has
+//! to be there for all tokens: what follows from positions alone is made anew for the whole context, the layout of keys
+//! and values is as it was, and what computes them becomes a cache, which is a state: the new rows are written where
+//! the filled part ends.
 //!
 //! On exit the network has an input [`PAST`], how many tokens were there before, and a dimension [`CONTEXT`], how
 //! many the caches hold. Positions count from there. All else must treat positions alike, one by one; what does
@@ -122,6 +122,7 @@ impl<'g> Incremental<'g> {
     }
 
     fn finish(self) -> Result<Graph> {
+        // With no rows kept, or where later tokens are seen, one token at a time would compute something else.
         if self.states.is_empty() || !self.is_ordered {
             return Err(refused("", "it attends to no earlier tokens, or to later ones, too"));
         }
@@ -152,6 +153,7 @@ impl<'g> Incremental<'g> {
     fn node(&mut self, id: NodeId) -> Result<()> {
         let node = self.old.node(id);
         let first = node.first_result;
+        // Values with two axes of the sequence, as scores, are made where something needs them, over all keys (`way`).
         if self.old.results(id).any(|value| self.axes(value).len() > 1) {
             return Ok(());
         }
@@ -246,6 +248,7 @@ impl<'g> Incremental<'g> {
         if of.causal.is_none() || of.positioned {
             return Ok((Op::Attention(Box::new(of.clone())), needs));
         }
+        // Stands for the number of tokens there were before (`find`).
         needs.push(Need::New(ValueId(u32::MAX)));
         Ok((Op::Attention(Box::new(Attention { positioned: true, ..of.clone() })), needs))
     }
@@ -376,6 +379,7 @@ impl<'g> Incremental<'g> {
             Op::Reshape { .. } if self.segments_are_equal(node.operands[0], value) => {
                 self.reshape_way(value, axis)
             }
+            // With one axis that is its own, its rows are cached: repeated, it would need its operands cached instead.
             op if op.is_elementwise() && (is_pair || self.free[value.index()]) => {
                 let operands = node.operands.iter();
                 repeat(operands.map(|&operand| self.aligned(value, axis, operand)).collect())
@@ -439,6 +443,7 @@ impl<'g> Incremental<'g> {
             Way::Count(along) => {
                 let ty = Type::new(self.old.ty(value).dtype, self.long(value, axis));
                 let made = self.new.graph_mut().add_iota(ty, along, source);
+                // All keys count from 0; rows are of new tokens alone and count from those before.
                 match along as usize != axis && self.axes(value).contains(&(along as usize)) {
                     true => self.moved(made, source),
                     false => Ok(made),

@@ -20,6 +20,7 @@ pub fn cse(graph: &mut Graph) -> Result<()> {
     let mut merged = false;
     for id in graph.node_ids() {
         let node = graph.node(id);
+        // Still kept: later nodes read it.
         if rewriter.is_ordered(id) {
             rewriter.keep(id)?;
             continue;

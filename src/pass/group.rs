@@ -106,6 +106,7 @@ impl<'g> Fuser<'g> {
         let mut readers = vec![0; graph.value_count()];
         for node in graph.node_ids() {
             let result = graph.node(node).first_result;
+            // A view is no kernel: what reads it counts as a reader of its base.
             if base[result.index()] == result {
                 for operand in graph.node(node).operands.iter() {
                     readers[base[operand.index()].index()] += 1;
@@ -132,6 +133,8 @@ impl<'g> Fuser<'g> {
         if node.op.is_leaf() || self.base[node.first_result.index()] != node.first_result {
             return;
         }
+        // Only the latest of the makers is asked: in an earlier group the node would run before its other operands are
+        // made.
         let behind = self.latest_maker(node).filter(|&group| self.joins(id, group));
         let beside = || self.norm_before(id).or_else(|| self.sum_beside(node));
         let group = match behind.or_else(beside) {
@@ -140,6 +143,7 @@ impl<'g> Fuser<'g> {
                 let hero = if node.op.is_elementwise() { Hero::Map } else { Hero::Primitive };
                 self.groups.push(Group { nodes: Vec::new(), hero, reads: Vec::new(), writes: Vec::new() });
                 let group = GroupId(self.groups.len() as u32 - 1);
+                // A product that comes later may move in with these sums (`sum_beside`).
                 if let Some(columns) = self.summed_rows(node) {
                     self.sums.insert(self.base[node.operands[0].index()], (group, columns));
                 }
@@ -179,6 +183,7 @@ impl<'g> Fuser<'g> {
                 let outside = self.readers[value.index()] - reads_in(value);
                 outside == u32::from(value == left) && !self.is_output[value.index()]
             });
+        // The other operand is made before the norm's group, or the product would run too early in it.
         let fits = normalizes_rows(self.graph, norm, id)
             && self.maker(self.base[right.index()]).is_none_or(|maker| maker < into)
             && same_marks(self.graph, self.place, node.source, first.source)
@@ -248,6 +253,7 @@ impl<'g> Fuser<'g> {
             return false;
         }
         let first = self.graph.node(begin).first_result;
+        // The group's kernel runs once over the elements of its first node.
         if !self.as_many(node.first_result, first) {
             return false;
         }
@@ -307,6 +313,7 @@ impl<'g> Fuser<'g> {
     /// Joins groups with those that they may head; true where any moves. Of several that could head
     /// one group the latest does, so what it reads is kept for the shortest time.
     fn move_down(&mut self) -> bool {
+        // Counted once: what moves below changes them, and the next sweep sees that.
         let readers = self.outside_readers();
         let mut head_of: Vec<Option<GroupId>> = vec![None; self.groups.len()];
         let mut moves = vec![false; self.groups.len()];
@@ -321,6 +328,7 @@ impl<'g> Fuser<'g> {
         }
         let mut heads: Vec<Option<Group>> = vec![None; self.groups.len()];
         for (index, group) in std::mem::take(&mut self.groups).into_iter().enumerate() {
+            // A head's nodes appear with the group it heads, which comes later.
             if moves[index] {
                 heads[index] = Some(group);
                 continue;
@@ -405,9 +413,11 @@ impl<'g> Fuser<'g> {
             return None;
         }
         let bytes = |value: ValueId| self.graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
+        // A head that waits for its reader keeps its operands alive; leaves are alive anyway.
         let made_before = head.reads.iter().copied().filter(|&value| self.maker(value).is_some());
         let kept = made_before.map(bytes).fold(0, u64::saturating_add);
         let saved = read().map(bytes).fold(0, u64::saturating_add);
+        // Over a short way memory hardly matters; over a long one the head must not hold more than it saves.
         (into.index() - id.index() <= NEAR || kept <= saved).then_some(into)
     }
 

@@ -5,9 +5,10 @@
 //! follows from parameters and constants alone claims nothing. Where claims meet, f32 wins, as in
 //! PyTorch's autocast; what claims nothing is as its readers want it.
 //!
-//! To those who call a network its inputs and outputs keep their types. Where parameters are rounded once, so are inputs that
-//! only halves are made of, when they are handed over, and outputs that are made as halves are widened when they are taken: in
-//! memory either is of halves ([`Graph::input_type`], [`Graph::output_type`]).
+//! For the caller of a network its inputs and outputs keep their types. Where parameters are rounded once, so
+//! are inputs that only halves are made of, when they are handed over, and outputs that are made as halves
+//! are widened when they are taken: in memory either is of halves ([`Graph::input_type`],
+//! [`Graph::output_type`]).
 //!
 //! In a training step a normalisation of halves, and its gradient, are computed in f32, scale and shift included, and
 //! make halves again, as PyTorch's batch norms do: so what the step keeps of a network of convolutions is of halves. So
@@ -176,8 +177,9 @@ fn claims(graph: &Graph, precision: &Precision) -> Claims {
     claims
 }
 
-/// What is looked up in a table, where the sums of a residual stream begin, claims. A training step keeps all of them from
-/// one pass to the other: as bf16, as Megatron-LM does; in f16 they may grow beyond what it holds.
+/// What is looked up in a table, where the sums of a residual stream begin, claims. A training step keeps all
+/// of them from one pass to the other: as bf16, as Megatron-LM does; in f16 they may grow beyond what it
+/// holds.
 fn of_sums(precision: &Precision) -> Claim {
     match (precision.params, precision.half) {
         (Params::Kept, DType::Bf16) => Claim::Half,

@@ -262,6 +262,7 @@ pub(super) fn surviving_controls(
         return controls.iter().filter_map(|&(a, b)| Some((id(a)?, id(b)?))).collect();
     }
     let mut by_after: Vec<(NodeId, NodeId)> = controls.to_vec();
+    // Sorted by `after`, which is topological: what stands before a dropped node is complete when it is looked up.
     by_after.sort_by_key(|&(before, after)| (after, before));
     let mut found = Vec::new();
     let mut before_dropped: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Identities that hold exactly, bit for bit; but that a product which reads a transposed matrix as
-//! it lies has the same terms, and a kernel may add them in another order.
+//! Identities that hold exactly, bit for bit, with one exception: a product that reads a transposed matrix as it lies
+//! has the same terms, but a kernel may add them in another order.
 //!
 //! A rule looks at one node and at the makers of its operands, which are simplified already, and
 //! says what computes the same. What it says is inferred anew and taken only where the type is
@@ -36,7 +36,8 @@ pub(super) enum Rewrite {
 /// transposition that moves only axes of size 1 becomes a reshape, and so does a broadcast that
 /// only adds such axes; a gather of neighbours whose indices are known becomes a slice, which reads past
 /// axes of size 1 and past transpositions that move no others of what it takes, and of one element broadcast becomes
-/// a smaller broadcast; a matrix product reads transposed operands in place; a broadcast goes where its reader broadcasts anyway; `x * 1`, `x / 1`,
+/// a smaller broadcast; a matrix product reads transposed operands in place; a broadcast goes where its
+/// reader broadcasts anyway; `x * 1`, `x / 1`,
 /// `x - 0`, `x + 0` (of floats, where the zero has the sign that makes it exact), `not not x`,
 /// and selections whose condition is known go. Nothing is read past a node that a control
 /// dependency holds. Error: only of a graph that does not verify.

@@ -37,6 +37,8 @@ pub fn complete(
     let computes = |node: &NodeIx| graph.role(*node) == Role::Compute;
     let said = |node: NodeIx| devices.get(node.index()).copied().flatten();
     let broken = broken(&problem, &said)?;
+    // What the caller says of an input or a parameter goes before its readers' devices, so it is entered as a
+    // pin.
     for node in graph.nodes().filter(|node| !computes(node)) {
         if let Some(id) = said(node) {
             problem.homes.insert(node, Home::Pinned(id));

@@ -1,5 +1,5 @@
-//! What every method of the portfolio sees: the problem with what is derived from it once, and a
-//! incumbents that evaluates and keeps what a method finds.
+//! What every method of the portfolio sees: the problem with what is derived from it once, and the incumbents
+//! that evaluate and keep what a method finds.
 
 use super::Objective;
 use super::evaluate::Evaluator;
@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::costgraph::{NodeIx, Role};
 use crate::topology::DeviceId;
 
-/// A placement whose estimate is over the caps by at most the least of them over this may fit.
+/// A placement may still fit if its estimate is over the caps by no more than the smallest cap over this.
 const DOUBT: u64 = 32;
 
 /// What units without a choice take of each device.
@@ -85,6 +85,7 @@ impl<'c, 'a> Context<'c, 'a> {
                 if allowed.contains(asked) { asked } else { allowed.iter().next().unwrap_or(asked) }
             })
         };
+        // First somewhere for every unit, so that `nearest` finds a device for each neighbour.
         let mut units: Vec<DeviceId> = (0..self.problem.unit_count()).map(choose).collect();
         for unit in 0..units.len() {
             if self.problem.fixed(unit).is_none() && !self.problem.allowed(unit).contains(ask(unit)) {
@@ -112,6 +113,8 @@ impl<'c, 'a> Context<'c, 'a> {
         for (unit, id) in best.units.iter().enumerate() {
             resident[id.index()] += self.nets.resident[unit];
         }
+        // By device, the last net counted there: a parameter counts once, however many units of the device
+        // read it.
         let mut seen = vec![NONE; resident.len()];
         for net in (0..self.nets.len()).filter(|&net| self.nets.kind[net] == NetKind::Param) {
             let homes = (self.nets.home[net] != NONE).then_some(DeviceId(self.nets.home[net]));
@@ -151,7 +154,7 @@ pub(super) struct Incumbents<'c, 'a> {
 }
 
 impl<'c, 'a> Incumbents<'c, 'a> {
-    /// A incumbents with nothing found.
+    /// No incumbents yet.
     pub(super) fn new(context: &'c Context<'c, 'a>) -> Self {
         let pool = Pool::new(context.problem.options.objective);
         Self { context, pool, evaluator: Evaluator::new(context.problem) }
@@ -174,6 +177,7 @@ impl<'c, 'a> Incumbents<'c, 'a> {
         let launches = order.into_iter().filter(|&node| graph.role(node) == Role::Compute);
         candidate.launches = Some(launches.collect());
         self.pool.add(&candidate);
+        // The scheduler has orders of its own, so an overflow along this one does not rule the placement out.
         let latency = self.context.problem.options.objective == Objective::Latency;
         if latency && candidate.excess.bytes > 0 && self.might_fit(&candidate) {
             self.pool.set_aside(&candidate);

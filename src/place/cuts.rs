@@ -25,6 +25,7 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
 
 fn filled(context: &Context<'_, '_>, incumbents: &mut Incumbents<'_, '_>) -> Result<()> {
     let options = context.problem.options;
+    // Arcs that one cut may look at: counted, so that the same input gives the same cut on any machine.
     let work = match options.effort {
         Effort::Fast => return Ok(()),
         Effort::Default => 1_000_000,
@@ -38,6 +39,7 @@ fn filled(context: &Context<'_, '_>, incumbents: &mut Incumbents<'_, '_>) -> Res
         if context.control.stopped() {
             break;
         }
+        // A lower fill is only stricter: where this one has no cut, the search is over.
         let Some(units) = split(context.problem, fill, work)? else { break };
         let units = context.filled(|unit| units[unit]);
         if incumbents.consider(units, &context.order).is_feasible() {

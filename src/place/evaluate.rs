@@ -168,7 +168,8 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         best.map_or(self.problem.devices[0], |(&id, _)| id)
     }
 
-    /// Fills `receivers` with the devices other than `home` that read a tensor, ascending; `first` and `last` with the positions of the readers on each (also on
+    /// Fills `receivers` with the devices other than `home` that read a tensor, ascending; `first` and `last`
+    /// with the positions of the readers on each (also on
     /// `home`).
     fn find_receivers(&mut self, tensor: TensorIx, home: DeviceId, device: &[DeviceId]) {
         self.receivers.clear();
@@ -193,6 +194,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     /// Evaluates a placement along a topological order of all nodes.
     pub(super) fn evaluate(&mut self, device: &[DeviceId], order: &[NodeIx]) -> Evaluation {
         let Problem { graph, topology, .. } = *self.problem;
+        // Stamps of the last evaluation would pass for this one's: tensors have the same numbers.
         self.stamp.fill(NONE);
         self.ready.fill(0);
         self.gained.fill(0);
@@ -212,6 +214,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             channel_free: vec![0; topology.channels.len()],
         };
         self.resident(device, &mut sums);
+        // `resident` stamped devices with numbers of parameters, which tensors have too.
         self.stamp.fill(NONE);
         let mut computes = vec![false; devices];
         for &node in order {
@@ -272,6 +275,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
                 }
             }
         }
+        // A parameter that nobody reads is stored all the same.
         if let (None, Some(&unread)) = (home, nodes.first()) {
             let live = &mut sums.live[device[unread as usize].index()];
             *live = live.saturating_add(aligned(bytes));
@@ -290,14 +294,18 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let end = start.saturating_add(time.get());
         sums.resource_free[resource] = end;
         sums.result.latency = sums.result.latency.max(Nanos(end));
+        // Copies for this node arrive before it starts, beside what is there.
         sums.live[d] = sums.live[d].saturating_add(self.gained[node.index()]);
         for tensor in graph.outputs(node) {
             sums.live[d] = sums.live[d].saturating_add(aligned(graph.tensor_bytes(tensor)));
         }
+        // Workspace ends with the node: it raises the peak, not what stays.
         let working = sums.live[d].saturating_add(aligned(graph.workspace_bytes(node)));
         sums.peak[d] = sums.peak[d].max(working);
+        // Before anything is freed: an output that nobody reads is freed after this very node.
         self.produce(node, end, device, order, sums);
         sums.live[d] = sums.live[d].saturating_sub(self.freed[node.index()]);
+        // Tensors of other devices that were kept there until this node had its copy.
         let mut sent = self.sent_head[node.index()];
         while sent != NONE {
             let sender = &mut sums.live[device[graph.producer(TensorIx(sent)).index()].index()];
@@ -320,12 +328,15 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             for i in 0..self.receivers.len() {
                 let receiver = self.receivers[i].index();
                 let (first, last) = (self.first[receiver], self.last[receiver]);
+                // The copy is made just before its first reader runs, so the sender keeps the tensor until
+                // then.
                 until = until.max(first);
                 let gained = &mut self.gained[order[first as usize].index()];
                 *gained = gained.saturating_add(size);
                 let freed = &mut self.freed[order[last as usize].index()];
                 *freed = freed.saturating_add(size);
             }
+            // Inputs and results stay to the end of the step.
             if graph.role(node) == Role::Compute && !graph.is_result(tensor) {
                 self.forget(tensor, home, order[until as usize], device);
             }
@@ -354,6 +365,8 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     fn send(&mut self, bytes: Bytes, home: DeviceId, end: u64, sums: &mut Sums) {
         let topology = self.problem.topology;
         let mut uploads = std::mem::take(&mut self.uploads);
+        // A staged copy reaches the host once, whoever fetches it there: later receivers wait for the same
+        // upload.
         self.find_uploads(home, &mut uploads);
         for &receiver in &self.receivers {
             let route = topology.route(home, receiver);
@@ -376,6 +389,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             self.arrival[receiver.index()] = at;
             let first = route.hops.first().filter(|_| !uploaded);
             let engine = self.busy_copying(home, first, bytes, None, sums);
+            // Over one hop both ends may be one resource (slices of a GPU), which the copy loads once.
             let once = engine.filter(|_| route.hops.len() == 1);
             self.busy_copying(receiver, route.hops.last(), bytes, once, sums);
         }
@@ -430,6 +444,7 @@ fn crossed(
 ) -> u64 {
     let mut start = ready;
     let mut longest = 0;
+    // A hop takes as long as its slowest channel; only channels taken in turn make a copy wait.
     for &id in channels {
         let channel = &topology.channels[id.index()];
         let time = channel.bandwidth.time(bytes).get();
@@ -443,6 +458,7 @@ fn crossed(
     for &id in channels.iter().filter(|id| topology.channels[id.index()].contention == Contention::Link) {
         sums.channel_free[id.index()] = busy;
     }
+    // Latency delays this copy alone: the next may enter the channel before it has passed.
     busy.saturating_add(latency.get())
 }
 

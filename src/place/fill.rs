@@ -1,5 +1,5 @@
-//! Placements under tight caps: devices are filled one after the other along an order, and a unit
-//! goes back to a device that holds its parameters already where that is worth the way.
+//! Placements under tight caps: devices are filled one after the other along an order, and a unit goes back
+//! to a device that already holds its parameters where that saves bytes.
 //!
 //! Segments hold a parameter twice that both ends of a network share (tied embeddings); filling
 //! does not. First fit with shared parameters counted once for each device; what a device may be
@@ -17,7 +17,8 @@ use crate::topology::DeviceId;
 /// Nodes that all evaluations together may visit.
 const VISITED: usize = 4_000_000;
 
-/// A budget that was too much is lowered by at least this part of the cap: units are not sand.
+/// A budget that was too much is lowered by at least one part in this many of the cap: a smaller step may not
+/// move a single unit.
 const STEPS: u64 = 100;
 
 /// Rounds of learning for one order and one start, at most.
@@ -29,6 +30,7 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     let effort = context.problem.options.effort;
     let kinds = OrderKind::for_effort(effort);
     let nodes = context.problem.graph.node_count().max(1);
+    // A round evaluates all nodes, for each order from two starts.
     let rounds =
         (VISITED / nodes / kinds.len() / 2).clamp(1, if effort == Effort::Fast { 2 } else { ROUNDS });
     for kind in kinds {
@@ -74,6 +76,8 @@ fn learn(
         }
         let mut changed = false;
         for &id in &context.problem.devices {
+            // Budgets count what stays through the step, the evaluation also what is alive for a while: the
+            // difference is only known now.
             let (d, cap) = (id.index(), context.problem.caps[id.index()]);
             let memory = found.evaluation.memory[d].get();
             let budget = match memory.checked_sub(cap) {
@@ -126,11 +130,12 @@ impl<'f, 'c, 'a> Filling<'f, 'c, 'a> {
         let context = self.context;
         let devices = &context.problem.devices;
         let nets = context.nets.of_unit.row(unit).iter().map(|&net| net as usize);
+        // Leaving the device that is being filled may cost every tensor that the unit touches.
         let way: u64 = nets
             .filter(|&net| context.nets.kind[net] != NetKind::Param)
             .map(|net| context.nets.weight[net])
             .fold(0, u64::saturating_add);
-        // What is lacking, what it costs, which it is from the current one.
+        // (bytes lacking, bytes added or moved, steps from the current device)
         let mut best: Option<(u64, u64, usize)> = None;
         for step in 0..devices.len() {
             let position = (self.at + step) % devices.len();
@@ -150,6 +155,7 @@ impl<'f, 'c, 'a> Filling<'f, 'c, 'a> {
             return context.problem.allowed(unit).iter().next().unwrap_or(current);
         };
         let position = (self.at + step) % devices.len();
+        // Only a unit that finds no room moves the filling on: one that goes back to its parameters does not.
         if self.new_bytes(unit, current) > self.capacity(current) {
             self.at = position;
         }

@@ -1,7 +1,8 @@
 //! What inputs alone decide, with its first reader.
 //!
-//! Masks and rotary tables are read by every layer and move the same bytes wherever they are made. Made beside a late layer,
-//! they are copied back: the first device then waits for a later one, and stages of a pipeline for one another.
+//! Masks and rotary tables are read by every layer and move the same bytes wherever they are made. Made
+//! beside a late layer, they are copied back: the first device then waits for a later one, and stages of a
+//! pipeline for one another.
 
 use super::Objective;
 use super::context::{Context, Incumbents};
@@ -15,9 +16,9 @@ use crate::units::Bytes;
 /// A table is made of at most this share of a network's parameters: of frequencies, of distances.
 const SMALL: u64 = 1000;
 
-/// Moves what inputs alone decide to the device of its first reader in every placement of a pool, where that costs nothing:
-/// in bytes and their time on links where these are the objective, else in whatever the objective compares.
-/// O(nodes + edges) for each placement.
+/// Moves what inputs alone decide to the device of its first reader in every placement of a pool, where that
+/// costs nothing: in bytes and their time on links where these are the objective, else in whatever the
+/// objective compares. O(nodes + edges) for each placement.
 pub(super) fn settle(context: &Context<'_, '_>, pool: &mut Pool) {
     let tables = ReaderTables::of(context);
     if tables.units.is_empty() {
@@ -33,7 +34,7 @@ pub(super) fn settle(context: &Context<'_, '_>, pool: &mut Pool) {
     }
 }
 
-/// Units that follow from inputs, and constants as good as none, with where they are read first.
+/// Units that follow from inputs and from small constants alone, with where they are read first.
 struct ReaderTables {
     /// Ascending in the order of what they read.
     units: Vec<u32>,
@@ -48,6 +49,7 @@ impl ReaderTables {
         let bytes = (0..graph.param_count()).map(|at| graph.param_bytes(ParamIx(at as u32)).get());
         let all = bytes.fold(0, u64::saturating_add);
         let mut is_early = vec![true; problem.unit_count()];
+        // In topological order: makers are decided before their readers.
         for &node in problem.order.iter().filter(|&&node| graph.role(node) == Role::Compute) {
             let unit = problem.unit_of[node.index()] as usize;
             is_early[unit] &= follows_from_inputs(graph, node, all / SMALL, |maker| {
@@ -80,6 +82,7 @@ impl ReaderTables {
     /// are there.
     fn with_first_readers(&self, problem: &Problem<'_>, units: &[DeviceId]) -> Option<Vec<DeviceId>> {
         let mut moved = units.to_vec();
+        // From last to first: where the first reader is another table, that one has been moved already.
         for (&unit, reader) in self.units.iter().zip(&self.readers).rev() {
             let Some(reader) = *reader else { continue };
             let there = moved[reader as usize];
@@ -91,8 +94,8 @@ impl ReaderTables {
     }
 }
 
-/// Whether a node reads nothing but inputs, what `is_early` and parameters of at most so many bytes each, and keeps nothing
-/// from step to step.
+/// Whether a node reads nothing but inputs, what `is_early` and parameters of at most so many bytes each, and
+/// keeps nothing from step to step.
 fn follows_from_inputs(
     graph: &CostGraph,
     node: NodeIx,

@@ -3,7 +3,7 @@
 //! is used for. No recursion.
 //!
 //! Its own rather than petgraph's `dinics`: several vertices give and take, one run follows another on the same
-//! network, work is counted, and the cheapest cut and the flow of each edge are told.
+//! network, work is counted, and the cheapest cut and the flow of each edge can be asked for.
 
 use crate::csr::Csr;
 
@@ -182,6 +182,8 @@ impl Network {
             let arc = self.arcs.entries()[at] as usize;
             let to = self.head[arc];
             let open = self.residual[arc].min(limit - sent);
+            // Arcs that are full or do not lead to the next layer stay so until the next layering: the cursor
+            // passes each once.
             if open == 0 || self.level[to as usize] != self.level[vertex as usize] + 1 {
                 self.cursor[vertex as usize] += 1;
                 continue;

@@ -33,7 +33,7 @@ impl Link {
 /// Time of a job on a device that cannot run it.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Entries of the table of delays at most.
+/// Entries of the table of delays at most: 512 MiB of them.
 const MOST_DELAYS: usize = 1 << 26;
 
 /// The jobs of a problem.
@@ -99,11 +99,13 @@ impl Jobs {
         let graph = problem.graph;
         let node: Vec<NodeIx> =
             problem.order.iter().copied().filter(|&node| graph.role(node) == Role::Compute).collect();
+        // Route 0 leads from a device to itself, without delay.
         let routes = first.len() + 1;
         if graph.tensor_count().checked_mul(routes)? > MOST_DELAYS {
             return None;
         }
         let limit = weight_limit(graph);
+        // Kinds that no device has would only widen the table of times.
         let mut kinds = problem.kinds.clone();
         kinds.sort_unstable();
         kinds.dedup();
@@ -250,6 +252,7 @@ fn different_routes<T: Ord>(
     let (mut known, mut pairs) = (BTreeMap::new(), Vec::new());
     for (from, senders) in slices.iter().enumerate() {
         for (to, receivers) in slices.iter().enumerate() {
+            // Within one physical device there is a route only if two of its slices are used.
             let other = if from == to { receivers.get(1) } else { receivers.first() };
             let (Some(&sender), Some(&receiver)) = (senders.first(), other) else { continue };
             number[from * slices.len() + to] = *known.entry(times(sender, receiver)).or_insert_with(|| {

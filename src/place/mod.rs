@@ -124,6 +124,8 @@ fn candidates_among_all(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
+    // At first backward nodes go with their forward nodes: that halves the units, and what is kept for the
+    // backward pass stays where it is. They part where nothing fits otherwise, or where parting may pay.
     let follows = graph.nodes().any(|node| graph.forward(node).is_some());
     let mut closest = None;
     if follows {
@@ -149,6 +151,7 @@ fn candidates_among_all(
         closest = pool.closest;
     }
     let problem = Problem::new(graph, topology, options, Backward::Free)?;
+    // Where sizes alone settle it, no search is paid for.
     if infeasible::is_certain(&problem) {
         infeasible::proven(&problem)?;
     }
@@ -162,8 +165,8 @@ fn candidates_among_all(
     Ok(placements(&problem, pool).into_iter().map(|(_, placement)| placement).chain(aside).collect())
 }
 
-/// What a placement costs, launched in its own order where it has one. Parameters and inputs are taken to be where `placement` says, and
-/// parameters on each other device that reads them. O(nodes + edges + devices).
+/// What a placement costs, launched in its own order where it has one. Parameters and inputs are taken to be
+/// where `placement` says, and parameters on each other device that reads them. O(nodes + edges + devices).
 ///
 /// Errors: a device whose kind the graph does not list; [`Error::Internal`](crate::Error::Internal)
 /// where the placement does not name a device of the topology for each node.

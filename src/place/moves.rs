@@ -28,6 +28,8 @@ impl<'a> Moves<'a> {
         options: &'a Options,
         device: &[DeviceId],
     ) -> Result<Self> {
+        // A placement that keeps the pairs together has fewer units to move; others are described node by
+        // node.
         let follows = graph.nodes().any(|node| graph.forward(node).is_some());
         if follows {
             let problem = Problem::new(graph, topology, options, Backward::Follows)?;

@@ -136,6 +136,8 @@ impl NetBuilder<'_, '_> {
             self.touch(unit_of[reader.index()]);
             kept |= graph.is_backward(reader);
         }
+        // What the forward pass keeps for the backward pass is alive when memory is tightest: it counts as
+        // resident.
         let kept = kept && !graph.is_backward(producer);
         let kind = if kept { NetKind::Stash } else { NetKind::Tensor };
         if owner != NONE && (kept || graph.is_result(tensor)) {
@@ -150,6 +152,7 @@ impl NetBuilder<'_, '_> {
         let bytes = graph.param_bytes(param).get().min(self.limit);
         let mut home = NONE;
         for &node in tied.row(param.index()) {
+            // Only a parameter that is a result must be at its own home; others are wherever they are read.
             let resident = is_resident_at_home(graph, NodeIx(node));
             match homes.get(&NodeIx(node)).filter(|_| resident) {
                 Some(Home::Pinned(id)) => home = id.0,
@@ -162,6 +165,7 @@ impl NetBuilder<'_, '_> {
                 }
             }
         }
+        // Read by one unit, its bytes are the unit's own; read by several, it is a net.
         if let [only] = *self.nets.units.open() {
             self.keep(only, bytes);
         }

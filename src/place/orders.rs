@@ -55,6 +55,8 @@ impl OrderKind {
 pub(super) fn units(problem: &Problem<'_>, order: &[NodeIx]) -> Vec<u32> {
     let graph = problem.graph;
     let follows = |node: NodeIx| graph.is_backward(node) || graph.forward(node).is_some();
+    // A unit with forward nodes stands where the first of them does; one of backward nodes or updates alone,
+    // at its first.
     let mut leads = vec![false; problem.unit_count()];
     for node in graph.nodes().filter(|&node| graph.role(node) == Role::Compute && !follows(node)) {
         leads[problem.unit_of[node.index()] as usize] = true;
@@ -88,6 +90,7 @@ fn by_priority<P: Ord>(graph: &CostGraph, mut priority: impl FnMut(NodeIx) -> P)
             for &reader in graph.consumers(tensor) {
                 missing[reader.index()] -= 1;
                 if missing[reader.index()] == 0 {
+                    // Priorities are asked once, when a node becomes ready, and not refreshed as others run.
                     ready.push((priority(reader), Reverse(reader.0)));
                 }
             }
@@ -117,6 +120,7 @@ fn memory_greedy(graph: &CostGraph) -> Vec<NodeIx> {
     let moves = |tensor: TensorIx| graph.role(graph.producer(tensor)) == Role::Compute;
     by_priority(graph, |node| {
         tick += 1;
+        // Signed and wide: sizes from a file may sum to more than 64 bits.
         let mut change = 0i128;
         for &tensor in graph.inputs(node) {
             unread[tensor.index()] -= 1;

@@ -28,6 +28,7 @@ fn packed(incumbents: &mut Incumbents<'_, '_>) {
     let mut units: Vec<usize> =
         (0..problem.unit_count()).filter(|&unit| problem.fixed(unit).is_none()).collect();
     units.sort_by_key(|&unit| std::cmp::Reverse(context.nets.resident[unit]));
+    // Less what units without a choice take; `filled` puts those where they must be.
     let mut capacity: Vec<i128> = context.base.caps.iter().map(|&cap| i128::from(cap)).collect();
     let mut time = vec![0u64; capacity.len()];
     let mut chosen = vec![problem.devices[0]; problem.unit_count()];

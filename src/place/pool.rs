@@ -39,7 +39,8 @@ impl Candidate {
     }
 }
 
-/// Number of feasible placements that are kept.
+/// Number of feasible placements that are kept. Each may be scheduled and simulated later, which costs far
+/// more than an evaluation.
 pub(super) const KEPT: usize = 6;
 
 /// Number of placements that one method sets aside.
@@ -73,6 +74,7 @@ impl Pool {
             return;
         }
         let value = key(self.objective, &candidate.evaluation);
+        // The first of equals stays before the others: methods are merged in a fixed order.
         let at = self.found.partition_point(|other| key(self.objective, &other.evaluation) <= value);
         if at < KEPT
             && !self

@@ -24,6 +24,7 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     }
     let mut methods: Vec<fn(&Context<'_, '_>) -> Pool> =
         vec![segments::find, cuts::find, plain::find, ideals::find];
+    // Filling in turn is for what fits on no single device, and it knows no limits of compute time.
     if pool.best().is_none() && context.problem.options.balance.is_none() {
         methods.push(fill::find);
     }
@@ -36,6 +37,7 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
         pool.merge(makespan::find(context, seeds.iter().map(Vec::as_slice)));
     }
+    // Where backward nodes are free later, the cuts are sought then, from what is found here.
     let cuts = context.problem.options.objective == Objective::Transfer && !parts_later(context.problem);
     // Cuts hold the constraints as a rule: with little effort they come before what does nothing else.
     let mut improving: Vec<fn(&Context<'_, '_>, &Pool) -> Pool> = vec![packed];
@@ -98,6 +100,7 @@ fn one_device(context: &Context<'_, '_>) -> Pool {
     for &id in devices {
         let device = topology.device(id);
         let alike = (&device.kind, context.problem.caps[id.index()], device.cores.is_some());
+        // Equal devices give equal placements: without pins, one of each will do.
         if !fixed && (all > context.problem.caps[id.index()] || seen.contains(&alike)) {
             continue;
         }

@@ -85,6 +85,8 @@ pub(super) fn paces(topology: &Topology, sequence: &[DeviceId], at: usize) -> (P
     let id = sequence[at];
     let before = sequence[at.saturating_sub(1)];
     let after = sequence[(at + 1).min(sequence.len() - 1)];
+    // At either end of the sequence the device stands in for its missing neighbour: the other neighbour is
+    // meant.
     let peer = |near: DeviceId, far: DeviceId| if near == id { far } else { near };
     let (source, target) = (peer(before, after), peer(after, before));
     (Pace::of_end(topology, source, id, End::Last), Pace::of_end(topology, id, target, End::First))
@@ -156,6 +158,8 @@ impl Slot<'_> {
             return None;
         }
         let grid = |grid: Option<&Grid>| grid.map_or(0, |grid| grid.get(i, j));
+        // Bytes of nets that are tied to other devices come from there; those tied to this device are here
+        // already.
         let fixed = grid(self.all).saturating_sub(grid(self.own));
         let incoming = tables.incoming.get(i, j) + fixed;
         let bytes = incoming + tables.loading.get(i, j);
@@ -223,6 +227,7 @@ pub(super) fn segments(
 /// Best values and begins with one more device.
 fn extend(slot: &Slot<'_>, best: &[Value], request: &Request<'_>) -> (Vec<Value>, Vec<u32>) {
     let must = request.must[slot.id.index()];
+    // A device that need not take a segment may be passed over: its row begins as that of the device before.
     let mut next = if must { vec![IMPOSSIBLE; best.len()] } else { best.to_vec() };
     let mut begin: Vec<u32> = (0..best.len() as u32).collect();
     for (i, &before) in best.iter().enumerate() {
@@ -230,6 +235,7 @@ fn extend(slot: &Slot<'_>, best: &[Value], request: &Request<'_>) -> (Vec<Value>
             continue;
         }
         for j in i + 1..best.len() {
+            // Costs never fall as segments are added, so this beginning is too dear already.
             if before >= next[j] {
                 continue;
             }
@@ -237,6 +243,7 @@ fn extend(slot: &Slot<'_>, best: &[Value], request: &Request<'_>) -> (Vec<Value>
             if slot.is_full(i, j) {
                 break;
             }
+            // With bytes as the goal, `cost` gives up early on windows that move more than this.
             let most = next[j].0.saturating_sub(before.0);
             let Some(cost) = slot.cost(i, j, most) else { continue };
             let value = joined(request.goal, before, cost);

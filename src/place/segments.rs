@@ -78,6 +78,7 @@ impl SegmentSearch<'_, '_> {
             let nodes = kind.nodes(self.context.problem);
             let units = orders::units(self.context.problem, &nodes);
             let line = Line::new(self.context.problem, self.context.nets, &units);
+            // Orders that differ only in nodes without a choice give the same line.
             if prepared.iter().any(|other| other.line.units == line.units) {
                 continue;
             }
@@ -85,6 +86,7 @@ impl SegmentSearch<'_, '_> {
             let tables = Tables::new(self.context.problem, self.context.nets, &line, cuts);
             prepared.push(Prepared { nodes, line, tables });
         }
+        // A promise is evaluated several times over: large graphs follow up fewer.
         let followed = (FOLLOWED / self.context.problem.unit_count().max(1)).max(1);
         let fast = (FOLLOWED_FAST / goals.len()).max(1);
         let followed = if effort == Effort::Fast { followed.min(fast) } else { followed };
@@ -92,6 +94,7 @@ impl SegmentSearch<'_, '_> {
             let mut promises = self.promises(&prepared, &sequences, goal);
             promises.truncate(followed);
             for (number, promise) in promises.into_iter().enumerate() {
+                // The first promise is followed even if time is up: it may be the only placement.
                 if number > 0 && self.context.control.stopped() {
                     break;
                 }
@@ -139,6 +142,8 @@ impl SegmentSearch<'_, '_> {
             if limit == u64::MAX || !self.context.problem.devices.contains(&id) {
                 return limit;
             }
+            // A block across the limit may be divided by finer cuts, so the limit gives way by the widest
+            // one.
             let blocks = (0..tables.blocks()).filter(narrow);
             let widest = blocks.map(|block| tables.load(kind, block, block + 1)).max();
             limit.saturating_add(widest.unwrap_or(0))
@@ -155,6 +160,8 @@ impl SegmentSearch<'_, '_> {
         banned: Banned,
         limits: &Limits<'_>,
     ) -> Option<Segmentation> {
+        // With a number of devices asked for, each of the sequence must take units, unless fixed ones compute
+        // there.
         let must: Vec<bool> = self
             .context
             .base
@@ -187,6 +194,7 @@ impl SegmentSearch<'_, '_> {
         let settled = loop {
             let (cuts, next) = line.cuts_near(&ends, 2 * step, most);
             let fine = Tables::new(self.context.problem, self.context.nets, line, cuts);
+            // All positions near the ends are there, or the windows no longer get narrower.
             if next <= 1 || next >= step {
                 break self.settle(promise.goal, nodes, line, &fine, sequence);
             }
@@ -194,6 +202,7 @@ impl SegmentSearch<'_, '_> {
             (ends, step) = (found.ends, next);
         };
         if settled.is_none() {
+            // The finer cuts led nowhere: keep what the coarse ones gave, and settle on their tables too.
             let units = self.assigned(line, sequence, &ends);
             self.incumbents.consider(units, nodes);
             self.settle(promise.goal, nodes, line, tables, sequence);
@@ -227,9 +236,12 @@ impl SegmentSearch<'_, '_> {
                     settled.get_or_insert(cut.ends);
                     break;
                 }
+                // It breaks another limit than memory, which smaller caps do not mend.
                 if candidate.excess.bytes == 0 {
                     break;
                 }
+                // Tables bound activations block by block; what the evaluation found too much is taken off
+                // the caps.
                 for (d, resident) in candidate.evaluation.memory.iter().enumerate() {
                     caps[d] =
                         caps[d].saturating_sub(resident.get().saturating_sub(self.context.problem.caps[d]));
@@ -292,5 +304,7 @@ fn blocks(effort: Effort, devices: usize) -> usize {
         Effort::Default => 256,
         Effort::Best => 1024,
     };
+    // Each table has about blocks^2 cells (8 MiB at 1024). Eight blocks for a device leave its ends some
+    // choice.
     least.max(devices.saturating_mul(8)).min(1024)
 }

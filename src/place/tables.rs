@@ -41,6 +41,7 @@ impl Line {
                 continue;
             };
             let (first, last, weight) = (first as usize, last as usize, nets.weight[net]);
+            // Differences may wrap below zero; the prefix sums below are whole again.
             crossing[first + 1] = crossing[first + 1].wrapping_add(weight);
             if last + 1 < crossing.len() {
                 crossing[last + 1] = crossing[last + 1].wrapping_sub(weight);
@@ -72,6 +73,7 @@ impl Line {
         if len <= most {
             return (0..=len as u32).collect();
         }
+        // In parts of 2^40, so that units, bytes and time count alike whatever their scales.
         let share = |values: Vec<u64>| -> Vec<u64> {
             let total: u128 = values.iter().map(|&value| u128::from(value)).sum::<u128>().max(1);
             values.iter().map(|&value| (u128::from(value) * (1 << 40) / total) as u64).collect()
@@ -119,6 +121,7 @@ impl Line {
         }
         cuts.sort_unstable();
         cuts.dedup();
+        // Neighbouring windows may choose positions at their far ends.
         (cuts, if window == 1 { 1 } else { 2 * window })
     }
 }
@@ -275,6 +278,8 @@ impl Tables {
                     position => touched.push(block_of[position as usize]),
                 }
             }
+            // Not sorted yet: the first unit is the maker's, unless the maker is fixed and so not in the
+            // line.
             let maker = if nets.made[net] { touched.first().copied() } else { None };
             let maker = maker.filter(|_| line.position[nets.units.row(net)[0] as usize] != NONE);
             touched.sort_unstable();
@@ -295,8 +300,11 @@ impl Tables {
         let (weight, kind) = (nets.weight[net], nets.kind[net]);
         let (Some(&first), Some(&last)) = (touched.first(), touched.last()) else { return };
         let (first, last) = (first as usize, last as usize);
+        // A parameter of one unit is among that unit's own bytes (`Nets::resident`).
         let every = kind == NetKind::Param && nets.units.row(net).len() > 1;
         let mut begin = 0;
+        // A window pays for a net at the first of the blocks in it that touch it: those windows begin after
+        // the block before, and end after this one.
         for &block in touched {
             let block = block as usize;
             if every {
@@ -313,6 +321,7 @@ impl Tables {
                 _ if begin > 0 => self.incoming.add(begin, block, block + 1, weight),
                 _ => {}
             }
+            // Windows between two readers neither make nor read the net, and do not hold it.
             if begin > 0 && kind == NetKind::Tensor && begin < block {
                 spanning.corner(begin, 0, weight);
                 spanning.corner(begin, block + 1, weight.wrapping_neg());
@@ -321,6 +330,7 @@ impl Tables {
         }
         if let Some(maker) = maker {
             let maker = maker as usize;
+            // The maker's window sends the net, unless all that touch it are inside.
             self.outgoing.add(0, maker, maker + 1, weight);
             if homes.is_empty() {
                 self.outgoing.add(0, first, last + 1, weight.wrapping_neg());

@@ -1,5 +1,5 @@
-//! Outputs whose size depends on data: computed for the largest size that it can have, and cut to the size that it
-//! has when they are handed over.
+//! Outputs whose size depends on data: computed for the largest size that they can have, and cut to the size that they
+//! have when they are handed over.
 
 use std::collections::{BTreeMap, BTreeSet};
 

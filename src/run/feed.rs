@@ -35,6 +35,7 @@ pub fn roles(graph: &Graph, names: &[String]) -> Vec<Role> {
     names
         .iter()
         .map(|name| {
+            // Names first: an input may be called `in_0` itself.
             if let Some(input) = exact(graph.inputs(), name) {
                 return Role::Input(input);
             }
@@ -204,6 +205,7 @@ pub fn infer_dims(
     let ids = || (0..graph.dims().len() as u32).map(DimId);
     let mut equations = Equations::default();
     for id in ids() {
+        // Known values are equations like any other, so arrays that contradict them are found.
         if let Some(&value) = known.get(graph.dim_name(id)) {
             let refused = |_| Error::usage(format!("dimension {}", graph.dim_name(id)), "it is below 1");
             equations.add(&Size::dim(id), value).map_err(refused)?;
@@ -212,6 +214,7 @@ pub fn infer_dims(
     for array in arrays {
         let (name, _) = &graph.inputs()[array.input];
         let ty = graph.input_type(array.input);
+        // An axis at a time, so that an error names the first one that does not fit.
         let axes = fits(&ty, array, graph).and_then(|()| {
             ty.shape.sizes().iter().zip(&array.dims).enumerate().try_for_each(|(axis, (size, &found))| {
                 let equal = i64::try_from(found).map_err(|_| Refused::Contradicts);

@@ -90,6 +90,7 @@ impl<'a> Decoder<'a> {
             _ => None,
         };
         let step = Part::new(program, &decode);
+        // The program that was made last has put its constants there.
         let is_in_prompt = prompt.is_some();
         Ok(Self { step, prompt, filled: 0, context, scores: Vec::new(), is_in_prompt })
     }
@@ -129,6 +130,7 @@ impl<'a> Decoder<'a> {
 
     /// Tokens of the step that takes some of so many: a block beyond the context would not fit.
     fn block(&self, count: usize) -> usize {
+        // A block is padded to its full length, which must not reach beyond the caches.
         match &self.prompt {
             Some(prompt) if count > self.step.block && self.filled + prompt.block <= self.context => {
                 prompt.block
@@ -144,6 +146,7 @@ impl<'a> Decoder<'a> {
             (Some(prompt), true) => prompt,
             _ => &mut self.step,
         };
+        // Both programs share their arenas: where one has constants the other may have worked.
         if is_other {
             part.program.load_constants(part.graph)?;
         }
@@ -157,6 +160,7 @@ impl<'a> Decoder<'a> {
         ];
         if part.takes[0] {
             let end = self.filled + tokens.len();
+            // The mask covers the whole context, whatever of it is filled.
             let seen: Vec<i64> = (0..self.context).map(|at| i64::from(at < end)).collect();
             inputs.push((MASK.to_owned(), row(&seen)?));
         }

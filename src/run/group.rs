@@ -43,8 +43,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Of an operation that updates elements of its first operand, and reads nothing else there: that operand's place, and
-    /// the result's. Halves are widened first.
+    /// Of an operation that updates elements of its first operand, and reads nothing else there: that
+    /// operand's place, and the result's. Halves are widened first.
     fn update(&self) -> Option<[Place; 2]> {
         let Self::Kernel { op, inputs, outputs, epilogue, .. } = self else { return None };
         let ([data, others @ ..], [made]) = (&inputs[..], &outputs[..]) else { return None };
@@ -210,8 +210,8 @@ impl Compiled {
             })
     }
 
-    /// Whether the group updates elements of what lies at one place, and writes the result at another, which nothing before
-    /// touches; nothing else reads the first.
+    /// Whether the group updates elements of what lies at one place, and writes the result at another, which
+    /// nothing before touches; nothing else reads the first.
     fn updates(&self, read: Place, write: Place) -> bool {
         let own = self.segments.iter().position(|step| step.update() == Some([read, write]));
         own.is_some_and(|own| {
@@ -338,6 +338,7 @@ impl Compiler<'_> {
         let first = |node: NodeId| self.graph.node(node).first_result;
         let mut made: Vec<(ValueId, usize)> =
             nodes.iter().enumerate().map(|(position, &node)| (first(node), position)).collect();
+        // Sorted, as each operand is looked up among them.
         made.sort_unstable();
         let mut outside: Vec<(DType, Vec<usize>)> = Vec::new();
         let mut sources: Vec<(Place, usize)> = Vec::new();
@@ -379,6 +380,7 @@ impl Compiler<'_> {
                 targets.push(place);
             }
         }
+        // All nodes of a chain have as many elements.
         let elements = parts.first().map_or(0, |part| part.dims.iter().product());
         let program = Program::new(elements, &outside, &parts, &stores)?;
         Ok(Step::Chain { program, sources, targets })

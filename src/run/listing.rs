@@ -14,8 +14,9 @@ use crate::ir::Graph;
 use crate::kernel::{Grouping, Place};
 use crate::units::Bytes;
 
-/// What those devices of a plan run for which `is_cpu` says so, by their names: each group once for each of them, in the order of
-/// the plan. No weights are read; kernels are begun on zeros, and the parts that they hand out noted.
+/// What those devices of a plan run for which `is_cpu` says so, by their names: each group once for each of
+/// them, in the order of the plan. No weights are read; kernels are begun on zeros, and the parts that they
+/// hand out noted.
 ///
 /// Errors: a group that cannot be compiled; memory that the system does not give for the zeros.
 pub fn listing(

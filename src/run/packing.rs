@@ -1,8 +1,7 @@
-//! Which parameters are packed while a program runs: matrices, one or a batch of them, that nothing
-//! reads but products, as their right operand, and lookups of the columns of one; weights that only
-//! convolutions read, which are one matrix of channels and terms. Readers that see other matrices in
-//! the same elements leave them as they are. Packing changes the order of the elements
-//! alone, so plans know nothing of it. A parameter that a step updates in place lies as it is.
+//! Which parameters are packed while a program runs: matrices, one or a batch of them, that nothing reads but products,
+//! as their right operand, and lookups of the columns of one; and weights that only convolutions read, as one matrix of
+//! channels and terms. Readers that see other matrices in the same elements leave them as they are. Packing changes the
+//! order of the elements alone, so plans know nothing of it. A parameter that a step updates in place lies as it is.
 
 use std::collections::BTreeSet;
 

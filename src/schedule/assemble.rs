@@ -99,6 +99,7 @@ fn depend(problem: &Problem<'_>, order: &[u32], steps: &mut [Step], layout: &Lay
         step.after.extend(data.map(StepIx));
     }
     for &(number, other) in &layout.waits {
+        // Plans tell a wait for bytes from one for a more urgent copy.
         let hold = (order[number as usize], order[other as usize]);
         let why = if problem.holds.binary_search(&hold).is_ok() { Why::Starve } else { Why::Memory };
         let step = &mut steps[number as usize];
@@ -164,6 +165,7 @@ impl Buffers {
             Task::Launch(node) => {
                 let device = problem.device(node);
                 for tensor in problem.graph.outputs(node) {
+                    // Written where the state is: it has the state's buffer and none of its own.
                     if let Some(state) = problem.graph.updated(tensor)
                         && layout.updates.binary_search(&tensor).is_ok()
                     {
@@ -190,6 +192,7 @@ impl Buffers {
                 let arrival = problem.copies.fills(copy);
                 let target = problem.copies.arrival(arrival);
                 let tensor = target.tensor;
+                // The first of an arrival's parts makes its buffer.
                 if self.arrival[arrival.index()] == NONE {
                     let content = match target.to == problem.home(tensor) {
                         true => Content::Returned(tensor),

@@ -15,6 +15,7 @@ pub(crate) type LaneNumber = u32;
 /// Bytes for all clocks where every step keeps one.
 const BUDGET: usize = 256 << 20;
 
+/// Lanes that are tracked at most, whatever the budget allows.
 const MOST_LANES: usize = 256;
 
 /// Clocks, moved on step by step in list order.
@@ -39,6 +40,7 @@ const NONE: u32 = u32::MAX;
 impl Clocks {
     /// Clocks for steps of which each is waited for by so many others, over so many lanes.
     pub(crate) fn new(waiters: Vec<u32>, lanes: usize) -> Self {
+        // Four bytes an entry. At least 16 lanes are tracked, however many steps there are.
         let affordable = BUDGET / 4 / waiters.len().max(1);
         let width = lanes.min(affordable.clamp(16, MOST_LANES));
         Self {
@@ -114,6 +116,7 @@ impl Clocks {
     /// Ends the step that was begun last.
     pub(crate) fn end(&mut self, lane: LaneNumber, position: u32) {
         self.learn(lane, position + 1);
+        // It completes after the one before it on its lane, and with all that one knew.
         let start = lane as usize * self.width;
         for (running, known) in self.running[start..start + self.width].iter_mut().zip(&self.current) {
             *running = (*running).max(*known);

@@ -28,11 +28,13 @@ pub(crate) fn loads(problem: &Problem<'_>) -> (Vec<(Nanos, Nanos)>, Vec<Nanos>) 
         let bytes = problem.copies.bytes(copy);
         let hops = &problem.topology.route(from, to).hops;
         let upload = problem.copies.upload(copy);
+        // A shared upload leaves the sender once; the other copies begin with the second hop.
         let again = upload.is_some_and(|group| std::mem::replace(&mut uploaded[group as usize], true));
         for hop in hops.iter().skip(usize::from(again)) {
             cross(problem, hop, bytes, &mut channels);
         }
         let ends = [(from, hops.first().filter(|_| !again)), (to, hops.last())];
+        // Over one hop both ends may share an engine, which the copy takes once.
         let mut sender = None;
         for (device, hop) in ends {
             if let (Some(engine), Some(hop)) = (machine.copying_engine(device), hop)
@@ -64,8 +66,8 @@ pub(crate) fn of_placement(problem: &Problem<'_>, load_bytes: Bytes) -> Cost {
     Cost { step_bytes: step_bytes(problem), load_bytes, latency: Nanos::ZERO, max_load: max_load(problem) }
 }
 
-/// A point on the simulated timeline. What happens at one time is told apart by the order of the
-/// steps: first ends what began earlier, then each step begins, and ends where it takes no time.
+/// A point on the simulated timeline. Points at one time are ordered by the steps: first ends what began
+/// earlier, then each step begins, and ends where it takes no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Nanos, u64);
 

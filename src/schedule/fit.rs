@@ -37,9 +37,11 @@ pub(crate) fn closest(
     work: usize,
 ) -> Result<Draft> {
     let mut reuse = vec![Reuse::Implied; caps.len()];
+    // Each round lets more devices wait; once all that are over their caps do, nothing more can be done.
     loop {
         let layout = lay_out(problem, residents, order, &reuse)?;
         let mut draft = Draft::new(problem, residents, order, &layout);
+        // Packing comes first: it costs no time, where waiting may.
         draft.press(problem, residents, caps, work);
         let mut changed = false;
         for device in (0..caps.len()).filter(|&device| draft.arena()[device] > caps[device]) {

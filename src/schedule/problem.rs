@@ -241,6 +241,7 @@ impl<'a> Problem<'a> {
         let base = Self::new(graph, topology, placement, offload)?;
         let mut problem = base.arranged(&base.arrangement(steps).ok_or_else(foreign)?);
         let arrivals = problem.copies.arrivals();
+        // Parts of an arrival stand in ascending order, so its steps take its copies one after the other.
         let mut next: Vec<u32> =
             arrivals.filter_map(|arrival| Some(problem.copies.filling(arrival).next()?.0)).collect();
         let mut tasks: Vec<u32> = Vec::with_capacity(steps.len());

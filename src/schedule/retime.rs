@@ -1,5 +1,5 @@
 //! A schedule timed again on a machine that is faster somewhere: the same placement in the same
-//! order, so what is gained is the least that the faster machine gives.
+//! order, so the gain is a lower bound on what the faster machine gives.
 
 use crate::costgraph::CostGraph;
 use crate::error::Result;

@@ -43,6 +43,8 @@ pub(crate) fn data_dependencies(problem: &Problem<'_>, order: &[u32]) -> Vec<Opt
                     Source::Local(_) | Source::Resident => None,
                 });
                 let waited = &mut waited[problem.device(node).index()];
+                // All copies to a device are on one lane and complete in list order: the last implies the
+                // others, and what an earlier launch waited for is implied too.
                 let last = copies.max().filter(|&last| waited.is_none_or(|before| before < last));
                 *waited = last.or(*waited);
                 last

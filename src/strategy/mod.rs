@@ -82,6 +82,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
     let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
     for _ in 0..ROUNDS {
+        // Told to stop, but not before the first round: it may be all that is found.
         if let Some(refused) = refused.take_if(|_| control.stopped()) {
             return Err(refused);
         }
@@ -106,6 +107,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
             }
             Err(best) => {
                 let Refused { error, placement } = *best;
+                // Memory alone is a reason to place again.
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
@@ -195,6 +197,7 @@ const REPACKED_FAST: usize = 500;
 
 /// The schedule that is chosen, its arenas packed as tightly as the effort goes.
 pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Schedule {
+    // Visits of pairs: counted, so that the result is the same on every machine.
     let packing = match options.effort {
         Effort::Fast if schedule.steps.len() > REPACKED_FAST => Packing { work: 50_000, rounds: 1 },
         Effort::Fast => Packing::new(50_000),
@@ -339,6 +342,7 @@ fn tighten(
     placement_caps: &mut [Bytes],
 ) -> Result<bool> {
     let Problem { graph, topology, options } = problem;
+    // Without caps, each device shows by how much it is over.
     let unlimited =
         schedule::Options { caps: vec![Bytes::MAX; topology.len()], ..schedule::Options::default() };
     let free = schedule(graph, topology, placement, &unlimited)?;
@@ -360,6 +364,7 @@ fn tighten(
 /// The placement found nothing under tightened caps: the earlier error of the schedule says more.
 fn explain(error: Error, refused: Option<Error>) -> Error {
     match (error, refused) {
+        // The first refusal is about the real caps; the last is about caps that were lowered.
         (Error::Infeasible(mut last), Some(Error::Infeasible(mut first))) => {
             first.details.append(&mut last.details);
             Error::Infeasible(Box::new(Infeasible { proven: false, ..*first }))

@@ -1,9 +1,9 @@
 //! What would help where nothing fits: each repair was planned with, so that it does help.
 //!
-//! Attempts are counted, fewer for larger graphs, and made with the least effort; so what is said
-//! to do does, and a better search may do with less. Sizes are sought by doubling and bisection; what
-//! a successful attempt's arenas take is the next size to try. Attempts are rewritten where they do not
-//! fit as they are, as planning does, and divided into microbatches where that is asked for.
+//! Attempts are counted, fewer for larger graphs, and made with the least effort; so what is said to be enough is
+//! enough, and a better search may need less. Sizes are sought by doubling and bisection; what a successful attempt's
+//! arenas take is the next size to try. Attempts are rewritten where they do not fit as they are, as planning does, and
+//! divided into microbatches where that is asked for.
 
 mod attempt;
 
@@ -192,6 +192,7 @@ impl Trial<'_, '_> {
                 repairs.push(Repair::Unpin { pins: vec![text(&pins[at])] });
             }
         }
+        // No pin alone stands in the way: several may.
         if repairs.is_empty() && order.len() > 1 {
             let dropped = self.needed_of(order);
             repairs.extend(dropped.map(|dropped| Repair::Unpin {
@@ -262,6 +263,7 @@ impl Trial<'_, '_> {
 
     /// Memory for each device that computes, then for single ones: the least that does.
     fn memory(&mut self, found: &Infeasible) -> Vec<Repair> {
+        // At least a sixty-fourth of what stays, so that doubling does not begin at a few bytes.
         let lacking = lacking(found).max(place::resident_bytes(self.graph).get() / 64);
         let devices: Vec<DeviceId> = self.topology.ids().collect();
         let compute = |id: &DeviceId| self.topology.device(*id).role == Role::Compute;
@@ -366,6 +368,7 @@ impl Trial<'_, '_> {
         };
         while works.0 - fails > (works.0 / 64).max(64) {
             let middle = fails + (works.0 - fails) / 2;
+            // What the last plan's arenas take is a closer guess than the middle.
             let next = if works.1 > fails && works.1 < works.0 { works.1 } else { middle };
             let over = self.is_over(way);
             match self.attempt(&grown(next), way) {

@@ -127,6 +127,7 @@ impl<'g> Choices<'g> {
         let mut best: Option<(Cost, Option<Division>)> = None;
         let limit = limits.bytes;
         let alone = Cost { over: whole.saturating_sub(limit), moved: self.gathered(node)?, parts: 1 };
+        // Nothing is better than what is small enough and moves nothing.
         if alone.over == 0 && alone.moved == 0 {
             return Ok(());
         }
@@ -174,6 +175,7 @@ impl<'g> Choices<'g> {
         let most = parts(split).min(limits.parts);
         let others = self.parts_of[self.graph.node(node).source.index()].map(|parts| parts as u64);
         let others = others.filter(|_| !self.apart);
+        // With fewer parts, one would be too large even without what it shares with others.
         let fewest = whole.div_ceil(limits.bytes.max(1)).clamp(2, most.max(2));
         let mut number = others.unwrap_or(fewest);
         while number <= most {

@@ -14,8 +14,8 @@ use crate::topology::Topology;
 use crate::units::Bytes;
 
 /// What is tried, in this order: which fraction of the largest device's memory one part may take, and whether what one
-/// node of the source stands for may be apart. A part has to leave room for what lives beside it, and for parts of other
-/// operations.
+/// node of the source stands for may be apart. A part has to leave room for what lives beside it, and for
+/// parts of other operations.
 const TRIES: [(u64, bool); 8] =
     [(1, false), (2, false), (1, true), (2, true), (4, true), (8, true), (16, true), (32, true)];
 
@@ -182,6 +182,7 @@ fn least_params(graph: &Graph, node: NodeId, exact: bool) -> Result<u64> {
         return Ok(least);
     }
     for split in splits(graph, node)?.into_iter().filter(|split| !(exact && is_inexact(split))) {
+        // The shortest part that there can be.
         let shortest = split.least.max(split.unit).min(split.extent);
         let shortest = shortest.next_multiple_of(split.unit.max(1)).min(split.extent);
         least = least.min(read(Some(&part(graph, node, &split, 0, shortest)?.operands))?);

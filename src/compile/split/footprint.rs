@@ -77,6 +77,7 @@ fn together(graph: &Graph, op: &Op, operands: &[Piece], results: &[Piece]) -> Re
 
 /// Bytes where so many are put together from pieces.
 fn joined(asked: u64, pieces: u64) -> u64 {
+    // Each piece begins at a multiple of the alignment.
     let gaps = pieces.saturating_mul(crate::units::ALIGNMENT - 1);
     aligned(asked).saturating_add(asked).saturating_add(gaps.min(asked))
 }

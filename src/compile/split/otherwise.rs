@@ -26,8 +26,9 @@ pub(in crate::compile) fn is_of(operation: &str, node: &str) -> bool {
     operation.rsplit_once('#').is_some_and(|(name, _)| name == node)
 }
 
-/// The other ways of a node that `planned` splits, on the graph that is not split, whole first, then by loop; in as many
-/// parts as are planned where the loop is that long. O(nodes + operations of the node x their loops).
+/// The other ways of a node that `planned` splits, on the graph that is not split, whole first, then by loop;
+/// in as many parts as are planned where the loop is that long. O(nodes + operations of the node x their
+/// loops).
 ///
 /// Errors: none but internal ones.
 pub(in crate::compile) fn other_ways(

@@ -1,10 +1,10 @@
 //! Which nodes a team of devices divides, and how, so that a network takes the least time: a beam search
 //! over the layouts of values, front to back.
 //!
-//! A state is where each value is that is still to be read, and the time until now: what the slowest part of
-//! each node takes, and what copies take that bring parts what they read (as Alpa's operators within one stage:
-//! Zheng et al. 2022; as GSPMD's reshards: Xu et al. 2021). States that hold the same are one. The time of a way
-//! is an estimate by which ways are compared; what a plan takes, the simulator says.
+//! A state is where each value is that is still to be read, and the time until now: what the slowest part of each node
+//! takes, and what copies take that bring parts what they read (as Alpa's operators within one stage: Zheng et al.
+//! 2022; as GSPMD's reshards: Xu et al. 2021). States that hold the same are one. The time of a way to split is an
+//! estimate, good for comparing ways; the time of a plan comes from the simulator.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -163,6 +163,7 @@ impl<'a> Beam<'a> {
             for from in 0..self.states.len() {
                 let fetched = self.fetched(node, way, from, &mut seen)?;
                 let state = self.after(node, from, &fetched, &makes, way.time + self.priced(way));
+                // States that hold the same differ in their time alone: the faster one stays.
                 match at.get(&state.live) {
                     Some(&place) if next[place].2.time <= state.time => {}
                     Some(&place) => next[place] = (from, number, state),
@@ -192,6 +193,7 @@ impl<'a> Beam<'a> {
     }
 
     fn most_states(&self) -> usize {
+        // About 100,000 states over a whole graph: all of them up to 4,096 nodes, four at least for any size.
         (STATES * 4096 / self.work.graph.node_count().max(1)).clamp(4, STATES)
     }
 
@@ -215,6 +217,7 @@ impl<'a> Beam<'a> {
                 live[at].1 = held;
             }
         }
+        // Values that are read for the last time are forgotten, so that more states become the same.
         live.retain(|&(value, _)| self.work.last_reader[value.index()] != Some(node));
         for (value, &held) in graph.results(node).zip(makes) {
             if self.work.last_reader[value.index()].is_some() {
@@ -245,6 +248,7 @@ impl<'a> Beam<'a> {
         let mut now: Vec<(ValueId, u32)> = operands.iter().copied().zip(key.iter().copied()).collect();
         for at in 0..now.len() {
             let (value, held) = now[at];
+            // Parameters and constants are wherever they are read.
             if held == LEAF {
                 continue;
             }
@@ -314,6 +318,7 @@ impl<'a> Beam<'a> {
                 found.push(bounds);
             }
         };
+        // First at multiples of what readers take apart (heads), then at any unit of the loop.
         let unit = self.work.units.of(graph, node, split);
         for unit in [unit, split.unit.max(1)] {
             take(by_share(split, unit, &self.team.shares));
@@ -417,6 +422,7 @@ impl<'a> Beam<'a> {
             found.divisions.insert(*node, division.clone());
             next = *before;
         }
+        // What is not divided is computed on the first device, with its parameters.
         for node in self.work.graph.node_ids().filter(|node| !found.divisions.contains_key(node)) {
             found.params[0] = self.whole_params(node)?.saturating_add(found.params[0]);
         }

@@ -122,6 +122,7 @@ pub(super) fn whole_time(works: &[NodeWork], rates: &Rates) -> u64 {
 
 /// Shares in proportion to speeds, given the time that each takes for all.
 fn shares(times: &[u64]) -> Vec<u64> {
+    // Speeds as integers: the same on every machine.
     let speed = |&time: &u64| (1u128 << 96) / u128::from(time.max(1));
     let all: u128 = times.iter().map(speed).sum();
     let share = |time: &u64| (speed(time) * u128::from(Team::SHARES) / all.max(1)) as u64;

@@ -129,6 +129,7 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
     };
     let reader = Reader { program, vars: [*batch, *row, *column, *inner] };
     let [store] = &stores[..] else { return None };
+    // A library writes every element once.
     if store.guard.is_some() || store.kind != ScatterKind::Replace {
         return None;
     }
@@ -146,6 +147,7 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
     let left = Strides { batch: x.along[0], row: x.stride(1, m, k), column: x.stride(3, k, m) };
     let right = Strides { batch: y.along[0], row: y.stride(3, k, n), column: y.stride(2, n, k) };
     let result = Strides { batch: out.along[0], row: out.stride(1, m, n), column: out.stride(2, n, 1) };
+    // Each operand depends on its own two sizes alone, or it is no matrix product as libraries know it.
     let separable = x.along[2] == 0 && y.along[1] == 0 && out.along[3] == 0 && written.dtype == dtype;
     if !separable || !is_matrix(left, m, k) || !is_matrix(right, k, n) || result.column != 1 || result.row < n
     {
@@ -204,6 +206,7 @@ pub fn with_sums(call: &GemmCall, program: &Program) -> Option<GemmCall> {
     let reader = Reader { program, vars: [*row, *column] };
     let (from, read) = reader.load(*value, dtype)?;
     let written = reader.index(index)?;
+    // A reduction and a product of the same operand in the same order, or their sums would differ.
     let place = |arg: u32| program.args[arg as usize].place;
     let sizes = [*row, *column].map(|var| program.exprs.extent(var));
     let is = |(operand, start): At, strides: [i64; 2], size: i64| {
@@ -294,6 +297,7 @@ impl Reader<'_, 4> {
         };
         let mut epilogue = Epilogue { bias: None, addend: None, activation };
         let (mut pending, mut products, mut terms) = (vec![inner], 0, 0);
+        // Sums are taken apart in any order: what is added is one product, one bias and one matrix at most.
         while let Some(id) = pending.pop() {
             match *exprs.get(id) {
                 Expr::Hero(_) => products += 1,

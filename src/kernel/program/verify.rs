@@ -31,6 +31,7 @@ type Check = std::result::Result<(), String>;
 impl Verifier<'_> {
     fn all(&self) -> Check {
         let exprs = &self.program.exprs;
+        // Free variables are kept as the bits of one word.
         if exprs.vars() > MAX_VARS {
             return Err(format!("{} variables", exprs.vars()));
         }
@@ -118,6 +119,7 @@ impl Verifier<'_> {
                 size,
             ]
             .into_iter()
+            // Saturating: what overflows lies outside of any argument.
             .fold(strides.start, u64::saturating_add);
             let elements = self.arg(arg)?.elements;
             if end <= elements { Ok(()) } else { Err(format!("a{arg} has {elements} elements of {end}")) }
@@ -219,6 +221,7 @@ impl Verifier<'_> {
         let elements = i64::try_from(self.arg(arg)?.elements).unwrap_or(i64::MAX);
         let within = |(low, high): (i64, i64)| low >= 0 && high < elements;
         let free = exprs.free(index);
+        // A loop over nothing reads nothing.
         let never = |var: u32| free >> var & 1 == 1 && exprs.extent(Var(var)) == 0;
         let (low, high) = exprs.range(index);
         if within((low, high)) || (0..exprs.vars() as u32).any(never) {
@@ -229,6 +232,7 @@ impl Verifier<'_> {
         };
         let mut guards = self.guards.borrow_mut();
         let bounds = guards.entry(guard).or_insert_with(|| Bounds::new(exprs, guard));
+        // Where the guard never holds, there is no range, and nothing is touched.
         match bounds.range(index) {
             Some((low, high)) if !within((low, high)) => Err(format!(
                 "a{arg} has {elements} elements, and {index} runs from {low} to {high} where {guard} holds"

@@ -79,6 +79,7 @@ fn reshape(shapes: &Shapes) -> Vec<Way> {
                 axis += 1;
                 right = right.saturating_mul(to.get(axis).copied().unwrap_or(u64::MAX));
             }
+            // No further runs of axes have equal products.
             if at >= from.len() || axis >= to.len() {
                 return found;
             }

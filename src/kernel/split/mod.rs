@@ -97,6 +97,7 @@ pub struct Part {
 /// O(operands x rank). Errors: none but internal ones.
 pub fn splits(graph: &Graph, node: NodeId) -> Result<Vec<Split>> {
     let Some(shapes) = Shapes::of(graph, node) else { return Ok(Vec::new()) };
+    // With fewer than two parts of the least size there is nothing to divide.
     let ways = shapes.ways();
     Ok(ways
         .into_iter()
@@ -113,6 +114,7 @@ pub fn part(graph: &Graph, node: NodeId, split: &Split, start: u64, end: u64) ->
     let shapes = Shapes::of(graph, node).ok_or_else(|| Error::model(name(), "its sizes are not known"))?;
     let way = shapes.ways().into_iter().find(|way| way.over == split.over);
     let way = way.ok_or_else(|| Error::model(name(), format!("it has no loop {:?} to split", split.over)))?;
+    // A part begins and ends between units; only the last unit may be short.
     let unit = |at: u64| at.is_multiple_of(way.unit) || at == way.extent;
     let is_short = end.saturating_sub(start) < way.least;
     if start >= end || end > way.extent || !unit(start) || !unit(end) || is_short {
@@ -321,7 +323,6 @@ fn broadcast(dims: &[u64], rank: usize, axis: usize, extent: u64) -> Access {
     }
 }
 
-/// Axes of rank `rank` that are not among `gone`.
 /// The least of parts along axes that a sum leaves: where a part of one element would let the others of its row lie one
 /// after the other, which are added in another order than those of columns.
 fn fewest_left(sizes: &[u64], gone: &[u32]) -> u64 {
@@ -331,6 +332,7 @@ fn fewest_left(sizes: &[u64], gone: &[u32]) -> u64 {
     if is_column { 2 } else { 1 }
 }
 
+/// Axes of rank `rank` that are not among `gone`.
 fn others(rank: usize, gone: &[u32]) -> impl Iterator<Item = usize> {
     (0..rank).filter(move |&axis| !gone.contains(&(axis as u32)))
 }

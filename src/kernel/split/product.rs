@@ -19,7 +19,8 @@ pub(super) fn least(op: MatMul, shapes: &Shapes) -> [u64; 2] {
 }
 
 /// The fewest rows or columns of a part of so many, so that it has the bits of the whole: not few where the
-/// whole has more. Where the whole has few, and the operand lies across them, that of a single one would lie along: no part.
+/// whole has more. Where the whole has few, and the operand lies across them, that of a single one would lie
+/// along: no part.
 fn shortest(whole: u64, few: u64, lies_across: bool) -> u64 {
     match (whole > few, lies_across) {
         (true, _) => few + 1,

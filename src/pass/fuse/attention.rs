@@ -60,12 +60,14 @@ impl Core {
         let Op::Softmax { axis, log: false } = softmax.op else { return None };
         let mut at = softmax.operands[0];
         let rank = look.dims(at)?.len();
+        // Two axes are rows and keys; at least one before them is of heads.
         if rank < 3 || axis as usize != rank - 1 {
             return None;
         }
         let (mut scale, mut mask) = (1.0, None);
         let mut scores = look.dims(at)?;
         loop {
+            // Scaling and masking may stand in either order and in several nodes, so each is undone in turn.
             at = look.in_rows(at);
             let maker = look.maker(at);
             match (&maker.op, &maker.operands[..]) {
@@ -103,6 +105,8 @@ impl Core {
     fn found(&self, look: &Look<'_>, written: Option<&View>, result: ValueId) -> Option<Found> {
         let rank = self.scores.len();
         let lead: i64 = self.scores[..rank - 2].iter().product();
+        // Some ways to part the axes before the last two into batches and heads; the first that fits every operand
+        // counts.
         let mut splits = Vec::new();
         if rank == 4 {
             splits.push([self.scores[0], self.scores[1]]);
@@ -131,11 +135,13 @@ impl Core {
         query: &[View],
     ) -> Option<Found> {
         let order = self.order(look, [batch, heads], written)?;
+        // From the deepest view up: the nearer to what is stored, the fewer nodes are left beside attention.
         let q =
             query.iter().rev().find_map(|view| StridedOperand::new(look, view, [batch, heads, 1], false))?;
         let keys = View::chain(look, self.key, true);
         let values = View::chain(look, self.value, false);
         let shares = keys.last().map_or(1, |view| shared(&view.axes[..view.axes.len() - 2].concat()));
+        // First as the keys are shared; where that does not fit, each head with keys of its own.
         let (share, k, v) = [shares, 1].into_iter().find_map(|share| {
             if share < 1 || heads % share != 0 {
                 return None;
@@ -196,6 +202,7 @@ impl Core {
         }
         let keys = self.scores[rank - 1];
         let (shown, fill) = look.shown(mask.value).unwrap_or((mask.value, mask.fill));
+        // What hides later keys is a property of the operation; only the rest of the mask stays an operand.
         if fill <= HIDDEN {
             if let Some(causal) = positioned::causal(look, shown, keys) {
                 return Some(Masked { mask: None, causal: Some(causal) });
@@ -287,11 +294,13 @@ impl StridedOperand {
         let (lead, ends) = view.axes.split_at(view.axes.len().checked_sub(2)?);
         let [rows, elements] = if turned { [&ends[1], &ends[0]] } else { [&ends[0], &ends[1]] };
         let (rows, elements) = (one(rows)?, one(elements)?);
+        // Kernels read each row's elements side by side.
         if elements.count > 1 && elements.stride != 1 {
             return None;
         }
         let (batches, rest) = split(&lead.concat(), batch)?;
         let (own, readers) = split(&rest, heads)?;
+        // Readers that share a head read the same keys: between them the stride is 0.
         if readers.iter().any(|run| run.stride != 0 && run.count > 1) {
             return None;
         }
@@ -370,6 +379,7 @@ impl Look<'_> {
     /// True where scaling and reshapes lead from a value back to a product.
     fn leads_to_product(&self, value: ValueId) -> bool {
         let mut at = value;
+        // Bounds the walk, which is tried at each sum before the product.
         for _ in 0..4 {
             at = self.in_rows(at);
             let node = self.maker(at);

@@ -106,6 +106,7 @@ impl View {
     /// One view further; `scaled` where factors count.
     fn deeper(&self, look: &Look<'_>, scaled: bool) -> Option<Self> {
         let node = look.maker(self.base);
+        // It is made anyhow where others read it, too.
         if !look.is_read_once(self.base) {
             return None;
         }
@@ -192,6 +193,7 @@ impl Space<'_> {
             // As far as the axis goes, then on along the next one out.
             let fits = if self.dims[axis] % within == 0 { self.dims[axis] / within } else { self.dims[axis] };
             let count = if left <= fits { left } else { fits };
+            // A run that leaves an axis half-way has no fixed stride in the other tensor.
             if left % count != 0 || count < 2 || (left > count && self.dims[axis] % within != 0) {
                 return None;
             }
@@ -217,6 +219,8 @@ impl Space<'_> {
         for axis in 0..self.dims.len() {
             let at = offset / self.from[axis];
             offset %= self.from[axis];
+            // Together with the reach of all runs the start must stay on its axis, or some element would be another
+            // one.
             if at.checked_add(self.reach[axis])? >= self.dims[axis] {
                 return None;
             }

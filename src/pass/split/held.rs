@@ -196,6 +196,7 @@ impl<'g> Holder<'g> {
     ) -> Result<ValueId> {
         let mut found = Vec::new();
         for (bounds, &value) in pieces.bounds.windows(2).zip(&pieces.values) {
+            // Cut across the pieces: some of each is in it.
             if pieces.axis != region.axis {
                 found.push(self.cut(old, value, region, reader)?);
                 continue;
@@ -267,6 +268,7 @@ impl<'g> Holder<'g> {
                 Held::Whole(self.folded(fold, &values, source)?)
             }
         };
+        // Whoever reads it next gets what was folded.
         self.held[old.index()] = Some(held.clone());
         Ok(held)
     }
@@ -338,6 +340,7 @@ impl<'g> Holder<'g> {
             Op::Param(id) => {
                 let param = self.old.param(id);
                 let is_cut = param.update.is_none() && param.statistic.is_none() && param.slice.is_none();
+                // An update writes the whole parameter: a slice held by itself would keep the old values.
                 if !is_cut {
                     let (whole, op) = (self.leaf(old)?, slice_of(ty, region));
                     return self.graph.apply(op, &[whole], reader.source);

@@ -144,6 +144,7 @@ impl Splitter<'_> {
         let mut operands = Vec::with_capacity(old.operands.len());
         for (&operand, region) in old.operands.iter().zip(&part.operands) {
             operands.push(match region {
+                // A part of a concatenation does not reach all operands.
                 Some(region) if region.size == 0 && matches!(part.op, Op::Concat { .. }) => continue,
                 Some(region) => self.holder.region(operand, *region, reader)?,
                 None => self.holder.whole(operand, reader)?,

@@ -160,6 +160,7 @@ impl<'s> Sweep<'s> {
 
     fn run(mut self, control: &Control<'_>) -> Vec<u64> {
         for (position, &node) in self.order.iter().enumerate() {
+            // Told to stop: the remaining nodes get plain chains, which are bounds as well.
             if position % STRIDE == 0 && control.stopped() {
                 self.most = 0;
             }
@@ -175,6 +176,7 @@ impl<'s> Sweep<'s> {
     fn start_of(&mut self, node: u32) -> u64 {
         let before = self.before.row(node as usize);
         let least = before.iter().map(|arc| self.end(arc.node)).max().unwrap_or(0);
+        // A single predecessor costs no copy: the node can be where that is.
         let several = before.iter().any(|arc| arc.node != before[0].node);
         if self.most == 0 || !several {
             return least;
@@ -193,10 +195,12 @@ impl<'s> Sweep<'s> {
             let (near, far) = (self.near[other as usize], self.far[other as usize]);
             let (release, time) = (self.head[other as usize], self.time[other as usize]);
             let arrival = self.end(other).saturating_add(far);
+            // A copy that arrives in time forces nothing onto the device.
             if arrival <= least {
                 continue;
             }
             self.jobs.push(Job { arrival, release, time, tail: near });
+            // Fewer jobs only lower the bound, so the search may end at any of them.
             if self.jobs.len() == self.most {
                 return;
             }

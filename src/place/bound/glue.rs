@@ -198,6 +198,7 @@ impl Gluing<'_> {
                 (false, false) => {}
             }
         }
+        // Two different devices must be found, one for each group.
         both > 1 || (both == 1 && only_a + only_b > 0) || (only_a > 0 && only_b > 0)
     }
 
@@ -210,6 +211,7 @@ impl Gluing<'_> {
             self.times[root * kinds + kind] =
                 self.times[a * kinds + kind].saturating_add(self.times[b * kinds + kind]);
         }
+        // Intersections of sets recur: each is stored once.
         if self.set[a] != self.set[b] {
             let (one, other) = (&self.sets[self.set[a] as usize], &self.sets[self.set[b] as usize]);
             let both: Vec<bool> = one.iter().zip(other).map(|(&one, &other)| one && other).collect();

@@ -28,6 +28,7 @@ pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u6
     }
     let shares = Shares::new(problem, incumbent);
     found.push(shares.certificate(Objective::Latency));
+    // What follows looks at all pairs of devices.
     if !is_pairwise(problem) {
         return found;
     }
@@ -95,6 +96,7 @@ fn critical_path(problem: &Problem<'_>, fastest: &[u64]) -> Certificate {
             let producer = graph.producer(tensor);
             if problem.unit_of[producer.index()] != NONE {
                 let there = end[producer.index()].saturating_add(forced_copy(problem, &legs, tensor, node));
+                // The first operand is taken even at time zero, so that the chain goes back to its beginning.
                 if before[node.index()] == NONE || there > start {
                     (start, before[node.index()]) = (there, producer.0);
                 }

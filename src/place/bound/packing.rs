@@ -1,14 +1,12 @@
 //! Loads as bins: whether all that must be computed fits onto the engines if none is loaded above
 //! some time, and a proof where it does not.
 //!
-//! What must be together is glued first. A group whose computation and the copies that it cannot
-//! do without load a device too much is not there; the copies are bounded by a maximum flow, dual
-//! to the cheapest set around the group. For the rest, each group gets a weight, and each engine
-//! holds at most the weight of the best knapsack; weights that exceed all knapsacks together
-//! prove that nothing fits. Small groups are sand, whose weight is their time at a fixed rate. Good
-//! weights are the dual of bin packing by patterns (Gilmore and
-//! Gomory, "A linear programming approach to the cutting-stock problem", 1961), sought by
-//! subgradient steps.
+//! What must be together is glued first. A group whose computation, with the copies that it cannot do without, would
+//! load a device too much is not on it; the copies are bounded by a maximum flow, dual to the cheapest set around the
+//! group. For the rest, each group gets a weight, and each engine holds at most the weight of the best knapsack;
+//! weights that exceed all knapsacks together prove that nothing fits. Small groups are sand, whose weight is their
+//! time at a fixed rate. Good weights are the dual of bin packing by patterns (Gilmore and Gomory, "A linear
+//! programming approach to the cutting-stock problem", 1961), sought by subgradient steps.
 
 use std::collections::BTreeMap;
 
@@ -197,6 +195,7 @@ impl Trial<'_> {
         }
         let ends = count as usize + 1;
         let mut network = Network::new(ends + 2 * groups.nets.len(), ends, edges);
+        // A flow of one more than what is left beside the group's own time shows the load too high.
         let enough = (self.most - own) + 1;
         network.supply[source as usize] = enough;
         network.demand[sink as usize] = UNLIMITED;
@@ -232,6 +231,7 @@ impl Trial<'_> {
             None => *time as f64 * per_time,
         };
         let mut weights: Vec<f64> = least.iter().zip(&groups.node).map(weight).collect();
+        // Steps aim at an excess of 2 % of what all engines weigh.
         let goal = f64::from(SCALE * bins.count()) / 50.0;
         for _ in 0..self.limits.steps {
             let whole: Vec<u32> = weights.iter().map(|&weight| weight as u32).collect();
@@ -246,10 +246,13 @@ impl Trial<'_> {
             };
             let slope: Vec<f64> = filled.taken.iter().enumerate().map(slope).collect();
             let norm: f64 = slope.iter().map(|slope| slope * slope).sum();
+            // Each group is in exactly one knapsack: no step changes anything.
             if norm == 0.0 {
                 return None;
             }
+            // Polyak's step length, with the goal for the optimum that is not known, damped.
             let step = 0.7 * (filled.capacity - total + goal) / norm;
+            // A weight of zero would take the group out of all further steps.
             for (weight, slope) in weights.iter_mut().zip(slope).filter(|(weight, _)| **weight > 0.0) {
                 *weight = (*weight + step * slope).clamp(1.0, f64::from(2 * SCALE));
             }
@@ -356,6 +359,7 @@ impl Bins {
         // The most that any set reached so far.
         let mut reached = 0;
         for (number, &(_, weight, time)) in items.iter().enumerate() {
+            // Downwards, so that a group is taken once.
             for sum in (weight..=(reached + weight).min(width)).rev() {
                 let with = least[sum - weight].saturating_add(time);
                 if with < least[sum] && with <= self.most {

@@ -231,6 +231,8 @@ fn islands(problem: &Problem<'_>, devices: &[DeviceId]) -> Vec<Vec<DeviceId>> {
         let mut island = vec![first];
         let mut at = 0;
         while at < island.len() {
+            // Copies within twice the best time join an island; joined islands grow by each other's
+            // neighbours.
             let near = |other: &DeviceId| {
                 !island.contains(other) && time(island[at], *other) <= best.saturating_mul(2)
             };
@@ -262,6 +264,7 @@ fn longest(
         let mut start = 0;
         for &tensor in graph.inputs(NodeIx(node)) {
             let producer = graph.producer(tensor);
+            // The first operand is taken whatever it costs, so that the chain goes back to its beginning.
             if problem.unit_of[producer.index()] != NONE
                 && (before[at] == NONE || cost[producer.index()] > start)
             {
@@ -326,6 +329,7 @@ impl<'c> Chain<'c> {
     /// The highest bound found by changing the price of one class at a time, at most `tries` times.
     fn priced(&self, prices: &mut [u64], mut tries: usize, incumbent: u64) -> u64 {
         let mut value = self.value(prices);
+        // With one class the price shifts all courses alike.
         if self.classes.len() < 2 {
             return value;
         }
@@ -459,6 +463,7 @@ impl Visit {
             };
             if node == first || (class.size > 1 && copy < u64::MAX) {
                 let begun = reached + UNIT * i128::from(copy) - sum;
+                // A later start that costs no more stays in the window longer: costs in the window ascend.
                 while self.window.back().is_some_and(|&(_, other)| other >= begun) {
                     self.window.pop_back();
                 }

@@ -81,6 +81,7 @@ impl<'w> Windows<'w> {
             Effort::Default => 1 << 26,
             Effort::Best => 1 << 29,
         };
+        // A round looks at grid^2 windows, each with all ways.
         let grid = (looks / (ROUNDS * ways.len().max(1)) as u64).isqrt().min(96) as usize;
         Self { shares, spans, jobs, ways, grid }
     }

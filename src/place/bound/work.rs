@@ -154,6 +154,7 @@ impl Shares {
         let mut weights = vec![0; classes.size.len()];
         used.iter().for_each(|&class| weights[class] = UNIT);
         let mut value = items.bound(&classes, &weights);
+        // Merging pays only where sums are made again and again.
         if used.len() > 1 {
             items.merge(&classes);
         }
@@ -197,6 +198,7 @@ fn shift(items: &Items, classes: &Classes, weights: &mut [u64], (a, b): (usize, 
         items.bound(classes, weights)
     };
     let (mut low, mut high) = (0, sum / classes.size[a]);
+    // A minimum of linear functions is concave, but for rounding: hence the scan of what is left.
     while high - low > 2 {
         let (left, right) = (low + (high - low) / 3, high - (high - low) / 3);
         if set(left, weights) < set(right, weights) {

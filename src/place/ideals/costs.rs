@@ -153,6 +153,7 @@ impl Block {
                 block.time[kind] = block.time[kind].saturating_add(time.unwrap_or(0));
             }
             block.resident = block.resident.saturating_add(context.nets.resident[unit]);
+            // A unit without a choice stays where it is, whoever takes its block.
             if problem.fixed(unit).is_none() {
                 for id in problem.topology.ids().filter(|&id| !problem.allowed(unit).contains(id)) {
                     block.banned[id.index()] += 1;

@@ -31,6 +31,7 @@ impl Lattice {
             .into_iter()
             .map(|block| block.into_iter().map(|unit| unit.index() as u32).collect())
             .collect();
+        // Components come in reverse topological order.
         blocks.reverse();
         let mut block_of = vec![0; problem.unit_count()];
         for (number, block) in blocks.iter().enumerate() {
@@ -77,6 +78,7 @@ impl Lattice {
 
 /// Which unit depends on which, along the forward pass. None for more units than may be.
 fn arcs(problem: &Problem<'_>, most: usize) -> Option<Vec<(u32, u32)>> {
+    // Ideals outnumber blocks; the factor leaves room for blocks of several units.
     if problem.unit_count() >= most.saturating_mul(64) {
         return None;
     }
@@ -121,6 +123,7 @@ fn enumerated(before: &[Vec<u32>], most: usize) -> Option<Vec<FixedBitSet>> {
                     next.insert(larger);
                 }
             }
+            // Asked before the layer is complete, which may be far beyond the limit.
             if count + next.len() > most {
                 return None;
             }

@@ -133,7 +133,8 @@ impl Table {
         for (at, slot) in slots.iter().enumerate() {
             let before = self.best[at * self.ideals + inner];
             let after = (at + 1) * self.ideals + outer;
-            // What the device before did not take is its, where both are alike.
+            // Equal neighbours are interchangeable: an empty one is never followed by one that takes
+            // something.
             let passed = slot.repeats_last && self.from[at * self.ideals + inner] == inner as u32;
             if before >= self.best[after] || before >= most || passed || least > slot.cap {
                 continue;
@@ -142,6 +143,7 @@ impl Table {
             if time > slot.limit || !costs.may_be_on(slot.id, inner, outer) {
                 continue;
             }
+            // Most pairs fail the tests above, which look at no nets.
             let share = share.get_or_insert_with(|| costs.share(lattice, inner, outer));
             let value = joined(goal, before, slot.cost(time, share, goal));
             if share.resident <= slot.cap && value < self.best[after] {

@@ -147,6 +147,7 @@ fn packing(problem: &Problem<'_>, pins: &[u32]) -> Option<Found> {
         .filter(|&(need, _)| need > 0)
         .collect();
     units.sort_by_key(|&(need, unit)| (std::cmp::Reverse(need), unit));
+    // If the largest alone cannot be packed, all cannot.
     units.truncate(PACKED);
     let mut units: Vec<u32> = units.into_iter().map(|(_, unit)| unit).collect();
     units.sort_unstable();
@@ -218,6 +219,7 @@ fn reduced(
     let mut active = Active::of(problem, &constraints);
     let mut kept = Vec::new();
     let nodes: usize = units.iter().map(|&unit| problem.units.row(unit as usize).len()).sum();
+    // Each trial makes the relaxation anew.
     let tries = FILTERED.min(LOOKED / (nodes + 1));
     for (number, constraint) in constraints.into_iter().enumerate() {
         if number < tries {

@@ -1,8 +1,8 @@
 //! Why nothing fits: proofs where there are any, else the placement that came closest.
 //!
-//! `conflict` looks for pins, caps and tensors that cannot all hold, in the relaxation of
-//! `relaxed` or at one `moment`, and drops what the proof does not need; `words` tells it. `closest`
-//! tells of what was found where nothing is proven, `binding` what is large on one of its devices.
+//! `conflict` looks for pins, caps and tensors that cannot all hold, in the relaxation of `relaxed` or at one `moment`,
+//! and drops what the proof does not need; `words` puts it in words. `closest` describes what was found where nothing
+//! is proven, `binding` what is large on one of its devices.
 
 mod binding;
 mod closest;

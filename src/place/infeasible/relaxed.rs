@@ -202,11 +202,13 @@ impl Relaxed {
             let nodes = problem.units.row(unit as usize);
             let whole = active.together[unit as usize];
             let pinned = active.pins[unit as usize];
+            // Without the tie, each node of the unit is a group of its own.
             let parts: Vec<&[u32]> = if whole { vec![nodes] } else { nodes.chunks(1).collect() };
             for part in parts {
                 let allowed = allowed(problem, pins, unit, part, whole, pinned);
                 let free = allowed.iter().zip(&relaxed.caps).any(|(&may, cap)| may && cap.is_none());
                 let mut group = relaxed.group(problem.graph, part, active);
+                // What may be on a device without a cap always fits, and what takes nothing too.
                 if free || (group.own() == 0 && group.params.is_empty()) {
                     continue;
                 }
@@ -253,6 +255,7 @@ impl Relaxed {
     /// True where the groups certainly do not fit: by volume on some set of devices, or, where
     /// they are few, as a search through at most `budget` partial packings shows.
     pub(super) fn is_impossible(&self, budget: usize) -> bool {
+        // `fits` recurses once for each group: the limit also bounds the stack.
         let budget = if self.groups.len() <= MOST_PACKED { budget } else { 0 };
         let mut packer = Packer::new(self, budget);
         packer.full_set().is_some() || (budget > 0 && !packer.fits(0) && !packer.gave_up())
@@ -403,6 +406,7 @@ impl<'r> Packer<'r> {
         let mut tried = Vec::new();
         for device in (0..set.len()).filter(|&device| set[device]) {
             let empty = self.used[device] == 0;
+            // Empty devices that nothing tells apart are one choice.
             if empty && tried.contains(&self.alike[device]) {
                 continue;
             }
@@ -474,6 +478,8 @@ fn watched(sets: &[Vec<bool>]) -> Vec<Vec<bool>> {
     watched.push(all.collect());
     watched.sort_by_key(|set| set.iter().filter(|&&may| may).count());
     watched.dedup();
+    // Each is summed at every step of the search. The smallest are overfull first; the last is the union of
+    // all.
     if watched.len() > 17 {
         let last = watched.len() - 1;
         watched.swap(16, last);

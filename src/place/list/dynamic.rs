@@ -97,6 +97,7 @@ impl Queue {
             ((good(rank, start), rank, job, Reverse(device)), start)
         };
         let now = self.waiting.peek().map(|&(rank, job)| offer(rank, job, free));
+        // With a job that can start at once, no later one starts earlier.
         let later = match measure {
             Measure::Start if now.is_some() => None,
             Measure::Start => self

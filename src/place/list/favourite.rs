@@ -63,6 +63,7 @@ impl FavouriteSearch<'_, '_, '_, '_> {
             fresh.drain(..).for_each(|job| self.enter(job));
             let best = (0..devices).filter_map(|device| self.offer(device)).max();
             let Some((Reverse(start), _, Reverse(job), Reverse(device))) = best else { break };
+            // It is placed now, or entered again where it may still go.
             self.open[job as usize * devices..][..devices].fill(false);
             // Since it was entered its group may have gone elsewhere, or the device filled up.
             self.partial.choices(job as usize, &mut self.choices);

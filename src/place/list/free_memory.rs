@@ -26,6 +26,7 @@ impl FreeMemory {
         let work = graph.nodes().map(|node| graph.workspace_bytes(node).get());
         let all = tensors.chain(work).fold(resident_bytes(graph), u64::saturating_add);
         let least = context.problem.devices.iter().map(|id| caps[id.index()]).min().unwrap_or(0);
+        // A device holds each tensor and parameter once at most; the factor is a margin.
         if all.saturating_mul(2) <= least {
             return Self { free: Vec::new(), resident: Vec::new(), transient: true, results: Vec::new() };
         }
@@ -83,6 +84,7 @@ impl FreeMemory {
     }
 
     fn holds(&self, net: usize, device: usize) -> bool {
+        // Beyond 64 devices a parameter counts each time that it is read: too often, never too seldom.
         device < 64 && self.resident[net] & (1 << device) != 0
     }
 

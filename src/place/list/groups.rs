@@ -45,6 +45,7 @@ impl Groups {
             for job in 0..jobs.len() {
                 if let Some(link) = joined(jobs, job) {
                     let (a, b) = (sets.find_mut(jobs.unit[job]), sets.find_mut(jobs.unit[link.job as usize]));
+                    // The first job decides for all, so their choices must be the same.
                     let alike = problem.allowed(a as usize) == problem.allowed(b as usize);
                     let both = load[a as usize].saturating_add(load[b as usize]);
                     if a != b && alike && both <= most {

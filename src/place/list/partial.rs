@@ -108,6 +108,7 @@ impl<'b, 'c, 'a> PartialSchedule<'b, 'c, 'a> {
         }
         let Context { problem, limits, .. } = self.context;
         let allowed = problem.allowed(self.groups.unit(group));
+        // Units without a choice go there, limits or not.
         if let Some(only) = allowed.only() {
             choices.push(only.index());
             return;
@@ -120,6 +121,7 @@ impl<'b, 'c, 'a> PartialSchedule<'b, 'c, 'a> {
                 choices.push(d);
             }
         }
+        // No device has room: the one with most is least wrong, and the evaluation tells by how much.
         if choices.is_empty() {
             let any = self.devices.iter().copied().filter(may).max_by_key(|&d| self.free.free(d));
             choices.push(any.or_else(|| allowed.iter().next().map(|id| id.index())).unwrap_or(0));
@@ -175,6 +177,7 @@ impl<'b, 'c, 'a> PartialSchedule<'b, 'c, 'a> {
     /// The schedule, once every job is placed.
     pub(super) fn finish(self) -> Timetable {
         let Self { device, start, end, mut sequence, .. } = self;
+        // Stable: jobs of no time keep the order in which they were placed, which is topological.
         sequence.sort_by_key(|&job| (start[job as usize], end[job as usize]));
         Timetable { device, end, sequence }
     }

@@ -74,6 +74,7 @@ pub(super) fn anneal(
         if control.stopped() {
             break;
         }
+        // With the cube of what is left: most moves are made while it is cold.
         let left = 1.0 - step as f64 / (STEPS - 1) as f64;
         let temperature = schedule.cold + (schedule.hot - schedule.cold) * left * left * left;
         let power = (STIFFNESS / temperature).clamp(POWERS.0, POWERS.1) as u32;
@@ -88,6 +89,7 @@ pub(super) fn anneal(
             walk.step(temperature);
         }
     }
+    // Nothing that was met holds the bounds: the last placement is where the penalties led.
     if walk.best.load == u64::MAX {
         walk.best.device.copy_from_slice(&walk.state.device);
     }
@@ -155,6 +157,7 @@ impl<'w, 'm, 'c> AnnealWalk<'w, 'm, 'c> {
             return;
         }
         self.energy.keep(self.state.changed(), self.state.levels(), total);
+        // Past that length, copying the whole placement is cheaper than a list of moves.
         if self.since.len() <= self.best.device.len() {
             self.since.extend(self.state.moves().iter().map(|&(unit, _)| unit));
         }
@@ -168,6 +171,7 @@ impl<'w, 'm, 'c> AnnealWalk<'w, 'm, 'c> {
         if load(self.witness) >= self.best.load {
             return;
         }
+        // One load that is no lower suffices to reject, and it is likely to do so again.
         if let Some(slot) = (0..self.state.loads().len()).find(|&slot| load(slot) >= self.best.load) {
             self.witness = slot;
             return;

@@ -145,6 +145,7 @@ impl Charges {
         let sent =
             route.hops.first().filter(|_| skipped == 0).and_then(|hop| self.added(topology, from, hop));
         let received = route.hops.last().and_then(|hop| self.added(topology, to, hop));
+        // Slices of one device: both ends are one resource, which the copy loads once.
         let once = route.hops.len() == 1
             && sent.is_some_and(|sent| received.is_some_and(|received| sent.resource == received.resource));
         list.extend(sent);
@@ -170,6 +171,7 @@ impl Charges {
     /// is charged at least as much whenever the channel is. O(charges).
     fn drop_dominated(&mut self, first_channel: usize) {
         let mut dominators: Vec<Option<Vec<u32>>> = vec![None; self.resources];
+        // The device must be charged as often and at no higher rate in every list that charges the channel.
         for list in self.fresh.iter().chain(&self.repeated) {
             for charge in list.iter().filter(|charge| charge.resource as usize >= first_channel) {
                 let own = list.iter().filter(|other| other.resource == charge.resource).count();

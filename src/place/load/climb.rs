@@ -73,6 +73,7 @@ impl Climb<'_, '_> {
             }
             let found = self.cycle(&best, budget.moves, rng);
             idle = if found.load < best.load { 0 } else { idle + 1 };
+            // An equally good one is taken too: the next cycle begins elsewhere.
             if found.load <= best.load {
                 best = found;
             }
@@ -85,6 +86,7 @@ impl Climb<'_, '_> {
         let grain = GRAINS[rng.below(GRAINS.len())];
         let (coarse, maps, mut device) = self.coarsened(&start.device, grain, rng);
         let moves = moves / (maps.len() + 1);
+        // How far the load is above the floor: where little is left to gain, heat only destroys.
         let above = (start.load - self.floor.min(start.load)) as f64 / start.load.max(1) as f64;
         let mut hot = (HOT * (1.0 + rng.below(8) as f64 / 8.0)).min(EAGERNESS * above);
         let cold = COLD.min(above / EAGERNESS).max(COLDEST);
@@ -117,6 +119,7 @@ impl Climb<'_, '_> {
         while maps.len() < LEVELS {
             let finest = models.last().unwrap_or(self.model);
             let (of, count) = matched(finest, most, &device, rng);
+            // A level that hardly shrinks costs a pass and adds no choice.
             if count * 20 > finest.unit_count() * 19 || count < COARSEST * self.devices {
                 break;
             }

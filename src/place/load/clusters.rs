@@ -57,6 +57,7 @@ fn rate(model: &Model<'_>, unit: usize, rating: &mut [f64], rated: &mut Vec<u32>
             continue;
         }
         let time = model.net_times(net as usize).iter().copied().max().unwrap_or(0);
+        // One more, so that nets of no time join units too.
         let share = (time as f64 + 1.0) / (units.len() - 1).max(1) as f64;
         for &other in units.iter().filter(|&&other| other as usize != unit) {
             if rating[other as usize] == 0.0 {

@@ -162,6 +162,7 @@ impl<'c> Model<'c> {
             }
             draft.tick += 1;
             self.nets.row(net).iter().for_each(|&unit| draft.touch(of[unit as usize]));
+            // A parameter that one cluster alone reads becomes part of the cluster's own bytes.
             if self.source[net] == Source::Resident
                 && let [only] = draft.units[..]
             {
@@ -341,6 +342,7 @@ impl<'c> Draft<'c> {
         let fixed = source.device().is_some();
         let crosses = self.in_bundle || self.units.len() + usize::from(fixed) > 1;
         if crosses && !self.units.is_empty() && bytes > 0 {
+            // The maker stays first; the others are sorted, so that equal nets have equal rows.
             let maker = usize::from(source == Source::Unit);
             self.units[maker..].sort_unstable();
             self.units.iter().for_each(|&unit| self.rows.push(unit));

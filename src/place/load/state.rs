@@ -53,6 +53,7 @@ impl<'m, 'c> State<'m, 'c> {
                 state.enter(net, state.device[unit as usize] as usize);
             }
         }
+        // Homes depend on all devices that a net touches, which are known only now.
         for net in 0..model.net_count() {
             let (home, touched) = (state.home(net), state.touched[net]);
             state.load(net, home, touched, true);
@@ -107,6 +108,7 @@ impl<'m, 'c> State<'m, 'c> {
                     self.shift_net(net as usize, unit, from as usize, to as usize);
                     at += 1;
                 }
+                // An input's nets have one home: what moves it changes the loads of all of them.
                 Some(&(first, end)) => {
                     let inside = row[at..].iter().take_while(|&&net| net < end).count();
                     self.shift_bundle(first..end, &row[at..at + inside], from as usize, to as usize);
@@ -134,6 +136,7 @@ impl<'m, 'c> State<'m, 'c> {
             self.levels[slot as usize] = level;
             self.marked[slot as usize] = false;
         }
+        // Levels are restored; counts follow move by move, the last one first.
         while let Some((unit, from)) = self.moves.pop() {
             let to = self.device[unit as usize];
             for at in 0..self.model.of_unit.row(unit as usize).len() {
@@ -164,6 +167,7 @@ impl<'m, 'c> State<'m, 'c> {
             return;
         }
         let made = model.source[net] == Source::Unit && model.nets.row(net)[0] as usize == unit;
+        // The same devices and the same maker: its loads do not change.
         if before == after && !made {
             return;
         }

@@ -55,6 +55,7 @@ impl DisjunctiveSchedule {
             free[engine] = self.end[job];
         }
         let Self { sequence, start, end, .. } = self;
+        // Stable: jobs of no time keep an order that is topological.
         sequence.sort_by_key(|&job| (start[job as usize], end[job as usize]));
     }
 

@@ -107,6 +107,8 @@ impl BranchAndBound<'_, '_> {
                 return;
             }
             self.left -= 1;
+            // The bound is that of the beginning; it is asked again because `known` falls from branch to
+            // branch.
             if self.least_makespan(last.0).max(chain) >= self.known {
                 return;
             }
@@ -191,6 +193,7 @@ impl BranchAndBound<'_, '_> {
     /// What the work that is left asks for when nothing more begins before `now`, and what ready jobs
     /// ask for.
     fn least_makespan(&self, now: u64) -> u64 {
+        // Time of an engine that passes before `now` is lost.
         let taken = self.free.iter().map(|&free| free.max(now)).fold(0u64, u64::saturating_add);
         let shared = taken.saturating_add(self.work).div_ceil(self.free.len() as u64);
         let ready = (0..self.jobs.len()).filter(|&job| self.missing[job] == 0 && self.device[job] == NONE);

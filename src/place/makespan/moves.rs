@@ -35,8 +35,8 @@ const EXCHANGED: usize = 24;
 /// Accepted moves after which the critical path is found anew.
 const STALE: usize = 8;
 
-/// Improves a state; the best that was seen, never one with a longer way. O(moves x (window + its links)), much less where moves
-/// turn out bad early.
+/// Improves a state; the best that was seen, never one with a longer way. O(moves x (window + its links)),
+/// much less where moves turn out bad early.
 pub(super) fn search(
     jobs: &Jobs,
     window: &Window,
@@ -145,6 +145,7 @@ impl MoveSearch<'_> {
     fn has_capacity(&self, from: u32, to: u32) -> bool {
         let Some((memory, free)) = &self.memory else { return true };
         let (mut here, mut there) = (i128::from(free[from as usize]), i128::from(free[to as usize]));
+        // If no job comes back, the device that is left only gains, even where it stays short.
         let goes = self.moved.iter().any(|&job| self.next.device[job as usize] == to);
         for &job in &self.moved {
             let outer = self.window.jobs[job as usize];

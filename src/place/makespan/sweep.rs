@@ -27,8 +27,8 @@ pub(super) struct Extent {
     pub(super) exchanges: bool,
 }
 
-/// Improves a schedule; it never becomes longer. Each sweep begins half a window after the one
-/// before. O(sweeps x (jobs x moves + links)).
+/// Improves a schedule; it never becomes longer. Windows overlap by half, and every second sweep begins a
+/// quarter of a window later. O(sweeps x (jobs x moves + links)).
 pub(super) fn improve(
     context: &Context<'_, '_>,
     jobs: &Jobs,
@@ -47,6 +47,7 @@ pub(super) fn improve(
         schedule.find_tails(jobs);
         let mut free = memory.map(|memory| (memory, memory.free(context, jobs, &schedule.device)));
         let step = (extent.width / 2).max(1);
+        // Windows end elsewhere than in the sweep before.
         let offset = if sweep % 2 == 0 { 0 } else { step / 2 };
         let mut first = jobs.len().min(offset);
         let mut engines = Engines::new(jobs, schedule);

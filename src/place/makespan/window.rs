@@ -179,6 +179,7 @@ impl Window {
     fn find_mates(&mut self, problem: &Problem<'_>, jobs: &Jobs, unit: usize, local: &[u32]) {
         let before = self.mates.len();
         let members = problem.units.row(unit);
+        // Large units stay where they are: to find the mates of each of their jobs would be quadratic.
         if members.len() == 1 {
             self.mates.push(self.fixed.len() as u32);
         } else if members.len() <= self.devices.max(64) {
@@ -189,6 +190,7 @@ impl Window {
                 }
             }
         }
+        // A unit that reaches beyond the window cannot move as a whole.
         let whole = self.mates.len() - before == members.len();
         self.fixed.push(!whole || problem.fixed(unit).is_some());
         self.mates_start.push(self.mates.len() as u32);
@@ -272,6 +274,7 @@ impl Window {
     ) -> Option<Score> {
         let engines = self.free.len();
         let (mut longest, mut sum) = state.so_far[from];
+        // A longest way above this makes the score too high whatever the mean of the ends is.
         let most = limit / WEIGHT;
         for at in from..state.sequence.len() {
             let job = state.sequence[at] as usize;

@@ -206,6 +206,7 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
             sub.resident.push(graph.resident[net]);
             continue;
         }
+        // One vertex of the net is left here: what the net holds is that vertex's.
         if let [only] = *sub.nets.open() {
             sub.bytes[only as usize] = sub.bytes[only as usize].saturating_add(graph.resident[net]);
         }
@@ -217,6 +218,7 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
 
 /// Cuts in two: coarsened, begun in many ways, refined level by level.
 fn cut(graph: &Hypergraph, pair: &Blocks, effort: Effort, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
+    // Enough vertices for each block to keep as many as it must.
     let least = 4 * pair.least.iter().sum::<u32>() as usize;
     let enough = coarsen::drawn(effort.enough, rng).max(least);
     let levels = coarsen::levels(graph, pair, None, Extent { enough, heavy: effort.heavy }, rng);
@@ -292,6 +294,7 @@ fn begin(
         Some(arcs) => ascending(graph, arcs, effort.drawn, rng),
         None => beginnings(graph, effort.drawn, rng),
     };
+    // What may be there begins on the second side; the sweep takes it to the first.
     let side = |vertex: usize| u32::from(pair.may(graph.class[vertex], 1));
     let unswept = State::new(graph, pair, (0..graph.len()).map(side).collect());
     let mut begun: Vec<(((u64, u64), u64), State<'_>)> = Vec::new();

@@ -65,6 +65,7 @@ pub(super) fn levels(
         let mut found =
             cluster(fine, &caps, constraint.as_deref(), arcs.map(|arcs| Bands::new(arcs, odd)), enough, rng);
         let stalls = |count: usize| count * 20 > fine.len() * 19;
+        // In bands that begin one level later other pairs may be merged.
         if let Some(arcs) = arcs.filter(|_| stalls(found.1)) {
             found = cluster(fine, &caps, constraint.as_deref(), Some(Bands::new(arcs, !odd)), enough, rng);
         }
@@ -170,6 +171,7 @@ impl Ratings {
                 let at = pins.partition_point(|&pin| pin < vertex);
                 &pins[at.saturating_sub(RATED)..pins.len().min(at + RATED)]
             };
+            // At least one, so that nets of little weight still join.
             let share = graph.weight[net as usize] / (pins.len() as u64 - 1).max(1) + 1;
             for &pin in close.iter().filter(|&&pin| pin != vertex) {
                 let other = leader[pin as usize];

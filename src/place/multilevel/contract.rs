@@ -45,6 +45,7 @@ fn mean(position: &[u32], cluster: &[u32], count: usize) -> Vec<u32> {
 
 fn contract_nets(fine: &Hypergraph, cluster: &[u32], coarse: &mut Hypergraph) {
     let mut stamp = vec![NONE; coarse.class.len()];
+    // Looked up and never iterated: the hash decides no order.
     let mut same = Identical::new(fine.nets.len());
     let mut pins = Vec::new();
     for net in 0..fine.nets.len() {

@@ -127,6 +127,7 @@ fn refine<'h>(
     control: &Control<'_>,
 ) -> State<'h> {
     let mut state = State::new(graph, blocks, block);
+    // From the cheapest to the dearest: each finds what those before it cannot.
     rebalance(&mut state);
     label::propagate(&mut state, ROUNDS, rng, control);
     fm::refine(&mut state, search, rng, control);

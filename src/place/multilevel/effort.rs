@@ -93,6 +93,7 @@ impl Work {
                 }
             }
             Effort::Best => Self {
+                // As many as visit about two million pins together.
                 starts: (2_000_000 / pins).clamp(2, 32),
                 seeds: 4,
                 refined_seeds: 4,

@@ -119,6 +119,7 @@ impl Region {
         let (own, other) = (self.blocks[usize::from(second)], self.blocks[usize::from(!second)]);
         let graph = state.graph;
         let begin = self.vertices.len();
+        // One vertex at least stays outside and stands for the block.
         let most = most.min((state.members[own] as usize).saturating_sub(1));
         let allowance = state.load[own] / 2;
         let mut taken = 0u64;
@@ -180,6 +181,7 @@ impl Region {
                         place => ends.push(place),
                     }
                 }
+                // Cut whatever is chosen: both terminals hold some of it.
                 if core == [true; 2] {
                     continue;
                 }
@@ -221,6 +223,7 @@ impl Region {
             if let Some((side, _)) = fitting.min_by_key(|(_, loads)| loads.iter().max().copied()) {
                 break Some(side.to_vec());
             }
+            // The lighter side grows, which leads towards balance.
             let grower = if loads[0][0] <= loads[1][1] { Grower::First } else { Grower::Second };
             let has = |at: usize| cheapest.has(grower, at);
             (0..self.vertices.len()).filter(|&at| has(at)).for_each(|at| grower.take(&mut network, at));

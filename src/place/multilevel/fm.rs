@@ -128,6 +128,7 @@ impl FmWalk {
                 self.wake(state, vertex);
                 continue;
             };
+            // Keys are corrected when they surface: moves of neighbours may have made them too high.
             if gain < key {
                 self.heaps.set(0, vertex, gain);
                 continue;
@@ -142,6 +143,7 @@ impl FmWalk {
             let after = over(state, from, to);
             excess = (excess.0 + after.0 - before.0, excess.1 + after.1 - before.1);
             sum += gain;
+            // A prefix counts if the blocks are no further over their limits than before the search.
             if sum > best && excess <= (0, 0) {
                 (best, kept) = (sum, self.moves.len());
             }
@@ -149,6 +151,7 @@ impl FmWalk {
                 break;
             }
             self.wake_touched(state);
+            // There is room now for those that waited for it.
             let mut parked = std::mem::take(&mut self.parked[from as usize]);
             parked.drain(..).for_each(|vertex| {
                 self.wake(state, vertex);

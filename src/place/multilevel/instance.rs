@@ -47,6 +47,7 @@ impl<'c, 'a> Instance<'c, 'a> {
         graph.time = times(context, &columns);
         graph.time.resize(vertices * columns.len(), 0);
         graph.bytes.resize(vertices, 0);
+        // Each anchor is a class of its own, which only its device takes.
         graph.class.extend((0..anchors.len()).map(|number| (sets + number) as u32));
         let orders = [&context.order, &OrderKind::Source.nodes(problem), &OrderKind::Queue.nodes(problem)];
         graph.positions = orders.map(|order| positions(context, order, vertices)).to_vec();

@@ -29,6 +29,7 @@ pub(super) fn rebalance(state: &mut State<'_>) {
             heap.remove(vertex);
             continue;
         };
+        // Keys are corrected when they surface.
         let now = worth(state, vertex, gain);
         if now < key {
             heap.set(0, vertex, now);
@@ -61,6 +62,7 @@ fn worth(state: &State<'_>, vertex: u32, gain: i64) -> i64 {
     let full = state.resident[block] > state.blocks.capacity[block];
     let weight = (if late { time } else { 0 }).max(if full { bytes } else { 0 });
     match weight {
+        // Its move relieves nothing that is short.
         0 => i64::MIN,
         _ => i64::try_from(i128::from(gain) * 1024 / i128::from(weight)).unwrap_or(i64::MIN),
     }

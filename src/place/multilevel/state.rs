@@ -239,6 +239,7 @@ impl<'h> State<'h> {
     /// Tells the vertices of a net that one of them moved.
     fn spread(&mut self, net: usize, mover: u32, from: (u32, u32), to: (u32, u32), weight: i64) {
         let ((from, left), (to, there)) = (from, to);
+        // Only a first, second or last vertex of a net in a block changes any gain.
         if left > 1 && there > 2 {
             return;
         }

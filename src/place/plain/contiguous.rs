@@ -62,6 +62,7 @@ pub(super) fn equal(context: &Context<'_, '_>, units: &[u32], share: Share) -> V
     let mut chosen = vec![devices[0]; problem.unit_count()];
     let mut before = 0u128;
     for (&unit, &size) in units.iter().zip(&sizes) {
+        // Doubled: the middle of a unit decides where it goes.
         let middle = 2 * before + u128::from(size);
         let at = (devices.len() as u128 * middle / (2 * total)) as usize;
         chosen[unit as usize] = devices[at.min(devices.len() - 1)];

@@ -95,6 +95,7 @@ impl<'a> Problem<'a> {
         let caps = options.arena_caps(topology)?.into_iter().map(Bytes::get).collect();
         let compute = |id: &DeviceId| topology.device(*id).role == topology::Role::Compute;
         let mut devices: Vec<DeviceId> = topology.ids().filter(compute).collect();
+        // Hosts alone: then they do the work.
         if devices.is_empty() {
             devices = topology.ids().collect();
         }
@@ -104,6 +105,7 @@ impl<'a> Problem<'a> {
         {
             return Err(Error::usage("--balance", format!("expected a number from 0, found {balance}")));
         }
+        // Methods number edges and tensors in 32 bits.
         if graph.edge_count() + graph.tensor_count() >= NONE as usize {
             return Err(Error::model("edges", "more than 2^32 edges and tensors"));
         }

@@ -65,6 +65,7 @@ impl<'r> Resolver<'r> {
         let mut allowed = Vec::with_capacity(found.len());
         let mut impossible = Vec::new();
         for class in &found {
+            // Most classes are alike: their set of devices is found once.
             let key = (class.mask, class.pin.map_or(NONE, |(device, _)| device.0));
             if let Some(&id) = memo.get(&key) {
                 allowed.push(id);

@@ -165,6 +165,7 @@ impl<'s, 'c: 's, 'a> ReplanSearch<'s, 'c, 'a> {
         let launches = self.launches();
         let mut problem = self.context.problem.clone();
         problem.hold(&self.unit_state.device);
+        // With every unit held there is nothing to search.
         let settled: Option<Vec<DeviceId>> =
             (0..problem.unit_count()).map(|unit| problem.fixed(unit)).collect();
         let found: Vec<(Vec<DeviceId>, Option<Vec<NodeIx>>)> = match settled {

@@ -317,6 +317,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
         let mut moved = self.own_moved(unit, to) - self.own_moved(unit, from);
         for at in 0..self.of_unit.row(unit).len() {
             let net = self.of_unit.row(unit)[at] as usize;
+            // Counted between the two: `leave` has happened, `enter` has not.
             self.leave(net, from);
             if self.count[net * self.devices + from.index()] == 0 {
                 moved -= self.cost(net, from).1;

@@ -12,7 +12,7 @@ use super::assignment::largest;
 use super::state::{Before, State};
 use crate::topology::{DeviceId, Route, Topology};
 
-/// Physical devices beyond which nothing is relabelled: the assignment is cubic.
+/// Devices beyond which nothing is relabelled: the assignment is cubic.
 const MOST: usize = 512;
 
 /// What tells slices of one physical device apart: caps and, where the problem ties work to it,
@@ -74,6 +74,7 @@ impl Kept {
             state.devices(item, nodes, &mut holders);
             for holder in &holders {
                 for &then in state.kept.row(item) {
+                    // Bounded, so that sums that are shifted by 32 bits stay far below 2^127.
                     kept.bytes[holder.index() * devices + then as usize] +=
                         i128::from(state.bytes[item].min(1 << 60));
                 }

@@ -62,6 +62,7 @@ fn type_bytes(ty: &str) -> Option<u64> {
     if sizes.is_empty() {
         return Some(width);
     }
+    // A size of zero makes an empty type even where the other sizes overflow.
     let mut bytes = Some(width);
     let mut empty = false;
     for size in sizes.split(',') {
@@ -79,6 +80,7 @@ fn peaks(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     let (mut kept, mut before, mut after) = (vec![0u64; devices], vec![0u64; devices], vec![0u64; devices]);
     for (i, buffer) in resolved.buffers.iter().enumerate() {
         if buffer.storage as usize != i {
+            // A view has no bytes of its own.
             continue;
         }
         let (device, bytes) = (buffer.device as usize, buffer.end - buffer.start);
@@ -100,6 +102,7 @@ fn peaks(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     for step in &resolved.steps {
         let touched: [&[u32]; 2] = match &step.touch {
             Touch::Launch { reads, writes } => [reads, writes],
+            // What a copy reads lies on another device.
             Touch::Copy { to, .. } => [std::slice::from_ref(to), &[]],
             Touch::Nothing => continue,
         };

@@ -311,6 +311,7 @@ impl<'a> Proof<'a> {
                 short.push((tensor, device));
             }
         }
+        // Sorted: faults are listed in the same order on every machine.
         short.sort_unstable();
         for (tensor, device) in short {
             let name = self.graph.node_name(self.graph.producer(tensor));
@@ -383,6 +384,7 @@ impl<'a> Proof<'a> {
                 load += bytes;
             }
         }
+        // What nobody reads is held at its first home.
         for (param, home) in homes.into_iter().enumerate() {
             if let (true, Some(home)) = (first[param], home) {
                 resident[home as usize] += graph.param_bytes(crate::costgraph::ParamIx(param as u32));

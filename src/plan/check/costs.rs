@@ -114,6 +114,7 @@ impl BufferCopies {
             });
         }
         let same = (&source_buffer.value, &source_buffer.ty) == (&target_buffer.value, &target_buffer.ty);
+        // State that was updated holds a value of another name than its buffer's.
         if !same && !self.updated.contains(&from) {
             faults.add(|| {
                 format!(
@@ -135,6 +136,7 @@ impl BufferCopies {
         if source.kind == BufferKind::Workspace {
             faults.add(|| format!("step {} copies from workspace {}", step.id, source_buffer.id));
         }
+        // Followed back through copies, so that what is relayed counts as the same value.
         let origin = self.origin[from as usize];
         self.origin[to as usize] = origin;
         let first = *self.seen.entry((origin, target.device)).or_insert(to);

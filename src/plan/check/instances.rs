@@ -1,8 +1,8 @@
 //! What runs more than once in a step: for each microbatch, or again.
 //!
-//! A launch runs once for all microbatches or once for each, in ascending order; it touches what is
-//! of its own microbatch or of none, and the sum that it adds to; a launch that computes something
-//! again does what the first one did. What the batch is cut into, and put together of, is told alike by all.
+//! A launch runs once for all microbatches or once for each, in ascending order; it touches what is of its own
+//! microbatch or of none, and the sum that it adds to; a launch that computes something again does what the first one
+//! did. All of them must say the same about what the batch is cut into and put together from.
 
 use std::collections::HashMap;
 

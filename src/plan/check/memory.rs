@@ -154,6 +154,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     /// which follow on the same lane, have in their past what that one had.
     fn write_part(&mut self, i: usize, event: Event, past: &Past<'_>, to: u32, range: ByteRange) {
         let (step, id) = (self.plan.steps[i].id, self.id(to));
+        // A buffer that was written whole takes no parts.
         let whole = self.writers[to as usize].is_some() && !self.parts.contains_key(&to);
         let parts = self.parts.entry(to).or_default();
         let clash = parts.add(range, event);
@@ -204,6 +205,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         let at = &self.resolved.buffers[buffer as usize];
         let id = self.id(buffer);
         let earlier = self.writers[buffer as usize].replace((i as u32, event));
+        // An update writes over what others may still read.
         if at.kind == BufferKind::State {
             if let Some(other) = self.unordered(at.storage, event, past) {
                 self.faults.add(|| format!("step {step} updates {id} while step {other} may use it"));
@@ -226,6 +228,7 @@ impl<'a, 'b> Memory<'a, 'b> {
             let in_place = self.resolved.buffers[other as usize].start == start
                 && self.kind(buffer) != BufferKind::Workspace
                 && self.writers[other as usize].is_none_or(|(writer, _)| writer != i as u32);
+            // What is there in every step is never freed.
             let kept = matches!(self.kind(other), BufferKind::Param | BufferKind::State | BufferKind::Const);
             let uses = self.uses[other as usize].last.iter();
             let unfinished = uses
@@ -258,6 +261,7 @@ impl<'a, 'b> Memory<'a, 'b> {
         }
         let owners = &mut self.owners[at.device as usize];
         let mut others = Vec::new();
+        // A range that begins before is cut in two; its second half is taken below.
         if let Some((&first, &(first_end, owner))) = owners.range(..start).next_back()
             && first_end > start
         {
@@ -281,6 +285,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     fn use_storage(&mut self, i: usize, event: Event, storage: u32) {
         let id = self.id(storage);
         let uses = &mut self.uses[storage as usize];
+        // The step that took the bytes over may itself use them: in place.
         if let Some(taker) = uses.taken_by.filter(|&taker| taker != i as u32) {
             let (step, taker) = (self.plan.steps[i].id, self.plan.steps[taker as usize].id);
             self.faults.add(|| format!("step {step} uses {id}, whose bytes step {taker} has overwritten"));

@@ -107,7 +107,8 @@ fn prove<'a>(
 }
 
 /// Proves the certificate of a plan, where it has one, from the cost graph that the plan's model
-/// was lowered to (one microbatch of it, where the plan has several); pins and colocation are those marked in the graph. To be asked of plans that
+/// was lowered to (one microbatch of it, where the plan has several); pins and colocation are those marked in
+/// the graph. To be asked of plans that
 /// [`check`] has passed.
 ///
 /// Errors: [`Error::Check`] where the certificate proves less than it says; more microbatches than

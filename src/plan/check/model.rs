@@ -20,6 +20,7 @@ pub fn check_model(plan: &Plan, model: &ExpectedModel) -> Result<Checked> {
     let mut faults = Faults::default();
     let names = Names::new(model);
     let (checked, resolved) = prove(plan, Some(&names), &mut faults);
+    // What follows relies on a plan that is sound so far.
     if let Some(resolved) = resolved.filter(|_| faults.count == 0) {
         if plan.model.hash != model.hash {
             faults.add(|| format!("the plan is of model {}, this is {}", plan.model.hash, model.hash));

@@ -34,6 +34,7 @@ impl Covered {
     pub(super) fn hold(&self, bytes: ByteRange, past: &Past<'_>) -> bool {
         let ByteRange { start, end } = bytes;
         let mut reached = start;
+        // The range that holds `start` may begin before it.
         let from = self.ranges.range(..=start).next_back().map_or(start, |(&first, _)| first);
         for (&first, &(stop, event)) in self.ranges.range(from..end) {
             if first > reached || !past.contains(event) {

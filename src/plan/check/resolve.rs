@@ -208,12 +208,14 @@ fn steps(
     faults: &mut Faults,
 ) -> Option<(Vec<ResolvedStep>, usize)> {
     const NO_LANE: u32 = u32::MAX;
+    // Lanes are numbered as they come into use: every clock has an entry for each.
     let mut lane_of = vec![NO_LANE; plan.devices.len() * 2];
     let mut lanes = 0;
     let mut positions: HashMap<u64, u32> = HashMap::with_capacity(plan.steps.len());
     let mut resolved = Vec::with_capacity(plan.steps.len());
     let mut whole = true;
     for (i, step) in plan.steps.iter().enumerate() {
+        // Looked up before the step itself is known: it cannot wait for itself.
         let after = after(step, &positions, faults);
         if positions.insert(step.id, i as u32).is_some() {
             faults.add(|| format!("step {} appears twice", step.id));

@@ -5,7 +5,8 @@
 //!
 //! [`execute`] runs one operation. What it needs beside operands and results is
 //! [`crate::kernel::workspace`]'s to say and the caller's to give. Operations that compute in f32
-//! on halves widen them block by block or piece by piece (see `halves`); elementwise ones run as tile programs (see `tile`).
+//! on halves widen them block by block or piece by piece (see `halves`); elementwise ones run as tile
+//! programs (see `tile`).
 
 mod attention;
 mod element;

@@ -91,6 +91,8 @@ impl Shared {
                 worked |= self.join(job);
             }
             looks = if worked { 0 } else { looks + 1 };
+            // Spins for a while: the next kernel mostly follows soon, and waking a thread takes longer than many
+            // kernels.
             if looks < LOOKS && self.has_idle_cores() {
                 std::hint::spin_loop();
                 continue;
@@ -102,12 +104,16 @@ impl Shared {
 
     /// Takes parts of a job, where it is open and a core is free. True where it took any.
     fn join(&self, job: &Job) -> bool {
+        // A first look without ordering: helpers that find nothing are not to slow down those that work.
         if !job.open.load(Ordering::Relaxed) || !self.has_idle_cores() {
             return false;
         }
         let mut worked = false;
+        // In this order, with `Opened::drop` in the opposite one: either this look sees the job closed, or the worker
+        // waits.
         job.inside.fetch_add(1, Ordering::SeqCst);
         if job.open.load(Ordering::SeqCst) {
+            // Two helpers may both have seen the last free core: only one of them takes it.
             if self.busy.fetch_add(1, Ordering::Relaxed) < self.cores {
                 // SAFETY: the job is open and counts this thread as inside, so its worker waits in
                 // `Opened::drop` before it writes `work` again or ends the closure's life.
@@ -119,6 +125,7 @@ impl Shared {
                     if catch_unwind(run).is_err() {
                         job.panicked.store(true, Ordering::Relaxed);
                     }
+                    // A worker has begun meanwhile: cores are not to be shared.
                     if self.busy.load(Ordering::Relaxed) > self.cores {
                         break;
                     }
@@ -132,6 +139,7 @@ impl Shared {
 
     fn sleep(&self) {
         let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // Counted before the look at the jobs: a worker that opens one later sees a sleeper and rings.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let open = self.jobs.iter().any(|job| job.open.load(Ordering::SeqCst));
         if !(open && self.has_idle_cores() || self.shut_down.load(Ordering::Acquire)) {
@@ -141,6 +149,7 @@ impl Shared {
     }
 
     fn wake(&self) {
+        // Through the lock, so that no helper is between its last look and its sleep.
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
         self.bell.notify_all();
     }
@@ -300,6 +309,7 @@ impl Team<'_> {
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
         // SAFETY: the job is closed and nobody is inside, and this worker alone opens it.
         unsafe { *job.work.get() = Some(unbound) };
+        // Relaxed: helpers read them only after they have seen the job open.
         job.parts.store(parts, Ordering::Relaxed);
         job.next.store(0, Ordering::Relaxed);
         job.open.store(true, Ordering::SeqCst);

@@ -69,6 +69,7 @@ pub(super) fn build(
     options: &CudaOptions<'_>,
 ) -> Result<(CudaProgram, Vec<(crate::ir::ValueId, Vec<Located>)>)> {
     let packing = Packing::none();
+    // Kernels on GPUs read parameters as the plan lays them out.
     let compiled: Vec<Compiled> =
         groups.iter().map(|group| Compiled::new(network, group, &packing)).collect::<Result<_>>()?;
     let checker = Checker { plan, graph: network, groups: &compiled };
@@ -78,6 +79,7 @@ pub(super) fn build(
     let (data, updates) = (checker.data(&buffers)?, checker.updates(&buffers)?);
     let compiled = Arc::new(compiled);
     let mut builder = Builder::new(machine, plan, targets)?;
+    // What runs where decides about streams, arenas and kernels, in this order.
     builder.lay_out(&tasks, &updates)?;
     let bases = builder.arenas()?;
     let mut kernels = Kernels::of(network, groups, &builder.launched(&tasks), options.products)?;

@@ -229,8 +229,9 @@ pub trait Driver: Send + Sync {
     fn end_graph(&self, graph: Graph);
 
     /// Ways of computing a product of operands that lie so within the bytes for partial sums, best guess first; none
-    /// where the library is not there or has none. They follow from [`GemmArgs::alignment`] alone of where operands lie, and
-    /// compute any product of operands that are aligned as much: callers keep them for such.
+    /// where the library is not there or has none. They follow from [`GemmArgs::alignment`] alone of where
+    /// operands lie, and compute any product of operands that are aligned as much: callers keep them for
+    /// such.
     fn algorithms(&self, gpu: u32, gemm: &Gemm, args: &GemmArgs) -> Outcome<Vec<Algorithm>>;
 
     /// Name and version of the library of products; none where it is not there or does not start on the GPU.

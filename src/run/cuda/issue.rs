@@ -22,8 +22,9 @@ pub(super) struct Stage {
     pub(super) drained: [Event; 2],
 }
 
-/// Page-locked words that say how far each stream is. The numbers come from GPUs: a copy from the host to the host would
-/// make whoever puts it on a stream wait for the stream, and a kernel that does not end would never be told.
+/// Page-locked words that say how far each stream is. The numbers come from GPUs: a copy from the host to the
+/// host would make whoever puts it on a stream wait for the stream, and a kernel that does not end would
+/// never be told.
 #[derive(Clone)]
 pub(super) struct Marks {
     /// By GPU: the numbers 1, 2, 3, ... of the steps.
@@ -77,6 +78,7 @@ impl<'a> Session<'a> {
             Work::Host(work) => driver.host(stream, Arc::clone(work))?,
             Work::Copy(transfer) => self.transfer(order.lane, transfer)?,
         }
+        // Behind the step on its stream, so it counts only what is done.
         if let Some(marks) = &on.marks
             && let Some(numbers) = marks.numbers.get(&stream.gpu)
         {
@@ -104,6 +106,7 @@ impl<'a> Session<'a> {
                 Way::Up { to, from } => driver.upload(stream, to, from, bytes),
                 Way::Host(ref copy) => driver.host(stream, Arc::clone(copy)),
                 Way::Down { out, to, from } => {
+                    // Nothing else orders the two streams: the sender waits for this lane, and this lane for the sender.
                     self.follow(out, lane)?;
                     driver.download(on.lanes[out], to, from, bytes)?;
                     self.follow(lane, out)
@@ -133,6 +136,7 @@ impl<'a> Session<'a> {
             let piece = self.turns[stage] % 2;
             self.turns[stage] += 1;
             let length = PIECE.min(bytes - done);
+            // Its event means nothing before it was recorded once.
             if std::mem::replace(&mut self.used[stage][piece], true) {
                 driver.wait(sender, own.drained[piece])?;
             }
@@ -204,6 +208,7 @@ impl Window {
     ) -> Outcome<()> {
         let half = (self.bytes / 2).max(1);
         for (number, piece) in bytes.chunks(half as usize).enumerate() {
+            // Two halves in turn: the host fills one while the other is copied.
             if number >= 2 && number % 2 == 0 {
                 driver.finish(stream)?;
             }

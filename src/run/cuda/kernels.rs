@@ -80,6 +80,7 @@ impl Kernels {
         if calls.iter().all(Option::is_none) {
             return Ok(());
         }
+        // The sums of an operand come with the product where the library has both at once.
         let mut summing = calls.clone();
         let mut summed = vec![false; programs.len()];
         for call in summing.iter_mut().flatten() {
@@ -109,6 +110,7 @@ impl Kernels {
     /// The kernel of a program; none where that does nothing.
     fn own(&mut self, program: &Program, known: &mut BTreeMap<String, usize>) -> Result<Option<Part>> {
         let Some(kernel) = emit::kernel(program)? else { return Ok(None) };
+        // Kernels of equal text are compiled once.
         let next = known.len();
         let position = *known.entry(kernel.text.clone()).or_insert(next);
         let args = kernel.args.iter().map(|arg| arg.place).collect();
@@ -131,6 +133,7 @@ impl Kernels {
         let list: Vec<&Kernel> = self.list.iter().collect();
         let mut compiled: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
         for (&gpu, architecture) in gpus {
+            // GPUs of one architecture share the code.
             if !compiled.contains_key(architecture.as_str()) {
                 let images = machine.toolchain.compile(&list, architecture, progress)?;
                 compiled.insert(architecture, images);
@@ -172,8 +175,9 @@ pub fn compile_ahead(
     toolchain.compile(&list, architecture, &|_, _| {}).map(|codes| codes.len())
 }
 
-/// The programs of a group with its product a program of its own, without what follows: where the library has the product and not what
-/// follows, the product is large, and nothing is written over that is read behind it.
+/// The programs of a group with its product a program of its own, without what follows: where the library has
+/// the product and not what follows, the product is large, and nothing is written over that is read behind
+/// it.
 fn unfused_products(
     graph: &Graph,
     fused: &Fused<'_>,

@@ -208,8 +208,8 @@ impl CudaProgram {
         self.host.failure().map_or(Ok(wall), Err)
     }
 
-    /// How long a step takes by the GPUs' clock, on the inputs handed over last: of `count` steps one straight after the
-    /// other, the mean. They are steps like others: what the plan updates is updated.
+    /// How long a step takes by the GPUs' clock, on the inputs handed over last: of `count` steps one
+    /// straight after the other, the mean. They are steps like others: what the plan updates is updated.
     ///
     /// Errors: as of [`CudaProgram::step`]; no step went before.
     pub fn clocked(&mut self, count: u32) -> Result<Duration> {

@@ -1,6 +1,6 @@
-//! How a step of a program on GPUs goes: the first puts every step of the plan on its stream and waits for
-//! it, so that what fails has a name; those after replay one graph. What fails, or does not end, is told with
-//! the step and the device.
+//! How a step of a program on GPUs goes: the first puts every step of the plan on its stream and waits for it, so that
+//! what fails has a name; those after replay one graph. An error names the step that failed or did not end, and its
+//! device.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -58,6 +58,7 @@ impl CudaProgram {
         let mut session = Session::new(&self.streams, true);
         begin(&self.streams, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
+            // Waited for at once, so that a failure is this step's.
             let done = session.step(number, order).and_then(|()| wait(&self.streams, order.lane, deadline));
             done.map_err(at(&order.place, number + 1))?;
         }
@@ -118,6 +119,7 @@ impl CudaProgram {
     /// Captures the plan. A capture that fails is ended, so that its streams can be used and given back.
     fn capture(&mut self) -> Done<Graph> {
         let origin = self.streams.lanes[0];
+        // From here on what streams are given becomes the graph, up to the end or an error.
         self.streams.driver.begin_capture(origin).map_err(at(GRAPH, 0))?;
         if let Err(failure) = self.captured() {
             self.streams.driver.drop_capture(origin);
@@ -164,6 +166,7 @@ impl CudaProgram {
                 |event| streams.driver.elapsed(start, event).map_err(at(&order.place, self.orders.len()));
             spans.push((since(streams.begins[number])?, since(streams.ends[number])?));
         }
+        // From the first begin to the last end: lanes overlap, so their times are not added up.
         let first = spans.iter().map(|&(begin, _)| begin).min().unwrap_or_default();
         let last = spans.iter().map(|&(_, end)| end).max().unwrap_or_default();
         self.busy = Some(last.saturating_sub(first));
@@ -199,6 +202,7 @@ impl CudaProgram {
             );
         };
         let last: Vec<Option<usize>> = (0..self.streams.lanes.len()).map(|at| marks.last(at)).collect();
+        // The marks of a stream grow in the order of its steps.
         let is_done = |step: usize| last[self.orders[step].lane].is_some_and(|last| last >= step);
         let (mut working, mut lines) = (Vec::new(), Vec::new());
         for (name, lanes) in &self.devices {
@@ -249,6 +253,7 @@ fn wait(streams: &StreamSet, stream: usize, deadline: Option<Instant>) -> Outcom
         if Instant::now() >= deadline {
             return Err(Fault::new(FaultKind::Hung, "the time given with --timeout is over"));
         }
+        // Short pauses first, as most steps are done soon; then longer ones, to leave the host's cores alone.
         std::thread::sleep(pause);
         pause = (pause + Duration::from_micros(5)).min(Duration::from_micros(200));
     }

@@ -135,6 +135,7 @@ impl Lanes {
         let head = |lane: usize| self.lanes[device][lane].get(done[lane]).copied();
         let choose = || {
             let ready = |lane: usize| head(lane).filter(|&step| self.ready(step)).map(|step| (step, lane));
+            // The earlier of two ready heads: list order is the order that the plan was timed in.
             ready(0).into_iter().chain(ready(1)).min().map(|(_, lane)| lane)
         };
         if head(0).is_none() && head(1).is_none() || self.stop.load(Ordering::Acquire) {
@@ -149,6 +150,7 @@ impl Lanes {
             if self.stop.load(Ordering::Acquire) {
                 return None;
             }
+            // Again under the lock: what has become ready since the first look has rung already.
             if let Some(lane) = choose() {
                 return Some(lane);
             }
@@ -162,6 +164,7 @@ impl Lanes {
             // Who finds zero acquires; the counts of others before it do not end what they released.
             let last = self.pending[next as usize].fetch_sub(1, Ordering::Release) == 1;
             let other = self.device_of[next as usize] as usize;
+            // A worker that is here itself looks at its own lanes next.
             if last && other != device {
                 let door = &self.doors[other];
                 // Taking the lock orders this after the sleeper's last look.

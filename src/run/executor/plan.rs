@@ -202,6 +202,7 @@ impl Checker<'_> {
             if step.device as usize >= self.plan.devices.len() {
                 return Err(wrong(place, "its device does not exist"));
             }
+            // Waiting only for earlier steps, no step waits for itself.
             if let Some(&late) = step.after.iter().find(|&&after| after as usize >= index) {
                 return Err(wrong(place, format!("it waits for step {late}, which does not come before it")));
             }

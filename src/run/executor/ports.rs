@@ -123,6 +123,7 @@ pub(in crate::run) fn load(
             Op::Constant(constant) => graph.constant(constant).clone(),
             Op::Param(param) => match weights(param) {
                 Ok(tensor) => tensor,
+                // All of them are gathered, so that one error names every file or option that is missing.
                 Err(error) => {
                     missing.push((param, error));
                     continue;

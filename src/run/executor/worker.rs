@@ -122,9 +122,11 @@ impl Shared {
     /// Records the first failure and ends the run.
     fn fail(&self, error: Error, broken: bool) {
         let mut control = lock(&self.control);
+        // The first one: what fails later mostly follows from it.
         control.failure.get_or_insert(error);
         control.broken |= broken;
         drop(control);
+        // Workers that wait for steps of the failed one would wait for ever.
         self.lanes.halt();
     }
 
@@ -154,8 +156,10 @@ impl Shared {
 
     /// One run of one device, on this thread, whose scratch memory is made once.
     fn turn(&self, device: usize, start: Instant, scratch: &mut Option<Scratch>) {
+        // Before the first step, so that none allocates.
         cpu::prepare(self.registers);
         let scratch = scratch.get_or_insert_with(|| Scratch::of(&self.groups));
+        // A panic must not end the thread: others count on it to finish its turn.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.work(device, start, scratch)));
         let step = self.current[device].swap(IDLE, Ordering::Relaxed);
         match outcome {
@@ -247,6 +251,7 @@ impl Workers {
             let thread = std::thread::Builder::new()
                 .name(name.replace('\0', " "))
                 .spawn(move || shared.worker(device))
+                // The name goes to the system as a string that ends with a null character.
                 .map_err(|error| {
                     Error::run(format!("device {name}"), format!("no worker thread: {error}"))
                 })?;
@@ -273,6 +278,7 @@ impl Workers {
         names: &[String],
     ) -> Result<()> {
         shared.lanes.reset();
+        // With a timeout the caller must be free to give up, so a worker does the work.
         if let (Some(device), None) = (self.alone, timeout) {
             lock(&shared.control).failure = None;
             shared.turn(device, start, &mut self.scratch);

@@ -197,6 +197,7 @@ impl Copies {
         for &(arrival, origin) in &arrangement.origins {
             self.arrivals[arrival.index()].origin = origin;
         }
+        // All origins are set by now, so that the ways can be followed.
         let mut done = None;
         for &(arrival, _) in &arrangement.origins {
             let tensor = self.arrival(arrival).tensor;
@@ -249,6 +250,7 @@ impl Copies {
                 Some((*route.hops.first()?.channels.first()?, route.via.is_some()))
             };
             let moves = self.first_move(range.start)..self.first_move(range.end);
+            // Staged copies make the groups; all others that leave over the same channel join them.
             for number in moves.clone() {
                 let Move { arrival, offset, bytes, .. } = self.moves[number];
                 let arrival = &self.arrivals[arrival.index()];

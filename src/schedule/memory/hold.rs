@@ -66,6 +66,7 @@ pub(crate) fn hold_back(schedule: &mut Schedule, lives: &Lives, taken: &[u32]) -
             step.control.sort_unstable_by_key(|&(other, _)| other);
         }
     }
+    // A new wait may imply others, or follow from them.
     if !delayed.is_empty() {
         leave_out_implied(&mut schedule.steps, schedule.devices.len());
     }
@@ -92,6 +93,7 @@ fn crowded(schedule: &Schedule, lives: &Lives, taken: &[u32], over: &[bool]) -> 
         if !over[device] || follows[number] || buffer.kind.is_resident() {
             continue;
         }
+        // Buffers that follow one another in place are one storage, from the first to the last.
         let mut last = number;
         while taken[last] != none {
             last = taken[last] as usize;

@@ -107,6 +107,7 @@ impl Sweep<'_> {
             Action::Launch(_) => {
                 let device = step.device.index();
                 let at = at_launch(self.launches[device].len());
+                // Before its own uses: what the launch knows to be over was over before it began.
                 self.learn(device, at);
                 touched(step, &mut |buffer, writes| self.launch_uses(buffer, writes, position, at));
                 self.launches[device].push(position);
@@ -166,6 +167,7 @@ impl Sweep<'_> {
 
     fn finish(mut self) -> Lives {
         for (_, queue) in self.pending.iter().flatten() {
+            // No launch of the device ever learns that these uses are over.
             for &(_, buffer) in queue {
                 self.of[buffer as usize].last = FOREVER;
             }

@@ -184,6 +184,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.clocks.begin_launch(lane, position);
         self.wait(data);
         self.hold(position);
+        // Results and workspace are given bytes while all operands are still there.
         for tensor in graph.outputs(node) {
             self.last[tensor.index()] = position;
             if self.updates_in_place(node, tensor, position) {
@@ -251,6 +252,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let own = graph.in_place(node).any(|(read, write)| {
             Some(read as usize) == input && graph.outputs(node).nth(write as usize) == Some(tensor)
         });
+        // The state is free once none but this launch is left to read it.
         let left = self.state_readers.get(&state).copied().unwrap_or(0);
         let kept = graph.is_result(state);
         if kept || home != self.problem.device(node) || (input.is_some() && !own) || left != u32::from(own) {
@@ -341,6 +343,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let length = aligned(bytes.0).ok_or_else(overflow)?;
         let task = self.order[position as usize];
         let (offset, waits) = self.choose(device, length, task);
+        // Later parts are written here too and may start before this one, so they wait for the same users.
         if let Task::Copy(copy) = self.problem.task(task)
             && self.problem.copies.offset(copy).is_some()
         {
@@ -373,6 +376,7 @@ impl<'p, 'a> Planner<'p, 'a> {
             let Some(latest) = self.inspect(device, offset, length, task) else {
                 return (offset, Vec::new());
             };
+            // To use a range that must grow makes the arena longer: the last resort.
             let grows = Some(offset) == last_free && offset.saturating_add(length) > top;
             if oldest.is_none_or(|(before, _)| latest < before && !grows) {
                 oldest = Some((latest, offset));

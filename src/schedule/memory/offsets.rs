@@ -50,10 +50,12 @@ pub(crate) fn settle(
     let storages = storages(buffers, wanted, lives, taken);
     for (device, storages) in storages.into_iter().enumerate() {
         let Some(goal) = wanted[device] else { continue };
+        // Equal shares of what is left: what one device does not use goes to the others.
         let share = work / waiting;
         waiting -= 1;
         let (base, end) = (ground.base[device], ground.end[device]);
         let (least, padding) = least(&storages, lives.launches[device]);
+        // The storage that ends highest needs no padding.
         let bound = if least == 0 { end } else { base.saturating_add(least - padding) };
         bounds[device] = lives.exact.then_some(Bytes(bound));
         let merges = storages.iter().any(|storage| storage.buffers.len() > 1);
@@ -184,6 +186,7 @@ fn least(storages: &[Storage], launches: u32) -> (u64, u64) {
     if sum <= single.0 {
         return single;
     }
+    // Any that is alive then may end highest, so the largest padding is taken off.
     let at = u32::try_from(2 * k + 1).unwrap_or(FOREVER);
     let alive = storages.iter().filter(|s| s.item.life.first <= at && at <= s.item.life.last);
     (sum, alive.map(|storage| storage.padding).max().unwrap_or(0))

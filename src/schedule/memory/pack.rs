@@ -27,8 +27,10 @@ const MOST_PAIRS: usize = 4_000_000;
 const PATIENCE: usize = 40;
 
 /// Offsets for all items, none of which ends above `limit`; none at all where that does not succeed, or too
-/// many pairs meet. Stops at `bound`, which is good enough, and where no visits of pairs are `left`. O(items log items + pairs x rounds).
+/// many pairs meet. Stops at `bound`, which is good enough, and where no visits of pairs are `left`. O(items
+/// log items + pairs x rounds).
 pub(crate) fn pack(items: &[Item], bound: u64, limit: u64, left: &mut usize) -> Option<Vec<u64>> {
+    // A round costs four visits for each pair: with more pairs there would not be a single round.
     let meets = meets(items, (*left / 4).min(MOST_PAIRS))?;
     let mut best: Option<(Vec<u64>, u64)> = None;
     let mut placed = Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };
@@ -145,6 +147,7 @@ impl Placed<'_> {
             let end = self.offsets[at as usize].saturating_add(self.items[at as usize].length);
             end > bound
         };
+        // It varies while nothing is gained: the same step would lead to the same place again.
         let reach = (order.len() / 16).max(1) * (1 + stale % 16) + stale % 3;
         let mut keyed: Vec<(usize, u32)> = (order.iter().enumerate())
             .map(|(rank, &at)| {

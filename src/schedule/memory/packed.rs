@@ -49,6 +49,7 @@ impl Schedule {
             let in_place: Vec<(u32, u32)> = merged(&self.buffers, &taken).collect();
             let users = cost::users(&self.steps, &self.buffers, &in_place, touched);
             cost::measure_memory(&mut self, &users);
+            // The last round only packs: what is held back there would not be packed again.
             if round == rounds || !hold_back(&mut self, &lives, &taken) {
                 break;
             }

@@ -70,6 +70,7 @@ fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
     let mut until: BTreeMap<u32, u32> = BTreeMap::new();
     for &(new, state) in graph.updates() {
         let node = graph.producer(new);
+        // Something waits for what it makes, so it stays.
         if graph.outputs(node).any(|tensor| !graph.consumers(tensor).is_empty()) {
             continue;
         }
@@ -124,6 +125,7 @@ pub(super) fn ranks(problem: &Problem<'_>) -> Vec<Nanos> {
     for &node in order.iter().rev() {
         let mut longest = rank[node.index()];
         for tensor in graph.outputs(node) {
+            // Leaves first: what goes on from an arrival is known before the arrival's own way is.
             for arrival in copies.leaves_first(tensor) {
                 let target = copies.arrival(arrival);
                 let route = problem.topology.route(target.from, target.to);
@@ -176,6 +178,7 @@ fn by_memory(problem: &Problem<'_>) -> Vec<NodeIx> {
         count += 1;
         for &tensor in graph.inputs(node) {
             readers[tensor.index()] -= 1;
+            // One reader is left, and will free the tensor.
             if readers[tensor.index()] != 1 || !is_freed(problem, tensor) {
                 continue;
             }
@@ -272,6 +275,7 @@ fn fetched_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
                 }
                 lister.order.push(task);
             }
+            // What comes back from a host is left to its first reader.
             Task::Copy(copy) if problem.copies.target(copy).origin.is_some() => {}
             Task::Copy(copy) => lister.arrive(problem.copies.fills(copy)),
         }

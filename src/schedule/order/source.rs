@@ -1,5 +1,6 @@
 //! The order of the source, bent where that holds less: what follows from parameters and state alone stands just
-//! before its first reader, and what is made for an update of state alone, with the update, as early as that can write over it.
+//! before its first reader, and what is made for an update of state alone, with the update, as early as that
+//! can write over it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -93,6 +94,7 @@ impl<'p, 'a> Lister<'p, 'a> {
         let Some(update) = self.leads_to[node.index()] else {
             return self.ready.push(Reverse((true, node)));
         };
+        // False sorts first: updates go before all others, so that gradients are not kept for them.
         match self.readers.get(&update) {
             None | Some(0) => self.ready.push(Reverse((false, node))),
             Some(_) => _ = self.parked.insert((update, node)),
@@ -107,6 +109,7 @@ impl<'p, 'a> Lister<'p, 'a> {
 
     /// Lists a node, behind what it reads that follows from parameters and is not listed.
     fn list_with_operands(&mut self, node: NodeIx) {
+        // A stack in place of recursion: such chains may be as deep as the graph.
         let mut stack = vec![(node, false)];
         while let Some((node, behind)) = stack.pop() {
             if self.is_listed[node.index()] {

@@ -78,6 +78,7 @@ impl Machine {
     }
 }
 
+/// Hops of a route at most; the simulator counts them in 16 bits.
 const MAX_HOPS: usize = 1000;
 
 fn check(topology: &Topology) -> Result<()> {

@@ -147,6 +147,7 @@ pub(super) fn run_listed<'a>(
     work: &[Work],
     after: impl Fn(usize) -> &'a [StepIx],
 ) -> Timeline {
+    // Launches of a device run in list order: each waits for the one before it.
     let mut last: Vec<Option<u32>> = vec![None; topology.len()];
     let mut before = vec![u32::MAX; work.len()];
     for (position, item) in work.iter().enumerate() {
@@ -282,10 +283,13 @@ impl<'a> Simulation<'a> {
             }
         }
         loop {
+            // Copies first: where they take a device's own time, they go before launches that are ready with
+            // them.
             self.serve_copies();
             self.serve_launches();
             let Some(&Reverse((time, _))) = self.events.peek() else { return self.run };
             self.now = time;
+            // All that ends now ends before anything is served: the most urgent of what is ready goes first.
             while let Some(&Reverse((at, event))) = self.events.peek()
                 && at == time
             {
@@ -403,6 +407,7 @@ impl<'a> Simulation<'a> {
                 if self.uploads[upload as usize].0 == NEVER {
                     self.uploads[upload as usize] = self.cross(task, hop, bytes, ends);
                 }
+                // Uploaded by another copy: this one goes on from there.
                 let (start, end) = self.uploads[upload as usize];
                 (start.max(self.now), end.max(self.now))
             }
@@ -418,6 +423,7 @@ impl<'a> Simulation<'a> {
     /// moment at which all are free.
     fn cross(&mut self, task: u32, hop: &Hop, bytes: Bytes, ends: HopEnds) -> (Nanos, Nanos) {
         let sender = ends.from.and_then(|from| self.machine.copying_engine(from));
+        // One engine at both ends is taken once.
         let receiver = ends.to.and_then(|to| {
             self.machine.copying_engine(to).filter(|_| sender != Some(self.machine.engine(to)))
         });

@@ -135,6 +135,7 @@ impl Line {
             return None;
         }
         let (mut low, mut high) = (0u64, parts.iter().map(|part| *part.time.last().unwrap_or(&0)).max()?);
+        // The caps may allow no cut even where time is no limit.
         self.fill(&parts, high)?;
         while low < high {
             let middle = low + (high - low) / 2;
@@ -210,6 +211,7 @@ impl Line {
             let most = self.len() - (parts.len() - number);
             let most = self.reach(&parts[number - 1], before, bound, most);
             let (from, to) = (least[number].max(before + 1), most);
+            // Cheap cuts before this one left too little room; the tightest filling is known to work.
             if from > to {
                 return self.fill(parts, bound);
             }
@@ -249,6 +251,7 @@ fn crossing(graph: &CostGraph, position: &[Option<u32>], length: usize) -> Vec<u
     }
     let mut crossing = Vec::with_capacity(length);
     let mut now = 0u128;
+    // A tensor crosses all cuts from behind its maker to just before its last reader.
     for position in 0..length {
         now += begins[position];
         crossing.push(u64::try_from(now).unwrap_or(u64::MAX));

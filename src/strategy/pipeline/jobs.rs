@@ -155,6 +155,7 @@ fn passes(graph: &CostGraph, each: &[NodeIx], runs: &[Runs]) -> Vec<Option<Pass>
         passes[node.index()] = Some(if backward { Pass::Backward } else { Pass::Forward });
     }
     let of_param = |node: NodeIx| graph.role(node) == Role::Param;
+    // From the back: what reads a node is decided before it.
     for &node in each.iter().rev().filter(|&&node| graph.is_backward(node)) {
         let follows = |&reader: &NodeIx| {
             let forward = graph.forward(reader);
@@ -217,6 +218,7 @@ impl Levels<'_> {
             *count.entry((self.placement[node.index()], level)).or_default() += 1;
             highest = highest.max(level);
         }
+        // From the back, so that a node may follow its readers.
         for node in each.iter().rev().filter(own) {
             let device = self.placement[node.index()];
             let readers = self.graph.outputs(*node).flat_map(|tensor| self.graph.consumers(tensor));

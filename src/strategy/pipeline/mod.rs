@@ -160,6 +160,7 @@ pub fn pipeline(problem: Problem<'_>, asked: Options, control: &Control<'_>) -> 
         let all: Vec<Jobs> = placements.iter().map(jobs).collect();
         let (placements, all) = (placements.as_slice(), all.as_slice());
         let trial = Trial { derived: &derived, topology, options, scheduling: &scheduling, placements, all };
+        // Only the last round takes orders that are not as they were asked for.
         let irregular = if round == ROUNDS { Irregular::Tried } else { Irregular::Avoided };
         let over = match trial.fastest(asked, irregular, control)? {
             Ok(Made { placement, schedule, figures }) => {
@@ -407,6 +408,7 @@ fn contiguous(microbatch: Microbatch<'_>, options: &place::Options) -> Result<Ve
         DeviceUse::All => vec![devices.len()],
         DeviceUse::Count(count) => vec![(count as usize).min(devices.len())],
         DeviceUse::Auto => {
+            // All devices, half of them, a quarter: more stages are not always faster.
             std::iter::successors(Some(devices.len()), |&count| (count > 1).then_some(count / 2)).collect()
         }
     };

@@ -58,6 +58,7 @@ pub(super) fn play(jobs: &Jobs, rule: Rule, microbatches: u32) -> Option<Played>
     let mut player = Player::new(jobs, rule, microbatches, patterns);
     player.run();
     let all = jobs.jobs.len() * microbatches as usize;
+    // A limit that lets nothing go on leaves jobs that were never played.
     (player.order.len() == all).then_some(Played { order: player.order, end: player.end })
 }
 
@@ -105,6 +106,7 @@ fn interleaved(jobs: &Jobs, microbatches: u32) -> Option<Vec<Vec<u32>>> {
         }
         let forward = in_groups(&own.forward, microbatches, count as u32);
         let backward = in_groups(&own.backward, microbatches, count as u32);
+        // Megatron-LM's number of forward jobs before the first backward job.
         let warm = ((count - rank - 1) * 2 + (stages - 1) * count).min(forward.len());
         let (warm, rest) = forward.split_at(warm);
         let mut pattern = warm.to_vec();
@@ -144,6 +146,7 @@ fn lagging(jobs: &Jobs, microbatches: u32) -> Option<Vec<Vec<u32>>> {
         let time = |job: &&u32| jobs.jobs[**job as usize].time;
         let weights = *own.weights.iter().max_by_key(time)?;
         let level = jobs.jobs[forward as usize].level;
+        // As in 1F1B: as many in flight as stages from here to the end.
         let mut started = microbatches.min(jobs.levels - level);
         let mut pattern = vec![forward; started as usize];
         for microbatch in 0..microbatches {
@@ -268,6 +271,7 @@ impl<'a> Player<'a> {
             let at = (next * self.count + microbatch) as usize;
             self.missing[at] -= 1;
             self.ready[at] = self.ready[at].max(self.now + delay);
+            // Devices look again when data arrives, not only when a job ends.
             if delay > Nanos::ZERO {
                 self.events.push(Reverse((self.now + delay, None)));
             }
@@ -370,6 +374,7 @@ impl<'a> Player<'a> {
     fn in_flight(&self, job: u32, pass: Pass) -> u32 {
         let users = &self.users[job as usize];
         let of = |pass: Pass| users.iter().filter(move |&&user| self.jobs[user as usize].pass == pass);
+        // Where gradients of parameters are not apart, backward jobs end a microbatch.
         let pass = if of(pass).next().is_some() { pass } else { Pass::Backward };
         let done = of(pass).map(|&user| self.done[user as usize]).min();
         done.map_or(0, |done| self.started[job as usize].saturating_sub(done))

@@ -218,6 +218,7 @@ fn pinned(problem: Problem<'_>) -> Result<Placement> {
     for &node in order.iter().rev().filter(|&&node| graph.role(node) == Role::Compute) {
         let mut readers = graph.outputs(node).flat_map(|tensor| graph.consumers(tensor));
         let read = readers.find_map(|reader| said[reader.index()]);
+        // Where it is neither pinned nor read by what is, any device will do.
         said[node.index()] = said[node.index()].or(read).or(Some(DeviceId(0)));
     }
     Ok(place::complete(graph, topology, options, &said)?.placement)

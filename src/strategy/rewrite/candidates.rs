@@ -121,6 +121,7 @@ impl<'a> Round<'a> {
             }
             recomputes.extend(found.into_iter().map(|candidate| (device, candidate)));
         }
+        // All at once: positions are those of the schedule that was looked at.
         step.recompute(self, &recomputes);
         !recomputes.is_empty() || step.offloads.len() > before
     }
@@ -284,6 +285,7 @@ fn enough(
             chosen.push(candidate);
         }
     }
+    // Late ones may free so much that earlier ones are no longer needed.
     let mut at = 0;
     while at < chosen.len() {
         let rest = freed.saturating_sub(chosen[at].frees);

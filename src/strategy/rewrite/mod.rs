@@ -22,7 +22,8 @@ use crate::schedule::{self, Schedule, schedule_closest};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
-/// By how much, in quarters, the caps that a placement may use are larger than the real ones.
+/// By how much, in quarters, the caps that a placement may use are larger than the real ones; the last are as
+/// good as none.
 pub(super) const RELAXED: [u64; 5] = [5, 6, 8, 16, 1 << 22];
 
 /// Placements that are tried for each of them.
@@ -85,6 +86,7 @@ pub fn rewrite(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<Rew
     let mut tried: Vec<Vec<DeviceId>> = Vec::new();
     for quarters in RELAXED {
         let relaxed = Some(larger(&caps, quarters, options.reserve));
+        // Placements are only where rewriting begins, so little is spent on them.
         let relaxed = Options { caps: relaxed, effort: Effort::Fast, ..options.clone() };
         let found = match place::candidates(graph, topology, &relaxed, control) {
             Ok(found) => found,
@@ -173,6 +175,7 @@ impl Rewriting<'_> {
         let options = schedule::Options { caps: self.caps.to_vec(), ..schedule::Options::default() };
         let launches = self.placement.launches.as_deref();
         let whole = schedule_closest(self.graph, self.topology, &self.placement, launches, &options)?;
+        // Rewriting does not change what is there before the step.
         if whole.devices.iter().zip(self.caps).any(|(usage, &cap)| usage.resident > cap) {
             return Ok(None);
         }

@@ -138,6 +138,8 @@ impl StepOrder {
             let reader = self.number(run);
             for &tensor in graph.inputs(run.0) {
                 let producer = graph.producer(tensor);
+                // Only what comes after the second run and on its device reads it; other devices read what
+                // the first run sent.
                 let later = graph.role(producer) == Role::Compute && position[producer.index()] < at as u32;
                 let same = placement[producer.index()] == placement[run.0.index()];
                 let source = self.number((producer, later && same));

@@ -38,6 +38,7 @@ impl Exprs {
             total = total.saturating_add(constant.saturating_mul(factor));
             terms.extend(inner.into_iter().map(|(x, f)| (x, f.saturating_mul(factor))));
         }
+        // What was joined may join with another term.
         loop {
             collect(&mut terms);
             let Some((i, j, whole, factor)) = self.rejoined(&terms) else { break };
@@ -148,9 +149,11 @@ impl Exprs {
         let mut divisors: Vec<i64> = terms.iter().map(|&(_, factor)| gcd(factor, d)).collect();
         divisors.sort_unstable();
         divisors.dedup();
+        // The largest divisor first: it leaves the least to be divided.
         for &g in divisors.iter().rev().filter(|&&g| g > 1) {
             let (big, rest): (Vec<_>, Vec<_>) = terms.iter().copied().partition(|&(_, f)| f % g == 0);
             let rest = self.sum(constant.rem_euclid(g), &rest);
+            // Only a rest below the divisor carries nothing into the quotient.
             let (low, high) = self.range(rest);
             if low < 0 || high >= g {
                 continue;

@@ -103,6 +103,7 @@ impl ProgramBuilder<'_> {
         }
         let (point, index) = self.over(&dims);
         let own = self.at(x, &index, None)?;
+        // Compared with every other one along the axis: nothing is sorted, so elements need not wait for one another.
         let var = self.exprs.var(dims[axis]);
         let mut from = index.clone();
         from[axis] = self.exprs.at(var);
@@ -118,6 +119,7 @@ impl ProgramBuilder<'_> {
         let k = self.exprs.whole(topk.k, DType::I64);
         let chosen = self.exprs.compare(Compare::Lt, rank, k);
         let mut to = index.clone();
+        // Wrapped, the index is seen to be in range; the guard leaves out what would have been beyond.
         to[axis] = self.exprs.wrapped(rank, topk.k);
         let position = self.exprs.linear(&out_dims, &to);
         let named = self.exprs.position(index[axis]);
@@ -140,6 +142,7 @@ impl ProgramBuilder<'_> {
             let body = self.scatter_nd(id, kind)?;
             return Ok(vec![self.finish(body)]);
         }
+        // A kernel of its own: no thread may update before all is copied.
         let mut second = ProgramBuilder::new(self.graph, self.fused, self.layout, self.nodes);
         let (x, result) = (node.operands[0], node.first_result);
         let dims = self.dims(x)?;

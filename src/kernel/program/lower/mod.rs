@@ -2,9 +2,9 @@
 //!
 //! The group's layout says what runs one after the other and where values between lie. A node with
 //! a kernel of its own takes the chain of elementwise nodes behind it as its epilogue where that reads
-//! each element where it is made, and a product of few rows the norm before it; otherwise each is a program. Values are computed where they are
-//! read: a program is built from what it writes back to what it loads, and views, transpositions,
-//! slices, padding and gathers are nothing but index arithmetic on the way.
+//! each element where it is made, and a product of few rows the norm before it; otherwise each is a program.
+//! Values are computed where they are read: a program is built from what it writes back to what it loads, and
+//! views, transpositions, slices, padding and gathers are nothing but index arithmetic on the way.
 
 mod at;
 mod attention;
@@ -175,6 +175,7 @@ impl<'a> ProgramBuilder<'a> {
             // Nobody reads what they make.
             return Ok(vec![]);
         }
+        // A norm before a product is made in the product's kernel.
         let product = nodes.iter().find(|&&node| matches!(self.graph.node(node).op, Op::MatMul { .. }));
         let first = product.copied().unwrap_or(first);
         let fused = nodes.len() > 1;

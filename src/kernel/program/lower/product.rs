@@ -47,6 +47,7 @@ impl ProgramBuilder<'_> {
         let left = if transpose_left { [k, m] } else { [m, k] };
         let right = if transpose_right { [n, k] } else { [k, n] };
         let index = self.matrix_index(x, &outer_index, left)?;
+        // Where the first node is not the product it is a norm, which the product's kernel makes.
         let first = match self.nodes.first() {
             Some(&norm) if norm != id => self.normalized_rows(norm, id, x, &index)?,
             _ => RowsFirst::default(),

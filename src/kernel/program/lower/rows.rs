@@ -29,6 +29,7 @@ impl ProgramBuilder<'_> {
         let index: Vec<ExprId> = (0..dims.len())
             .map(|axis| if goes(axis) { within.next() } else { outer.next() }.unwrap_or(zero))
             .collect();
+        // The fastest axis decides whether neighbours in memory are of one row or of neighbouring rows.
         let fastest = (0..dims.len()).rev().find(|&axis| dims[axis] != 1);
         let along = if fastest.is_none_or(goes) { Along::Columns } else { Along::Rows };
         Over { row, column, along, index, count: inner.iter().product() }
@@ -62,6 +63,7 @@ impl ProgramBuilder<'_> {
                 (self.finished(*kind, folded, count, dtype), true)
             }
             Op::ArgReduce { kind, last, .. } => (reduce(self, arg_fold(*kind, *last), element), true),
+            // Less the most, no exponential overflows.
             Op::Softmax { log, .. } => {
                 let most = reduce(self, Fold::Max, element);
                 let rest = self.exprs.binary(Binary::Sub, element, most);
@@ -76,6 +78,7 @@ impl ProgramBuilder<'_> {
             }
             _ => return Err(Halt::Unfused),
         };
+        // What has an element for each element of the rows reads them again: they are worth keeping.
         let cached = if whole_row { vec![] } else { vec![element] };
         let position = if whole_row { self.exprs.at(row) } else { position };
         self.hero_result = Some(HeroResult { value: result, position, expr });

@@ -1,5 +1,6 @@
-//! Sums over many elements of few rows, in two stages: parts of each row are folded by blocks of their own, whose results
-//! lie in the workspace, and a second kernel folds these in order. Both orders follow from the sizes alone.
+//! Sums over many elements of few rows, in two stages: parts of each row are folded by blocks of their own,
+//! whose results lie in the workspace, and a second kernel folds these in order. Both orders follow from the
+//! sizes alone.
 
 use std::collections::HashMap;
 
@@ -43,7 +44,9 @@ impl Stages {
         };
         let exprs = &program.exprs;
         let (rows, columns) = (exprs.extent(*row), exprs.extent(*column));
+        // What reads another reduction needs all of it first.
         let alone = |reduction: &Reduction| !reads_reduced(program, reduction.value);
+        // Folding the parts again would give the number of a part instead of a position.
         let plain = |reduction: &Reduction| {
             !reduction.kind.is_position() && exprs.dtype(reduction.value) != DType::Bool
         };
@@ -72,6 +75,7 @@ impl Stages {
             made.push(Arg { place: Place::Workspace(at), dtype, elements, written: true });
             at = Bytes(at.checked_add(elements.checked_mul(dtype.size())?)?).aligned().get();
         }
+        // Without room for what the parts make, the program stays whole.
         (at <= room.offset.saturating_add(room.bytes)).then(|| Self {
             row: *row,
             column: *column,
@@ -99,10 +103,12 @@ impl Stages {
         // The last part may be shorter.
         let known = exprs.within(position, columns);
         let end = exprs.index(columns - 1);
+        // What is beyond the end loads the last element, and does not count.
         let position = exprs.min(position, end);
         let (mut rows_done, mut columns_done) = (HashMap::new(), HashMap::new());
         let mut reductions = Vec::new();
         let mut row_stores = Vec::new();
+        // This stage stores nothing but what its parts make.
         for arg in program.args.iter_mut() {
             arg.written = false;
         }

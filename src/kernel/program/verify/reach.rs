@@ -51,6 +51,7 @@ impl<'a> Bounds<'a> {
                 _ => {}
             }
         }
+        // All cuts before anything is learnt: what is learnt is taken apart at every one of them.
         for (terms, _) in &compared {
             for (digit, _) in terms {
                 let end = digit.count.map(|count| digit.unit.saturating_mul(count));
@@ -62,6 +63,7 @@ impl<'a> Bounds<'a> {
         for (terms, range) in compared {
             bounds.learn(terms, range);
         }
+        // Sums of many terms say the most about an index, so they are tried first.
         bounds.known.sort_by_key(|(terms, _)| std::cmp::Reverse(terms.len()));
         bounds.never = bounds.known.iter().any(|(terms, bound)| {
             let (low, high) = both(bounds.plain(terms, DEPTH), *bound);
@@ -91,6 +93,7 @@ impl<'a> Bounds<'a> {
         let mut terms = self.delinearized(terms);
         let Some(&(_, first)) = terms.first() else { return };
         let (low, high) = if first < 0 { (high.saturating_neg(), low.saturating_neg()) } else { (low, high) };
+        // Without a common factor equal sums are recognised, and the range is rounded inwards.
         let common = terms.iter().fold(0, |common, term| gcd(common, term.1));
         terms.iter_mut().for_each(|term| term.1 = term.1.saturating_mul(first.signum()) / common);
         let range = (low.saturating_neg().div_euclid(common).saturating_neg(), high.div_euclid(common));
@@ -159,6 +162,7 @@ impl<'a> Bounds<'a> {
             if factor == 0 || !known.iter().all(is_term) {
                 continue;
             }
+            // A term is bounded once.
             rest.retain(|(digit, _)| known.iter().all(|(other, _)| digit != other));
             total = added(total, times(both(self.plain(known, depth), *bound), factor));
         }

@@ -109,6 +109,8 @@ impl Capacity {
         let caps: Vec<u64> = match resource {
             Resource::Memory => {
                 memory(problem, &mut weights);
+                // The devices' own memory: `options.caps` may have been lowered by a search, and a bound
+                // holds for every plan.
                 let cap = |id: &crate::topology::DeviceId| {
                     problem.options.usable(problem.topology.device(*id).memory).get()
                 };
@@ -121,12 +123,14 @@ impl Capacity {
             }
             Resource::Units if problem.count.is_some_and(|count| count > 1) => {
                 weights.of.fill(1);
+                // Each of the other devices in use takes a unit at least.
                 let others = problem.count.unwrap_or(1) as u64 - 1;
                 let all = free.iter().filter(|&&free| free).count() as u64;
                 vec![all.saturating_sub(others); problem.devices.len()]
             }
             Resource::Time | Resource::Units => return Ok(None),
         };
+        // Units that run only on devices which take no other work leave these alone.
         for unit in (0..units).filter(|&unit| !free[unit]) {
             (weights.of[unit], weights.need[unit]) = (0, 0);
         }

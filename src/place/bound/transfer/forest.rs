@@ -1,4 +1,4 @@
-//! A bound in near-linear time: what is connected by dear nets and needs several devices.
+//! A bound in near-linear time: what expensive nets connect and several devices must hold.
 //!
 //! Units that nets of at least some cost connect, and that fill at least m devices, are cut at
 //! least m - 1 times: as in a tree, each part beyond the first takes a net once more. Components
@@ -37,6 +37,7 @@ fn dearest(graph: &Hypergraph, capacity: &Capacity, left: &[u64]) -> (u64, u64) 
     for (i, &net) in order.iter().enumerate() {
         components.join(graph.pins(net as usize));
         let cost = left[net as usize];
+        // Nets of one cost join together: the bound at that cost is complete after the last of them.
         let last = order.get(i + 1).is_none_or(|&next| left[next as usize] < cost);
         let value = cost.saturating_mul(components.cuts);
         if last && value > best.0 {

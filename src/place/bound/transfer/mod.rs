@@ -65,6 +65,7 @@ pub(super) fn bounds(
         let (value, costs) = forest::bound(&graph, &capacity, forests(problem, &graph));
         let data = json!({ "of": resource.name(), "costs": costs });
         found.push(certificate(value, "forest", data));
+        // Where anything is bounded already, no cuts are spent on counting units.
         let bounded =
             capacity.resource == Resource::Units && found.iter().any(|one: &Certificate| one.value > 0);
         if bounded || !is_split(problem, &capacity) {
@@ -180,6 +181,7 @@ impl Target<'_, '_> {
         let mut best: Option<Certificate> = None;
         for (i, &root) in self.leaders().iter().enumerate() {
             let Some(part) = self.capacity.part(self.problem, root as usize) else { continue };
+            // The network's work is counted through: each root may raise it by a quarter of half the budget.
             let work = budget.work / 2 * (i as u64 + 1) / ROOTS as u64;
             let effort =
                 Effort { cases: budget.cases, work, target: self.incumbent, prices: PRICES, hint: 0 };
@@ -217,6 +219,7 @@ impl Target<'_, '_> {
                 break;
             }
         }
+        // What is left goes to all in equal parts, for more prices and for cases.
         let each = budget.work.saturating_sub(search.network.work) / found.len().max(1) as u64;
         for share in &mut found {
             let Some(part) = self.capacity.part(self.problem, share.root as usize) else { continue };

@@ -250,6 +250,7 @@ impl<'h> Search<'h> {
         if inner.weighs > most || outer.weighs < least {
             return impossible;
         }
+        // Without a price the cheapest set is the answer wherever it fits.
         let (value, free) = self.cut(0, window);
         let mut leaf = Leaf { node, value, price: 0, between: None };
         if free.weighs >= least && free.weighs <= most {
@@ -268,6 +269,7 @@ impl<'h> Search<'h> {
         let (mut light, mut heavy) = between;
         let Window { least, most } = window;
         let mut price = self.balanced(&light, &heavy);
+        // The price that was right for the part before is near, if it pulls the same way.
         if hint.signum() == price.signum() {
             price = hint;
         }
@@ -283,6 +285,8 @@ impl<'h> Search<'h> {
                 || side.weighs == light.weighs
                 || side.weighs == heavy.weighs
             {
+                // At the price of the pair, no third set means that no price does better; a hint may just be
+                // a bad one.
                 if price != hint {
                     break;
                 }
@@ -321,6 +325,8 @@ impl<'h> Search<'h> {
         let Weights { of, total, .. } = self.weights;
         let rate = u128::from(price.unsigned_abs());
         let total = u128::from((*total).max(1));
+        // Rounded so that sums over a set err on the side of the bound: up where weight is rewarded, down
+        // where it costs.
         let down = |weight: u64| (rate * u128::from(weight) / total) as u64;
         let up = |weight: u64| (rate * u128::from(weight)).div_ceil(total) as u64;
         let network = &mut self.network;
@@ -357,6 +363,7 @@ impl<'h> Search<'h> {
     fn choose(&mut self, light: &Side, heavy: &Side, price: i64) -> Option<u32> {
         let order = self.by_distance(light, heavy);
         let last = *order.last()?;
+        // The farthest unit, those at the quarters of the weight, and the heaviest.
         let mut asked = vec![last];
         let weight: u128 = order.iter().map(|&unit| u128::from(self.weights.of[unit as usize])).sum();
         for part in [3, 2, 1] {

@@ -139,6 +139,7 @@ impl<'w> ChainWalk<'w> {
     fn earliest(&self, node: NodeIx) -> u64 {
         let operands = &self.operands[node.index()];
         let made = operands.iter().map(|&(operand, _)| self.end(operand)).max().unwrap_or(0);
+        // A single operand costs no copy: the node can be where that is.
         if self.most == 0 || operands.windows(2).all(|pair| pair[0].0 == pair[1].0) {
             return made;
         }
@@ -157,6 +158,7 @@ impl<'w> ChainWalk<'w> {
             if own >= next { high = middle } else { low = middle + 1 }
         }
         let longest = |count: usize| waits(count).0.max(waits(count).1);
+        // Where they cross, either side may be the shorter.
         longest(low).min(longest(low.saturating_sub(1))).max(made)
     }
 

@@ -124,12 +124,14 @@ impl<'c, 'a> Cutter<'c, 'a> {
         let devices = self.facts.devices(first[root]);
         let of = |class: usize| self.facts.devices(first[class]);
         let all = 0..first.len();
+        // Classes whose only device is the root's only device are with it.
         self.inside =
             all.clone().map(|class| class == root || devices.len() == 1 && of(class) == devices).collect();
         let outside: Vec<bool> =
             all.map(|class| !of(class).iter().any(|device| devices.contains(device))).collect();
         let own = self.facts.workers.iter().zip(caps).filter(|(device, _)| devices.contains(device));
         let mut caps: Vec<u64> = own.map(|(_, &cap)| cap).collect();
+        // Devices of one cap give the same part.
         caps.sort_unstable();
         caps.dedup();
         let mut cases = part.cases.iter();
@@ -168,6 +170,7 @@ impl<'c, 'a> Cutter<'c, 'a> {
                             if inside[class as usize] || outside[class as usize] {
                                 return Err(format!("node {node} is decided twice"));
                             }
+                            // The case without the class comes first in the proof, so it is pushed last.
                             steps.push(CutStep::Enter(Some((class, true))));
                             steps.push(CutStep::Enter(Some((class, false))));
                         }
@@ -212,6 +215,7 @@ impl<'c, 'a> Cutter<'c, 'a> {
             }
             (self.network.supply[class], self.network.demand[class]) = (supply, demand);
         }
+        // Nodes of nets neither give nor take.
         for node in weight.len()..self.network.supply.len() {
             (self.network.supply[node], self.network.demand[node]) = (0, 0);
         }
@@ -219,6 +223,7 @@ impl<'c, 'a> Cutter<'c, 'a> {
         if self.network.work > WORK {
             return Err("it takes more work than is sensible".into());
         }
+        // Rounded on the side of the bound, so that no plan is excluded.
         let worth = |weight: u64| rate * u128::from(weight);
         Ok(if price < 0 {
             let reward = u64::try_from(worth(low).div_ceil(all)).unwrap_or(u64::MAX);

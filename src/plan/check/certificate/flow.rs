@@ -54,6 +54,7 @@ impl Network {
         self.residual.extend(self.arcs.iter().map(|arc| arc.capacity));
         let mut taken = 0;
         let mut active = self.sort_by_height();
+        // Heights are measured anew from time to time: pushes alone raise nodes one by one.
         let mut until = self.work + 8 * (self.arcs.len() + nodes) as u64;
         let mut waits = vec![false; nodes];
         active.iter().for_each(|&node| waits[node as usize] = true);
@@ -146,6 +147,7 @@ impl Network {
         self.work += self.of_node[n].len() as u64;
         let open = self.of_node[n].iter().filter(|&&arc| self.residual[arc as usize] > 0);
         let lowest = open.map(|&arc| self.height[self.arcs[arc as usize].to as usize]).min();
+        // Above the number of nodes there is no way down to one that takes.
         let above = lowest.filter(|&height| height < self.of_node.len() as u32).map(|height| height + 1);
         self.height[n] = above.unwrap_or(NOWHERE);
         self.next[n] = 0;

@@ -1,4 +1,4 @@
-//! Classes that dear nets connect and that need several devices: a net is cut for each device
+//! Classes that expensive nets connect and that need several devices: a net is cut for each device
 //! beyond the first. A forest of nets is enough to connect them; what it leaves of the nets' bytes
 //! may serve again.
 

@@ -117,6 +117,7 @@ impl Flow {
         }
         let own = time[source].get(device).copied().flatten();
         let sent = of_group.remove(&source).unwrap_or(0);
+        // Other groups take at most their own time; where they cannot be, anything.
         for (group, sent) in of_group {
             let capacity = time[group][device];
             if sent > 0 || capacity.is_some_and(|capacity| -sent > i128::from(capacity)) {
@@ -220,6 +221,7 @@ impl Bins<'_> {
         fastest[0] = Some(0);
         let mut reached = 0;
         for &(weight, time) in items {
+            // Downwards, so that each item is taken once.
             for weighed in (0..=reached).rev() {
                 let Some(with) = fastest[weighed].map(|before| before.saturating_add(time)) else { continue };
                 let entry = &mut fastest[weighed + weight as usize];

@@ -51,6 +51,7 @@ impl Parts {
         let classes = first.len();
         let works = |device: &DeviceId| facts.workers.contains(device);
         let free: Vec<bool> = first.iter().map(|&node| facts.devices(node).iter().any(works)).collect();
+        // Sums over all that has a size stay below 2^60.
         let most = (1 << 60) / (1 + sizes(facts));
         let mut parts = Self {
             nets: nets(facts, &of_node, most),
@@ -80,6 +81,7 @@ impl Parts {
                 vec![free.saturating_sub(used.saturating_sub(1)) as u64; facts.workers.len()]
             }
         };
+        // Classes that only other devices run take no room in the workers.
         for class in (0..classes).filter(|&class| !parts.free[class]) {
             (parts.weight[class], parts.need[class]) = (0, 0);
         }
@@ -109,6 +111,7 @@ impl Parts {
     /// What all devices in use hold beside one with this cap.
     pub(super) fn beside(&self, cap: u64) -> u64 {
         let mut others = self.largest.clone();
+        // Where the cap is not among the largest in use, the smallest of those makes way.
         let own = others.iter().position(|&other| other == cap).unwrap_or(others.len().saturating_sub(1));
         if !others.is_empty() {
             others.remove(own);

@@ -239,6 +239,7 @@ fn visit(
     let mut held_after: Vec<u128> = Vec::new();
     let mut reached = 0i128;
     for first in (0..=last).rev() {
+        // A visit ends where a node of it cannot be.
         let Some(own) = time(first) else { return };
         if first == last {
             ends.push(Reverse((0, first)));

@@ -235,6 +235,7 @@ impl<'t, 'f> Tree<'t, 'f> {
         }
         self.ready().any(|node| {
             let starts = self.devices(node).map(|device| self.start(node, device));
+            // Nothing that follows starts before what was appended last.
             starts.min().unwrap_or(now).max(now).saturating_add(small.chains[node]) >= self.claimed
         })
     }

@@ -52,6 +52,7 @@ impl Windows {
         };
         // A run slides over a window: the least of it is inside at one end of its span.
         let part = |time: u64| {
+            // With no room in its span the node cannot be on this device if the step is that short.
             let latest = end.checked_sub(time).filter(|&latest| latest >= start)?;
             Some(inside(start, time).min(inside(latest, time)))
         };

@@ -221,6 +221,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
         let (largest, sums) = state.split_at_mut(self.tiling.rows as usize);
         largest.fill(T::LOWEST);
         sums.fill(T::ZERO);
+        // Keys that no row of the tile sees are left out.
         let end = (0..rows).map(|row| self.geometry.seen(self.causal, (first + row) as u64)).max();
         let end = end.unwrap_or(keys) as usize;
         let key_head = head / group as usize;
@@ -232,6 +233,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
             T::dispatch(Soften { heads: self, block, scores, largest, sums, out });
             let v = &self.v[self.at(2, (batch, key_head), begin)..];
             let v = Matrix::new(v, Strides::rows(strides[2].row as usize));
+            // The first block replaces what is there; `Soften` has scaled what later blocks add to.
             let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
             S::multiply(Matrix::new(scores, Strides::rows(n)), v, n, out, beta);
         }
@@ -241,6 +243,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
                 let scale = T::narrow(1.0 / sum);
                 out.row(row).iter_mut().for_each(|x| *x = x.mul(scale));
             } else {
+                // No key at all: the weights are 0/0, as in a softmax of nothing.
                 out.row(row).fill(if self.op.zeros { T::ZERO } else { T::from_f64(f64::NAN) });
             }
         }

@@ -24,6 +24,7 @@ pub(super) fn run(
     if inputs.is_empty() || inputs.len() > MOST || outputs.len() > MOST {
         return Err(Error::Internal(format!("operands of {}", op.name())));
     }
+    // On the stack: nothing is allocated while a plan runs.
     let whole = |dims, dtype| Whole::<[i64]> { sizes: dims, dtype };
     let mut wholes = [whole(&[][..], DType::F32); 2 * MOST];
     for (slot, view) in wholes.iter_mut().zip(inputs) {
@@ -221,6 +222,7 @@ fn run_piece(
         *slot = ViewMut { dtype, dims: region.dims(), bytes, epilogue: None };
     }
     dispatch(team, op, &operands[..inputs.len()], &mut targets[..count], workspace)?;
+    // Narrowed when the piece is complete: each element is rounded once.
     for ((view, region), made) in outputs.iter_mut().zip(results).zip(made) {
         let Some(made) = made else { continue };
         let made = &*made;

@@ -1,8 +1,8 @@
 //! Products of matrices of halves, added up in f32: blocks of the operands are widened where they are packed,
 //! and a block of the result is narrowed when all its terms are there.
 //!
-//! Every element is added up as in `blocks`, from its terms alone and in their order, whatever the blocks and the number
-//! of threads.
+//! Every element is added up as in `blocks`, from its terms alone and in their order, whatever the blocks and
+//! the number of threads.
 
 use crate::error::{Error, Result};
 use crate::ir::MatMul;

@@ -20,8 +20,8 @@ pub(in super::super) trait StorageOf<T>: Plain {
     fn rows<'a>(from: &'a [Self], stride: usize, size: (usize, usize), scratch: &'a mut [T])
     -> Matrix<'a, T>;
 
-    /// Makes a matrix of `T` and writes it as it is held; it is made in `scratch`, which has place for it, where that is
-    /// another type.
+    /// Makes a matrix of `T` and writes it as it is held; it is made in `scratch`, which has place for it,
+    /// where that is another type.
     fn make(out: &mut MatrixMut<'_, Self>, scratch: &mut [T], make: impl FnOnce(&mut MatrixMut<'_, T>));
 
     /// `c = a b` or `c += a b`, of `k` terms, by this thread.

@@ -158,6 +158,7 @@ impl<T: Typed + Float + Vectorised> Gradient<'_, T> {
         let count = self.count;
         let rows = target.len() / count;
         let slots = take::<T>(workspace, rows.min(NORMALIZE_PARTS as usize) * 2 * count)?;
+        // Each part adds to sums of its own.
         slots.fill(T::ZERO);
         let planes = Planes { count: 1, rows, columns: count, tall: 1, wide: count };
         team.each_tile(target, planes, (&mut *slots, 2 * count), |place, out, slot| {
@@ -165,6 +166,7 @@ impl<T: Typed + Float + Vectorised> Gradient<'_, T> {
             T::dispatch(Rows { gradient: self, first: place.row, out: out.row(0), columns });
             then(place.row * count, out.row(0));
         });
+        // In the order of the parts, whoever computed them.
         for (position, sums) in columns.iter_mut().enumerate() {
             for (column, sum) in sums.iter_mut().enumerate() {
                 let parts = slots.chunks(2 * count).map(|slot| slot[position * count + column].to_f64());
@@ -279,6 +281,7 @@ impl Walks {
         };
         let goes = |axis: usize| op.axes.contains(&(axis as u32));
         let (mut numbers, mut step) = (own, 1);
+        // Where the numbers of a row are, from the place of an element: the axes that go do not count.
         for axis in (0..dims.len()).rev() {
             numbers[axis] = if goes(axis) { 0 } else { step };
             step *= if goes(axis) { 1 } else { dims[axis] as isize };
@@ -409,6 +412,7 @@ impl<T: Typed + Float> Task<T> for Elements<'_, T> {
             let out = &mut out[at as usize..][..length];
             let [x, dy] = [gradient.x, gradient.dy].map(|all| &all[base + at as usize..][..length]);
             let each = out.iter_mut().zip(x).zip(dy);
+            // One row and one factor for the whole run.
             if row_step == 0 && factor_step == 0 {
                 let (slope, factor) = (gradient.slope(row_at(number)), factor_at(factor));
                 each.for_each(|((out, x), dy)| {

@@ -1,8 +1,8 @@
 //! Softmax and normalisation of rows that are stored one after the other.
 //!
-//! A row stays in the first cache from its first pass to its last. Rows that are stored one after the other are fetched by
-//! the processor itself, faster than where it is told. Sums are made in the elements' own type over runs of 512, 32
-//! side by side, and then in f64: each number is one of at most 32 that are added before they are widened.
+//! A row stays in the first cache from its first pass to its last. Rows that are stored one after the other are fetched
+//! by the processor itself, faster than with prefetch instructions. Sums are made in the elements' own type over runs
+//! of 512, 32 side by side, and then in f64: each number is one of at most 32 that are added before they are widened.
 
 use super::super::element::{Float, map};
 use super::super::elementwise::tile::{AROUND, Epilogue};

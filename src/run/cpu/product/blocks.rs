@@ -191,6 +191,7 @@ impl<T: Plain + Float> Blocks<'_, T> {
                 let part = Part { inner, depth, column, columns };
                 let block = Panels { k, part, first, from: b, in_place: skinny };
                 block.pack(lanes, &mut *right, &mut *left);
+                // The packed block of the right operand meets all rows before it is written over.
                 for row in (0..m).step_by(tall) {
                     let rows = tall.min(m - row);
                     let from = &a.elements[row * a.strides.row + inner * a.strides.column..];

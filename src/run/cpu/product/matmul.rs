@@ -175,11 +175,14 @@ fn flat_parts(Extent { m, n, .. }: Extent, threads: usize) -> (usize, usize) {
 /// Rows and columns of the parts that a product is divided in among threads. No bit depends on them.
 /// `rereads_cheaply`: the right operand costs little to read again, so parts need not be narrow to be many.
 pub(crate) fn parts(Extent { m, n, k }: Extent, threads: usize, rereads_cheaply: bool) -> (usize, usize) {
+    // Rows of about the same number in each part, as a short last part would let threads wait.
     let mut rows = m.div_ceil(((m + TALLEST / 2) / TALLEST).max(1)).next_multiple_of(ROWS).min(m);
     let mut columns = n.next_multiple_of(PANEL).min(4 * NARROWEST);
     let narrowest = if m <= 4 * ROWS { PANEL } else { NARROWEST };
     let count = |rows: usize, columns: usize| m.div_ceil(rows) * n.div_ceil(columns);
+    // Halved until there are enough parts for all threads, as long as each has enough to do.
     while threads > 1 && count(rows, columns) < PARTS * threads && rows * columns * k > 2 * WORK {
+        // Where reading the right operand again is cheap, short parts are better than narrow ones.
         if rereads_cheaply && columns <= 2 * NARROWEST && rows > 2 * NARROWEST {
             rows = rows.div_ceil(2).next_multiple_of(ROWS);
         } else if columns > narrowest {

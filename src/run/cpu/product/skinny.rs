@@ -68,6 +68,7 @@ impl<T: Plain + Float, const M: usize, const COUNT: usize> Task<T> for AddRows<'
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
         let Self { rows, c, spare } = self;
+        // Some rows at a time, so that each result is loaded and stored once for all of them.
         let whole = rows.k - rows.k % COUNT;
         for inner in (0..whole).step_by(COUNT) {
             rows.add_some::<L, M, COUNT>(lanes, inner, c, spare);
@@ -124,6 +125,7 @@ impl<T: Plain + Float> Rows<'_, T> {
                 }
             }
         }
+        // Columns that fill no vector.
         for (row, factors) in factors.iter().enumerate() {
             for (at, out) in c.row(row)[..n].iter_mut().enumerate().skip(whole) {
                 let chain = &mut spare[row * COLUMNS + at];
@@ -149,6 +151,7 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
 ) {
     let mut column = 0;
     while column < n {
+        // Four columns share each load of a row, and four rows each load of a column.
         let wide = n - column >= 4;
         let mut row = 0;
         while row < m {
@@ -196,6 +199,7 @@ impl<T: Plain + Float, const M: usize, const N: usize> Task<T> for Dot<'_, '_, T
         let b: [&[T]; N] = std::array::from_fn(|column| &dots.b.0[column * dots.b.1..][..dots.k]);
         let whole = dots.k - dots.k % DOT;
         let mut totals = [[[lanes.zero(); 4]; N]; M];
+        // Blocks of chains: what is added up before is no longer than a chain.
         for first in (0..whole).step_by(DOT * CHAIN) {
             let sums = dots.chains(lanes, &a, &b, first..whole.min(first + DOT * CHAIN));
             if first == 0 {

@@ -128,7 +128,7 @@ impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, '_, 
                 }
             }
         } else {
-            // Rows that are apart are not fetched by the processor itstrip.
+            // Rows that are apart are not fetched by the processor itself.
             let forth = strip.b.1 * FORTH * size_of::<T>();
             for p in 0..depth {
                 let b = &strip.b.0[p * strip.b.1 + column..][..V * L::WIDTH];
@@ -142,6 +142,7 @@ impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, '_, 
             each_row!(i < R, finish(lanes, &sums[i], c.row(i), beta.at_row(row + i)));
             return;
         }
+        // Vectors reach beyond the row: they are finished in a copy.
         each_row!(i < R, {
             let mut spare = wider(c.row(i));
             finish(lanes, &sums[i], &mut spare, beta.at_row(row + i));

@@ -1,6 +1,6 @@
 //! Vectors of x86-64's instruction sets.
 //!
-//! Holds `unsafe`: their instructions may run where the processor has them alone.
+//! Holds `unsafe`: their instructions may run only where the processor has them.
 
 use std::arch::x86_64 as arch;
 

@@ -1,4 +1,4 @@
-//! cuBLASLt: matrix products with what is added, activation, and sums of an operand.
+//! cuBLASLt: matrix products with a bias and a matrix added, an activation, and sums of an operand.
 //!
 //! The library's matrices are column by column, ours row by row: it is asked for the transposed product,
 //! whose left operand (A) is our right one. The sums of A over what is multiplied (BGRADA) are one for each
@@ -83,8 +83,9 @@ impl Blas {
         set(&args.partial.bytes, |value, bytes| {
             give(Key::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, value, bytes)
         })?;
-        // Without these the library takes matrices to begin at multiples of 256. All are told what the least aligned is:
-        // a way is kept for other products whose operands are aligned as much, each in its own place.
+        // Without these the library takes matrices to begin at multiples of 256. All are told what the least
+        // aligned is: a way is kept for other products whose operands are aligned as much, each in its own
+        // place.
         for key in [
             Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
             Key::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -112,6 +113,7 @@ impl Blas {
             )
             .result()?;
         }
+        // Entries behind the count were not written.
         let found = found.iter().take(count.max(0) as usize);
         // SAFETY: the library wrote so many.
         let found = found.map(|one| unsafe { one.assume_init_ref() });
@@ -152,6 +154,7 @@ impl Blas {
             words.try_into().map_err(|_| Fault::new(FaultKind::Image, "a kept algorithm is damaged"))?;
         let way = sys::cublasLtMatmulAlgo_t { data };
         let described = describe(gemm, args).map_err(refused)?;
+        // Without an addend the library must not read the result, which is not there yet.
         let added = if gemm.addend.is_some() { 1.0 } else { 0.0 };
         let (narrow, wide) = ([1.0f32, added as f32], [1.0f64, added]);
         let (alpha, beta) = match gemm.dtype {
@@ -240,6 +243,7 @@ fn matrix(
         DType::F64 => sys::cudaDataType::CUDA_R_64F,
         _ => sys::cudaDataType::CUDA_R_32F,
     };
+    // Rows of ours are columns of the library's.
     let by_rows = strides.column == 1;
     let (height, width, pitch) =
         if by_rows { (columns, rows, strides.row) } else { (rows, columns, strides.column) };

@@ -82,6 +82,7 @@ impl Candidate {
 pub(crate) fn score<'a>(base: &Problem<'a>, candidate: Candidate, search: &mut Search) -> Option<Scored<'a>> {
     let mut problem = base.arranged(&candidate.arrangement);
     for &(delayed, until) in &candidate.holds {
+        // The last part implies the others: copies of one arrival complete in order.
         let done: Vec<u32> = tasks(&problem, until);
         for task in tasks(&problem, delayed) {
             problem.holds.extend(done.last().map(|&other| (task, other)));
@@ -101,6 +102,7 @@ pub(crate) fn score<'a>(base: &Problem<'a>, candidate: Candidate, search: &mut S
     let waits = problem.waits(&dependents);
     let tasks = Tasks { work: &work, priority: &priority, dependents: &dependents, waits, record: true };
     let run = run_greedy(problem.topology, &problem.machine, tasks);
+    // What waits for itself never becomes ready, and is missing from the order.
     let whole = (0..problem.task_count() as u32).filter(|&task| problem.runs(task)).count();
     (run.order.len() == whole).then_some(Scored { candidate, problem, run })
 }

@@ -48,7 +48,9 @@ pub(crate) fn conflicts(scored: &Scored<'_>) -> Vec<Conflict> {
             }
             blocker = blocker.or(Some(early));
         }
+        // Where its data was there earlier than it began, what blocked it is on the path.
         let waited = ready.is_some_and(|other| end[other as usize] < begins);
+        // Always backwards, so that the walk ends.
         let earlier = |other: &u32| (start[*other as usize], *other) < (begins, task);
         at = blocker.filter(|_| waited || ready.is_none()).or(ready).filter(earlier);
     }

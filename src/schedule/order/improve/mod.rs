@@ -132,6 +132,7 @@ impl<'a> Improver<'a> {
             match initial.task(task) {
                 Task::Launch(node) => candidate.launches[node.index()] = urgency,
                 Task::Copy(copy) => {
+                    // An arrival is as urgent as its first part.
                     let arrival = &mut candidate.arrivals[initial.copies.fills(copy).index()];
                     *arrival = urgency.min(*arrival);
                 }
@@ -214,6 +215,7 @@ impl<'a> Improver<'a> {
         if !trees.is_empty() {
             let mut all = self.best.candidate.clone();
             trees.iter().for_each(|(tensor, tree)| all.relay(&self.base, *tensor, Some(tree)));
+            // Trees change the ranks: both the urgencies as they were and new ones are tried.
             let ranked = self.ranked(all.clone(), 0);
             if !self.attempt(all, Accept::Faster) && !self.attempt(ranked, Accept::Faster) {
                 for (tensor, tree) in self.largest(&trees) {
@@ -285,6 +287,7 @@ impl<'a> Improver<'a> {
                 *sooner.urgency(late) = now.urgency_of(early).saturating_sub(1);
                 answers.push(sooner.clone());
                 if self.may_hold(early, late) {
+                    // Held until the data of the late one is made, or until that one is done.
                     for until in [self.source(late), Some(late)].into_iter().flatten() {
                         if until != early {
                             let mut delayed = sooner.clone();
@@ -341,6 +344,7 @@ impl<'a> Improver<'a> {
 
     /// Takes back whatever the result does not need: holds, parts, relays.
     fn simplify(&mut self) {
+        // What the result does not need is taken back even if the search has spent its work.
         self.search.candidates = self.search.candidates.max(MOST_TENSORS as u32);
         self.search.work = u64::MAX;
         for number in (0..self.best.candidate.holds.len()).rev() {

@@ -56,6 +56,7 @@ fn grow(problem: &Problem<'_>, tensor: TensorIx, receivers: &[ArrivalIx]) -> Tre
             problem.topology.route(from, to)
         };
         let ends = holders.iter().map(|&(origin, there)| traffic.end(route(origin), origin, there));
+        // Home is the first holder, so ties go to it.
         let best = ends.enumerate().min_by_key(|&(number, end)| (end, number));
         let Some((number, end)) = best else { continue };
         let (origin, there) = holders[number];

@@ -128,6 +128,7 @@ impl ProgramBuilder<'_> {
         let wide = self.exprs.dtype(x);
         let mut reductions = Reductions::default();
         let most = reductions.fold(self, Fold::Max, x);
+        // Less the most, no exponential overflows.
         let rest = self.sub(x, most);
         let e = self.exprs.unary(Unary::Exp, rest);
         let total = reductions.fold(self, Fold::Sum, e);
@@ -138,6 +139,7 @@ impl ProgramBuilder<'_> {
             let made = if of_class {
                 let class = self.at(target, &outer, None)?;
                 let mut at = index;
+                // A class is data: whatever it is, the index stays within the row.
                 at[last] = self.exprs.wrapped(class, dims[last]);
                 let own = self.wide_at(logits, &at)?;
                 let below = self.sub(most, own);

@@ -88,6 +88,7 @@ pub(crate) struct Compiler {
 impl Compiler {
     pub(crate) fn new(parts: &[Part<'_>], outside: usize, stores: &[(usize, usize)]) -> Self {
         let mut last_of_outside = vec![0; outside];
+        // What nobody reads is free after the part itself.
         let mut last_of_inside: Vec<usize> = (0..parts.len()).collect();
         for (position, part) in parts.iter().enumerate() {
             for operand in &part.operands {
@@ -97,6 +98,7 @@ impl Compiler {
                 }
             }
         }
+        // What is stored is written after the last part: its register stays.
         stores.iter().for_each(|&(part, _)| last_of_inside[part] = usize::MAX);
         // Read by the next, and by none after it.
         let passed_on = (0..parts.len()).map(|part| last_of_inside[part] == part + 1).collect();
@@ -142,6 +144,7 @@ impl Compiler {
                 .as_ref()
                 .is_some_and(|(chain, _, last)| last + 1 == position && chain.operands.len() < OPERANDS)
             && self.are_loaded_alike(part, outside)?;
+        // The chain's result goes to a register, where this part may read it.
         if !goes_on {
             self.close(parts);
         }
@@ -160,6 +163,7 @@ impl Compiler {
                 }
                 Operand::Inside(other) => Read { register: self.inside(other)?, single: false, ahead: false },
             };
+            // One operand read twice is one entry.
             let same = |other: &Read| (other.register, other.single) == (found.register, found.single);
             Ok(chain.operands.iter().position(same).unwrap_or_else(|| {
                 chain.operands.push(found);
@@ -208,6 +212,7 @@ impl Compiler {
         let to = self.allocate();
         self.steps.push(Step::Compute { to, work: Work::Chain(Box::new(chain)) });
         self.results[last] = Some(to);
+        // Only now are operands free: the whole chain reads them at once.
         (first..=last).for_each(|position| self.release(position, &parts[position].operands));
     }
 

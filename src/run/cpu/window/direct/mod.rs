@@ -90,6 +90,7 @@ impl<'a> Direct<'a> {
         };
         let (height, width) = (extent(1)?, extent(2)?);
         let padded = grid.pad != [0; 3] || height > grid.large[1] || width > grid.large[2];
+        // Pieces of nearly equal size, so that the last one is not a small rest.
         let balanced = |all: usize, most: usize| all.div_ceil(all.div_ceil(most));
         let chunk = balanced(positions, CHUNK).next_multiple_of(TALL).min(positions);
         let (chunk, copied, strip) = if padded {
@@ -102,6 +103,7 @@ impl<'a> Direct<'a> {
             (chunk, Copied::Nothing, 0)
         };
         let sums = chunk.checked_next_multiple_of(WIDEST)?.checked_mul(PANEL)?;
+        // Sums as they are made, the same turned, the copied input, and a panel of weights.
         let needed = sums.checked_mul(2)?.checked_add(strip)?.checked_add(DEPTH * PANEL)?;
         let fits = chunk <= LONGEST && needed <= (AREA - RESERVE) / size;
         fits.then_some(Self { grid, inner, outer, chunk, copied })
@@ -125,6 +127,7 @@ impl<'a> Direct<'a> {
     /// Output channels and positions of the parts that the result of an image is divided in among threads.
     pub(crate) fn parts(&self, threads: usize) -> (usize, usize) {
         let (panels, chunks) = (self.outer.div_ceil(PANEL), self.grid.positions().div_ceil(self.chunk));
+        // With less work for each, threads cost more than they save.
         let work = self.outer.saturating_mul(self.depth()).saturating_mul(self.grid.positions());
         let wanted = (PARTS * threads).min(work / WORK);
         let groups = if threads == 1 { 1 } else { wanted.div_ceil(chunks).clamp(1, panels) };

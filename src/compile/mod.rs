@@ -340,7 +340,7 @@ fn phases(graph: &Graph, places: Vec<u32>, divided: bool) -> Vec<u32> {
         phase => phase as u32,
     };
     let sources = sources.iter().enumerate();
-    sources.map(|(at, source)| place(at).saturating_mul(3) + phase(source.phase)).collect()
+    sources.map(|(at, source)| place(at).saturating_mul(3).saturating_add(phase(source.phase))).collect()
 }
 
 /// The verifier, in debug builds and tests.

@@ -78,7 +78,10 @@ fn memory(case: &Case<'_, '_>, control: &Control<'_>, notes: &mut Vec<String>) -
     control.map(devices.len(), |number| {
         // The other devices keep theirs: prices are of one device at a time.
         let id = devices[number];
-        let mut caps: Vec<Bytes> = topology.devices.iter().map(|device| device.memory).collect();
+        let mut caps = match &options.caps {
+            Some(caps) => caps.clone(),
+            None => topology.devices.iter().map(|device| device.memory).collect(),
+        };
         let tenth = Bytes(caps[id.index()].get() / 10);
         caps[id.index()] += tenth;
         let larger = Options { caps: Some(caps), effort, ..options.clone() };

@@ -460,14 +460,21 @@ impl<'g> Incremental<'g> {
         }
     }
 
+    /// A name that no cache has yet: with the first number behind it that makes it so.
+    fn free_name(&self, name: String) -> String {
+        let is_taken =
+            |name: &str| self.states.iter().any(|(id, _)| self.new.graph().param(*id).name == name);
+        let numbered = (self.states.len()..).map(|number| format!("{name}.{number}"));
+        std::iter::once(name.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(name)
+    }
+
     /// A state that holds the rows of all tokens, and the new ones in it.
     fn cache(&mut self, value: ValueId, axis: usize) -> Result<ValueId> {
         let rows = self.find(&Need::New(value))?;
         let maker = self.old.maker(value);
         let ty = Type::new(self.old.ty(value).dtype, self.long(value, axis));
         let name = format!("cache.{}", self.old.source(maker.source).name);
-        let taken = self.states.iter().filter(|(id, _)| self.new.graph().param(*id).name == name).count();
-        let name = if taken == 0 { name } else { format!("{name}.{}", self.states.len()) };
+        let name = self.free_name(name);
         let graph = self.new.graph_mut();
         let source = graph.add_source(Source::new(&name, "state", SourceRole::Data));
         let state = graph.add_param(name, ty, Init::zeros(), None, source);

@@ -228,7 +228,8 @@ impl Jobs {
     pub(super) fn mean_delay(&self, link: Link) -> u64 {
         let start = link.delays as usize;
         let delays = &self.delay[start + 1..start + self.routes];
-        delays.iter().sum::<u64>() / (delays.len() as u64).max(1)
+        let sum: u128 = delays.iter().map(|&delay| u128::from(delay)).sum();
+        (sum / (delays.len() as u128).max(1)) as u64
     }
 }
 

@@ -141,7 +141,7 @@ impl<'a> Decoder<'a> {
 
     fn advance(&mut self, tokens: &[i64], block: usize) -> Result<Duration> {
         let by_block = block != self.step.block;
-        let is_other = std::mem::replace(&mut self.is_in_prompt, by_block) != by_block;
+        let is_other = self.is_in_prompt != by_block;
         let part = match (&mut self.prompt, by_block) {
             (Some(prompt), true) => prompt,
             _ => &mut self.step,
@@ -149,6 +149,7 @@ impl<'a> Decoder<'a> {
         // Both programs share their arenas: where one has constants the other may have worked.
         if is_other {
             part.program.load_constants(part.graph)?;
+            self.is_in_prompt = by_block;
         }
         // Rows behind the last token are written over before anything meets them.
         let mut padded = tokens.to_vec();

@@ -61,6 +61,11 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
+    /// By how much the arena is above the device's cap.
+    pub(crate) fn lack(self, caps: &[Bytes]) -> u64 {
+        self.arena.0.saturating_sub(caps[self.device.index()].0)
+    }
+
     /// As an error, with what the device holds in any case.
     pub(crate) fn error(self, problem: &Problem<'_>, residents: &Residents, caps: &[Bytes]) -> Error {
         let name = &problem.topology.device(self.device).name;

@@ -379,7 +379,10 @@ fn first_that_fits(
     for order in orders {
         match fit::fit(problem, &residents, &order, &caps, options.pressing())? {
             Ok(draft) => return Ok(assemble::assemble(problem, &residents, &order, draft)),
-            Err(shortage) if least.is_none_or(|least| shortage.arena < least.arena) => least = Some(shortage),
+            // Caps differ: the nearest miss is that with the least above its own.
+            Err(shortage) if least.is_none_or(|least| shortage.lack(&caps) < least.lack(&caps)) => {
+                least = Some(shortage);
+            }
             Err(_) => {}
         }
     }

@@ -277,7 +277,9 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
                 let mut line: Vec<usize> = (0..x[0].dims[axis]).collect();
                 let value = |p: usize| x[0].at(&with(i, axis, p));
                 line.sort_by(|&a, &b| {
-                    let order = value(a).partial_cmp(&value(b)).unwrap();
+                    let (one, other) = (value(a), value(b));
+                    let by_number = one.partial_cmp(&other);
+                    let order = by_number.unwrap_or_else(|| one.is_nan().cmp(&other.is_nan()));
                     if op.largest { order.reverse() } else { order }
                 });
                 line[i[axis]]

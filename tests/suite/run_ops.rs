@@ -441,7 +441,12 @@ fn positions_of_extremes_and_running_sums() {
             std::slice::from_ref(&x),
         );
         let topk = TopK { axis, k: random.range(0, dims[axis as usize] as i64), largest: random.flag() };
-        check(&Op::TopK(topk), &[x]);
+        check(&Op::TopK(topk.clone()), std::slice::from_ref(&x));
+        if dtype.is_float() {
+            let mut with_nan = x;
+            with_nan.data.iter_mut().step_by(3).for_each(|value| *value = f64::NAN);
+            check(&Op::TopK(topk), &[with_nan]);
+        }
     }
 }
 

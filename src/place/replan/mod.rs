@@ -279,11 +279,11 @@ impl<'s, 'c: 's, 'a> ReplanSearch<'s, 'c, 'a> {
         };
         let Some(mut mover) = Mover::new(self.context, &self.state, &self.unit_state, pinned) else { return };
         let mut steps = Vec::new();
+        let mut left = budget;
         if pinned.excess.bytes > 0 {
-            mover.relieve(prices[0]);
+            left = left.saturating_sub(mover.relieve(prices[0]));
             steps.push(mover.units().to_vec());
         }
-        let mut left = budget;
         for price in prices {
             left = mover.improve(price, left, self.passes());
             steps.push(mover.units().to_vec());

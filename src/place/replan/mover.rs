@@ -170,8 +170,8 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
     }
 
     /// Moves units away from devices that hold too much, those first that lose least by it for
-    /// each byte they free.
-    pub(super) fn relieve(&mut self, price: i128) {
+    /// each byte they free. Gives the bytes of state that it moves beyond what is moved now.
+    pub(super) fn relieve(&mut self, price: i128) -> i128 {
         (self.price, self.budget) = (price, i128::MAX);
         for device in 0..self.devices {
             if self.resident[device] <= self.capacity[device] {
@@ -196,6 +196,7 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
                 }
             }
         }
+        i128::MAX - self.budget
     }
 
     fn enter(&mut self, net: usize, id: DeviceId) {

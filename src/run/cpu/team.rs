@@ -397,6 +397,7 @@ impl Team<'_> {
         let (down, across) = (rows.div_ceil(tall), columns.div_ceil(wide));
         let tiles = count * down * across;
         let parts = slots.len() / slot;
+        assert!(slots.len() % slot == 0, "a part of a slot would have a part of the work");
         assert!(parts > 0 || tiles == 0);
         let whole = Whole { pointer: slice.as_mut_ptr(), life: PhantomData };
         self.each_chunk(slots, slot, |part, slot| {
@@ -434,6 +435,7 @@ impl Team<'_> {
             (Whole { pointer: slice.as_mut_ptr(), life: PhantomData }, matrices)
         });
         let parts = slots.len() / slot;
+        assert!(slots.len() % slot == 0, "a part of a slot would have a part of the work");
         assert!(parts > 0 || count == 0);
         self.each_chunk(slots, slot, |part, slot| {
             for number in count * part / parts..count * (part + 1) / parts {

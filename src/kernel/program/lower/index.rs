@@ -2,7 +2,7 @@
 //! the largest elements by their rank.
 
 use super::{ExprId, Halt, Lowered, ProgramBuilder};
-use crate::ir::{Binary, Compare, DType, IndexOp, NodeId, Op, ScatterKind, ValueId};
+use crate::ir::{Binary, Compare, DType, IndexOp, NodeId, Op, ScatterKind, Unary, ValueId};
 use crate::kernel::program::{Body, Fold, Program, Scatter, Store, Var};
 
 impl ProgramBuilder<'_> {
@@ -108,9 +108,11 @@ impl ProgramBuilder<'_> {
         let mut from = index.clone();
         from[axis] = self.exprs.at(var);
         let other = self.at(x, &from, None)?;
-        let ahead = if topk.largest { Compare::Gt } else { Compare::Lt };
-        let ahead = self.exprs.compare(ahead, other, own);
-        let equal = self.exprs.compare(Compare::Eq, other, own);
+        let ahead = match topk.largest {
+            true => self.is_greater(x, other, own),
+            false => self.is_greater(x, own, other),
+        };
+        let equal = self.is_same(x, other, own);
         let earlier = self.exprs.compare(Compare::Lt, from[axis], index[axis]);
         let tied = self.exprs.binary(Binary::And, equal, earlier);
         let before = self.exprs.binary(Binary::Or, ahead, tied);
@@ -129,6 +131,29 @@ impl ProgramBuilder<'_> {
             stores.push(Store { guard: Some(chosen), ..self.replacing(arg, position, written) });
         }
         Ok(Body::Map { point, stores })
+    }
+
+    /// Whether an element of `x` is greater than another, where not-a-number is greater than all numbers.
+    fn is_greater(&mut self, x: ValueId, left: ExprId, right: ExprId) -> ExprId {
+        let greater = self.exprs.compare(Compare::Gt, left, right);
+        if !self.graph.ty(x).dtype.is_float() {
+            return greater;
+        }
+        let [left, right] = [left, right].map(|value| self.exprs.unary(Unary::IsNan, value));
+        let number = self.exprs.unary(Unary::Not, right);
+        let only_left = self.exprs.binary(Binary::And, left, number);
+        self.exprs.binary(Binary::Or, greater, only_left)
+    }
+
+    /// Whether two elements of `x` are equal or both not-a-number.
+    fn is_same(&mut self, x: ValueId, left: ExprId, right: ExprId) -> ExprId {
+        let equal = self.exprs.compare(Compare::Eq, left, right);
+        if !self.graph.ty(x).dtype.is_float() {
+            return equal;
+        }
+        let [left, right] = [left, right].map(|value| self.exprs.unary(Unary::IsNan, value));
+        let both = self.exprs.binary(Binary::And, left, right);
+        self.exprs.binary(Binary::Or, equal, both)
     }
 
     /// Of whole slices, one kernel that updates them in order. Else first a copy, then the updates, in order

@@ -63,6 +63,9 @@ pub(super) fn center_crop_pad(at: &mut At<'_>) -> Result<()> {
     if wanted.len() != axes.len() {
         return Err(at.wrong(format!("expected {} sizes, found {}", axes.len(), wanted.len())));
     }
+    if let Some(negative) = wanted.iter().find(|&&size| size < 0) {
+        return Err(at.wrong(format!("a size of {negative} is not possible")));
+    }
     let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
     for (&axis, &wanted) in axes.iter().zip(&wanted) {
         let own = at.numbers(x)?[axis];

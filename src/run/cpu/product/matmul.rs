@@ -290,7 +290,8 @@ fn by_blocks<T: Product + Float + Vectorised>(team: &Team<'_>, gemm: Gemm<'_, '_
 
 /// One element of the result after the other, of operands that are not packed.
 fn by_elements<T: Element>(gemm: Gemm<'_, '_, T>) {
-    let Gemm { extent, a, b, c, c_strides, beta, .. } = gemm;
+    let Gemm { extent, a, b, c, c_strides, beta, epilogue } = gemm;
+    assert!(epilogue.is_none(), "products of integers are followed by nothing");
     // Only floats are packed or generated.
     let Rhs::Strided(b, b_strides) = b else { return };
     let Extent { m, n, k } = extent;

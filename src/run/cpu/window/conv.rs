@@ -80,7 +80,8 @@ fn conv_as<T: Product + Float + Vectorised>(
     let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
     let pieces = conv.layout == Layout::ChannelsFirst && grid.positions() >= PIECE;
-    let epilogue = if pieces { out.take_epilogue() } else { None };
+    // Without channels there is no product that an epilogue could follow.
+    let epilogue = if pieces && groups.inner > 0 { out.take_epilogue() } else { None };
     let target = out.slice::<T>()?;
     if target.is_empty() {
         return Ok(());

@@ -45,7 +45,7 @@ pub(in super::super) fn window(at: &At<'_>, spatial: usize) -> Result<(Window, P
 
 /// Elements between the first and the last of a window, both included.
 pub(in super::super) fn extent(at: &At<'_>, kernel: i64, dilation: i64) -> Result<i64> {
-    let extent = (kernel - 1).checked_mul(dilation).and_then(|steps| steps.checked_add(1));
+    let extent = kernel.saturating_sub(1).checked_mul(dilation).and_then(|steps| steps.checked_add(1));
     extent.filter(|_| kernel >= 1).ok_or_else(|| at.wrong(format!("a window of {kernel} is not possible")))
 }
 

@@ -81,7 +81,7 @@ def wordpiece():
 
 
 def begun_by_configuration(path):
-    """Texts begin as `tokenizer_config.json` says, and not by a template, as in older files."""
+    """Beside a `tokenizer.json` the library does not heed this flag: without a template nothing is added."""
     for name, change in [("tokenizer.json", dict(post_processor=None)), ("tokenizer_config.json", dict(add_bos_token=True))]:
         with open(f"{path}/{name}") as file:
             whole = json.load(file)

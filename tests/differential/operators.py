@@ -931,28 +931,6 @@ def qlinear_binary(b, op):
     b.node(op, [x, scale(b), zero(b, dtype), y, scale(b), zero(b, dtype), scale(b), zero(b, dtype)], domain=MICROSOFT)
 
 
-@operator("DynamicQuantizeLSTM", since=11)
-def dynamic_quantize_lstm(b, op):
-    direction = b.pick([None, "forward", "reverse", "bidirectional"])
-    directions = 2 if direction == "bidirectional" else 1
-    time, batch, features, hidden = b.int(1, 4), b.int(1, 3), b.int(1, 4), b.int(1, 4)
-    data = {"low": -1, "high": 1, "special": False}
-    x = b.fresh(F32, [time, batch, features], **data)
-    dtype = b.pick([U8, I8])
-    columns = [4 * hidden] if b.flag(0.3) else []
-    matrices, scales = [], []
-    for rows in (features, hidden):
-        matrices.append(b.parameter(b.rng.integers(0 if dtype == U8 else -9, 10, [directions, rows, 4 * hidden]).astype(dtype)))
-        scales.append(b.parameter((2.0 ** b.rng.integers(-6, -2, [directions] + columns)).astype(F32)))
-        # Signed integers have none.
-        zeros = np.full([directions] + columns, b.int(0, 9) if dtype == U8 else 0, dtype)
-        scales.append(b.parameter(zeros))
-    bias = b.parameter(b.rng.uniform(-1, 1, [directions, 8 * hidden]).astype(F32)) if b.flag(0.7) else None
-    states = [b.fresh(F32, [directions, batch, hidden], **data) if b.flag() else None for _ in range(2)]
-    b.node(op, [x] + matrices + [bias, None] + states + [None] + scales, b.int(1, 3), domain=MICROSOFT, inexact=True,
-           hidden_size=hidden, direction=direction)
-
-
 @operator("MatMulNBits", since=11)
 def matmul_nbits(b, op):
     bits, size = b.pick([4, 4, 8]), b.pick([16, 32, 64])

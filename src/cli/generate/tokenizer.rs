@@ -1,7 +1,7 @@
 //! Text as tokens and back, by the `tokenizer.json` beside a model.
 //!
-//! Tokens are those that transformers gives by default: what its template adds at the ends, or `bos_token` and `eos_token`
-//! where `tokenizer_config.json` says so; no truncation, no padding.
+//! Tokens are those that transformers gives by default: with what the file's template adds at the ends, whatever flags
+//! `tokenizer_config.json` has; no truncation, no padding.
 
 use serde_json::Value;
 use tokenizers::AddedToken;
@@ -13,7 +13,7 @@ use crate::load::{Format, recognise};
 
 /// The tokenizer itself.
 const FILE: &str = "tokenizer.json";
-/// What it is to do by default.
+/// Which tokens are special.
 const CONFIG: &str = "tokenizer_config.json";
 
 /// The fields of [`CONFIG`] that name tokens which are no text.
@@ -27,8 +27,6 @@ const MOST_WAITING: usize = 16;
 /// A model's tokenizer.
 pub(super) struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    /// Tokens before and behind every text, in place of the file's template.
-    around: Option<[Option<u32>; 2]>,
 }
 
 impl Tokenizer {
@@ -49,17 +47,17 @@ impl Tokenizer {
             tokenizers::Tokenizer::from_bytes(read(&path)?).map_err(|error| unreadable(&place, &*error))?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| unreadable(&place, &*error))?;
-        let mut tokenizer = Self { inner, around: None };
+        let mut tokenizer = Self { inner };
         if let Some(path) = beside(file, CONFIG) {
             let config: Value = serde_json::from_slice(&read(&path)?)
                 .map_err(|error| unreadable(&path.display().to_string(), &error))?;
-            tokenizer.set_defaults(&config).map_err(|error| error.within(&path.display().to_string()))?;
+            tokenizer.add_special(&config).map_err(|error| error.within(&path.display().to_string()))?;
         }
         Ok(tokenizer)
     }
 
-    /// Special tokens, and those at a text's ends.
-    fn set_defaults(&mut self, config: &Value) -> Result<()> {
+    /// Adds the special tokens that a configuration names.
+    fn add_special(&mut self, config: &Value) -> Result<()> {
         let content = |token: &Value| token.as_str().or_else(|| token["content"].as_str()).map(str::to_owned);
         let more = config["additional_special_tokens"].as_array().into_iter().flatten();
         let named = SPECIAL.iter().map(|field| &config[*field]).chain(more).filter_map(content);
@@ -69,25 +67,14 @@ impl Tokenizer {
             named.filter(is_new).map(|token| AddedToken::from(token, true)).collect()
         };
         self.inner.add_special_tokens(special).map_err(|error| unreadable("", &*error))?;
-        let [begins, ends] = ["add_bos_token", "add_eos_token"].map(|field| config[field].as_bool());
-        if begins.is_none() && ends.is_none() {
-            return Ok(());
-        }
-        let id = |is_added: Option<bool>, field: &str| {
-            let token = is_added.unwrap_or(false).then(|| content(&config[field])).flatten();
-            token.and_then(|token| self.inner.token_to_id(&token))
-        };
-        self.around = Some([id(begins, "bos_token"), id(ends, "eos_token")]);
         Ok(())
     }
 
     /// The tokens of a text. Error: it has characters that the tokenizer has no tokens for.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<i64>> {
-        let encoding = self.inner.encode(text, self.around.is_none());
+        let encoding = self.inner.encode(text, true);
         let encoding = encoding.map_err(|error| Error::usage("--prompt", error.to_string()))?;
-        let [first, last] = self.around.unwrap_or_default();
-        let ids = first.into_iter().chain(encoding.get_ids().iter().copied()).chain(last);
-        Ok(ids.map(i64::from).collect())
+        Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String> {
@@ -105,7 +92,8 @@ fn unreadable(place: &str, error: &dyn std::fmt::Display) -> Error {
 /// Tokens that become text one after another: together, what decoding all of them at once gives behind the prompt's text.
 ///
 /// Decoders treat the first token otherwise, and a character may be several tokens. So each token is decoded with
-/// those of a window that begins before what was written last.
+/// those of a window that begins before what was written last. Where a later byte makes a decoder take back characters
+/// that were written, as those with single bytes as tokens do, the text goes on behind as many.
 pub(super) struct Stream {
     tokenizer: Tokenizer,
     /// Tokens of the window.
@@ -136,7 +124,7 @@ impl Stream {
         } else {
             sure
         };
-        let new = sure.strip_prefix(self.text.as_str()).unwrap_or_default().to_owned();
+        let new: String = sure.chars().skip(self.text.chars().count()).collect();
         if new.is_empty() {
             return Ok(new);
         }
@@ -150,7 +138,7 @@ impl Stream {
     /// The text of tokens that waited for others.
     pub(super) fn rest(&mut self) -> Result<String> {
         let whole = self.tokenizer.decode(&self.ids)?;
-        let new = whole.strip_prefix(self.text.as_str()).unwrap_or_default().to_owned();
+        let new = whole.chars().skip(self.text.chars().count()).collect();
         self.text = whole;
         Ok(new)
     }
@@ -227,8 +215,15 @@ mod tests {
                     }
                     written += &stream.rest().unwrap();
                     // A prompt that ends within a character stays as it was shown.
-                    if text.starts_with(&start) {
-                        assert_eq!(written, text, "{} {ids:?} from {prompt}", folder.display());
+                    if !text.starts_with(&start) {
+                        continue;
+                    }
+                    let place = format!("{} {ids:?} from {prompt}", folder.display());
+                    // One byte that is none of a character takes those before it along, also if they were written.
+                    if folder.ends_with("fallback") && text.contains(char::REPLACEMENT_CHARACTER) {
+                        assert_eq!(written.chars().count(), text.chars().count(), "{place}");
+                    } else {
+                        assert_eq!(written, text, "{place}");
                     }
                 }
             }

@@ -18,6 +18,10 @@ pub(crate) struct Must {
     pub(crate) conflicts: Option<f64>,
     /// Most bytes of registers that a thread keeps in memory.
     pub(crate) spilled: u32,
+    /// How often inputs must come from memory, where that is more than once.
+    pub(crate) reads: Option<u32>,
+    /// Least share of the time that a copy of as many bytes takes, on either.
+    pub(crate) copy: Option<f64>,
     /// Least share of the roofline that is predicted on an H100 and on an H200.
     pub(crate) h100: Option<f64>,
     pub(crate) h200: Option<f64>,
@@ -82,6 +86,8 @@ fn budget(list: &str) -> Result<Must, String> {
             "per_tensor" => must.per_tensor = Some(number),
             "conflicts" => must.conflicts = Some(number),
             "spilled" => must.spilled = number as u32,
+            "reads" => must.reads = Some(number as u32),
+            "copy" => must.copy = Some(number),
             "h100" => must.h100 = Some(number),
             "h200" => must.h200 = Some(number),
             _ => return Err(word.to_owned()),

@@ -398,6 +398,7 @@ fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
         "a block a row, its inside",
         "tiles of 64 x 64 through",
         " in parts:",
+        " of parts:",
         "attention_gradient_rows<",
         "attention_gradient_keys<",
         "attention_gradient_rows_mma<KERNEL_heads, true>",

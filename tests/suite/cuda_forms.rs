@@ -123,6 +123,16 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         center: true,
         moments: false,
     };
+    let with_moments = |op: Op| match op {
+        Op::Normalize { axes, epsilon, center, .. } => Op::Normalize { axes, epsilon, center, moments: true },
+        other => other,
+    };
+    let centreless = |op: Op| match op {
+        Op::Normalize { axes, epsilon, moments, .. } => {
+            Op::Normalize { axes, epsilon, center: false, moments }
+        }
+        other => other,
+    };
     let reduce = |kind: ReduceKind, axes: &[u32]| Op::Reduce { kind, axes: axes.to_vec(), keep: false };
     let argmax = |axis: u32| Op::ArgReduce { kind: ArgReduce::Max, axis, keep: false, last: true };
     let mut cases = vec![
@@ -145,6 +155,11 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         sized(reduce(ReduceKind::Max, &[0]), &[(f32, &[65_537])]),
         sized(reduce(ReduceKind::Mean, &[0]), &[(bf16, &[1024, 64])]),
         sized(reduce(ReduceKind::Sum, &[0, 2, 3]), &[(f16, &[100, 3, 16, 16])]),
+        // Three stages: elements follow from means and deviations, of rows and of columns, of parts as long and not.
+        sized(normalize(&[0, 2]), &[(f32, &[32, 2, 2048])]),
+        sized(normalize(&[0, 1]), &[(bf16, &[50, 48, 40])]),
+        sized(with_moments(normalize(&[0])), &[(f32, &[4096, 32])]),
+        sized(centreless(normalize(&[0, 2])), &[(f16, &[7, 3, 9363])]),
         // Neighbouring rows of a thread, where there are enough.
         sized(reduce(ReduceKind::Sum, &[0]), &[(bf16, &[4, 33_824])]),
         sized(argmax(1), &[(f32, &[1, 3, 16_900])]),

@@ -46,7 +46,7 @@ pub(super) fn columns(program: &Program) -> Result<Printed> {
     }
     if !row_stores.is_empty() {
         writer.open("if (threadIdx.y == 0)");
-        printer.store(&mut writer, row_stores, &[]);
+        printer.store(&mut writer, row_stores, &view.row_vectors);
         writer.close();
     }
     text.push_str(&writer.out);

@@ -187,9 +187,12 @@ impl Verifier<'_> {
             Expr::Position(x) => index(x),
             Expr::Load { arg, index: at, guard, .. } => {
                 let known = self.arg(arg)?;
+                // What is a half elsewhere may have been kept in f32.
+                let dtype = exprs.dtype(id);
+                let wider = dtype.is_half() && known.dtype == DType::F32;
                 guard.is_none_or(bool)
                     && index(at)
-                    && exprs.dtype(id) == known.dtype
+                    && (wider || dtype == known.dtype)
                     && self.reaches(arg, at, guard)?
             }
             Expr::Unary(_, x) | Expr::Convert(_, x) => value(x),

@@ -4,6 +4,7 @@
 //     typedef ... S;                          elements in memory
 //     typedef ... T;                          what is computed with: float or double
 //     static const i64 BATCH, HEADS, GROUP, ROWS, KEYS, SIZE, VALUES;
+//     static const i64 PARTS;                 blocks that share the keys of a row
 //     static const bool CAUSAL; i64 offset() const;         row r meets keys 0..=r + offset()
 //     static const bool ZEROS;                rows whose weights are not numbers give zeros
 //     const S *query(i64 b, i64 h, i64 r) const, *key(i64 b, i64 h, i64 k) const, *value(...) const;
@@ -106,6 +107,28 @@ template <i64 SIZE, int EACH> struct Lanes {
   static const int GROUP = USED <= 1 ? 1 : USED <= 2 ? 2 : USED <= 4 ? 4 : USED <= 8 ? 8 : USED <= 16 ? 16 : 32;
 };
 
+// What becomes of what a row's keys give: the row of the result, or, where P::PARTS blocks share the row's keys, numbers
+// of this part that another kernel puts together: largest score, sum of exponentials, sums of values.
+template <class P, bool IS_PART> struct RowEnd {
+  typedef typename P::T T;
+  i64 line, row, h, b;
+  DEVICE void numbers(const P&, T, T) const {}
+  DEVICE void element(const P& p, int i, T value, T sum) const {
+    bool broken;
+    const T scale = row_scale<P>(sum, broken);
+    put(p.result(b, h, row)[i], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(value, scale));
+  }
+};
+template <class P> struct RowEnd<P, true> {
+  typedef typename P::T T;
+  i64 line, row, h, b;
+  DEVICE void numbers(const P& p, T most, T sum) const {
+    p.mosts[line] = most;
+    p.sums[line] = sum;
+  }
+  DEVICE void element(const P& p, int i, T value, T) const { p.outs[line * P::VALUES + i] = value; }
+};
+
 template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const P& p) {
   typedef typename P::T T;
   typedef typename P::S S;
@@ -115,9 +138,11 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
                                                                                : Lanes<P::VALUES, EACH>::GROUP;
   const int GROUPS = 32 / GROUP, STEP = WARPS * GROUPS;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, place = lane % GROUP, group = lane / GROUP;
-  const i64 number = WARPS == 1 ? (i64)blockIdx.x * 4 + warp : (i64)blockIdx.x;
-  if (number >= P::BATCH * P::HEADS * P::ROWS) return;
+  const i64 line = WARPS == 1 ? (i64)blockIdx.x * 4 + warp : (i64)blockIdx.x;
+  if (line >= P::BATCH * P::HEADS * P::ROWS * P::PARTS) return;
+  const i64 number = line / P::PARTS, part = line % P::PARTS;
   const i64 row = number % P::ROWS, h = number / P::ROWS % P::HEADS, b = number / P::ROWS / P::HEADS;
+  const RowEnd<P, (P::PARTS > 1)> to = {line, row, h, b};
   T q[EACH], out[EACH], most = limits<T>::low(), sum = (T)0;
   const S* query = p.query(b, h, row) + place * EACH;
 #pragma unroll
@@ -125,8 +150,10 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
     q[i] = place < QUERY ? get(query[i]) : (T)0;
     out[i] = (T)0;
   }
-  const i64 end = keys_seen(p, row);
-  for (i64 base = WARPS == 1 ? 0 : warp * GROUPS; base < end; base += STEP * AHEAD) {
+  // Parts share what there is to see, in multiples of 16 keys.
+  const i64 seen = keys_seen(p, row), length = P::PARTS == 1 ? seen : ((seen + P::PARTS - 1) / P::PARTS + 15) / 16 * 16;
+  const i64 begin = part * length, end = begin + length < seen ? begin + length : seen;
+  for (i64 base = begin + (WARPS == 1 ? 0 : warp * GROUPS); base < end; base += STEP * AHEAD) {
     Part keys[AHEAD], values[AHEAD];
     T score[AHEAD];
 #pragma unroll
@@ -178,14 +205,10 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
     for (int i = 0; i < EACH; ++i) out[i] = f_add(f_mul(out[i], own), f_mul(swapped(out[i], lanes), its));
     most = next;
   }
-  S* to = p.result(b, h, row);
-  const T broken_as = P::ZEROS ? (T)0 : (T)not_a_number_f();
-  bool broken;
   if (WARPS == 1) {
-    const T scale = row_scale<P>(sum, broken);
     if (group == 0 && place < VALUE) {
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) put(to[place * EACH + i], broken ? broken_as : f_mul(out[i], scale));
+      for (int i = 0; i < EACH; ++i) to.element(p, place * EACH + i, out[i], sum);
     }
     return;
   }
@@ -205,13 +228,13 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
   T largest = limits<T>::low(), all = (T)0;
   for (int w = 0; w < WARPS; ++w) largest = f_max(largest, mosts[w]);
   for (int w = 0; w < WARPS; ++w) all = f_add(all, f_mul(sums[w], RowState<T>::factor(mosts[w], largest)));
-  const T scale = row_scale<P>(all, broken);
+  if (threadIdx.x == 0) to.numbers(p, largest, all);
   for (int i = threadIdx.x; i < GROUP * EACH; i += WARPS * 32) {
     T value = (T)0;
     for (int w = 0; w < WARPS; ++w)
       value = f_add(value, f_mul(outs[w * EACH * GROUP + i], RowState<T>::factor(mosts[w], largest)));
     const int element = i % GROUP * EACH + i / GROUP;
-    if (element < P::VALUES) put(to[element], broken ? broken_as : f_mul(value, scale));
+    if (element < P::VALUES) to.element(p, element, value, all);
   }
 }
 

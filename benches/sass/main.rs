@@ -28,7 +28,7 @@ use partition::unstable::ir::{DType, Graph};
 use partition::unstable::kernel::Grouping;
 use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Program};
 use partition::unstable::load::{LoadOptions, Model, load};
-use partition::unstable::pass::{GroupOptions, Params, Precision, group};
+use partition::unstable::pass::{Params, Precision};
 use partition::unstable::run::cuda::{CudaOptions, NvrtcToolchain, compile_ahead};
 
 use cases::Case;
@@ -191,8 +191,7 @@ impl Tools<'_> {
     fn read(&self, cases: &[Case]) -> Result<Vec<Read>, String> {
         let mut found: Vec<(usize, Program, Kernel)> = Vec::new();
         for (number, case) in cases.iter().enumerate() {
-            let grouping = group(&case.graph, &GroupOptions::default());
-            for program in programs(&case.graph, &grouping)? {
+            for program in programs(&case.graph, &case.grouping)? {
                 if let Some(kernel) = emit::kernel(&program).map_err(|error| error.to_string())? {
                     found.push((number, program, kernel));
                 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use partition::unstable::ir::Op;
+
 use crate::cases::{Case, Must};
 use crate::machine::{GPUS, Predicted};
 use crate::warp::Accesses;
@@ -90,10 +92,27 @@ fn whole<'a>(case: &Case, number: usize, reads: &'a [Read]) -> (Vec<&'a Read>, V
 fn boundary(case: &Case) -> u64 {
     let size = |value| case.graph.ty(value).bytes().map_or(0, |bytes| bytes.get());
     let made: u64 = case.graph.outputs().iter().map(|(_, value)| size(*value)).sum();
+    if case.is_decoder {
+        // Parameters and caches.
+        let params = case.graph.node_ids().filter(|&node| matches!(case.graph.node(node).op, Op::Param(_)));
+        return made + params.map(|node| size(case.graph.node(node).first_result)).sum::<u64>();
+    }
     let read = case.graph.inputs().iter().map(|(_, value)| size(*value));
     let read: u64 =
         if case.name.starts_with("gather") { read.map(|bytes| bytes.min(made)).sum() } else { read.sum() };
     made + read * u64::from(case.must.reads.unwrap_or(1))
+}
+
+/// All kernels of a token in one line.
+fn of_token(case: &Case, own: &[&Read], times: &[Times]) -> String {
+    let kernels = own.len();
+    let few = own.iter().filter(|read| read.launched.blocks < 132).count();
+    format!(
+        "| {} ({kernels} kernels, {few} of fewer than 132 blocks) | | | | | | | | | | {} | {} |",
+        case.name,
+        shares(&times[0]),
+        shares(&times[1])
+    )
 }
 
 /// The predicted time, and its shares of the least and of a copy.
@@ -112,6 +131,10 @@ pub(crate) fn table(cases: &[Case], reads: &[Read], corpus: &[Swept], version: &
     );
     for (number, case) in cases.iter().enumerate() {
         let (own, times) = whole(case, number, reads);
+        if case.is_decoder {
+            let _ = writeln!(out, "{}", of_token(case, &own, &times));
+            continue;
+        }
         for (part, read) in own.iter().enumerate() {
             let first = part == 0;
             let registers: Vec<String> = read.codes.iter().map(|code| code.registers.to_string()).collect();
@@ -217,11 +240,13 @@ fn over(must: &Must, own: &[&Read], times: &[Times]) -> Vec<String> {
         let share = of.copied.map_or(0.0, |copied| copied / of.predicted);
         least(&format!("share of a copy on an {gpu}"), must.copy, share);
     }
+    let of_h100 = times[0].predicted;
     let mut most = |what: &str, budget: Option<f64>, found: f64| {
         if let Some(budget) = budget.filter(|&budget| found > budget) {
             faults.push(format!("{what} {found:.2}, at most {budget:.2}"));
         }
     };
+    most("microseconds on an H100", must.micros, of_h100);
     most("instructions an element", must.instructions, own.iter().map(|read| each(read)).sum());
     let tensor = own.iter().filter_map(|read| per_tensor(read)).fold(0.0, f64::max);
     most("instructions an MMA", must.per_tensor, tensor);

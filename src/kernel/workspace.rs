@@ -128,8 +128,8 @@ pub(crate) fn parts_of(folded: Folded) -> i64 {
 }
 
 /// Bytes in which a GPU keeps what the parts of `op` make, where it folds in stages: reductions of few long rows,
-/// normalisations along them, and the gradients of these.
-pub fn partial_folds(op: &Op, operands: &[&Type], _: &[&Type]) -> Bytes {
+/// normalisations along them, the gradients of these, and attention of few rows to many keys.
+pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let Some(&x) = operands.first() else { return Bytes::ZERO };
     let of = |axes: Vec<u32>, numbers: u64, stored: bool, centred: bool| {
         folds_along(x, &axes, stored, centred).saturating_mul(numbers)
@@ -142,8 +142,23 @@ pub fn partial_folds(op: &Op, operands: &[&Type], _: &[&Type]) -> Bytes {
             let rows = if norm.moments { of(norm.axes.to_vec(), 4, true, false) } else { 0 };
             rows.max(if scaled { of(others, 2, false, false) } else { 0 })
         }
+        Family::Attention(AttentionOp::Attention(op)) => match (operands, results) {
+            ([q, k, v, ..], [out]) => {
+                let geometry = Geometry::new(op, [*q, *k, *v, *out]);
+                key_parts_numbers(&geometry, x.dtype.size()).saturating_mul(x.dtype.size().max(4))
+            }
+            _ => 0,
+        },
         _ => 0,
     })
+}
+
+/// Numbers that the parts of an attention's keys leave: two and a value for each row of each part.
+pub(crate) fn key_parts_numbers(geometry: &Geometry, size: u64) -> u64 {
+    let parts = geometry.key_parts(size);
+    let rows = geometry.batch.saturating_mul(geometry.heads).saturating_mul(geometry.rows);
+    let each = geometry.value_size.saturating_add(2);
+    if parts < 2 { 0 } else { rows.saturating_mul(parts).saturating_mul(each) }
 }
 
 /// What one number of each part takes, and one of each row.

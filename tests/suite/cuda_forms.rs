@@ -192,6 +192,10 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         }
     }
     cases.push(sized(product(true, true), &[(bf16, &[136, 5]), (bf16, &[24, 136])]));
+    // Few rows of many terms, by as many threads as have some; and so many columns that blocks are wide.
+    for (dtype, m, n, k) in [(f16, 1, 72, 1500), (f32, 3, 40, 600), (bf16, 1, 8456, 20)] {
+        cases.push(sized(product(false, false), &[(dtype, &[m, k]), (dtype, &[k, n])]));
+    }
     // Transposed convolutions, of which channels last are read eight at a time.
     for (layout, dtype, groups) in [
         (Layout::ChannelsFirst, f32, 1),
@@ -251,6 +255,10 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         (f16, Some(250), [1, 3, 2, 270, 16]),
         (DType::F64, None, [1, 2, 3, 70, 8]),
         (bf16, Some(0), [1, 132, 65, 24, 16]),
+        // Many keys of few rows, in parts: all of them seen, not all, and none by the first row.
+        (bf16, None, [1, 2, 1, 2304, 64]),
+        (f32, Some(700), [2, 3, 2, 2053, 12]),
+        (f16, Some(-1), [1, 1, 3, 2048, 8]),
     ] {
         let dims = |lines: usize| [batch, heads, lines, size];
         let [q, k] = [dims(rows), dims(keys)];

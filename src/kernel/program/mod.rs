@@ -216,6 +216,9 @@ pub struct Layer {
 pub enum Pass {
     /// Its result.
     Forward,
+    /// What each part of a row's keys gives: the largest score, the sum of the exponentials of what scores are less than
+    /// that, and the values' sum with these as weights.
+    Parts,
     /// Row by row, the gradients of queries, and what the other pass needs of each row: the logarithm of the
     /// sum of its exponentials, and its result times the gradient of that.
     Queries,
@@ -228,6 +231,7 @@ impl Pass {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "attention",
+            Self::Parts => "attention_parts",
             Self::Queries => "attention_gradient_rows",
             Self::Keys => "attention_gradient_keys",
         }
@@ -253,8 +257,10 @@ pub struct Heads {
     pub position: Option<u32>,
     /// Of gradients: the arguments of the result and of its gradient, which lie alike.
     pub upstream: Option<[u32; 2]>,
-    /// Of gradients: the arguments of the two numbers of each row.
+    /// Of gradients, and of parts: the arguments of the two numbers of each row, or of each of its parts.
     pub rows: Option<[u32; 2]>,
+    /// Parts that share the keys of a row; 1 but in [`Pass::Parts`].
+    pub parts: u64,
     /// The arguments that are written, and how they are stored.
     pub writes: Vec<(u32, HeadStrides)>,
 }
@@ -367,7 +373,7 @@ impl Program {
             Body::Attention(heads) => {
                 let geometry = &heads.geometry;
                 let made = match heads.pass {
-                    Pass::Forward => [geometry.rows, geometry.value_size],
+                    Pass::Forward | Pass::Parts => [geometry.rows, geometry.value_size],
                     Pass::Queries => [geometry.rows, geometry.rows],
                     Pass::Keys => [geometry.keys, geometry.keys],
                 };

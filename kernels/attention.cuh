@@ -238,6 +238,218 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
   }
 }
 
+// The same in tiles for many rows: 256 threads take 16 DOWN rows of queries, and meet 16 ACROSS keys at a time. A thread has
+// DOWN rows and ACROSS keys of the scores, and of the sums of values its rows and four of each 64 elements. Queries and keys are in
+// shared memory element by element, so that a thread reads those of neighbouring rows at once; weights key by key. Half a warp
+// makes the weights of its rows and is all that reads them. WIDE: four elements of a row are loaded and stored at once.
+template <int N, class T> DEVICE void read_some(T (&to)[N], const T* from) {
+  const int EACH = N % 4 == 0 ? 4 : 2;
+#pragma unroll
+  for (int i = 0; i < N; i += EACH) {
+    const vec<EACH, T> some = *(const vec<EACH, T>*)(from + i);
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) to[i + j] = some.v[j];
+  }
+}
+
+// An element of a row that may be outside, where it is 0.
+template <class S> DEVICE void read_element(float (&to)[1], const S* row, int at, bool inside) {
+  to[0] = inside ? get(row[at]) : 0.0f;
+}
+template <class S> DEVICE void read_element(float (&to)[4], const S* row, int at, bool inside) {
+  vec<4, S> some;
+  if (inside) some = *(const vec<4, S>*)(row + at);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = inside ? get(some.v[i]) : 0.0f;
+}
+
+// The largest, and the sum, of what 16 neighbouring lanes have.
+template <class F, class T> DEVICE T half_warp_fold(T x) {
+#pragma unroll
+  for (int lanes = 8; lanes; lanes >>= 1) {
+    const T y = swapped(x, lanes);
+    x = threadIdx.x & lanes ? F::join(y, x) : F::join(x, y);
+  }
+  return x;
+}
+
+template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct AttentionTile {
+  typedef typename P::T T;
+  typedef typename P::S S;
+  static const int ROWS = 16 * DOWN, KEYS = 16 * ACROSS, WIDTH = 64 * GROUPS, EACH = WIDE ? 4 : 1;
+  static const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, ROW_PITCH = ROWS + 4, KEY_PITCH = KEYS + 4;
+  const P& p;
+  T *queries, *keys, *values, *weights;
+  i64 b, h, first;
+  int right, down;
+  T out[DOWN][4 * GROUPS], most[DOWN], sum[DOWN];
+
+  DEVICE AttentionTile(const P& p, unsigned char* memory) : p(p) {
+    const i64 tiles = (P::ROWS + ROWS - 1) / ROWS, head = (i64)blockIdx.x / tiles;
+    queries = (T*)memory;
+    keys = queries + SIZE * ROW_PITCH;
+    values = keys + SIZE * KEY_PITCH;
+    weights = values + KEYS * WIDTH;
+    b = head / P::HEADS;
+    h = head % P::HEADS;
+    first = (i64)blockIdx.x % tiles * ROWS;
+    right = threadIdx.x % 16;
+    down = threadIdx.x / 16;
+#pragma unroll
+    for (int i = 0; i < DOWN; ++i) {
+      most[i] = limits<T>::low();
+      sum[i] = (T)0;
+#pragma unroll
+      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = (T)0;
+    }
+  }
+
+  DEVICE void load_queries() const {
+    for (int i = threadIdx.x; i < ROWS * SIZE / EACH; i += 256) {
+      const int row = i % ROWS, at = i / ROWS * EACH;
+      const bool inside = first + row < P::ROWS;
+      T some[EACH];
+      read_element(some, p.query(b, h, inside ? first + row : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) queries[(at + j) * ROW_PITCH + row] = some[j];
+    }
+  }
+
+  DEVICE void load_keys(i64 from) const {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < KEYS * SIZE / EACH; i += 256) {
+      const int key = i % KEYS, at = i / KEYS * EACH;
+      const bool inside = from + key < P::KEYS;
+      T some[EACH];
+      read_element(some, p.key(b, h, inside ? from + key : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) keys[(at + j) * KEY_PITCH + key] = some[j];
+    }
+#pragma unroll 4
+    for (int i = threadIdx.x; i < KEYS * WIDTH / EACH; i += 256) {
+      const int key = i / (WIDTH / EACH), at = i % (WIDTH / EACH) * EACH;
+      const bool inside = from + key < P::KEYS && at < VALUES;
+      T some[EACH];
+      read_element(some, p.value(b, h, from + key < P::KEYS ? from + key : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) values[key * WIDTH + at + j] = some[j];
+    }
+  }
+
+  DEVICE void multiply(T (&dots)[DOWN][ACROSS]) const {
+#pragma unroll
+    for (int i = 0; i < DOWN * ACROSS; ++i) dots[i / ACROSS][i % ACROSS] = (T)0;
+#pragma unroll 4
+    for (int at = 0; at < SIZE; ++at) {
+      T x[DOWN], y[ACROSS];
+      read_some(x, queries + at * ROW_PITCH + down * DOWN);
+      read_some(y, keys + at * KEY_PITCH + right * ACROSS);
+#pragma unroll
+      for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+        for (int j = 0; j < ACROSS; ++j) dots[i][j] = f_add(dots[i][j], f_mul(x[i], y[j]));
+    }
+  }
+
+  // Scores become weights, of which sums and largest scores are kept.
+  DEVICE void weigh(T (&dots)[DOWN][ACROSS], i64 from) {
+#pragma unroll
+    for (int i = 0; i < DOWN; ++i) {
+      const i64 row = first + down * DOWN + i, end = row < P::ROWS ? keys_seen(p, row) : 0;
+      T next = most[i], part = (T)0;
+#pragma unroll
+      for (int j = 0; j < ACROSS; ++j) {
+        const i64 key = from + right * ACROSS + j;
+        dots[i][j] = key < end ? p.score(b, h, row, key, dots[i][j]) : limits<T>::low();
+        next = f_max(next, dots[i][j]);
+      }
+      next = half_warp_fold<fold_max>(next);
+      const T off = next == limits<T>::low() ? (T)0 : next, scale = f_exp(f_sub(most[i], off));
+#pragma unroll
+      for (int j = 0; j < ACROSS; ++j) {
+        dots[i][j] = f_exp(f_sub(dots[i][j], off));
+        part = f_add(part, dots[i][j]);
+      }
+      sum[i] = f_add(f_mul(sum[i], scale), half_warp_fold<fold_sum>(part));
+      most[i] = next;
+#pragma unroll
+      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = f_mul(out[i][j], scale);
+    }
+#pragma unroll
+    for (int j = 0; j < ACROSS; ++j)
+#pragma unroll
+      for (int i = 0; i < DOWN; i += 4) {
+        vec<4, T> some;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) some.v[k] = dots[i + k][j];
+        *(vec<4, T>*)(weights + (right * ACROSS + j) * ROW_PITCH + down * DOWN + i) = some;
+      }
+  }
+
+  DEVICE void add_values() {
+#pragma unroll 4
+    for (int key = 0; key < KEYS; ++key) {
+      T x[DOWN];
+      read_some(x, weights + key * ROW_PITCH + down * DOWN);
+#pragma unroll
+      for (int g = 0; g < GROUPS; ++g) {
+        T y[4];
+        read_some(y, values + key * WIDTH + g * 64 + right * 4);
+#pragma unroll
+        for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+          for (int j = 0; j < 4; ++j) out[i][g * 4 + j] = f_add(out[i][g * 4 + j], f_mul(x[i], y[j]));
+      }
+    }
+  }
+
+  DEVICE void store() const {
+#pragma unroll
+    for (int i = 0; i < DOWN; ++i) {
+      const i64 row = first + down * DOWN + i;
+      if (row >= P::ROWS) break;
+      bool broken;
+      const T scale = row_scale<P>(sum[i], broken);
+      S* to = p.result(b, h, row);
+#pragma unroll
+      for (int g = 0; g < GROUPS; ++g) {
+        vec<4, S> some;
+        const int at = g * 64 + right * 4;
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          put(some.v[j], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(out[i][g * 4 + j], scale));
+        if (WIDE) {
+          if (at < VALUES) *(vec<4, S>*)(to + at) = some;
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            if (at + j < VALUES) to[at + j] = some.v[j];
+        }
+      }
+    }
+  }
+};
+
+template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> DEVICE void attention_tiles(const P& p) {
+  typedef AttentionTile<P, DOWN, ACROSS, GROUPS, WIDE> Tile;
+  DYNAMIC_SHARED(memory);
+  Tile tile(p, memory);
+  tile.load_queries();
+  const i64 behind = tile.first + Tile::ROWS, last = behind < P::ROWS ? behind - 1 : P::ROWS - 1;
+  const i64 end = keys_seen(p, last);
+  for (i64 from = 0; from < end; from += Tile::KEYS) {
+    __syncthreads();
+    tile.load_keys(from);
+    __syncthreads();
+    typename P::T dots[DOWN][ACROSS];
+    tile.multiply(dots);
+    tile.weigh(dots, from);
+    __syncwarp();
+    tile.add_values();
+  }
+  tile.store();
+}
+
 // -- gradients --------------------------------------------------------------------------------------
 //
 // The structure has more then:

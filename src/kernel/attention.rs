@@ -101,7 +101,8 @@ impl Geometry {
         if rows == 0 || rows >= ENOUGH_BLOCKS || self.keys < LONG || !self.reads_whole_accesses(size) {
             return 1;
         }
-        ENOUGH_BLOCKS.div_ceil(rows).min(self.keys / FEWEST_KEYS)
+        // As many as the warps that put them together share evenly.
+        ENOUGH_BLOCKS.div_ceil(rows).next_multiple_of(8).min(self.keys / FEWEST_KEYS / 8 * 8)
     }
 
     /// The keys that a row may meet, of those that there are.

@@ -246,6 +246,10 @@ pub(crate) fn hero_cases() -> Vec<Case> {
     let mask: &[usize] = &[1, 1, 9, 13];
     cases.push(sized(attend(2, 2, None, heads), &[(bf16, q), (bf16, k), (bf16, v), (DType::Bool, mask)]));
     cases.push(sized(attend(2, 2, None, heads), &[(f16, q), (f16, k), (f16, v), (f16, mask)]));
+    // Tiles of f32 with a mask, and with shared heads behind one another.
+    cases.push(sized(attend(2, 2, None, heads), &[(f32, q), (f32, k), (f32, v), (DType::Bool, mask)]));
+    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 67, 2, 24], &[1, 70, 1, 24], &[1, 70, 1, 8]);
+    cases.push(sized(attend(2, 1, Some(1), rows), &[(f32, q), (f32, k), (f32, v)]));
     // Sixteen bytes of a key a lane: a warp a row, four warps and a block; causal rows without keys; two fragments a warp.
     for (dtype, causal, [batch, heads, rows, keys, size]) in [
         (bf16, Some(-2), [2, 3, 5, 40, 24]),
@@ -255,6 +259,10 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         (f16, Some(250), [1, 3, 2, 270, 16]),
         (DType::F64, None, [1, 2, 3, 70, 8]),
         (bf16, Some(0), [1, 132, 65, 24, 16]),
+        // Tiles of f32: of 128 and of 64 rows, with ends, masked by position; and heads longer than 64.
+        (f32, Some(2), [1, 132, 11, 9, 4]),
+        (f32, Some(-3), [1, 2, 70, 67, 20]),
+        (f32, None, [1, 1, 65, 40, 72]),
         // Many keys of few rows, in parts: all of them seen, not all, and none by the first row.
         (bf16, None, [1, 2, 1, 2304, 64]),
         (f32, Some(700), [2, 3, 2, 2053, 12]),
@@ -264,6 +272,11 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         let [q, k] = [dims(rows), dims(keys)];
         let op = attend(heads as i64, heads as i64, causal, HeadOrder::HeadsFirst);
         cases.push(sized(op, &[(dtype, &q), (dtype, &k), (dtype, &k)]));
+    }
+    // A slice that is written at a position, along each axis.
+    for (axis, update) in [(0, [1, 5, 6]), (1, [4, 2, 6]), (2, [4, 5, 3])] {
+        let operands: [(DType, &[usize]); 3] = [(bf16, &[4, 5, 6]), (DType::I64, &[]), (bf16, &update)];
+        cases.push(sized(Op::UpdateSlice { axis }, &operands));
     }
     cases.extend(scatters());
     cases.extend(attention_gradients());

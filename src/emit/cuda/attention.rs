@@ -67,6 +67,9 @@ fn form(heads: &Heads, dtype: DType) -> Form {
     }
     let longest = geometry.size.max(geometry.value_size);
     if !half || longest > WIDEST || geometry.rows <= SKINNY_ROWS || geometry.keys <= SKINNY_ROWS {
+        if let Some(form) = in_tiles(heads, dtype, [lines, each]) {
+            return form;
+        }
         if let Some(form) = shared_rows(heads, size, lines.saturating_mul(each)) {
             return form;
         }
@@ -129,6 +132,38 @@ fn shared_rows(heads: &Heads, size: u64, rows: i64) -> Option<Form> {
     let call = format!("attention_shared_rows<KERNEL_heads, {warps}, {each}>");
     let grid = if warps == 1 { ceil(rows, 4) } else { rows };
     Some(Form { how, call, grid, threads: 32 * warps.max(4), shared: 0, template: Template::Attention })
+}
+
+/// Many rows of f32 in tiles, of two fragments of rows where these leave every multiprocessor a block.
+fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form> {
+    let geometry = &heads.geometry;
+    let longest = geometry.size.max(geometry.value_size);
+    let many = geometry.rows > SKINNY_ROWS && geometry.keys > SKINNY_ROWS;
+    if heads.pass != Pass::Forward || dtype != DType::F32 || longest > WIDEST || !many {
+        return None;
+    }
+    let tall = longest <= 64 && lines.saturating_mul(ceil(each, 128)) >= 132;
+    // Rows and keys of a thread, and sixty-four elements of values at a time.
+    let [down, across, groups]: [u64; 3] = match (longest <= 64, tall) {
+        (true, true) => [8, 4, 1],
+        (true, false) => [4, 4, 1],
+        (false, _) => [4, 2, 2],
+    };
+    let (rows, keys) = (16 * down, 16 * across);
+    let wide = geometry.reads_whole_accesses(4) && {
+        let HeadStrides { start, batch, head, row } = geometry.strides[3];
+        [start, batch, head, row].iter().all(|at| at.is_multiple_of(4))
+    };
+    // Queries and keys element by element, values and weights key by key.
+    let numbers = geometry.size * (rows + 4 + keys + 4) + keys * (64 * groups + rows + 4);
+    Some(Form {
+        how: if tall { "tiles of 128 rows" } else { "tiles of 64 rows" },
+        call: format!("attention_tiles<KERNEL_heads, {down}, {across}, {groups}, {wide}>"),
+        grid: lines.saturating_mul(ceil(each, rows as i64)),
+        threads: 256,
+        shared: 4 * numbers as u32,
+        template: Template::Attention,
+    })
 }
 
 /// Four warps for each part of a row's keys.

@@ -356,6 +356,21 @@ impl Program {
         used
     }
 
+    /// True where every element of an argument is written to the same place of another one, and nothing else is done:
+    /// nothing is to be done where the two are at one place.
+    pub fn is_copy(&self) -> bool {
+        let Body::Map { point, stores } = &self.body else { return false };
+        let [store] = &stores[..] else { return false };
+        let Expr::Load { arg, index, guard: None, .. } = *self.exprs.get(store.value) else { return false };
+        let is_point = matches!(self.exprs.get(store.index), Expr::Var(var) if var == point);
+        let alike = self.args[arg as usize].dtype == self.args[store.arg as usize].dtype;
+        is_point
+            && index == store.index
+            && alike
+            && store.guard.is_none()
+            && store.kind == ScatterKind::Replace
+    }
+
     /// True where nothing is to be done: no point in the domain.
     pub fn is_empty(&self) -> bool {
         match &self.body {

@@ -138,7 +138,8 @@ impl Gpu {
         let Some(own) = launched.own.map(|own| own as f64) else { return 0.0 };
         let at_once = own * (slots / f64::from(launched.blocks)).min(1.0);
         let asked = run.loads.bytes as f64 * warps;
-        if at_once > self.l2 { (asked - own).max(0.0) } else { 0.0 }
+        // A little more than it holds is mostly held.
+        if at_once > 1.1 * self.l2 { (asked - own).max(0.0) } else { 0.0 }
     }
 }
 

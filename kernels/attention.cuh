@@ -4,6 +4,7 @@
 //     typedef ... S;                          elements in memory
 //     typedef ... T;                          what is computed with: float or double
 //     static const i64 BATCH, HEADS, GROUP, ROWS, KEYS, SIZE, VALUES;
+//     static const i64 PARTS;                 blocks that share the keys of a row
 //     static const bool CAUSAL; i64 offset() const;         row r meets keys 0..=r + offset()
 //     static const bool ZEROS;                rows whose weights are not numbers give zeros
 //     const S *query(i64 b, i64 h, i64 r) const, *key(i64 b, i64 h, i64 k) const, *value(...) const;
@@ -106,6 +107,28 @@ template <i64 SIZE, int EACH> struct Lanes {
   static const int GROUP = USED <= 1 ? 1 : USED <= 2 ? 2 : USED <= 4 ? 4 : USED <= 8 ? 8 : USED <= 16 ? 16 : 32;
 };
 
+// What becomes of what a row's keys give: the row of the result, or, where P::PARTS blocks share the row's keys, numbers
+// of this part that another kernel puts together: largest score, sum of exponentials, sums of values.
+template <class P, bool IS_PART> struct RowEnd {
+  typedef typename P::T T;
+  i64 line, row, h, b;
+  DEVICE void numbers(const P&, T, T) const {}
+  DEVICE void element(const P& p, int i, T value, T sum) const {
+    bool broken;
+    const T scale = row_scale<P>(sum, broken);
+    put(p.result(b, h, row)[i], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(value, scale));
+  }
+};
+template <class P> struct RowEnd<P, true> {
+  typedef typename P::T T;
+  i64 line, row, h, b;
+  DEVICE void numbers(const P& p, T most, T sum) const {
+    p.mosts[line] = most;
+    p.sums[line] = sum;
+  }
+  DEVICE void element(const P& p, int i, T value, T) const { p.outs[line * P::VALUES + i] = value; }
+};
+
 template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const P& p) {
   typedef typename P::T T;
   typedef typename P::S S;
@@ -115,9 +138,11 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
                                                                                : Lanes<P::VALUES, EACH>::GROUP;
   const int GROUPS = 32 / GROUP, STEP = WARPS * GROUPS;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, place = lane % GROUP, group = lane / GROUP;
-  const i64 number = WARPS == 1 ? (i64)blockIdx.x * 4 + warp : (i64)blockIdx.x;
-  if (number >= P::BATCH * P::HEADS * P::ROWS) return;
+  const i64 line = WARPS == 1 ? (i64)blockIdx.x * 4 + warp : (i64)blockIdx.x;
+  if (line >= P::BATCH * P::HEADS * P::ROWS * P::PARTS) return;
+  const i64 number = line / P::PARTS, part = line % P::PARTS;
   const i64 row = number % P::ROWS, h = number / P::ROWS % P::HEADS, b = number / P::ROWS / P::HEADS;
+  const RowEnd<P, (P::PARTS > 1)> to = {line, row, h, b};
   T q[EACH], out[EACH], most = limits<T>::low(), sum = (T)0;
   const S* query = p.query(b, h, row) + place * EACH;
 #pragma unroll
@@ -125,8 +150,10 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
     q[i] = place < QUERY ? get(query[i]) : (T)0;
     out[i] = (T)0;
   }
-  const i64 end = keys_seen(p, row);
-  for (i64 base = WARPS == 1 ? 0 : warp * GROUPS; base < end; base += STEP * AHEAD) {
+  // Parts share what there is to see, in multiples of 16 keys.
+  const i64 seen = keys_seen(p, row), length = P::PARTS == 1 ? seen : ((seen + P::PARTS - 1) / P::PARTS + 15) / 16 * 16;
+  const i64 begin = part * length, end = begin + length < seen ? begin + length : seen;
+  for (i64 base = begin + (WARPS == 1 ? 0 : warp * GROUPS); base < end; base += STEP * AHEAD) {
     Part keys[AHEAD], values[AHEAD];
     T score[AHEAD];
 #pragma unroll
@@ -178,14 +205,10 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
     for (int i = 0; i < EACH; ++i) out[i] = f_add(f_mul(out[i], own), f_mul(swapped(out[i], lanes), its));
     most = next;
   }
-  S* to = p.result(b, h, row);
-  const T broken_as = P::ZEROS ? (T)0 : (T)not_a_number_f();
-  bool broken;
   if (WARPS == 1) {
-    const T scale = row_scale<P>(sum, broken);
     if (group == 0 && place < VALUE) {
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) put(to[place * EACH + i], broken ? broken_as : f_mul(out[i], scale));
+      for (int i = 0; i < EACH; ++i) to.element(p, place * EACH + i, out[i], sum);
     }
     return;
   }
@@ -205,14 +228,226 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
   T largest = limits<T>::low(), all = (T)0;
   for (int w = 0; w < WARPS; ++w) largest = f_max(largest, mosts[w]);
   for (int w = 0; w < WARPS; ++w) all = f_add(all, f_mul(sums[w], RowState<T>::factor(mosts[w], largest)));
-  const T scale = row_scale<P>(all, broken);
+  if (threadIdx.x == 0) to.numbers(p, largest, all);
   for (int i = threadIdx.x; i < GROUP * EACH; i += WARPS * 32) {
     T value = (T)0;
     for (int w = 0; w < WARPS; ++w)
       value = f_add(value, f_mul(outs[w * EACH * GROUP + i], RowState<T>::factor(mosts[w], largest)));
     const int element = i % GROUP * EACH + i / GROUP;
-    if (element < P::VALUES) put(to[element], broken ? broken_as : f_mul(value, scale));
+    if (element < P::VALUES) to.element(p, element, value, all);
   }
+}
+
+// The same in tiles for many rows: 256 threads take 16 DOWN rows of queries, and meet 16 ACROSS keys at a time. A thread has
+// DOWN rows and ACROSS keys of the scores, and of the sums of values its rows and four of each 64 elements. Queries and keys are in
+// shared memory element by element, so that a thread reads those of neighbouring rows at once; weights key by key. Half a warp
+// makes the weights of its rows and is all that reads them. WIDE: four elements of a row are loaded and stored at once.
+template <int N, class T> DEVICE void read_some(T (&to)[N], const T* from) {
+  const int EACH = N % 4 == 0 ? 4 : 2;
+#pragma unroll
+  for (int i = 0; i < N; i += EACH) {
+    const vec<EACH, T> some = *(const vec<EACH, T>*)(from + i);
+#pragma unroll
+    for (int j = 0; j < EACH; ++j) to[i + j] = some.v[j];
+  }
+}
+
+// An element of a row that may be outside, where it is 0.
+template <class S> DEVICE void read_element(float (&to)[1], const S* row, int at, bool inside) {
+  to[0] = inside ? get(row[at]) : 0.0f;
+}
+template <class S> DEVICE void read_element(float (&to)[4], const S* row, int at, bool inside) {
+  vec<4, S> some;
+  if (inside) some = *(const vec<4, S>*)(row + at);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = inside ? get(some.v[i]) : 0.0f;
+}
+
+// The largest, and the sum, of what 16 neighbouring lanes have.
+template <class F, class T> DEVICE T half_warp_fold(T x) {
+#pragma unroll
+  for (int lanes = 8; lanes; lanes >>= 1) {
+    const T y = swapped(x, lanes);
+    x = threadIdx.x & lanes ? F::join(y, x) : F::join(x, y);
+  }
+  return x;
+}
+
+template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct AttentionTile {
+  typedef typename P::T T;
+  typedef typename P::S S;
+  static const int ROWS = 16 * DOWN, KEYS = 16 * ACROSS, WIDTH = 64 * GROUPS, EACH = WIDE ? 4 : 1;
+  static const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, ROW_PITCH = ROWS + 4, KEY_PITCH = KEYS + 4;
+  const P& p;
+  T *queries, *keys, *values, *weights;
+  i64 b, h, first;
+  int right, down;
+  T out[DOWN][4 * GROUPS], most[DOWN], sum[DOWN];
+
+  DEVICE AttentionTile(const P& p, unsigned char* memory) : p(p) {
+    const i64 tiles = (P::ROWS + ROWS - 1) / ROWS, head = (i64)blockIdx.x / tiles;
+    queries = (T*)memory;
+    keys = queries + SIZE * ROW_PITCH;
+    values = keys + SIZE * KEY_PITCH;
+    weights = values + KEYS * WIDTH;
+    b = head / P::HEADS;
+    h = head % P::HEADS;
+    first = (i64)blockIdx.x % tiles * ROWS;
+    right = threadIdx.x % 16;
+    down = threadIdx.x / 16;
+#pragma unroll
+    for (int i = 0; i < DOWN; ++i) {
+      most[i] = limits<T>::low();
+      sum[i] = (T)0;
+#pragma unroll
+      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = (T)0;
+    }
+  }
+
+  DEVICE void load_queries() const {
+    for (int i = threadIdx.x; i < ROWS * SIZE / EACH; i += 256) {
+      const int row = i % ROWS, at = i / ROWS * EACH;
+      const bool inside = first + row < P::ROWS;
+      T some[EACH];
+      read_element(some, p.query(b, h, inside ? first + row : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) queries[(at + j) * ROW_PITCH + row] = some[j];
+    }
+  }
+
+  DEVICE void load_keys(i64 from) const {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < KEYS * SIZE / EACH; i += 256) {
+      const int key = i % KEYS, at = i / KEYS * EACH;
+      const bool inside = from + key < P::KEYS;
+      T some[EACH];
+      read_element(some, p.key(b, h, inside ? from + key : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) keys[(at + j) * KEY_PITCH + key] = some[j];
+    }
+#pragma unroll 4
+    for (int i = threadIdx.x; i < KEYS * WIDTH / EACH; i += 256) {
+      const int key = i / (WIDTH / EACH), at = i % (WIDTH / EACH) * EACH;
+      const bool inside = from + key < P::KEYS && at < VALUES;
+      T some[EACH];
+      read_element(some, p.value(b, h, from + key < P::KEYS ? from + key : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) values[key * WIDTH + at + j] = some[j];
+    }
+  }
+
+  DEVICE void multiply(T (&dots)[DOWN][ACROSS]) const {
+#pragma unroll
+    for (int i = 0; i < DOWN * ACROSS; ++i) dots[i / ACROSS][i % ACROSS] = (T)0;
+#pragma unroll 4
+    for (int at = 0; at < SIZE; ++at) {
+      T x[DOWN], y[ACROSS];
+      read_some(x, queries + at * ROW_PITCH + down * DOWN);
+      read_some(y, keys + at * KEY_PITCH + right * ACROSS);
+#pragma unroll
+      for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+        for (int j = 0; j < ACROSS; ++j) dots[i][j] = f_add(dots[i][j], f_mul(x[i], y[j]));
+    }
+  }
+
+  // Scores become weights, of which sums and largest scores are kept.
+  DEVICE void weigh(T (&dots)[DOWN][ACROSS], i64 from) {
+#pragma unroll
+    for (int i = 0; i < DOWN; ++i) {
+      const i64 row = first + down * DOWN + i, end = row < P::ROWS ? keys_seen(p, row) : 0;
+      T next = most[i], part = (T)0;
+#pragma unroll
+      for (int j = 0; j < ACROSS; ++j) {
+        const i64 key = from + right * ACROSS + j;
+        dots[i][j] = key < end ? p.score(b, h, row, key, dots[i][j]) : limits<T>::low();
+        next = f_max(next, dots[i][j]);
+      }
+      next = half_warp_fold<fold_max>(next);
+      const T off = next == limits<T>::low() ? (T)0 : next, scale = f_exp(f_sub(most[i], off));
+#pragma unroll
+      for (int j = 0; j < ACROSS; ++j) {
+        dots[i][j] = f_exp(f_sub(dots[i][j], off));
+        part = f_add(part, dots[i][j]);
+      }
+      sum[i] = f_add(f_mul(sum[i], scale), half_warp_fold<fold_sum>(part));
+      most[i] = next;
+#pragma unroll
+      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = f_mul(out[i][j], scale);
+    }
+#pragma unroll
+    for (int j = 0; j < ACROSS; ++j)
+#pragma unroll
+      for (int i = 0; i < DOWN; i += 4) {
+        vec<4, T> some;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) some.v[k] = dots[i + k][j];
+        *(vec<4, T>*)(weights + (right * ACROSS + j) * ROW_PITCH + down * DOWN + i) = some;
+      }
+  }
+
+  DEVICE void add_values() {
+#pragma unroll 4
+    for (int key = 0; key < KEYS; ++key) {
+      T x[DOWN];
+      read_some(x, weights + key * ROW_PITCH + down * DOWN);
+#pragma unroll
+      for (int g = 0; g < GROUPS; ++g) {
+        T y[4];
+        read_some(y, values + key * WIDTH + g * 64 + right * 4);
+#pragma unroll
+        for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+          for (int j = 0; j < 4; ++j) out[i][g * 4 + j] = f_add(out[i][g * 4 + j], f_mul(x[i], y[j]));
+      }
+    }
+  }
+
+  DEVICE void store() const {
+#pragma unroll
+    for (int i = 0; i < DOWN; ++i) {
+      const i64 row = first + down * DOWN + i;
+      if (row >= P::ROWS) break;
+      bool broken;
+      const T scale = row_scale<P>(sum[i], broken);
+      S* to = p.result(b, h, row);
+#pragma unroll
+      for (int g = 0; g < GROUPS; ++g) {
+        vec<4, S> some;
+        const int at = g * 64 + right * 4;
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          put(some.v[j], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(out[i][g * 4 + j], scale));
+        if (WIDE) {
+          if (at < VALUES) *(vec<4, S>*)(to + at) = some;
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            if (at + j < VALUES) to[at + j] = some.v[j];
+        }
+      }
+    }
+  }
+};
+
+template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> DEVICE void attention_tiles(const P& p) {
+  typedef AttentionTile<P, DOWN, ACROSS, GROUPS, WIDE> Tile;
+  DYNAMIC_SHARED(memory);
+  Tile tile(p, memory);
+  tile.load_queries();
+  const i64 behind = tile.first + Tile::ROWS, last = behind < P::ROWS ? behind - 1 : P::ROWS - 1;
+  const i64 end = keys_seen(p, last);
+  for (i64 from = 0; from < end; from += Tile::KEYS) {
+    __syncthreads();
+    tile.load_keys(from);
+    __syncthreads();
+    typename P::T dots[DOWN][ACROSS];
+    tile.multiply(dots);
+    tile.weigh(dots, from);
+    __syncwarp();
+    tile.add_values();
+  }
+  tile.store();
 }
 
 // -- gradients --------------------------------------------------------------------------------------

@@ -283,16 +283,17 @@ DEVICE void product_dots_wide(const P& p) {
   }
 }
 
-// As product_columns with 16 bytes of the right operand, of elements S, at a time: 256 threads make 32 columns.
-template <class P, int ROWS, class S>
+// As product_columns with 16 bytes of the right operand, of elements S, at a time: THREADS threads make what ACROSS of
+// these have of columns.
+template <class P, int ROWS, class S, int ACROSS, int THREADS>
 DEVICE void product_columns_wide(const P& p) {
   typedef typename P::T T;
   typedef typename P::I I;
-  const int LANES = 16 / sizeof(S), ACROSS = 32 / LANES, PARTS = 256 / ACROSS;
-  SHARED(T, part, 8 * 32);
-  const I blocks = (I)((P::N + 31) / 32);
+  const int LANES = 16 / sizeof(S), WIDTH = ACROSS * LANES, PARTS = THREADS / ACROSS, WARPS = THREADS / 32;
+  SHARED(T, part, WARPS * WIDTH);
+  const I blocks = (I)((P::N + WIDTH - 1) / WIDTH);
   const int thread = threadIdx.x, across = thread % ACROSS;
-  const I b = (I)blockIdx.x / blocks, n0 = (I)blockIdx.x % blocks * 32, n = n0 + across * LANES;
+  const I b = (I)blockIdx.x / blocks, n0 = (I)blockIdx.x % blocks * WIDTH, n = n0 + across * LANES;
   bool inside = true;
   T sum[ROWS][LANES];
 #pragma unroll
@@ -326,13 +327,13 @@ DEVICE void product_columns_wide(const P& p) {
       // Of the parts of a warp.
 #pragma unroll
       for (int lanes = ACROSS; lanes < 32; lanes *= 2) own = f_add(own, swapped(own, lanes));
-      if ((thread & 31) < ACROSS) part[(thread >> 5) * 32 + across * LANES + i] = own;
+      if ((thread & 31) < ACROSS) part[(thread >> 5) * WIDTH + across * LANES + i] = own;
     }
     __syncthreads();
-    if (thread < 32 && n0 + thread < (I)P::N) {
+    if (thread < WIDTH && n0 + thread < (I)P::N) {
       T total = (T)0;
 #pragma unroll
-      for (int warp = 0; warp < 8; ++warp) total = f_add(total, part[warp * 32 + thread]);
+      for (int warp = 0; warp < WARPS; ++warp) total = f_add(total, part[warp * WIDTH + thread]);
       p.store(b, (I)m, n0 + thread, total);
     }
   }

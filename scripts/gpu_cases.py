@@ -32,7 +32,8 @@ class Case:
 
 
 class Training:
-    """A training run: layers of units and activations over `inputs` elements, `loss`, and on which devices."""
+    """A training run: layers over `inputs` elements, or over an image of these sizes, `loss`, and on which devices. A layer is
+    its units and its activation, or the name of a kind that `network` knows with its numbers."""
 
     def __init__(self, name, inputs, layers, loss, batch, devices, extra, must):
         self.name, self.inputs, self.layers, self.loss = name, inputs, layers, loss
@@ -50,9 +51,12 @@ def model(inputs, params, nodes, outputs, constants=()):
             "outputs": outputs}
 
 
-def rows_case(kind, rows, width):
-    size = f"f32[{rows}, {width}]"
-    vector = f"f32[{width}]"
+SIZES = {"f32": 4, "bf16": 2}
+
+
+def rows_case(kind, rows, width, dtype):
+    size = f"{dtype}[{rows}, {width}]"
+    vector = f"{dtype}[{width}]"
     inputs, params = [("x", size)], []
     if kind == "elementwise chain":
         nodes = [("a", "mul", ["x", "x"], {}), ("b", "add", ["a", "x"], {}), ("c", "tanh", ["b"], {}),
@@ -73,9 +77,71 @@ def rows_case(kind, rows, width):
         inputs.append(("labels", f"i64[{rows}]"))
         nodes = [("y", "cross_entropy", ["x", "labels"], {})]
         function = lambda f, x, p: f.cross_entropy(x[0], x[1])
-    moved = rows * width * 4 * (1 if kind == "cross-entropy" else 2)
-    return Case(f"{kind}, {rows} x {width} f32", model(inputs, params, nodes, ["y"]), function,
-                Must("copy", 0.92), bytes=moved)
+    moved = rows * width * SIZES[dtype] * (1 if kind == "cross-entropy" else 2)
+    return Case(f"{kind}, {rows} x {width} {dtype}", model(inputs, params, nodes, ["y"]), function,
+                Must("copy", 0.92), bytes=moved, dtype=dtype)
+
+
+def elements(dims):
+    count = 1
+    for size in dims:
+        count *= size
+    return count
+
+
+def shape(dtype, dims):
+    return f"{dtype}[{', '.join(map(str, dims))}]"
+
+
+def reduction_case(dims, axes, dtype):
+    """A sum along `axes`: of rows, of columns, of channels, of all."""
+    made = model([("x", shape(dtype, dims))], [], [("y", "reduce", ["x"], {"kind": "sum", "axes": list(axes)})], ["y"])
+    name = f"sum over {list(axes)} of {' x '.join(map(str, dims))} {dtype}"
+    return Case(f"reduction, {name}", made, lambda f, x, p: f.total(x, axes), Must("copy", 0.90),
+                bytes=elements(dims) * SIZES[dtype], dtype=dtype)
+
+
+def transpose_case(dims, perm, dtype):
+    made = model([("x", shape(dtype, dims))], [], [("y", "transpose", ["x"], {"perm": list(perm)})], ["y"])
+    return Case(f"transpose, {' x '.join(map(str, dims))} by {list(perm)} {dtype}", made, lambda f, x, p: f.permuted(x, perm),
+                Must("copy", 0.85), bytes=2 * elements(dims) * SIZES[dtype], dtype=dtype)
+
+
+def gather_case(table, width, count, dtype):
+    """Rows of a table, as an embedding takes them."""
+    made = model([("i", f"i64[{count}]")], [("t", f"{dtype}[{table}, {width}]")], [("y", "gather", ["t", "i"], {"axis": 0})], ["y"])
+    return Case(f"gather, {count} of {table} rows of {width} {dtype}", made, lambda f, x, p: f.rows(p[0], x), Must("eager", 1.0),
+                bytes=2 * count * width * SIZES[dtype], dtype=dtype)
+
+
+def scatter_case(table, width, count, dtype):
+    """Rows added to those of a table, as an embedding's gradient is."""
+    inputs = [("i", f"i64[{count}]"), ("u", f"{dtype}[{count}, {width}]")]
+    nodes = [("at", "reshape", ["i"], {"shape": [count, 1]}), ("y", "scatter_nd", ["t", "at", "u"], {"kind": "add"})]
+    made = model(inputs, [("t", f"{dtype}[{table}, {width}]")], nodes, ["y"])
+    return Case(f"scatter, {count} rows added to {table} of {width} {dtype}", made,
+                lambda f, x, p: f.added(p[0], x[0], x[1]), Must("eager", 1.0),
+                bytes=(2 * table + count) * width * SIZES[dtype], dtype=dtype)
+
+
+def batch_norm_case(batch, channels, side, dtype):
+    """As in training: by the moments of the batch. What is normalised is read for them, and again."""
+    dims = (batch, channels, side, side)
+    vector = f"{dtype}[{channels}, 1, 1]"
+    nodes = [("n", "normalize", ["x"], {"axes": [0, 2, 3]}), ("m", "mul", ["n", "s"], {}), ("y", "add", ["m", "b"], {})]
+    made = model([("x", shape(dtype, dims))], [("s", vector), ("b", vector)], nodes, ["y"])
+    return Case(f"batch norm, {' x '.join(map(str, dims))} {dtype}", made, lambda f, x, p: f.batch_norm(x, p[0], p[1]),
+                Must("copy", 0.80), bytes=3 * elements(dims) * SIZES[dtype], dtype=dtype)
+
+
+def conv_case(batch, inner, outer, side, kernel, dtype):
+    pads = [kernel // 2] * 2
+    nodes = [("y", "conv", ["x", "w", "b"], {"strides": [1, 1], "pads_before": pads, "pads_after": pads})]
+    params = [("w", shape(dtype, (outer, inner, kernel, kernel))), ("b", f"{dtype}[{outer}]")]
+    made = model([("x", shape(dtype, (batch, inner, side, side)))], params, nodes, ["y"])
+    name = f"convolution, {kernel} x {kernel}, {inner} to {outer} channels, {batch} images of {side} {dtype}"
+    return Case(name, made, lambda f, x, p: f.conv(x, p[0], p[1], 1), Must("eager", 1.0),
+                flops=2 * batch * side * side * inner * outer * kernel * kernel, dtype=dtype)
 
 
 def product_case(m, n, k, dtype):
@@ -273,12 +339,29 @@ def resnet50_case(batch, side, dtype, stages=(3, 4, 6, 3)):
                 dtype=dtype)
 
 
+def keras_layer(number, kind, given):
+    """A layer in Keras' JSON."""
+    name = {"name": f"{kind}_{number}".replace(" ", "_")}
+    if kind == "convolution":
+        config = {"filters": given, "kernel_size": [3, 3], "strides": [1, 1], "padding": "same", "activation": "relu",
+                  "use_bias": True, "data_format": "channels_last", "dilation_rate": [1, 1], "groups": 1}
+        return {"class_name": "Conv2D", "config": name | config}
+    if kind == "batch norm":
+        config = {"axis": [3], "momentum": 0.9, "epsilon": 1e-3, "center": True, "scale": True}
+        return {"class_name": "BatchNormalization", "config": name | config}
+    if kind == "layer norm":
+        return {"class_name": "LayerNormalization", "config": name | {"axis": [1], "epsilon": 1e-3, "center": True, "scale": True}}
+    if kind == "mean":
+        return {"class_name": "GlobalAveragePooling2D", "config": name | {"data_format": "channels_last"}}
+    return {"class_name": "Dense", "config": {"name": f"dense_{number}", "units": kind, "activation": given, "use_bias": True}}
+
+
 def network(inputs, layers):
-    """Dense layers in Keras' JSON."""
-    first = {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, inputs], "dtype": "float32"}}
-    dense = [{"class_name": "Dense", "config": {"name": f"dense_{i}", "units": units, "activation": act, "use_bias": True}}
-             for i, (units, act) in enumerate(layers)]
-    return {"class_name": "Sequential", "config": {"name": "net", "layers": [first] + dense}}
+    """Layers in Keras' JSON."""
+    sizes = inputs if isinstance(inputs, list) else [inputs]
+    first = {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None] + sizes, "dtype": "float32"}}
+    others = [keras_layer(number, kind, given) for number, (kind, given) in enumerate(layers)]
+    return {"class_name": "Sequential", "config": {"name": "net", "layers": [first] + others}}
 
 
 def trainings(small):
@@ -288,7 +371,15 @@ def trainings(small):
              for devices, extra, must in (("cuda", [], "torch"), ("cuda[12x1000MB]", ["--use", "all"], "a layer on each"))]
     found += [Training("pyramid_8000", 8000, pyramid, "mse", 1024, devices, extra, must)
               for devices, extra, must in (("cuda", [], "torch"), ("cuda[4x4GB]", ["--replicas", "4"], "one device"))]
-    return found[:1] if small else found
+    # Backward passes of convolutions and batch norms, and of layer norms.
+    wide = [("convolution", 64), ("batch norm", None)] * 4 + [("mean", None), (10, "linear")]
+    norms = [(4096, "relu"), ("layer norm", None)] * 4 + [(10, "linear")]
+    found += [Training("conv_stack", [32, 32, 64], wide, "mse", 128, "cuda", [], "torch"),
+              Training("norm_stack", 4096, norms, "mse", 4096, "cuda", [], "torch")]
+    if small:
+        tiny = [("convolution", 4), ("batch norm", None), ("mean", None), (8, "relu"), ("layer norm", None), (2, "linear")]
+        return found[:1] + [Training("conv_stack", [6, 6, 3], tiny, "mse", 4, "cuda", [], "torch")]
+    return found
 
 
 ROWS = ("elementwise chain", "softmax", "layer norm", "RMS norm", "cross-entropy")
@@ -296,11 +387,21 @@ ROWS = ("elementwise chain", "softmax", "layer norm", "RMS norm", "cross-entropy
 
 def cases(small):
     if small:
-        rows = [rows_case(kind, 64, 256) for kind in ROWS]
-        return rows + [product_case(64, 48, 40, "f32"), attention_case(32, 8, 2, "bf16"), tiny_case(8),
+        rows = [rows_case(kind, 64, 256, "f32") for kind in ROWS]
+        moved = [reduction_case((64, 512), (0,), "bf16"), transpose_case((128, 128), (1, 0), "bf16"), gather_case(20, 16, 30, "bf16"),
+                 scatter_case(20, 16, 30, "f32"), batch_norm_case(2, 4, 28, "f32"), conv_case(1, 8, 8, 6, 3, "bf16")]
+        return rows + moved + [product_case(64, 48, 40, "f32"), attention_case(32, 8, 2, "bf16"), tiny_case(8),
                        gpt2_case(1, 16, 2, 32, "bf16"), decode_case(1, 16, 2, 32, "bf16"),
                        resnet50_case(1, 32, "bf16", (1, 1, 1, 1)), mlp("cuda", 2, 64, 8), mlp("cuda[2x1MB]", 2, 64, 8)]
-    found = [rows_case(kind, (gigabytes << 28) // 4096, 4096) for kind in ROWS for gigabytes in (1, 4)]
+    found = [rows_case(kind, (gigabytes << 28) // 4096, 4096, "f32") for kind in ROWS for gigabytes in (1, 4)]
+    found += [rows_case(kind, (1 << 29) // 4096, 4096, "bf16") for kind in ROWS]
+    for dtype in ("f32", "bf16"):
+        found += [reduction_case(*of, dtype) for of in (((65536, 4096), (0,)), ((65536, 4096), (1,)), ((65536, 4096), (0, 1)),
+                                                         ((64, 64, 224, 224), (0, 2, 3)))]
+        found += [transpose_case((16384, 16384), (1, 0), dtype), transpose_case((32, 1024, 16, 64), (0, 2, 1, 3), dtype)]
+        found += [batch_norm_case(64, 64, 112, dtype)]
+    found += [gather_case(50257, 768, 65536, "bf16"), scatter_case(50257, 768, 65536, "f32")]
+    found += [conv_case(32, 256, 256, 28, 3, "bf16"), conv_case(32, 256, 256, 28, 1, "bf16"), conv_case(32, 64, 64, 56, 3, "f32")]
     found += [product_case(s, s, s, "bf16") for s in (1024, 2048, 4096, 8192)]
     found += [product_case(1000, 3001, 777, "bf16"), product_case(1, 4096, 4096, "bf16"), product_case(8, 4096, 4096, "bf16")]
     found += [attention_case(length, depth, 16, "bf16") for depth in (64, 128) for length in (1024, 4096, 16384)]

@@ -39,6 +39,13 @@ class Torch:
     concat = lambda self, x, axis: self.torch.cat(x, axis)
     conv = lambda self, x, w, b, stride: self.f.conv2d(x, w, b, stride, w.shape[-1] // 2)
     max_pool = lambda self, x: self.f.max_pool2d(x, 3, 2, 1)
+    total = lambda self, x, axes: x.sum(axes)
+    permuted = lambda self, x, perm: x.permute(perm).contiguous()
+    rows = lambda self, table, at: self.f.embedding(at, table)
+    added = lambda self, table, at, rows: self.torch.index_add(table, 0, at, rows)
+
+    def batch_norm(self, x, s, b):
+        return self.f.batch_norm(x, None, None, s.flatten(), b.flatten(), training=True, eps=1e-5)
 
     def attention(self, q, k, v, scale, causal):
         return self.f.scaled_dot_product_attention(q, k, v, scale=scale, is_causal=causal)
@@ -109,6 +116,15 @@ class Jax:
         pad = [(w.shape[-1] // 2,) * 2] * 2
         return self.jax.lax.conv_general_dilated(x, w, (stride, stride), pad) + b[:, None, None]
 
+    total = lambda self, x, axes: x.sum(axes)
+    permuted = lambda self, x, perm: self.np.transpose(x, perm)
+    rows = lambda self, table, at: table[at]
+    added = lambda self, table, at, rows: table.at[at].add(rows)
+
+    def batch_norm(self, x, s, b):
+        rest = x - x.mean((0, 2, 3), keepdims=True)
+        return rest * self.jax.lax.rsqrt((rest * rest).mean((0, 2, 3), keepdims=True) + 1e-5) * s + b
+
     def max_pool(self, x):
         pads = ((0, 0), (0, 0), (1, 1), (1, 1))
         return self.jax.lax.reduce_window(x, -self.np.inf, self.jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), pads)
@@ -153,13 +169,26 @@ def torch_trained(case):
     """As `trained`, in torch eager on the GPU."""
     import torch
     names = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "sigmoid": torch.nn.Sigmoid, "linear": torch.nn.Identity}
-    layers, inner = [], case.inputs
-    for units, activation in case.layers:
-        layers += [torch.nn.Linear(inner, units), names[activation]()]
-        inner = units
+    is_image = isinstance(case.inputs, list)
+    # Of an image the channels come last here and first there.
+    sizes = [case.inputs[2], *case.inputs[:2]] if is_image else [case.inputs]
+    layers, inner = [], sizes[0]
+    for kind, given in case.layers:
+        if kind == "convolution":
+            layers += [torch.nn.Conv2d(inner, given, 3, padding=1), torch.nn.ReLU()]
+            inner = given
+        elif kind == "batch norm":
+            layers.append(torch.nn.BatchNorm2d(inner))
+        elif kind == "layer norm":
+            layers.append(torch.nn.LayerNorm(inner))
+        elif kind == "mean":
+            layers += [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+        else:
+            layers += [torch.nn.Linear(inner, kind), names[given]()]
+            inner = kind
     net = torch.nn.Sequential(*layers).cuda()
     loss = torch.nn.L1Loss() if case.loss == "mae" else torch.nn.MSELoss()
-    x, y = torch.rand(10 * case.batch, case.inputs), torch.rand(10 * case.batch, inner)
+    x, y = torch.rand(10 * case.batch, *sizes), torch.rand(10 * case.batch, inner)
     optimizer, times = torch.optim.SGD(net.parameters(), lr=0.01), []
     for _ in range(4):
         begin = time.perf_counter()

@@ -1,6 +1,15 @@
 //! The table of kernels and what each must reach: `kernels.txt`, which people read too.
 
-use partition::unstable::ir::{self, Graph};
+use std::collections::BTreeMap;
+
+use partition::unstable::compile::{Options, prepare};
+use partition::unstable::ir::{self, DType, Graph};
+use partition::unstable::kernel::Grouping;
+use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::pass::{self, CONTEXT, GroupOptions, Params, Precision, group};
+
+/// Configurations of networks of which a token's kernels are a case.
+const DECODERS: [(&str, &str); 1] = [("gpt2", include_str!("gpt2.json"))];
 
 /// What the machine code of a case must hold to.
 #[derive(Clone, Debug, Default)]
@@ -18,18 +27,28 @@ pub(crate) struct Must {
     pub(crate) conflicts: Option<f64>,
     /// Most bytes of registers that a thread keeps in memory.
     pub(crate) spilled: u32,
+    /// How often inputs must come from memory, where that is more than once.
+    pub(crate) reads: Option<u32>,
+    /// Least share of the time that a copy of as many bytes takes, on either.
+    pub(crate) copy: Option<f64>,
     /// Least share of the roofline that is predicted on an H100 and on an H200.
     pub(crate) h100: Option<f64>,
     pub(crate) h200: Option<f64>,
+    /// Most microseconds that are predicted on an H100.
+    pub(crate) micros: Option<f64>,
 }
 
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) graph: Graph,
+    pub(crate) grouping: Grouping,
     pub(crate) must: Must,
+    /// A token of a decoder, whose kernels are one line of the table.
+    pub(crate) is_decoder: bool,
 }
 
-/// Reads a table: `case NAME`, `must KEY=NUMBER ...`, and lines of the IR's text form, of one source.
+/// Reads a table: `case NAME`, `must KEY=NUMBER ...`, and lines of the IR's text form, of one source; or in their place
+/// `decode NAME context=N`, a token of a decoder in bf16 whose caches hold so many tokens.
 ///
 /// Error: a line that is not understood, with its number.
 pub(crate) fn read(text: &str) -> Result<Vec<Case>, String> {
@@ -64,9 +83,36 @@ pub(crate) fn read(text: &str) -> Result<Vec<Case>, String> {
 }
 
 fn closed((name, must, body): (String, Must, String)) -> Result<Case, String> {
+    if let Some(decoder) = body.trim().strip_prefix("decode ") {
+        let of = || -> Option<(&str, i64)> {
+            let (network, context) = decoder.split_once(" context=")?;
+            Some((network, context.parse().ok()?))
+        };
+        let (network, context) = of().ok_or(format!("{name}: {decoder}"))?;
+        let (graph, grouping) = token(network, context).map_err(|error| format!("{name}: {error}"))?;
+        return Ok(Case { name, graph, grouping, must, is_decoder: true });
+    }
     let text = format!("graph \"{name}\"\n\nsource s0 node \"n\" \"N\"\n\n{body}");
     let graph = ir::text::parse(&text).map_err(|error| format!("{name}: {error}"))?;
-    Ok(Case { name, graph, must })
+    let grouping = group(&graph, &GroupOptions::default());
+    Ok(Case { name, graph, grouping, must, is_decoder: false })
+}
+
+/// The network of one token, and its groups.
+fn token(name: &str, context: i64) -> Result<(Graph, Grouping), String> {
+    let known = DECODERS.iter().find(|(known, _)| *known == name);
+    let (_, text) = known.ok_or(format!("{name} is not known"))?;
+    let place = |error: partition::Error| error.to_string();
+    let Model::Graph(graph) = load(text.as_bytes(), None, &LoadOptions::default()).map_err(place)? else {
+        return Err("no network".to_owned());
+    };
+    let mut cached = pass::cached(&graph).map_err(place)?;
+    let one = cached.dims().iter().filter(|dim| dim.name != CONTEXT).map(|dim| (dim.name.clone(), 1));
+    let bound: BTreeMap<String, i64> = one.chain([(CONTEXT.to_owned(), context)]).collect();
+    cached.bind(&bound).map_err(place)?;
+    let precision = Some(Precision { half: DType::Bf16, params: Params::Rounded });
+    let network = prepare(cached, &Options { precision, ..Options::default() }).map_err(place)?;
+    Ok((network.graph, network.grouping))
 }
 
 fn budget(list: &str) -> Result<Must, String> {
@@ -82,6 +128,9 @@ fn budget(list: &str) -> Result<Must, String> {
             "per_tensor" => must.per_tensor = Some(number),
             "conflicts" => must.conflicts = Some(number),
             "spilled" => must.spilled = number as u32,
+            "micros" => must.micros = Some(number),
+            "reads" => must.reads = Some(number as u32),
+            "copy" => must.copy = Some(number),
             "h100" => must.h100 = Some(number),
             "h200" => must.h200 = Some(number),
             _ => return Err(word.to_owned()),

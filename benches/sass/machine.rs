@@ -11,6 +11,8 @@ pub(crate) struct Gpu {
     /// Bytes in a second, read and written together.
     pub(crate) bandwidth: f64,
     pub(crate) copy: f64,
+    /// Bytes of the L2.
+    l2: f64,
     /// Bytes in a second between the multiprocessors and the L2.
     cache: f64,
     /// Operations in a second of the dense tensor cores on halves, and of those on f32.
@@ -31,6 +33,7 @@ const H100: Gpu = Gpu {
     clock: 1.7e9,
     bandwidth: 3.35e12,
     copy: 3.0e12,
+    l2: 50e6,
     cache: 5.5e12,
     halves: 989e12,
     floats: 67e12,
@@ -40,7 +43,7 @@ const H100: Gpu = Gpu {
 };
 
 /// An H100 and an H200.
-pub(crate) const GPUS: [Gpu; 2] = [H100, Gpu { bandwidth: 4.8e12, copy: 4.3e12, ..H100 }];
+pub(crate) const GPUS: [Gpu; 2] = [H100, Gpu { bandwidth: 4.8e12, copy: 4.3e12, l2: 60e6, ..H100 }];
 
 /// What is known of a launch beside its code.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,8 @@ pub(crate) struct Launched {
     pub(crate) shared: u32,
     /// Bytes of the arguments: each read or written once.
     pub(crate) bytes: u64,
+    /// Of those, what is read, where every block reads rows of its own.
+    pub(crate) own: Option<u64>,
     /// Operations of a product or an attention.
     pub(crate) operations: f64,
     /// Whether they are tensor cores'.
@@ -88,7 +93,7 @@ impl Gpu {
         let seconds = |cycles: f64| cycles / self.clock * 1e6;
         let issue = seconds(quarter * run.instructions as f64);
         let unit = self.busiest(run, quarter, blocks * f64::from(warps));
-        let memory = self.memory(launched, run, f64::from(warps));
+        let memory = self.memory(launched, run, slots, f64::from(warps));
         let turns = (blocks / f64::from(resident)).ceil();
         let latency = seconds(turns * run.cycles as f64);
         let total = issue.max(seconds(unit.1)).max(memory).max(latency) + LAUNCH;
@@ -114,24 +119,42 @@ impl Gpu {
         all.into_iter().max_by(|x, y| x.1.total_cmp(&y.1)).unwrap_or(("", 0.0))
     }
 
-    /// Microseconds: of the memory, with as many bytes on their way as there are; of the L2.
-    fn memory(&self, launched: &Launched, run: &Run, warps: f64) -> f64 {
+    /// Microseconds that a copy of so many bytes, read and written together, takes.
+    pub(crate) fn copied(&self, bytes: f64) -> f64 {
+        bytes / self.copy * 1e6 + LAUNCH
+    }
+
+    /// Microseconds: of the memory, of the L2.
+    fn memory(&self, launched: &Launched, run: &Run, slots: f64, warps: f64) -> f64 {
         let all = warps * f64::from(launched.blocks);
         let through = (run.loads.units + run.stores.units) as f64 * 32.0 * all;
-        let wasted = wasted(&run.loads).max(wasted(&run.stores));
-        let memory = launched.bytes as f64 * wasted / self.copy;
+        let bytes = launched.bytes as f64 + self.again(launched, run, slots, all);
+        let memory = bytes * wasted(run) / self.copy;
         memory.max(through / self.cache) * 1e6
+    }
+
+    /// Bytes that blocks read again of their rows, where the rows of all that run at once are more than the L2 holds.
+    fn again(&self, launched: &Launched, run: &Run, slots: f64, warps: f64) -> f64 {
+        let Some(own) = launched.own.map(|own| own as f64) else { return 0.0 };
+        let at_once = own * (slots / f64::from(launched.blocks)).min(1.0);
+        let asked = run.loads.bytes as f64 * warps;
+        // A little more than it holds is mostly held.
+        if at_once > 1.1 * self.l2 { (asked - own).max(0.0) } else { 0.0 }
     }
 }
 
 /// Sectors beyond those that hold what is asked for are asked for again by others, mostly from the L2; strided
-/// accesses waste what they bring where nobody else reads it soon. Half of it is taken to be lost.
-fn wasted(accesses: &Accesses) -> f64 {
-    if accesses.least == 0 {
-        1.0
-    } else {
-        1.0 + 0.1 * (accesses.units as f64 / accesses.least as f64 - 1.0).min(7.0)
-    }
+/// accesses waste what they bring where nobody else reads it soon: a tenth of it is taken to be lost. Loads and stores
+/// count by the bytes that they move.
+fn wasted(run: &Run) -> f64 {
+    let lost = |of: &Accesses| match of.least {
+        0 => 0.0,
+        least => 0.1 * (of.units as f64 / least as f64 - 1.0).min(7.0),
+    };
+    let bytes = |of: &Accesses| of.bytes as f64;
+    let all = bytes(&run.loads) + bytes(&run.stores);
+    let both = lost(&run.loads) * bytes(&run.loads) + lost(&run.stores) * bytes(&run.stores);
+    if all > 0.0 { 1.0 + both / all } else { 1.0 }
 }
 
 /// Blocks that a multiprocessor holds at once.

@@ -28,7 +28,7 @@ use partition::unstable::ir::{DType, Graph};
 use partition::unstable::kernel::Grouping;
 use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Program};
 use partition::unstable::load::{LoadOptions, Model, load};
-use partition::unstable::pass::{GroupOptions, Params, Precision, group};
+use partition::unstable::pass::{Params, Precision};
 use partition::unstable::run::cuda::{CudaOptions, NvrtcToolchain, compile_ahead};
 
 use cases::Case;
@@ -191,8 +191,11 @@ impl Tools<'_> {
     fn read(&self, cases: &[Case]) -> Result<Vec<Read>, String> {
         let mut found: Vec<(usize, Program, Kernel)> = Vec::new();
         for (number, case) in cases.iter().enumerate() {
-            let grouping = group(&case.graph, &GroupOptions::default());
-            for program in programs(&case.graph, &grouping)? {
+            for program in programs(&case.graph, &case.grouping)? {
+                // A cache is updated where it is.
+                if case.is_decoder && program.is_copy() {
+                    continue;
+                }
                 if let Some(kernel) = emit::kernel(&program).map_err(|error| error.to_string())? {
                     found.push((number, program, kernel));
                 }
@@ -275,7 +278,7 @@ fn model(path: &Path, half: Option<DType>) -> Result<BTreeMap<String, Kernel>, S
 fn read(case: usize, program: &Program, kernel: Kernel, codes: Vec<Code>) -> Read {
     let code = &codes[codes.len() - 1];
     let [x, y] = kernel.launch.block;
-    let (operations, bytes) = (operations(program), bytes(program));
+    let (operations, (read, written)) = (operations(program), bytes(program));
     let launch =
         Launch { grid: kernel.launch.grid, block: [x, y], number: kernel.launch.grid / 2, arguments: 0x210 };
     let run = warp::run(code, launch, GPUS[0].latencies);
@@ -284,7 +287,8 @@ fn read(case: usize, program: &Program, kernel: Kernel, codes: Vec<Code>) -> Rea
         threads: x * y,
         registers: code.registers,
         shared: code.shared + kernel.launch.shared,
-        bytes,
+        bytes: read + written,
+        own: matches!(program.body, Body::Rows { .. }).then_some(read),
         operations,
         is_tensor: run.tensor > 0,
     };
@@ -292,17 +296,16 @@ fn read(case: usize, program: &Program, kernel: Kernel, codes: Vec<Code>) -> Rea
     Read { case, kernel, launched, codes, run, predicted }
 }
 
-/// Of the arguments that it uses, each moved once. A gather reads no more of its table than it writes.
-fn bytes(program: &Program) -> u64 {
+/// Of the arguments that it uses, what is read and what is written, each once. A gather reads no more of its table than
+/// it writes.
+fn bytes(program: &Program) -> (u64, u64) {
     let size = |arg: &program::Arg| arg.elements.saturating_mul(arg.dtype.size());
     let used = used(program);
     let args = || program.args.iter().zip(&used).filter(|(_, used)| **used).map(|(arg, _)| arg);
     let written: u64 = args().filter(|arg| arg.written).map(size).sum();
     let read = args().filter(|arg| !arg.written);
-    match program.name.starts_with("gather") {
-        true => read.map(|arg| size(arg).min(written)).sum::<u64>() + written,
-        false => read.map(size).sum::<u64>() + written,
-    }
+    let gathers = program.name.starts_with("gather");
+    (read.map(|arg| if gathers { size(arg).min(written) } else { size(arg) }).sum(), written)
 }
 
 /// By argument: whether rows read or write it; of other kernels, all.

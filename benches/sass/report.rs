@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use partition::unstable::ir::Op;
+
 use crate::cases::{Case, Must};
 use crate::machine::{GPUS, Predicted};
 use crate::warp::Accesses;
@@ -61,17 +63,26 @@ fn limit(predicted: &Predicted) -> &'static str {
     all.into_iter().max_by(|x, y| x.1.total_cmp(&y.1)).map_or("", |one| one.0)
 }
 
-/// The kernels of a case, the sum of their predicted times and the least that the whole takes, by GPU.
-fn whole<'a>(case: &Case, number: usize, reads: &'a [Read]) -> (Vec<&'a Read>, Vec<[f64; 2]>) {
+/// A case's predicted time, the least that it takes, and what a copy of its bytes takes where it has no products.
+struct Times {
+    predicted: f64,
+    roofline: f64,
+    copied: Option<f64>,
+}
+
+/// The kernels of a case, and their times by GPU.
+fn whole<'a>(case: &Case, number: usize, reads: &'a [Read]) -> (Vec<&'a Read>, Vec<Times>) {
     let own: Vec<&Read> = reads.iter().filter(|read| read.case == number).collect();
     let times = (0..GPUS.len())
         .map(|gpu| {
-            let time: f64 = own.iter().map(|read| read.predicted[gpu].total).sum();
-            let bytes = boundary(case) as f64 / GPUS[gpu].bandwidth;
+            let predicted: f64 = own.iter().map(|read| read.predicted[gpu].total).sum();
+            let bytes = boundary(case) as f64;
             let operations: f64 = own.iter().map(|read| read.launched.operations).sum();
             let tensor = own.iter().any(|read| read.launched.is_tensor);
             let peak = if tensor { GPUS[gpu].halves } else { GPUS[gpu].floats };
-            [time, bytes.max(operations / peak) * 1e6]
+            let roofline = (bytes / GPUS[gpu].bandwidth).max(operations / peak) * 1e6;
+            let copied = (operations == 0.0).then(|| GPUS[gpu].copied(bytes));
+            Times { predicted, roofline, copied }
         })
         .collect();
     (own, times)
@@ -81,23 +92,49 @@ fn whole<'a>(case: &Case, number: usize, reads: &'a [Read]) -> (Vec<&'a Read>, V
 fn boundary(case: &Case) -> u64 {
     let size = |value| case.graph.ty(value).bytes().map_or(0, |bytes| bytes.get());
     let made: u64 = case.graph.outputs().iter().map(|(_, value)| size(*value)).sum();
-    let read = case.graph.inputs().iter().map(|(_, value)| size(*value));
-    made + if case.name.starts_with("gather") {
-        read.map(|bytes| bytes.min(made)).sum::<u64>()
-    } else {
-        read.sum()
+    if case.is_decoder {
+        // Parameters and caches.
+        let params = case.graph.node_ids().filter(|&node| matches!(case.graph.node(node).op, Op::Param(_)));
+        return made + params.map(|node| size(case.graph.node(node).first_result)).sum::<u64>();
     }
+    let read = case.graph.inputs().iter().map(|(_, value)| size(*value));
+    let read: u64 =
+        if case.name.starts_with("gather") { read.map(|bytes| bytes.min(made)).sum() } else { read.sum() };
+    made + read * u64::from(case.must.reads.unwrap_or(1))
+}
+
+/// All kernels of a token in one line.
+fn of_token(case: &Case, own: &[&Read], times: &[Times]) -> String {
+    let kernels = own.len();
+    let few = own.iter().filter(|read| read.launched.blocks < 132).count();
+    format!(
+        "| {} ({kernels} kernels, {few} of fewer than 132 blocks) | | | | | | | | | | {} | {} |",
+        case.name,
+        shares(&times[0]),
+        shares(&times[1])
+    )
+}
+
+/// The predicted time, and its shares of the least and of a copy.
+fn shares(times: &Times) -> String {
+    let of = |least: f64| format!("{:.2}", least / times.predicted);
+    let copied = times.copied.map_or("-".to_owned(), of);
+    format!("{:.1} | {} | {copied}", times.predicted, of(times.roofline))
 }
 
 pub(crate) fn table(cases: &[Case], reads: &[Read], corpus: &[Swept], version: &(i32, i32)) -> String {
     let mut out = String::from(HEAD);
     let _ = writeln!(out, "NVRTC {}.{}; columns of code are of sm_90.\n", version.0, version.1);
-    out.push_str("| case | registers | blocks x threads | waves | load | store | instructions an element | per MMA | bank passes | bound by | predicted H100, us | of the roofline | predicted H200, us | of the roofline |\n");
+    out.push_str("| case | registers | blocks x threads | waves | load | store | instructions an element | per MMA | bank passes | bound by | predicted H100, us | of the roofline | of a copy | predicted H200, us | of the roofline | of a copy |\n");
     out.push_str(
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |\n",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for (number, case) in cases.iter().enumerate() {
         let (own, times) = whole(case, number, reads);
+        if case.is_decoder {
+            let _ = writeln!(out, "{}", of_token(case, &own, &times));
+            continue;
+        }
         for (part, read) in own.iter().enumerate() {
             let first = part == 0;
             let registers: Vec<String> = read.codes.iter().map(|code| code.registers.to_string()).collect();
@@ -107,9 +144,9 @@ pub(crate) fn table(cases: &[Case], reads: &[Read], corpus: &[Swept], version: &
                 format!("{} ({} of {})", case.name, part + 1, own.len())
             };
             let dash = |count: u64, text: String| if count == 0 { "-".to_owned() } else { text };
-            let shares = |gpu: usize| match first {
-                true => format!("{:.1} | {:.2}", times[gpu][0], times[gpu][1] / times[gpu][0]),
-                false => " | ".to_owned(),
+            let shown = |gpu: usize| match first {
+                true => shares(&times[gpu]),
+                false => format!("({:.1}) | | ", read.predicted[gpu].total),
             };
             let marks = if read.run.cut { " (not to its end)" } else { "" };
             let _ = writeln!(
@@ -125,8 +162,8 @@ pub(crate) fn table(cases: &[Case], reads: &[Read], corpus: &[Swept], version: &
                 per_tensor(read).map_or("-".to_owned(), |count| format!("{count:.1}")),
                 dash(read.run.shared.bytes, format!("{:.2}", ratio(&read.run.shared))),
                 limit(&read.predicted[0]),
-                shares(0),
-                shares(1),
+                shown(0),
+                shown(1),
             );
         }
     }
@@ -150,9 +187,10 @@ const HEAD: &str = "# What the machine code of kernels says
 
 Nothing here was measured: no GPU was there. `scripts/sass_check` writes this file; `benches/sass/kernels.txt` holds the graphs and what each
 must hold to, and `benches/sass/machine.rs` the model of the GPU with where its numbers are from. One warp of each kernel is followed through
-its code, with addresses and counters but without data. A case of several kernels has the time of all in its first row; \"of the roofline\" is
-the least time that its inputs, outputs and operations take by the data sheet, over the predicted one. Load and store: bytes of the accesses by
-which most goes. Bank passes: of shared memory, for each that must be.
+its code, with addresses and counters but without data. A case of several kernels has the time of all in its first row, and that of each other
+one in brackets; \"of the roofline\" is the least time that its inputs, outputs and operations take by the data sheet, over the predicted one,
+\"of a copy\" the same of a copy of as many bytes at the measured rate, its launch included. Load and store: bytes of the accesses by which
+most goes. Bank passes: of shared memory, for each that must be.
 
 ";
 
@@ -184,7 +222,7 @@ pub(crate) fn faults(cases: &[Case], reads: &[Read], corpus: &[Swept]) -> Vec<St
     faults
 }
 
-fn over(must: &Must, own: &[&Read], times: &[[f64; 2]]) -> Vec<String> {
+fn over(must: &Must, own: &[&Read], times: &[Times]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut least = |what: &str, budget: Option<f64>, found: f64| {
         if let Some(budget) = budget.filter(|&budget| found < budget) {
@@ -196,13 +234,19 @@ fn over(must: &Must, own: &[&Read], times: &[[f64; 2]]) -> Vec<String> {
     least("bytes of a load", must.load.map(f64::from), f64::from(width(&main.run.loads)));
     let writer = own[own.len() - 1];
     least("bytes of a store", must.store.map(f64::from), f64::from(width(&writer.run.stores)));
-    least("share of the roofline on an H100", must.h100, times[0][1] / times[0][0]);
-    least("share of the roofline on an H200", must.h200, times[1][1] / times[1][0]);
+    least("share of the roofline on an H100", must.h100, times[0].roofline / times[0].predicted);
+    least("share of the roofline on an H200", must.h200, times[1].roofline / times[1].predicted);
+    for (gpu, of) in ["H100", "H200"].into_iter().zip(times) {
+        let share = of.copied.map_or(0.0, |copied| copied / of.predicted);
+        least(&format!("share of a copy on an {gpu}"), must.copy, share);
+    }
+    let of_h100 = times[0].predicted;
     let mut most = |what: &str, budget: Option<f64>, found: f64| {
         if let Some(budget) = budget.filter(|&budget| found > budget) {
             faults.push(format!("{what} {found:.2}, at most {budget:.2}"));
         }
     };
+    most("microseconds on an H100", must.micros, of_h100);
     most("instructions an element", must.instructions, own.iter().map(|read| each(read)).sum());
     let tensor = own.iter().filter_map(|read| per_tensor(read)).fold(0.0, f64::max);
     most("instructions an MMA", must.per_tensor, tensor);

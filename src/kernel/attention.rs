@@ -10,6 +10,11 @@ const TILE_SCORES: u64 = 1 << 15;
 const TILE_KEYS: u64 = 256;
 /// Parts that the tiles are divided in, at most: enough for the threads of a team.
 pub(crate) const PARTS: u64 = 16;
+/// Blocks that keep the largest GPUs busy: two for each of 132 multiprocessors.
+const ENOUGH_BLOCKS: u64 = 264;
+/// Fewest keys that are worth parts, and fewest of a part.
+const LONG: u64 = 2048;
+const FEWEST_KEYS: u64 = 128;
 /// The scratch memory of a part is a multiple of so many elements, so that each begins aligned.
 const SLOT: u64 = 16;
 
@@ -75,6 +80,29 @@ impl Geometry {
             value_size: v.size(3),
             strides: [strides(0, q), strides(1, k), strides(2, v), HeadStrides::new(op.orders[3], out, 0)],
         }
+    }
+
+    /// Whether 16 bytes of a key and of a value, of elements of `size` bytes, can be read at once wherever they lie, and
+    /// a warp's lanes hold one.
+    pub(crate) fn reads_whole_accesses(&self, size: u64) -> bool {
+        let each = 16 / size.max(1);
+        let even = |strides: &HeadStrides| {
+            [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at.is_multiple_of(each))
+        };
+        let fits = |size: u64| size.is_multiple_of(each) && size / each <= 32;
+        [self.size, self.value_size].into_iter().all(fits) && self.strides[..3].iter().all(even)
+    }
+
+    /// In how many parts a GPU takes the keys of each row: several where the rows are too few to keep it busy and the keys
+    /// so many that a second kernel, which puts the parts together, pays (Dao et al., "Flash-Decoding for long-context
+    /// inference", 2023). It follows from the sizes alone.
+    pub(crate) fn key_parts(&self, size: u64) -> u64 {
+        let rows = self.batch.saturating_mul(self.heads).saturating_mul(self.rows);
+        if rows == 0 || rows >= ENOUGH_BLOCKS || self.keys < LONG || !self.reads_whole_accesses(size) {
+            return 1;
+        }
+        // As many as the warps that put them together share evenly.
+        ENOUGH_BLOCKS.div_ceil(rows).next_multiple_of(8).min(self.keys / FEWEST_KEYS / 8 * 8)
     }
 
     /// The keys that a row may meet, of those that there are.

@@ -94,7 +94,16 @@ pub(crate) struct Folded {
     pub(crate) rows: i64,
     pub(crate) columns: i64,
     pub(crate) beside: bool,
+    /// Elements follow from what is folded, and are written.
+    pub(crate) stored: bool,
+    /// Deviations from a mean are folded too, for which a part is read twice.
+    pub(crate) centred: bool,
 }
+
+/// Elements that a block keeps in registers while it reads them twice.
+const KEPT_OF_PART: i64 = 8192;
+/// Shortest row whose elements are written by a kernel of their own.
+const SHORTEST_STORED: [i64; 2] = [2048, 1 << 16];
 
 /// Fewest elements for which a second kernel pays.
 const WORTH_PARTS: i64 = 1 << 16;
@@ -102,38 +111,69 @@ const WORTH_PARTS: i64 = 1 << 16;
 /// How many parts a GPU folds each row in, at least; up to twice as many, where these divide the row evenly. One, where
 /// the rows themselves keep it busy. It follows from the sizes alone, as the order of what is added does.
 pub(crate) fn parts_of(folded: Folded) -> i64 {
-    let Folded { rows, columns, beside } = folded;
+    let Folded { rows, columns, beside, stored, centred } = folded;
     // A block has a row, or neighbours of 128 rows; a part is long enough to be worth a block's end.
     let (blocks, shortest) =
         if beside { (rows, 2048) } else { (rows / 128 + i64::from(rows % 128 != 0), 64) };
     if rows <= 0 || blocks >= ENOUGH_TILES as i64 || rows.saturating_mul(columns) < WORTH_PARTS {
         return 1;
     }
-    (2 * ENOUGH_TILES as i64 / blocks).min(columns / shortest).max(1)
+    if stored && columns < SHORTEST_STORED[usize::from(beside)] {
+        return 1;
+    }
+    let parts = (2 * ENOUGH_TILES as i64 / blocks).min(columns / shortest).max(1);
+    let kept =
+        if beside && centred { columns / KEPT_OF_PART + i64::from(columns % KEPT_OF_PART != 0) } else { 1 };
+    parts.max(kept)
 }
 
-/// Bytes in which a GPU keeps what the parts of `op` make, where it folds in two stages: reductions of few long rows,
-/// and the gradients of what a normalisation is scaled by and shifted by.
-pub fn partial_folds(op: &Op, operands: &[&Type], _: &[&Type]) -> Bytes {
+/// Bytes in which a GPU keeps what the parts of `op` make, where it folds in stages: reductions of few long rows,
+/// normalisations along them, the gradients of these, and attention of few rows to many keys.
+pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let Some(&x) = operands.first() else { return Bytes::ZERO };
-    let (axes, numbers) = match op.family() {
-        Family::Reduce(ReduceOp::Reduce { axes, .. }) => (axes.to_vec(), 1),
-        Family::Normalize(NormalizeOp::NormalizeGradient { of, .. }) => {
-            ((0..x.rank() as u32).filter(|axis| !of.axes.contains(axis)).collect(), 2)
-        }
-        _ => return Bytes::ZERO,
+    let of = |axes: Vec<u32>, numbers: u64, stored: bool, centred: bool| {
+        folds_along(x, &axes, stored, centred).saturating_mul(numbers)
     };
-    let (columns, rows) = elements_along(&axes, x);
-    let (Ok(rows), Ok(columns)) = (i64::try_from(rows), i64::try_from(columns)) else { return Bytes::ZERO };
+    Bytes(match op.family() {
+        Family::Reduce(ReduceOp::Reduce { axes, .. }) => of(axes.to_vec(), 1, false, false),
+        Family::Normalize(NormalizeOp::Normalize(norm)) => of(norm.axes.to_vec(), 2, true, norm.center),
+        Family::Normalize(NormalizeOp::NormalizeGradient { of: norm, scaled }) => {
+            let others = (0..x.rank() as u32).filter(|axis| !norm.axes.contains(axis)).collect();
+            let rows = if norm.moments { of(norm.axes.to_vec(), 4, true, false) } else { 0 };
+            rows.max(if scaled { of(others, 2, false, false) } else { 0 })
+        }
+        Family::Attention(AttentionOp::Attention(op)) => match (operands, results) {
+            ([q, k, v, ..], [out]) => {
+                let geometry = Geometry::new(op, [*q, *k, *v, *out]);
+                key_parts_numbers(&geometry, x.dtype.size()).saturating_mul(x.dtype.size().max(4))
+            }
+            _ => 0,
+        },
+        _ => 0,
+    })
+}
+
+/// Numbers that the parts of an attention's keys leave: two and a value for each row of each part.
+pub(crate) fn key_parts_numbers(geometry: &Geometry, size: u64) -> u64 {
+    let parts = geometry.key_parts(size);
+    let rows = geometry.batch.saturating_mul(geometry.heads).saturating_mul(geometry.rows);
+    let each = geometry.value_size.saturating_add(2);
+    if parts < 2 { 0 } else { rows.saturating_mul(parts).saturating_mul(each) }
+}
+
+/// What one number of each part takes, and one of each row.
+fn folds_along(x: &Type, axes: &[u32], stored: bool, centred: bool) -> u64 {
+    let (columns, rows) = elements_along(axes, x);
+    let (Ok(rows), Ok(columns)) = (i64::try_from(rows), i64::try_from(columns)) else { return 0 };
     let fastest = (0..x.rank()).rev().find(|&axis| x.size(axis) != 1);
     let beside = fastest.is_none_or(|axis| axes.contains(&(axis as u32)));
-    let parts = parts_of(Folded { rows, columns, beside });
+    let parts = parts_of(Folded { rows, columns, beside, stored, centred });
     if parts < 2 {
-        return Bytes::ZERO;
+        return 0;
     }
-    // Up to twice as many parts as asked for, where those divide the row evenly; eight bytes hold any sum.
-    let one = part(rows.unsigned_abs().saturating_mul(2 * parts.unsigned_abs()), 8).get();
-    Bytes(one.saturating_mul(numbers))
+    let rows = rows.unsigned_abs();
+    let folded = if stored { part(rows, 8).get() } else { 0 };
+    part(rows.saturating_mul(2 * parts.unsigned_abs()), 8).get().saturating_add(folded)
 }
 
 /// The workspace of an operation on halves that computes in f32.

@@ -123,6 +123,16 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         center: true,
         moments: false,
     };
+    let with_moments = |op: Op| match op {
+        Op::Normalize { axes, epsilon, center, .. } => Op::Normalize { axes, epsilon, center, moments: true },
+        other => other,
+    };
+    let centreless = |op: Op| match op {
+        Op::Normalize { axes, epsilon, moments, .. } => {
+            Op::Normalize { axes, epsilon, center: false, moments }
+        }
+        other => other,
+    };
     let reduce = |kind: ReduceKind, axes: &[u32]| Op::Reduce { kind, axes: axes.to_vec(), keep: false };
     let argmax = |axis: u32| Op::ArgReduce { kind: ArgReduce::Max, axis, keep: false, last: true };
     let mut cases = vec![
@@ -145,6 +155,11 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         sized(reduce(ReduceKind::Max, &[0]), &[(f32, &[65_537])]),
         sized(reduce(ReduceKind::Mean, &[0]), &[(bf16, &[1024, 64])]),
         sized(reduce(ReduceKind::Sum, &[0, 2, 3]), &[(f16, &[100, 3, 16, 16])]),
+        // Three stages: elements follow from means and deviations, of rows and of columns, of parts as long and not.
+        sized(normalize(&[0, 2]), &[(f32, &[32, 1, 2048])]),
+        sized(normalize(&[0, 1]), &[(bf16, &[50, 48, 40])]),
+        sized(with_moments(normalize(&[0])), &[(f32, &[4096, 32])]),
+        sized(centreless(normalize(&[0, 2])), &[(f16, &[7, 3, 9363])]),
         // Neighbouring rows of a thread, where there are enough.
         sized(reduce(ReduceKind::Sum, &[0]), &[(bf16, &[4, 33_824])]),
         sized(argmax(1), &[(f32, &[1, 3, 16_900])]),
@@ -177,6 +192,10 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         }
     }
     cases.push(sized(product(true, true), &[(bf16, &[136, 5]), (bf16, &[24, 136])]));
+    // Few rows of many terms, by as many threads as have some; and so many columns that blocks are wide.
+    for (dtype, m, n, k) in [(f16, 1, 72, 1500), (f32, 3, 40, 600), (bf16, 1, 8456, 20)] {
+        cases.push(sized(product(false, false), &[(dtype, &[m, k]), (dtype, &[k, n])]));
+    }
     // Transposed convolutions, of which channels last are read eight at a time.
     for (layout, dtype, groups) in [
         (Layout::ChannelsFirst, f32, 1),
@@ -227,6 +246,10 @@ pub(crate) fn hero_cases() -> Vec<Case> {
     let mask: &[usize] = &[1, 1, 9, 13];
     cases.push(sized(attend(2, 2, None, heads), &[(bf16, q), (bf16, k), (bf16, v), (DType::Bool, mask)]));
     cases.push(sized(attend(2, 2, None, heads), &[(f16, q), (f16, k), (f16, v), (f16, mask)]));
+    // Tiles of f32 with a mask, and with shared heads behind one another.
+    cases.push(sized(attend(2, 2, None, heads), &[(f32, q), (f32, k), (f32, v), (DType::Bool, mask)]));
+    let (q, k, v): (&[usize], &[usize], &[usize]) = (&[1, 67, 2, 24], &[1, 70, 1, 24], &[1, 70, 1, 8]);
+    cases.push(sized(attend(2, 1, Some(1), rows), &[(f32, q), (f32, k), (f32, v)]));
     // Sixteen bytes of a key a lane: a warp a row, four warps and a block; causal rows without keys; two fragments a warp.
     for (dtype, causal, [batch, heads, rows, keys, size]) in [
         (bf16, Some(-2), [2, 3, 5, 40, 24]),
@@ -236,11 +259,24 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         (f16, Some(250), [1, 3, 2, 270, 16]),
         (DType::F64, None, [1, 2, 3, 70, 8]),
         (bf16, Some(0), [1, 132, 65, 24, 16]),
+        // Tiles of f32: of 128 and of 64 rows, with ends, masked by position; and heads longer than 64.
+        (f32, Some(2), [1, 132, 11, 9, 4]),
+        (f32, Some(-3), [1, 2, 70, 67, 20]),
+        (f32, None, [1, 1, 65, 40, 72]),
+        // Many keys of few rows, in parts: all of them seen, not all, and none by the first row.
+        (bf16, None, [1, 2, 1, 2304, 64]),
+        (f32, Some(700), [2, 3, 2, 2053, 12]),
+        (f16, Some(-1), [1, 1, 3, 2048, 8]),
     ] {
         let dims = |lines: usize| [batch, heads, lines, size];
         let [q, k] = [dims(rows), dims(keys)];
         let op = attend(heads as i64, heads as i64, causal, HeadOrder::HeadsFirst);
         cases.push(sized(op, &[(dtype, &q), (dtype, &k), (dtype, &k)]));
+    }
+    // A slice that is written at a position, along each axis.
+    for (axis, update) in [(0, [1, 5, 6]), (1, [4, 2, 6]), (2, [4, 5, 3])] {
+        let operands: [(DType, &[usize]); 3] = [(bf16, &[4, 5, 6]), (DType::I64, &[]), (bf16, &update)];
+        cases.push(sized(Op::UpdateSlice { axis }, &operands));
     }
     cases.extend(scatters());
     cases.extend(attention_gradients());

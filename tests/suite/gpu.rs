@@ -255,8 +255,8 @@ fn the_check_says_how_far_it_goes_without_a_gpu() {
     assert!(
         text.starts_with("no GPU: ")
             && text.contains("suite: built")
-            && text.contains("13 cases of the table")
-            && text.contains("plans 13 of them"),
+            && text.contains("19 cases of the table")
+            && text.contains("plans 19 of them"),
         "{text}"
     );
 }
@@ -310,6 +310,12 @@ fn measured() -> Value {
     let rows = ["elementwise chain", "softmax", "layer norm", "RMS norm", "cross-entropy"];
     let mut names: Vec<String> = rows.iter().map(|kind| format!("{kind}, 64 x 256 f32")).collect();
     let others = [
+        "reduction, sum over [0] of 64 x 512 bf16",
+        "transpose, 128 x 128 by [1, 0] bf16",
+        "gather, 30 of 20 rows of 16 bf16",
+        "scatter, 30 rows added to 20 of 16 f32",
+        "batch norm, 2 x 4 x 28 x 28 f32",
+        "convolution, 3 x 3, 8 to 8 channels, 1 images of 6 bf16",
         "GEMM + bias + GELU, 64 x 48 x 40 f32",
         "attention, 2 heads of 8, 32 long, bf16",
         "8 tiny kernels",
@@ -330,11 +336,11 @@ fn measured() -> Value {
         (name.clone(), json!({"ours": own(name), "torch": [{"device": 0.6, "wall": 0.7}], "JAX jit": [{"device": 0.7, "wall": 0.8}]}))
     });
     json!({
-        // The rows of 64 x 256 move 65536 bytes for the cross-entropy, twice as many else.
+        // The rows of 64 x 256 move 65536 bytes for the cross-entropy, twice as many else; a reduction and a transposition as many.
         "copy": 0.14, "contenders": ["torch", "JAX jit"], "absent": ["torch.compile"],
         "cases": cases.collect::<serde_json::Map<_, _>>(),
         "outputs": {"MLP of 2 layers of 64, 8 rows, cuda": "a", "MLP of 2 layers of 64, 8 rows, cuda[2x1MB]": "a"},
-        "library": "cuBLASLt 130100", "training": [[[[0.1, 0.5]], [[0.2, 0.5]]]],
+        "library": "cuBLASLt 130100", "training": [[[[0.1, 0.5]], [[0.2, 0.5]]], [[[0.1, 0.5]], [[0.2, 0.5]]]],
     })
 }
 
@@ -353,7 +359,7 @@ fn the_check_fails_where_a_case_does() {
     assert_eq!(code, 0, "{text}");
     // Medians, clocks, the library and who is absent.
     for part in [
-        "13 rows, 0 faults, 0 without",
+        "19 rows, 0 faults, 0 without",
         "| softmax, 64 x 256 f32 | 0.5000 | 0.6000 |",
         "events of the GPU around the plan's graph",
         "wall clock over calls put in the queue",
@@ -413,7 +419,7 @@ fn the_check_fails_where_a_case_does() {
     measured["copy"] = Value::Null;
     let (code, text) = judged(&measured).unwrap();
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("0 faults, 11 without"), "{text}");
+    assert!(text.contains("0 faults, 17 without"), "{text}");
     assert!(text.contains("softmax, 64 x 256 f32: no rate of a copy"), "{text}");
 }
 

@@ -112,6 +112,7 @@ fn few_blocks_and_waste_cost_time() {
             registers: 32,
             shared: 0,
             bytes,
+            own: None,
             operations: 0.0,
             is_tensor: false,
         };

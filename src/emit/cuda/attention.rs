@@ -18,7 +18,10 @@ const LONGEST: u64 = 1024;
 pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
     let geometry = &heads.geometry;
     let dtype = program.args[heads.reads[0] as usize].dtype;
-    let longest = if heads.pass == Pass::Forward { 0 } else { geometry.size }.max(geometry.value_size);
+    let longest = match heads.pass {
+        Pass::Forward | Pass::Parts => geometry.value_size,
+        Pass::Queries | Pass::Keys => geometry.size.max(geometry.value_size),
+    };
     if longest > LONGEST {
         let message = format!("attention with {longest} elements of a head");
         return Err(Error::Unsupported(Report::new("", message)));
@@ -54,18 +57,24 @@ fn form(heads: &Heads, dtype: DType) -> Form {
     let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let query_lines = geometry.batch.saturating_mul(geometry.heads);
     let (name, lines, each) = match heads.pass {
-        Pass::Forward => ("attention", query_lines, geometry.rows),
+        Pass::Forward | Pass::Parts => ("attention", query_lines, geometry.rows),
         Pass::Queries => ("attention_gradient_rows", query_lines, geometry.rows),
         Pass::Keys => ("attention_gradient_keys", query_lines / geometry.group.max(1), geometry.keys),
     };
     let (lines, each) = (signed(lines), signed(each));
+    if heads.pass == Pass::Parts {
+        return in_parts(size, lines.saturating_mul(each).saturating_mul(signed(heads.parts)));
+    }
     let longest = geometry.size.max(geometry.value_size);
     if !half || longest > WIDEST || geometry.rows <= SKINNY_ROWS || geometry.keys <= SKINNY_ROWS {
+        if let Some(form) = in_tiles(heads, dtype, [lines, each]) {
+            return form;
+        }
         if let Some(form) = shared_rows(heads, size, lines.saturating_mul(each)) {
             return form;
         }
         let (how, plain) = match heads.pass {
-            Pass::Forward => ("a warp a row", "attention_rows"),
+            Pass::Forward | Pass::Parts => ("a warp a row", "attention_rows"),
             Pass::Queries => ("a warp a row", name),
             Pass::Keys => ("a warp a key", name),
         };
@@ -86,7 +95,7 @@ fn form(heads: &Heads, dtype: DType) -> Form {
         && geometry.rows > 64;
     let how = match heads.pass {
         Pass::Forward if tall => "tiles of 128 rows on tensor cores",
-        Pass::Forward | Pass::Queries => "tiles of 64 rows on tensor cores",
+        Pass::Forward | Pass::Parts | Pass::Queries => "tiles of 64 rows on tensor cores",
         Pass::Keys => "tiles of 64 keys on tensor cores",
     };
     // Of 64 keys and values, and twice 32 rows of queries and what is given; in halves, 8 beside each row.
@@ -96,7 +105,7 @@ fn form(heads: &Heads, dtype: DType) -> Form {
     let fragments = match (heads.pass, tall) {
         (Pass::Forward, true) => ", 2",
         (Pass::Forward, false) => ", 1",
-        (Pass::Queries | Pass::Keys, _) => "",
+        (Pass::Parts | Pass::Queries | Pass::Keys, _) => "",
     };
     let call = format!("{name}_mma<KERNEL_heads, {wide}{fragments}>");
     let grid = lines.saturating_mul(ceil(each, if tall { 128 } else { 64 }));
@@ -108,14 +117,7 @@ fn form(heads: &Heads, dtype: DType) -> Form {
 fn shared_rows(heads: &Heads, size: u64, rows: i64) -> Option<Form> {
     let geometry = &heads.geometry;
     let each = 16 / size;
-    let even = |strides: &HeadStrides| {
-        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at.is_multiple_of(each))
-    };
-    let fits = |size: u64| size.is_multiple_of(each) && size / each <= 32;
-    if heads.pass != Pass::Forward
-        || ![geometry.size, geometry.value_size].into_iter().all(fits)
-        || !geometry.strides[..3].iter().all(even)
-    {
+    if heads.pass != Pass::Forward || !geometry.reads_whole_accesses(size) {
         return None;
     }
     // As many warps share a row as keep 132 multiprocessors busy, and have keys.
@@ -132,16 +134,57 @@ fn shared_rows(heads: &Heads, size: u64, rows: i64) -> Option<Form> {
     Some(Form { how, call, grid, threads: 32 * warps.max(4), shared: 0, template: Template::Attention })
 }
 
+/// Many rows of f32 in tiles, of two fragments of rows where these leave every multiprocessor a block.
+fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form> {
+    let geometry = &heads.geometry;
+    let longest = geometry.size.max(geometry.value_size);
+    let many = geometry.rows > SKINNY_ROWS && geometry.keys > SKINNY_ROWS;
+    if heads.pass != Pass::Forward || dtype != DType::F32 || longest > WIDEST || !many {
+        return None;
+    }
+    let tall = longest <= 64 && lines.saturating_mul(ceil(each, 128)) >= 132;
+    // Rows and keys of a thread, and sixty-four elements of values at a time.
+    let [down, across, groups]: [u64; 3] = match (longest <= 64, tall) {
+        (true, true) => [8, 4, 1],
+        (true, false) => [4, 4, 1],
+        (false, _) => [4, 2, 2],
+    };
+    let (rows, keys) = (16 * down, 16 * across);
+    let wide = geometry.reads_whole_accesses(4) && {
+        let HeadStrides { start, batch, head, row } = geometry.strides[3];
+        [start, batch, head, row].iter().all(|at| at.is_multiple_of(4))
+    };
+    // Queries and keys element by element, values and weights key by key.
+    let numbers = geometry.size * (rows + 4 + keys + 4) + keys * (64 * groups + rows + 4);
+    Some(Form {
+        how: if tall { "tiles of 128 rows" } else { "tiles of 64 rows" },
+        call: format!("attention_tiles<KERNEL_heads, {down}, {across}, {groups}, {wide}>"),
+        grid: lines.saturating_mul(ceil(each, rows as i64)),
+        threads: 256,
+        shared: 4 * numbers as u32,
+        template: Template::Attention,
+    })
+}
+
+/// Four warps for each part of a row's keys.
+fn in_parts(size: u64, grid: i64) -> Form {
+    let call = format!("attention_shared_rows<KERNEL_heads, 4, {}>", 16 / size);
+    let how = "a block a part of a row's keys, 16 bytes at a time";
+    Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention }
+}
+
 /// The structure's pointers, and the arguments that they are.
 fn pointers(heads: &Heads) -> Vec<(&'static str, u32)> {
     let written: &[&str] = match heads.pass {
         Pass::Forward => &["out"],
+        Pass::Parts => &["outs"],
         Pass::Queries => &["dq"],
         Pass::Keys => &["dk", "dv"],
     };
     let writes = written.iter().copied().zip(heads.writes.iter().map(|write| write.0));
     let upstream = ["out", "dout"].into_iter().zip(heads.upstream.into_iter().flatten());
-    let rows = ["logs", "levels"].into_iter().zip(heads.rows.into_iter().flatten());
+    let numbers = if heads.pass == Pass::Parts { ["mosts", "sums"] } else { ["logs", "levels"] };
+    let rows = numbers.into_iter().zip(heads.rows.into_iter().flatten());
     let read = ["q", "k", "v"].into_iter().zip(heads.reads);
     let given = heads.mask.map(|mask| ("mask", mask)).into_iter();
     let given = given.chain(heads.position.map(|position| ("position", position)));
@@ -169,7 +212,7 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
         geometry.value_size
     ));
     line(format!("static const bool CAUSAL = {}, ZEROS = {};", op.causal.is_some(), op.zeros));
-    line(format!("static const i64 OFFSET = {};", op.causal.unwrap_or(0)));
+    line(format!("static const i64 PARTS = {}, OFFSET = {};", heads.parts, op.causal.unwrap_or(0)));
     let first = if heads.position.is_some() { "OFFSET + *position" } else { "OFFSET" };
     line(format!("DEVICE i64 offset() const {{ return {first}; }}"));
     for (name, arg) in pointers(heads) {
@@ -187,12 +230,14 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
     row("query", "q", false, q, "h");
     row("key", "k", false, k, "h / GROUP");
     row("value", "v", false, v, "h / GROUP");
-    row("result", "out", heads.pass == Pass::Forward, out, "h");
+    if heads.pass != Pass::Parts {
+        row("result", "out", heads.pass == Pass::Forward, out, "h");
+    }
     if heads.upstream.is_some() {
         row("given", "dout", false, out, "h");
     }
     let made: &[(&str, &str)] = match heads.pass {
-        Pass::Forward => &[],
+        Pass::Forward | Pass::Parts => &[],
         Pass::Queries => &[("of_query", "dq")],
         Pass::Keys => &[("of_key", "dk"), ("of_value", "dv")],
     };

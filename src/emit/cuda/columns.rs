@@ -1,12 +1,14 @@
 //! Rows whose neighbours in memory belong to different rows: each thread of a warp takes some neighbouring rows, and the
 //! warps of a block share their columns.
 
+use std::ops::Range;
+
 use super::heroes::no_hero;
 use super::rows::{Accesses, needed};
 use super::writer::{Writer, collect, collected, fold_name, lane_of, store_collected, vector};
 use super::{Launch, Printed, blocks, ceil, head, index_type, title};
 use crate::error::Result;
-use crate::kernel::program::{Along, Body, ExprId, Program, Reduction, Store, Var};
+use crate::kernel::program::{Along, Body, Expr, ExprId, Program, Reduction, Store, Var};
 
 /// Fewest blocks for which a thread takes several rows.
 const ENOUGH: i64 = 132;
@@ -35,8 +37,8 @@ pub(super) fn columns(program: &Program) -> Result<Printed> {
     writer.line(&format!("const bool inside = row < {groups};"));
     writer.bind(*row, "row");
     let printer = Columns { view: &view, column: *column, columns, warps, reductions };
-    for position in 0..reductions.len() {
-        printer.reduce(&mut writer, position);
+    for together in independent(&view.program, reductions) {
+        printer.reduce(&mut writer, together);
     }
     writer.line("if (!inside) return;");
     if !stores.is_empty() {
@@ -46,7 +48,7 @@ pub(super) fn columns(program: &Program) -> Result<Printed> {
     }
     if !row_stores.is_empty() {
         writer.open("if (threadIdx.y == 0)");
-        printer.store(&mut writer, row_stores, &[]);
+        printer.store(&mut writer, row_stores, &view.row_vectors);
         writer.close();
     }
     text.push_str(&writer.out);
@@ -69,6 +71,26 @@ fn chosen(program: &Program, row: Var) -> Accesses {
         }
     }
     best
+}
+
+/// Reductions in a row of which none needs another's result, and so one run over the columns makes all.
+fn independent(program: &Program, reductions: &[Reduction]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (position, reduction) in reductions.iter().enumerate() {
+        let reached = needed(&program.exprs, &[reduction.value], &|_| false);
+        let reads = |run: &Range<usize>| {
+            let is_of_run = |id: &ExprId| match program.exprs.get(*id) {
+                Expr::Reduced(other, _) => run.contains(&(*other as usize)),
+                _ => false,
+            };
+            reached.iter().any(is_of_run)
+        };
+        match runs.last_mut() {
+            Some(run) if !reads(run) => run.end = position + 1,
+            _ => runs.push(position..position + 1),
+        }
+    }
+    runs
 }
 
 struct Columns<'a> {
@@ -127,32 +149,52 @@ impl Columns<'_> {
         writer.bind(self.view.lane, "lane");
     }
 
-    fn reduce(&self, writer: &mut Writer<'_>, position: usize) {
-        let reduction = &self.reductions[position];
-        let (ty, join) = (writer.type_of(reduction.value), fold_name(reduction.kind));
-        let spots = reduction.kind.is_position();
-        let made = if spots { format!("spot<{ty}>") } else { ty.to_owned() };
-        writer.line(&format!("{made} part{position}[{}];", self.view.lanes));
-        self.each_lane(writer);
-        writer.line(&format!("part{position}[lane] = {join}::start<{made}>();"));
-        writer.close();
+    /// The type that a reduction is kept in.
+    fn kept_in(&self, writer: &Writer<'_>, position: usize) -> String {
+        let ty = writer.type_of(self.reductions[position].value);
+        if self.reductions[position].kind.is_position() { format!("spot<{ty}>") } else { ty.to_owned() }
+    }
+
+    /// Reductions that one run over the columns makes.
+    fn reduce(&self, writer: &mut Writer<'_>, together: Range<usize>) {
+        for position in together.clone() {
+            let (made, join) = (self.kept_in(writer, position), fold_name(self.reductions[position].kind));
+            writer.line(&format!("{made} part{position}[{}];", self.view.lanes));
+            self.each_lane(writer);
+            writer.line(&format!("part{position}[lane] = {join}::start<{made}>();"));
+            writer.close();
+        }
         writer.open("if (inside)");
         self.open(writer);
-        self.open_lanes(writer, &[reduction.value], position);
-        let value = writer.value(reduction.value);
-        if spots {
-            writer.line(&format!("spot<{ty}> here; here.value = {value}; here.place = (i64)column;"));
-            writer.line(&format!("part{position}[lane] = {join}::join(part{position}[lane], here);"));
-        } else {
-            writer.line(&format!("part{position}[lane] = {join}::join(part{position}[lane], {value});"));
+        let roots: Vec<ExprId> = together.clone().map(|position| self.reductions[position].value).collect();
+        self.open_lanes(writer, &roots, together.start);
+        for position in together.clone() {
+            self.join(writer, position);
         }
         writer.close();
         writer.close();
         writer.close();
         if self.warps > 1 {
-            self.each_lane(writer);
-            writer.line(&format!("part{position}[lane] = column_fold<{join} >(part{position}[lane]);"));
-            writer.close();
+            for position in together {
+                let join = fold_name(self.reductions[position].kind);
+                self.each_lane(writer);
+                writer.line(&format!("part{position}[lane] = column_fold<{join} >(part{position}[lane]);"));
+                writer.close();
+            }
+        }
+    }
+
+    /// Takes in an element.
+    fn join(&self, writer: &mut Writer<'_>, position: usize) {
+        let reduction = &self.reductions[position];
+        let (made, join) = (self.kept_in(writer, position), fold_name(reduction.kind));
+        let value = writer.value(reduction.value);
+        if reduction.kind.is_position() {
+            let here = format!("here{position}");
+            writer.line(&format!("{made} {here}; {here}.value = {value}; {here}.place = (i64)column;"));
+            writer.line(&format!("part{position}[lane] = {join}::join(part{position}[lane], {here});"));
+        } else {
+            writer.line(&format!("part{position}[lane] = {join}::join(part{position}[lane], {value});"));
         }
     }
 

@@ -20,8 +20,12 @@ const LARGE: i64 = 128;
 const MANY: i64 = 96;
 /// Halves that are copied together.
 const WIDE: i64 = 8;
-/// Bytes of one access.
+/// Bytes of one access, and of the least that memory moves.
 const ACCESS: i64 = 16;
+const SECTOR: i64 = 32;
+/// Columns of a block that has few rows, where so many blocks are enough for every multiprocessor.
+const ACROSS: i64 = 32;
+const ENOUGH: i64 = 264;
 
 /// Prints a product: the structure of its operands, and a kernel that hands this to the template.
 pub(super) fn product(program: &Program) -> Result<Printed> {
@@ -215,12 +219,16 @@ impl<'a> Product<'a> {
                 };
                 Call { template, threads: 32 * warps as u32, grid: ceil(b.saturating_mul(*n), warps) }
             }
-            Form::Columns { wide } => {
-                let template = match wide {
-                    true => format!("product_columns_wide<KERNEL_operands, {m}, {stored}>"),
-                    false => format!("product_columns<KERNEL_operands, {m}, 8>"),
-                };
+            Form::Columns { wide: false } => {
+                let template = format!("product_columns<KERNEL_operands, {m}, 8>");
                 Call { template, threads: 256, grid: b.saturating_mul(ceil(*n, 32)) }
+            }
+            Form::Columns { wide: true } => {
+                let [width, threads] = self.columns_of_a_block();
+                let across = width / self.lanes();
+                let template =
+                    format!("product_columns_wide<KERNEL_operands, {m}, {stored}, {across}, {threads}>");
+                Call { template, threads: threads as u32, grid: b.saturating_mul(ceil(*n, width)) }
             }
             Form::Tensor { wide: [x, y], tile: [down, across] } => {
                 let sizes = format!("{stored}, {down}, {across}");
@@ -239,6 +247,24 @@ impl<'a> Product<'a> {
                 Call { template, threads: 256, grid: self.tiles([SMALL; 2]) }
             }
         }
+    }
+
+    /// Columns and threads of a block. Where blocks would be few, they are as narrow as memory allows, and as many threads
+    /// share the sums as have registers and terms for it.
+    fn columns_of_a_block(&self) -> [i64; 2] {
+        let blocks = |width: i64| self.b.saturating_mul(ceil(self.n, width));
+        if blocks(ACROSS) >= ENOUGH {
+            return [ACROSS, 256];
+        }
+        let width = SECTOR / self.dtype.size() as i64;
+        let most = match self.m {
+            1 => 1024,
+            2..=3 => 512,
+            _ => 256,
+        };
+        let terms = |threads: i64| threads * self.lanes() / width;
+        let fits = |threads: &i64| blocks(width) < ENOUGH && *threads <= most && terms(*threads) <= self.k;
+        [width, [1024, 512].into_iter().find(fits).unwrap_or(256)]
     }
 
     /// Of the rows that a block keeps.
@@ -392,7 +418,7 @@ impl Form {
     fn name(self) -> String {
         match self {
             Self::Dots { .. } => "a warp a column".to_owned(),
-            Self::Columns { .. } => "32 columns a block".to_owned(),
+            Self::Columns { .. } => "some columns a block".to_owned(),
             Self::Tensor { tile: [m, n], .. } => format!("tiles of {m} x {n} on tensor cores"),
             Self::Tiled => "tiles of 64 x 64".to_owned(),
         }

@@ -38,6 +38,8 @@ pub(super) struct Accesses {
     pub(super) loads: Vec<(ExprId, u32, ExprId)>,
     /// By position in the stores of elements: first element, where neighbours are written.
     pub(super) vectors: Vec<Option<ExprId>>,
+    /// The same of the stores of rows.
+    pub(super) row_vectors: Vec<Option<ExprId>>,
 }
 
 impl Accesses {
@@ -69,12 +71,16 @@ impl Accesses {
         let (stores, row_stores) = (moved(&stores), moved(&row_stores));
         let zero = exprs.index(0);
         let mut first = HashMap::new();
-        let (mut loads, mut vectors) = (Vec::new(), Vec::new());
-        for store in &stores {
-            let plain = lanes > 1 && store.guard.is_none() && store.kind == ScatterKind::Replace;
-            let vector = plain && is_vector(exprs, store.index, v, lanes);
-            vectors.push(vector.then(|| exprs.substitute(store.index, lane, zero, &mut first)));
-        }
+        let mut loads = Vec::new();
+        let mut firsts = |stores: &[Store]| -> Vec<Option<ExprId>> {
+            let one = |store: &Store| {
+                let plain = lanes > 1 && store.guard.is_none() && store.kind == ScatterKind::Replace;
+                let vector = plain && is_vector(exprs, store.index, v, lanes);
+                vector.then(|| exprs.substitute(store.index, lane, zero, &mut first))
+            };
+            stores.iter().map(one).collect()
+        };
+        let (vectors, row_vectors) = (firsts(&stores), firsts(&row_stores));
         let roots: Vec<ExprId> = cached
             .iter()
             .copied()
@@ -90,7 +96,7 @@ impl Accesses {
         }
         let (row, column) = if split == row { (access, column) } else { (row, access) };
         program.body = Body::Rows { row, column, along, cached, reductions, stores, row_stores };
-        Self { program, access, lane, lanes, loads, vectors }
+        Self { program, access, lane, lanes, loads, vectors, row_vectors }
     }
 
     /// Bytes of the widest access.

@@ -108,8 +108,10 @@ fn rows(heads: &Heads) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
 
 pub(super) fn attention(heads: &Heads, args: &mut [Array]) -> Option<()> {
     let operands = Operands::new(heads, args)?;
-    if heads.pass != Pass::Forward {
-        return gradients(&operands, args);
+    match heads.pass {
+        Pass::Forward => {}
+        Pass::Parts => return in_parts(&operands, args),
+        Pass::Queries | Pass::Keys => return gradients(&operands, args),
     }
     let mut results = Vec::new();
     for place in rows(heads) {
@@ -126,6 +128,41 @@ pub(super) fn attention(heads: &Heads, args: &mut [Array]) -> Option<()> {
         }
     }
     write(args, heads.writes.first()?.0, results)
+}
+
+/// Parts of 16 keys or multiples, of what a row may see.
+fn in_parts(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
+    let heads = operands.heads;
+    let (geometry, [mosts, sums]) = (&heads.geometry, heads.rows?);
+    let width = size(geometry.value_size)?;
+    for (number, place) in rows(heads).enumerate() {
+        let (batch, head, row) = place;
+        let found = operands.scores(place)?;
+        let causal = heads.op.causal.map(|offset| offset.saturating_add(operands.position));
+        let seen = geometry.seen(causal, row);
+        let length = seen.div_ceil(heads.parts).next_multiple_of(16);
+        for part in 0..heads.parts {
+            let keys = (part * length).min(seen)..((part + 1) * length).min(seen);
+            let scores = found.scores.get(size(keys.start)?..size(keys.end)?)?;
+            let most = scores.iter().copied().fold(f64::NEG_INFINITY, |most, score| {
+                if most.is_nan() || score.is_nan() { f64::NAN } else { most.max(score) }
+            });
+            let weight = |score: &f64| if *score == f64::NEG_INFINITY { 0.0 } else { (score - most).exp() };
+            let weights: Vec<f64> = scores.iter().map(weight).collect();
+            let mut values = vec![0.0; width];
+            for (key, weight) in keys.zip(&weights) {
+                let value = operands.row(2, (batch, head, key))?;
+                values.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight * value);
+            }
+            let line = number * size(heads.parts)? + size(part)?;
+            write(args, mosts, vec![(line, most)])?;
+            write(args, sums, vec![(line, weights.iter().sum())])?;
+            let first = line * width;
+            let values = values.into_iter().enumerate().map(|(i, value)| (first + i, value)).collect();
+            write(args, heads.writes.first()?.0, values)?;
+        }
+    }
+    Some(())
 }
 
 fn write(args: &mut [Array], arg: u32, values: Vec<(usize, f64)>) -> Option<()> {

@@ -216,6 +216,9 @@ pub struct Layer {
 pub enum Pass {
     /// Its result.
     Forward,
+    /// What each part of a row's keys gives: the largest score, the sum of the exponentials of what scores are less than
+    /// that, and the values' sum with these as weights.
+    Parts,
     /// Row by row, the gradients of queries, and what the other pass needs of each row: the logarithm of the
     /// sum of its exponentials, and its result times the gradient of that.
     Queries,
@@ -228,6 +231,7 @@ impl Pass {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "attention",
+            Self::Parts => "attention_parts",
             Self::Queries => "attention_gradient_rows",
             Self::Keys => "attention_gradient_keys",
         }
@@ -253,8 +257,10 @@ pub struct Heads {
     pub position: Option<u32>,
     /// Of gradients: the arguments of the result and of its gradient, which lie alike.
     pub upstream: Option<[u32; 2]>,
-    /// Of gradients: the arguments of the two numbers of each row.
+    /// Of gradients, and of parts: the arguments of the two numbers of each row, or of each of its parts.
     pub rows: Option<[u32; 2]>,
+    /// Parts that share the keys of a row; 1 but in [`Pass::Parts`].
+    pub parts: u64,
     /// The arguments that are written, and how they are stored.
     pub writes: Vec<(u32, HeadStrides)>,
 }
@@ -350,6 +356,21 @@ impl Program {
         used
     }
 
+    /// True where every element of an argument is written to the same place of another one, and nothing else is done:
+    /// nothing is to be done where the two are at one place.
+    pub fn is_copy(&self) -> bool {
+        let Body::Map { point, stores } = &self.body else { return false };
+        let [store] = &stores[..] else { return false };
+        let Expr::Load { arg, index, guard: None, .. } = *self.exprs.get(store.value) else { return false };
+        let is_point = matches!(self.exprs.get(store.index), Expr::Var(var) if var == point);
+        let alike = self.args[arg as usize].dtype == self.args[store.arg as usize].dtype;
+        is_point
+            && index == store.index
+            && alike
+            && store.guard.is_none()
+            && store.kind == ScatterKind::Replace
+    }
+
     /// True where nothing is to be done: no point in the domain.
     pub fn is_empty(&self) -> bool {
         match &self.body {
@@ -367,7 +388,7 @@ impl Program {
             Body::Attention(heads) => {
                 let geometry = &heads.geometry;
                 let made = match heads.pass {
-                    Pass::Forward => [geometry.rows, geometry.value_size],
+                    Pass::Forward | Pass::Parts => [geometry.rows, geometry.value_size],
                     Pass::Queries => [geometry.rows, geometry.rows],
                     Pass::Keys => [geometry.keys, geometry.keys],
                 };

@@ -133,12 +133,22 @@ impl Verifier<'_> {
         {
             within(arg, strides, sizes)?;
         }
+        let parts = heads.parts.max(1);
+        let in_parts = (geometry.heads, geometry.rows, parts.saturating_mul(geometry.value_size));
         let made: &[_] = match heads.pass {
             Pass::Forward => &[results],
+            Pass::Parts => &[in_parts],
             Pass::Queries => &[queries],
             Pass::Keys => &[keys, values],
         };
-        if made.len() != heads.writes.len() || (heads.pass == Pass::Forward) != heads.upstream.is_none() {
+        let is_forward = matches!(heads.pass, Pass::Forward | Pass::Parts);
+        let has_rows = heads.rows.is_some() == (heads.pass != Pass::Forward);
+        let has_parts = parts > 1 && heads.pass == Pass::Parts || parts == 1;
+        if made.len() != heads.writes.len()
+            || is_forward != heads.upstream.is_none()
+            || !has_rows
+            || !has_parts
+        {
             return Err("operands of attention".to_owned());
         }
         for (&(arg, strides), &sizes) in heads.writes.iter().zip(made) {
@@ -152,12 +162,12 @@ impl Verifier<'_> {
         }
         let rows = HeadStrides {
             start: 0,
-            batch: geometry.heads.saturating_mul(geometry.rows),
-            head: geometry.rows,
-            row: 1,
+            batch: geometry.heads.saturating_mul(geometry.rows).saturating_mul(parts),
+            head: geometry.rows.saturating_mul(parts),
+            row: parts,
         };
         for arg in heads.rows.into_iter().flatten() {
-            within(arg, rows, (geometry.heads, geometry.rows, 1))?;
+            within(arg, rows, (geometry.heads, geometry.rows, parts))?;
         }
         let [batch, head, row, key] = heads.mask_strides;
         let strides = HeadStrides { start: 0, batch, head, row };
@@ -187,9 +197,12 @@ impl Verifier<'_> {
             Expr::Position(x) => index(x),
             Expr::Load { arg, index: at, guard, .. } => {
                 let known = self.arg(arg)?;
+                // What is a half elsewhere may have been kept in f32.
+                let dtype = exprs.dtype(id);
+                let wider = dtype.is_half() && known.dtype == DType::F32;
                 guard.is_none_or(bool)
                     && index(at)
-                    && exprs.dtype(id) == known.dtype
+                    && (wider || dtype == known.dtype)
                     && self.reaches(arg, at, guard)?
             }
             Expr::Unary(_, x) | Expr::Convert(_, x) => value(x),

@@ -463,7 +463,13 @@ impl Maker<'_> {
         let mut calls = Vec::with_capacity(way.len());
         for part in way {
             calls.push(match part {
-                Part::Own { kernel, args } => {
+                // What is updated in place is there already.
+                Part::Own { args, is_copy: true, .. }
+                    if args.iter().all(|&place| at(place) == at(args[0])) =>
+                {
+                    continue;
+                }
+                Part::Own { kernel, args, is_copy: _ } => {
                     within_workspace(&self.kernels.list[*kernel].args, site.workspace)?;
                     Call::Kernel {
                         function: self.kernels.function(site.gpu, *kernel)?,

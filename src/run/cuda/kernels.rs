@@ -20,6 +20,8 @@ pub(super) enum Part {
         kernel: usize,
         /// Whose bytes each argument is.
         args: Vec<Place>,
+        /// Nothing is to be done where all arguments are at one place.
+        is_copy: bool,
     },
     /// A product of the library.
     Library(Box<GemmCall>),
@@ -117,7 +119,7 @@ impl Kernels {
         if position == self.list.len() {
             self.list.push(kernel);
         }
-        Ok(Some(Part::Own { kernel: position, args }))
+        Ok(Some(Part::Own { kernel: position, args, is_copy: program.is_copy() }))
     }
 
     /// Compiles for the architectures and loads on the GPUs.

@@ -1,4 +1,4 @@
-//! Expressions with an index in a variable's place.
+//! Copies of expressions with others in the place of some.
 
 use std::collections::HashMap;
 
@@ -19,9 +19,40 @@ impl Exprs {
         if let Some(&copy) = done.get(&id) {
             return copy;
         }
-        let mut sub = |exprs: &mut Self, x: ExprId| exprs.substitute(x, from, to, done);
-        let copy = match self.get(id).clone() {
+        let copy = match self.get(id) {
             Expr::Var(_) => to,
+            _ => self.copied(id, &mut |exprs, x| exprs.substitute(x, from, to, done)),
+        };
+        done.insert(id, copy);
+        copy
+    }
+
+    /// A copy of `id` with what stands in `known` in the place of the results of reductions, by their number.
+    /// `done` remembers what was copied.
+    pub fn with_reduced(
+        &mut self,
+        id: ExprId,
+        known: &[ExprId],
+        done: &mut HashMap<ExprId, ExprId>,
+    ) -> ExprId {
+        if let Some(&copy) = done.get(&id) {
+            return copy;
+        }
+        let reduced = match *self.get(id) {
+            Expr::Reduced(position, _) => known.get(position as usize).copied(),
+            _ => None,
+        };
+        let copy = match reduced {
+            Some(known) => known,
+            None => self.copied(id, &mut |exprs, x| exprs.with_reduced(x, known, done)),
+        };
+        done.insert(id, copy);
+        copy
+    }
+
+    /// The same operation on the operands that `sub` gives for its own.
+    fn copied(&mut self, id: ExprId, sub: &mut dyn FnMut(&mut Self, ExprId) -> ExprId) -> ExprId {
+        match self.get(id).clone() {
             Expr::Sum { constant, terms } => {
                 let terms: Vec<_> = terms.iter().map(|&(x, f)| (sub(self, x), f)).collect();
                 self.sum(constant, &terms)
@@ -76,11 +107,11 @@ impl Exprs {
                 let body = sub(self, body);
                 self.fold(kind, var, body)
             }
-            constant @ (Expr::Constant(..) | Expr::Whole(..) | Expr::Reduced(..) | Expr::Hero(_)) => {
-                self.add(constant)
-            }
-        };
-        done.insert(id, copy);
-        copy
+            leaf @ (Expr::Var(_)
+            | Expr::Constant(..)
+            | Expr::Whole(..)
+            | Expr::Reduced(..)
+            | Expr::Hero(_)) => self.add(leaf),
+        }
     }
 }

@@ -3,7 +3,9 @@
 use super::{ExprId, Halt, Lowered, ProgramBuilder};
 use crate::ir::{Attention, Binary, Compare, NodeId, Unary, ValueId};
 use crate::kernel::attention::{Geometry, HeadStrides};
-use crate::kernel::program::{Body, Heads, Pass, Program};
+use crate::kernel::fused;
+use crate::kernel::program::{Along, Arg, Body, Fold, Heads, Pass, Place, Program, Reduction};
+use crate::kernel::workspace::key_parts_numbers;
 
 impl ProgramBuilder<'_> {
     /// Sizes and arguments, but for what is written.
@@ -31,18 +33,114 @@ impl ProgramBuilder<'_> {
         let mask = mask.map(|mask| self.arg(mask, false)).transpose()?;
         let (upstream, rows, writes) = (None, None, Vec::new());
         let op = op.clone();
-        Ok(Heads { pass, op, geometry, mask_strides, reads, mask, position: None, upstream, rows, writes })
+        let (position, parts) = (None, 1);
+        Ok(Heads { pass, op, geometry, mask_strides, reads, mask, position, upstream, rows, parts, writes })
     }
 
-    pub(super) fn attention(&mut self, id: NodeId, op: &Attention) -> Lowered<Body> {
+    /// One kernel; two where the keys of few rows are shared out.
+    pub(super) fn attention(mut self, id: NodeId, op: &Attention) -> Lowered<Vec<Program>> {
         let node = self.graph.node(id);
         let operands = [0, 1, 2].map(|operand| node.operands[operand]);
         let [q, k, v] = operands;
         let mask = op.mask(&node.operands).copied();
         let mut heads = self.heads(Pass::Forward, op, [q, k, v, node.first_result], mask)?;
         heads.position = op.position(&node.operands).map(|&value| self.arg(value, false)).transpose()?;
+        let size = self.dtype(q).size();
+        let room = fused::folded_parts(self.graph, self.fused).get();
+        let kept = key_parts_numbers(&heads.geometry, size).saturating_mul(size.max(4));
+        if kept > 0 && kept <= room {
+            heads.parts = heads.geometry.key_parts(size);
+            let second = ProgramBuilder::new(self.graph, self.fused, self.layout, self.nodes);
+            let joined = second.joined_parts(id, &heads)?;
+            return Ok(vec![self.in_parts(q, heads), joined]);
+        }
         heads.writes.push((self.arg(node.first_result, true)?, heads.geometry.strides[3]));
-        Ok(Body::Attention(Box::new(heads)))
+        Ok(vec![self.finish(Body::Attention(Box::new(heads)))])
+    }
+
+    /// What the parts of each row's keys leave behind the group's own workspace: largest scores, sums, sums of values.
+    fn of_parts(&mut self, of: ValueId, heads: &Heads, written: bool) -> [u32; 3] {
+        let geometry = &heads.geometry;
+        let lines = [geometry.batch, geometry.heads, geometry.rows, heads.parts];
+        let lines = lines.into_iter().fold(1, u64::saturating_mul);
+        let (dtype, mut at) = (self.wide(of), self.layout.workspace.get());
+        // Values come first, whose 16 bytes begin where the workspace does.
+        [lines.saturating_mul(geometry.value_size), lines, lines].map(|elements| {
+            self.args.push(Arg { place: Place::Workspace(at), dtype, elements, written });
+            at = at.saturating_add(elements.saturating_mul(dtype.size()));
+            self.args.len() as u32 - 1
+        })
+    }
+
+    fn in_parts(mut self, of: ValueId, mut heads: Heads) -> Program {
+        let [values, mosts, sums] = self.of_parts(of, &heads, true);
+        let geometry = &heads.geometry;
+        let row = heads.parts.saturating_mul(geometry.value_size);
+        let head = row.saturating_mul(geometry.rows);
+        let strides = HeadStrides { start: 0, batch: head.saturating_mul(geometry.heads), head, row };
+        heads.pass = Pass::Parts;
+        heads.rows = Some([mosts, sums]);
+        heads.writes.push((values, strides));
+        let program = self.finish(Body::Attention(Box::new(heads)));
+        Program { name: format!("{} in parts", program.name), ..program }
+    }
+
+    /// For each element of the result, the parts' sums, scaled to the largest score of all.
+    fn joined_parts(mut self, id: NodeId, heads: &Heads) -> Lowered<Program> {
+        let node = self.graph.node(id);
+        let [values, mosts, sums] = self.of_parts(node.operands[0], heads, false);
+        let signed = |size: u64| i64::try_from(size).unwrap_or(i64::MAX);
+        let geometry = &heads.geometry;
+        let [b, h, r, width] =
+            [geometry.batch, geometry.heads, geometry.rows, geometry.value_size].map(signed);
+        let parts = signed(heads.parts);
+        let dtype = self.wide(node.operands[0]);
+        let (row, index) = self.over(&[b, h, r, width]);
+        let column = self.exprs.var(parts);
+        let part = self.exprs.at(column);
+        let element = index[3];
+        let line = self.exprs.linear(&[b, h, r], &index[..3]);
+        let line = self.exprs.sum(0, &[(line, parts), (part, 1)]);
+        let place = self.exprs.sum(0, &[(line, width), (element, 1)]);
+        let most = self.exprs.load(mosts, dtype, line, None, 0.0);
+        let sum = self.exprs.load(sums, dtype, line, None, 0.0);
+        let value = self.exprs.load(values, dtype, place, None, 0.0);
+        // A part without keys has no largest score, and nothing comes of it.
+        let none = self.exprs.constant(f64::NEG_INFINITY, dtype);
+        let zero = self.exprs.constant(0.0, dtype);
+        let largest = self.exprs.reduced(0, dtype);
+        let is_empty = self.exprs.compare(Compare::Eq, most, none);
+        let less = self.exprs.binary(Binary::Sub, most, largest);
+        let weight = self.exprs.unary(Unary::Exp, less);
+        let weight = self.exprs.select(is_empty, zero, weight);
+        let (sum, value) =
+            (self.exprs.binary(Binary::Mul, weight, sum), self.exprs.binary(Binary::Mul, weight, value));
+        let reductions = [(Fold::Max, most), (Fold::Sum, sum), (Fold::Sum, value)];
+        let reductions = reductions.map(|(kind, value)| Reduction { kind, value }).into();
+        let (all, own) = (self.exprs.reduced(1, dtype), self.exprs.reduced(2, dtype));
+        let is_whole = self.exprs.compare(Compare::Gt, all, zero);
+        let made = self.exprs.binary(Binary::Div, own, all);
+        let broken = self.exprs.constant(if heads.op.zeros { 0.0 } else { f64::NAN }, dtype);
+        let made = self.exprs.select(is_whole, made, broken);
+        let result = node.first_result;
+        let made = self.exprs.convert(self.dtype(result), made);
+        let HeadStrides { start, batch, head, row: step } = geometry.strides[3];
+        let factors = [batch, head, step].map(signed);
+        let terms: Vec<(ExprId, i64)> = index[..3].iter().copied().zip(factors).collect();
+        let at = self.exprs.sum(signed(start), &terms);
+        let at = self.exprs.sum(0, &[(at, 1), (element, 1)]);
+        let arg = self.arg(result, true)?;
+        let row_stores = vec![self.replacing(arg, at, made)];
+        let program = self.finish(Body::Rows {
+            row,
+            column,
+            along: Along::Rows,
+            cached: vec![],
+            reductions,
+            stores: vec![],
+            row_stores,
+        });
+        Ok(Program { name: format!("{} of parts", program.name), ..program })
     }
 
     /// Two kernels: row by row, then key by key.

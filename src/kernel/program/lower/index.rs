@@ -197,7 +197,7 @@ impl ProgramBuilder<'_> {
         let start = self.at(position, &[], None)?;
         let start = self.exprs.wrapped(start, dims[axis] - own[axis] + 1);
         let mut to = index;
-        to[axis] = self.exprs.binary(Binary::Add, to[axis], start);
+        to[axis] = self.exprs.plus(to[axis], start);
         let place = self.exprs.linear(&dims, &to);
         let arg = self.arg(node.first_result, true)?;
         Ok(Body::Map { point, stores: vec![self.replacing(arg, place, value)] })

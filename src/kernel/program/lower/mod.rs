@@ -225,7 +225,7 @@ impl<'a> ProgramBuilder<'a> {
             Family::Attention(op) => match op {
                 AttentionOp::Rotary { .. } => self.map()?,
                 _ if fused => return Err(Halt::Unfused),
-                AttentionOp::Attention(heads) => self.attention(first, heads)?,
+                AttentionOp::Attention(heads) => return self.attention(first, heads),
                 AttentionOp::AttentionGradient(heads) => return self.attention_gradient(first, heads),
             },
             Family::Recurrent(_) if fused => return Err(Halt::Unfused),

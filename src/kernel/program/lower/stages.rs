@@ -1,11 +1,11 @@
-//! Sums over many elements of few rows, in two stages: parts of each row are folded by blocks of their own,
-//! whose results lie in the workspace, and a second kernel folds these in order. Both orders follow from the
-//! sizes alone.
+//! Reductions of few long rows, in stages: parts of each row are folded by blocks of their own, whose results
+//! lie in the workspace, and a second kernel folds these in order. Both orders follow from the sizes alone. Where elements
+//! follow from what is folded, as those of a normalisation do, a third kernel writes them, again part by part.
 
 use std::collections::HashMap;
 
-use super::super::{Along, Arg, Body, Expr, ExprId, Fold, Place, Program, Reduction, Store, Var};
-use crate::ir::{DType, ScatterKind};
+use super::super::{Along, Arg, Body, Expr, ExprId, Exprs, Fold, Place, Program, Reduction, Store, Var};
+use crate::ir::{Binary, DType, Real, ScatterKind};
 use crate::kernel::workspace::{Folded, parts_of};
 use crate::units::Bytes;
 
@@ -16,12 +16,21 @@ pub(super) struct Room {
     pub(super) bytes: u64,
 }
 
-/// The program, or its two stages where it has more to fold than its blocks can do in good time.
+/// The program, or its stages where it has more to fold than its blocks can do in good time.
 pub(super) fn staged(program: Program, room: Room) -> Vec<Program> {
     match Stages::of(&program, room) {
-        Some(stages) => vec![stages.first(&program), stages.second(&program)],
+        Some(stages) if stages.stores.is_empty() => vec![stages.first(&program), stages.second(&program)],
+        Some(stages) => vec![stages.first(&program), stages.second(&program), stages.third(&program)],
         None => vec![program],
     }
+}
+
+/// The second reduction of a row sums up squared deviations of an element from its mean, which the first one gives.
+#[derive(Clone, Copy, Debug)]
+struct Centred {
+    element: ExprId,
+    /// Elements of a row.
+    count: f64,
 }
 
 /// How a program is cut.
@@ -30,10 +39,26 @@ struct Stages {
     column: Var,
     along: Along,
     reductions: Vec<Reduction>,
+    centred: Option<Centred>,
+    stores: Vec<Store>,
     row_stores: Vec<Store>,
     parts: i64,
     /// What the parts make, one argument for each reduction.
     made: Vec<Arg>,
+    /// What they are folded to, where elements follow from that.
+    folded: Vec<Arg>,
+}
+
+/// A line of the first and the third stage, a part of a row; and its steps.
+struct Part {
+    line: Var,
+    within: Var,
+    /// The line as an index.
+    at: ExprId,
+    row: ExprId,
+    /// Where in the row a step is, and whether that is still in it.
+    position: ExprId,
+    known: Option<ExprId>,
 }
 
 impl Stages {
@@ -50,10 +75,18 @@ impl Stages {
         let plain = |reduction: &Reduction| {
             !reduction.kind.is_position() && exprs.dtype(reduction.value) != DType::Bool
         };
-        if !stores.is_empty() || !reductions.iter().all(|one| alone(one) && plain(one)) {
+        let centred = centred(program, reductions);
+        if !reductions.iter().all(|one| plain(one) && (centred.is_some() || alone(one))) {
             return None;
         }
-        let wanted = parts_of(Folded { rows, columns, beside: *along == Along::Columns });
+        let beside = *along == Along::Columns;
+        let wanted = parts_of(Folded {
+            rows,
+            columns,
+            beside,
+            stored: !stores.is_empty(),
+            centred: centred.is_some(),
+        });
         // Parts as long as one another, which vectors divide where they can.
         let divides = |parts: &i64| columns % parts == 0;
         let even = |parts: &i64| divides(parts) && columns / parts % 8 == 0;
@@ -64,35 +97,45 @@ impl Stages {
             .min_by_key(|parts| (!whole.iter().all(|block| fits(columns / parts, *block)), *parts))
             .or_else(|| near().find(divides))
             .unwrap_or(wanted);
-        if wanted < 2 {
+        if wanted < 2 || centred.is_some() && columns % parts != 0 {
             return None;
         }
         let mut at = room.offset;
-        let mut made = Vec::new();
-        for reduction in reductions {
-            let dtype = kept_as(exprs.dtype(reduction.value));
-            let elements = rows.checked_mul(parts)?.unsigned_abs();
-            made.push(Arg { place: Place::Workspace(at), dtype, elements, written: true });
-            at = Bytes(at.checked_add(elements.checked_mul(dtype.size())?)?).aligned().get();
-        }
-        // Without room for what the parts make, the program stays whole.
+        let mut kept = |elements: u64| -> Option<Vec<Arg>> {
+            let one = |reduction: &Reduction| {
+                let dtype = kept_as(exprs.dtype(reduction.value));
+                let place = Place::Workspace(at);
+                at = Bytes(at.checked_add(elements.checked_mul(dtype.size())?)?).aligned().get();
+                Some(Arg { place, dtype, elements, written: true })
+            };
+            reductions.iter().map(one).collect()
+        };
+        let made = kept(rows.checked_mul(parts)?.unsigned_abs())?;
+        let folded = if stores.is_empty() { vec![] } else { kept(rows.unsigned_abs())? };
         (at <= room.offset.saturating_add(room.bytes)).then(|| Self {
             row: *row,
             column: *column,
             along: *along,
             reductions: reductions.clone(),
+            centred,
+            stores: stores.clone(),
             row_stores: row_stores.clone(),
             parts,
             made,
+            folded,
         })
     }
 
-    /// Each part's folds. Neighbours in memory stay neighbours.
-    fn first(&self, whole: &Program) -> Program {
-        let mut program = Program { name: format!("{} in parts", whole.name), ..whole.clone() };
-        let exprs = &mut program.exprs;
+    /// Elements of a part, the last one perhaps fewer.
+    fn length(&self, whole: &Program) -> i64 {
+        let columns = whole.exprs.extent(self.column);
+        columns / self.parts + i64::from(columns % self.parts != 0)
+    }
+
+    /// Lines that are parts of rows. Neighbours in memory stay neighbours.
+    fn part(&self, whole: &Program, exprs: &mut Exprs) -> Part {
         let (rows, columns) = (exprs.extent(self.row), exprs.extent(self.column));
-        let length = columns / self.parts + i64::from(columns % self.parts != 0);
+        let length = self.length(whole);
         let (line, within) = (exprs.var(rows * self.parts), exprs.var(length));
         let (at, step) = (exprs.at(line), exprs.at(within));
         let (row, part) = match self.along {
@@ -105,14 +148,42 @@ impl Stages {
         let end = exprs.index(columns - 1);
         // What is beyond the end loads the last element, and does not count.
         let position = exprs.min(position, end);
+        Part { line, within, at, row, position, known }
+    }
+
+    /// What the parts fold: each part its deviations from its own mean.
+    fn folded_in_parts(&self, whole: &Program, exprs: &mut Exprs) -> Vec<Reduction> {
+        let mut reductions = self.reductions.clone();
+        if let (Some(centred), [_, squares]) = (self.centred, &mut reductions[..]) {
+            let dtype = exprs.dtype(centred.element);
+            let sum = exprs.reduced(0, dtype);
+            let count = exprs.constant(self.length(whole) as f64, dtype);
+            let mean = exprs.binary(Binary::Div, sum, count);
+            let rest = exprs.binary(Binary::Sub, centred.element, mean);
+            squares.value = exprs.binary(Binary::Mul, rest, rest);
+        }
+        reductions
+    }
+
+    /// Each part's folds.
+    fn first(&self, whole: &Program) -> Program {
+        let mut program = Program { name: format!("{} in parts", whole.name), ..whole.clone() };
+        let exprs = &mut program.exprs;
+        let Part { line, within, at, row, position, known } = self.part(whole, exprs);
         let (mut rows_done, mut columns_done) = (HashMap::new(), HashMap::new());
+        let mut cached = Vec::new();
+        if let Some(centred) = self.centred {
+            let element = exprs.substitute(centred.element, self.row, row, &mut rows_done);
+            cached.push(exprs.substitute(element, self.column, position, &mut columns_done));
+        }
         let mut reductions = Vec::new();
         let mut row_stores = Vec::new();
         // This stage stores nothing but what its parts make.
         for arg in program.args.iter_mut() {
             arg.written = false;
         }
-        for (number, (reduction, made)) in self.reductions.iter().zip(&self.made).enumerate() {
+        let parts = self.folded_in_parts(whole, exprs);
+        for (number, (reduction, made)) in parts.iter().zip(&self.made).enumerate() {
             let value = exprs.substitute(reduction.value, self.row, row, &mut rows_done);
             let mut value = exprs.substitute(value, self.column, position, &mut columns_done);
             if let Some(known) = known {
@@ -132,7 +203,7 @@ impl Stages {
             row: line,
             column: within,
             along: self.along,
-            cached: vec![],
+            cached,
             reductions,
             stores: vec![],
             row_stores,
@@ -140,7 +211,7 @@ impl Stages {
         program
     }
 
-    /// The folds of each row's parts, and what follows from them.
+    /// The folds of each row's parts, and what follows from them of the row.
     fn second(&self, whole: &Program) -> Program {
         let mut program = whole.clone();
         let exprs = &mut program.exprs;
@@ -158,6 +229,17 @@ impl Stages {
             let value = exprs.load(arg, made.dtype, index, None, 0.0);
             reductions.push(Reduction { kind: reduction.kind, value });
         }
+        if let (Some(centred), [sums, squares]) = (self.centred, &mut reductions[..]) {
+            let of_parts = [sums.value, squares.value];
+            squares.value = joined(exprs, of_parts, centred.count, self.length(whole) as f64);
+        }
+        let mut row_stores = self.row_stores.clone();
+        for (number, kept) in self.folded.iter().enumerate() {
+            program.args.push(*kept);
+            let arg = program.args.len() as u32 - 1;
+            let value = exprs.reduced(number as u32, kept.dtype);
+            row_stores.push(Store { arg, index: row, value, guard: None, kind: ScatterKind::Replace });
+        }
         program.body = Body::Rows {
             row: self.row,
             column: part,
@@ -165,10 +247,76 @@ impl Stages {
             cached: vec![],
             reductions,
             stores: vec![],
-            row_stores: self.row_stores.clone(),
+            row_stores,
         };
         program
     }
+
+    /// The elements that follow from what was folded of their rows, part by part.
+    fn third(&self, whole: &Program) -> Program {
+        let mut program = Program { name: format!("{} of parts", whole.name), ..whole.clone() };
+        let exprs = &mut program.exprs;
+        let own = exprs.at(self.row);
+        let mut known = Vec::new();
+        for (reduction, kept) in self.reductions.iter().zip(&self.folded) {
+            program.args.push(Arg { written: false, ..*kept });
+            let arg = program.args.len() as u32 - 1;
+            known.push(exprs.load(arg, exprs.dtype(reduction.value), own, None, 0.0));
+        }
+        let part = self.part(whole, exprs);
+        let (mut reduced, mut rows, mut columns) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut moved = |exprs: &mut Exprs, id: ExprId| {
+            let id = exprs.with_reduced(id, &known, &mut reduced);
+            let id = exprs.substitute(id, self.row, part.row, &mut rows);
+            exprs.substitute(id, self.column, part.position, &mut columns)
+        };
+        let mut stores = Vec::new();
+        for store in &self.stores {
+            let (index, value) = (moved(exprs, store.index), moved(exprs, store.value));
+            let guard = store.guard.map(|guard| moved(exprs, guard));
+            let guard = exprs.both(guard, part.known);
+            stores.push(Store { index, value, guard, ..store.clone() });
+        }
+        program.body = Body::Rows {
+            row: part.line,
+            column: part.within,
+            along: self.along,
+            cached: vec![],
+            reductions: vec![],
+            stores,
+            row_stores: vec![],
+        };
+        program
+    }
+}
+
+/// Squared deviations from the row's mean, of `count` elements, from the sums of a part of `length` elements and its
+/// squared deviations from its own mean (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
+/// computing sample variances", 1979).
+fn joined(exprs: &mut Exprs, [sum, squares]: [ExprId; 2], count: f64, length: f64) -> ExprId {
+    let dtype = exprs.dtype(sum);
+    let (count, length) = (exprs.constant(count, dtype), exprs.constant(length, dtype));
+    let all = exprs.reduced(0, dtype);
+    let (mean, own) = (exprs.binary(Binary::Div, all, count), exprs.binary(Binary::Div, sum, length));
+    let apart = exprs.binary(Binary::Sub, own, mean);
+    let apart = exprs.binary(Binary::Mul, apart, apart);
+    let apart = exprs.binary(Binary::Mul, apart, length);
+    exprs.binary(Binary::Add, squares, apart)
+}
+
+/// See [`Centred`].
+fn centred(program: &Program, reductions: &[Reduction]) -> Option<Centred> {
+    let exprs = &program.exprs;
+    let [sum, squares] = reductions else { return None };
+    let (Fold::Sum, Fold::Sum) = (sum.kind, squares.kind) else { return None };
+    let Expr::Binary(Binary::Mul, rest, again) = *exprs.get(squares.value) else { return None };
+    let Expr::Binary(Binary::Sub, element, mean) = *exprs.get(rest) else { return None };
+    let Expr::Binary(Binary::Div, whole, count) = *exprs.get(mean) else { return None };
+    let (Expr::Reduced(0, _), Expr::Constant(Real(count), _)) = (exprs.get(whole), exprs.get(count)) else {
+        return None;
+    };
+    let alone = !reads_reduced(program, element);
+    (rest == again && element == sum.value && alone).then_some(Centred { element, count: *count })
 }
 
 /// Whether an expression follows from a reduction.

@@ -48,7 +48,7 @@ struct Normalized {
 
 impl ProgramBuilder<'_> {
     /// The type that an operand is computed with: f32 for halves.
-    fn wide(&self, value: ValueId) -> DType {
+    pub(in super::super) fn wide(&self, value: ValueId) -> DType {
         let dtype = self.dtype(value);
         if dtype.size() == 2 && dtype.is_float() { DType::F32 } else { dtype }
     }

@@ -1,8 +1,9 @@
 //! What splitting operations is worth: predicted latency of a step on several devices beside splits that are written
 //! by hand, all scored by one simulator.
 //!
-//! `cargo bench --bench split` prints a table of every network, topology and batch; `cargo bench --bench split -- WORD`
-//! the rows whose name holds a word. By hand are: one device (where it fits); layers placed whole (what
+//! `cargo bench --bench split` prints a table of every network, topology and batch, and one of how long it takes to plan
+//! llama 70B; `cargo bench --bench split -- WORD` the rows whose name holds a word (`planning` those of the second table).
+//! By hand are: one device (where it fits); layers placed whole (what
 //! `--split none` finds, with pipelines among it); the batch cut evenly (data parallelism); columns of the first product
 //! of attention and of the feed-forward part and sums of the second (Megatron-LM's two cuts), heads between them.
 //! The corpus is read from `../shared`.
@@ -121,6 +122,13 @@ fn cell(found: Option<(u64, f64)>) -> String {
     found.map_or_else(|| "-".to_owned(), |(time, _)| format!("{:.2}", time as f64 / 1e6))
 }
 
+fn seconds(found: Option<(u64, f64)>) -> String {
+    found.map_or_else(|| "-".to_owned(), |(_, time)| format!("{time:.1}"))
+}
+
+/// Devices that llama 70B is planned for, to see how long that takes.
+const PLANNED_FOR: [&str; 2] = ["8xh100-80g", "64xh100-80g"];
+
 fn main() -> Result<(), Error> {
     let word = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     let folder = std::env::temp_dir().join(format!("partition-split-{}", std::process::id()));
@@ -137,6 +145,16 @@ fn main() -> Result<(), Error> {
                 if name.contains(&word) {
                     print_row(&row, devices, batch)?;
                 }
+            }
+        }
+    }
+    println!("\n| planning llama 70B | batch | split | planned in s |");
+    println!("|---|--:|--:|--:|");
+    for row in rows(&folder).iter().filter(|row| row.name == "llama 70B") {
+        for devices in PLANNED_FOR {
+            if format!("planning {devices}").contains(&word) {
+                let found = plan(row, devices, 1, SplitOptions::default())?;
+                println!("| {devices} | 1 | {} | {} |", cell(found), seconds(found));
             }
         }
     }
@@ -162,7 +180,7 @@ fn print_row(row: &Row, devices: &str, batch: i64) -> Result<(), Error> {
         (Some(_), None) => "only".to_owned(),
         (None, _) => "-".to_owned(),
     };
-    let time = split.map_or_else(|| "-".to_owned(), |(_, time)| format!("{time:.1}"));
+    let time = seconds(split);
     let cells: Vec<String> = by_hand.into_iter().map(cell).collect();
     println!(
         "| {} | {devices} | {batch} | {} | {} | {ratio} | {time} |",

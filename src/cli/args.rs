@@ -251,7 +251,7 @@ pub(super) struct PlacementArgs {
 pub(super) struct SplitArgs {
     /// Split operations: auto, none, or matching nodes along an axis (repeatable)
     ///
-    /// auto (the default) splits what fits nowhere whole, and with --objective latency what makes a step
+    /// auto (the default) splits what fits nowhere whole, and with --objective latency or throughput what makes a step
     /// faster. AXIS is one of the result's, from the last where
     /// negative, or `sum`; with rules, nothing else is split unless `auto` is given too.
     #[arg(hide_short_help = true, long = "split", value_name = "PATTERN=AXIS:PARTS[@DEV,...]")]

@@ -210,16 +210,19 @@ fn network_plan(
     if !problem.may_split(&network) {
         return problem.plan(&network).map(|planned| planned.compiled(network, topology));
     }
-    match problem.plan(&network) {
-        Ok(planned) => match problem.faster(&network, Some(&planned))? {
-            Some(faster) => Ok(faster.compiled(topology)),
-            None => Ok(planned.compiled(network, topology)),
-        },
-        Err(Error::Infeasible(why)) => match problem.faster(&network, None)? {
-            Some(faster) => Ok(faster.compiled(topology)),
-            None => problem.split(network, why),
-        },
-        Err(error) => Err(error),
+    let faster = problem.faster(&network)?;
+    let faster = match faster {
+        Some(faster) if problem.is_always_worse(&network, faster.value())? => {
+            return Ok(faster.compiled(topology));
+        }
+        faster => faster,
+    };
+    match (problem.plan(&network), faster) {
+        (Ok(planned), Some(faster)) if faster.value() < planned.value() => Ok(faster.compiled(topology)),
+        (Ok(planned), _) => Ok(planned.compiled(network, topology)),
+        (Err(Error::Infeasible(_)), Some(faster)) => Ok(faster.compiled(topology)),
+        (Err(Error::Infeasible(why)), None) => problem.split(network, why),
+        (Err(error), _) => Err(error),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     Compiled, Network, Options, grouped, labels, phases, pipeline, replan, split, unrolled, verified,
 };
 use crate::control::Control;
-use crate::cost;
+use crate::cost::{self, Lowered};
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Infeasible, Result};
@@ -16,8 +16,9 @@ use crate::ir::{Graph, NodeId};
 use crate::pass::{self, Divided, Division};
 use crate::place;
 use crate::plan::{self, ExpectedModel, Plan};
-use crate::strategy::pipeline::Turn;
+use crate::strategy::{self, pipeline::Turn};
 use crate::topology::Topology;
+use crate::units::Nanos;
 
 /// What a network is planned for.
 pub(super) struct Problem<'a> {
@@ -29,6 +30,7 @@ pub(super) struct Problem<'a> {
 
 /// A network's plan, checked.
 pub(super) struct Planned {
+    objective: place::Objective,
     step: Step,
     plan: Plan,
     graph: CostGraph,
@@ -41,12 +43,21 @@ pub(super) struct Faster {
 }
 
 impl Faster {
+    pub(super) fn value(&self) -> u64 {
+        self.planned.value()
+    }
+
     pub(super) fn compiled(self, topology: &Topology) -> Compiled {
         self.planned.compiled(self.network, topology)
     }
 }
 
 impl Planned {
+    /// What it comes to, by the objective.
+    pub(super) fn value(&self) -> u64 {
+        strategy::value(self.objective, &self.step.schedule.cost)
+    }
+
     pub(super) fn compiled(self, network: Network, topology: &Topology) -> Compiled {
         self.step.compiled(self.plan, Some(network), self.graph, topology)
     }
@@ -62,21 +73,16 @@ impl Problem<'_> {
     /// tried in its place.
     fn plan_as(&self, network: &Network, is_way: bool) -> Result<Planned> {
         let Self { topology, options, divided, control } = *self;
-        let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
-        let from = replan::of_network(network, &lowered, topology, options);
-        let place = place::Options { from, ..options.place.without_patterns() };
+        let (lowered, mut place) = self.lowered(network)?;
+        if is_way && network.graph.node_count() > LARGE {
+            place.effort = place::Effort::Fast;
+        }
         let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
         let turns = options.unrolled.map(|_| unrolled::turns(network, &lowered, Turn::Sum));
         let unrolled = options.unrolled.zip(turns.as_deref());
-        let asked = Asked {
-            graph,
-            sizes,
-            topology,
-            place: &place,
-            pipeline: options.pipeline,
-            unrolled,
-            may_rewrite: !is_way,
-        };
+        let pipeline = options.pipeline;
+        let may_rewrite = !is_way;
+        let asked = Asked { graph, sizes, topology, place: &place, pipeline, unrolled, may_rewrite };
         let mut meta = options.network_meta(network);
         // The sizes are those of a microbatch; the plan names the whole batch.
         if let Some(divided) = divided {
@@ -90,7 +96,32 @@ impl Problem<'_> {
             divided.annotate(&mut plan, network, &lowered, &step)?;
         }
         plan::check_model(&plan, &ExpectedModel::new(&lowered.graph, &labels, plan.model.hash.clone()))?;
-        Ok(Planned { step, plan, graph: lowered.graph })
+        Ok(Planned { objective: place.objective, step, plan, graph: lowered.graph })
+    }
+
+    /// The cost graph of a network, and what its placement must respect.
+    fn lowered(&self, network: &Network) -> Result<(Lowered, place::Options)> {
+        let Self { topology, options, .. } = *self;
+        let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
+        let from = replan::of_network(network, &lowered, topology, options);
+        Ok((lowered, place::Options { from, ..options.place.without_patterns() }))
+    }
+
+    /// What a network that is split one of several ways comes to with the least effort, by the objective.
+    fn trial(&self, network: &Network) -> Result<u64> {
+        let (lowered, mut place) = self.lowered(network)?;
+        place.effort = place::Effort::Fast;
+        let asked = Asked {
+            graph: &lowered.graph,
+            sizes: Sizes::Microbatch,
+            topology: self.topology,
+            place: &place,
+            pipeline: None,
+            unrolled: None,
+            may_rewrite: false,
+        };
+        let step = Step::find(&asked, &self.options.network_meta(network), self.control)?;
+        Ok(strategy::value(place.objective, &step.schedule.cost))
     }
 
     /// Whether a network that fits nowhere may be split. Steps that update parameters, and pipelines, have
@@ -107,40 +138,66 @@ impl Problem<'_> {
             && !is_step
     }
 
-    /// A faster plan, where parts of operations on several devices make a step take less time than `whole`, the
-    /// plan in which nothing is split, where there is one.
+    /// The best plan found in which parts of operations are computed on several devices, so that a step takes less time,
+    /// or the busiest device or link less of it.
     ///
     /// Errors: those of planning, but that a way fits nowhere.
-    pub(super) fn faster(&self, network: &Network, whole: Option<&Planned>) -> Result<Option<Faster>> {
+    pub(super) fn faster(&self, network: &Network) -> Result<Option<Faster>> {
         let Self { topology, options, control, .. } = *self;
-        if options.place.objective != place::Objective::Latency || topology.computing().count() < 2 {
+        let is_timed = options.place.objective != place::Objective::Transfer;
+        if !is_timed || topology.computing().count() < 2 {
             return Ok(None);
         }
-        let Network { graph, grouping, assumed, dims, .. } = network;
-        let exact = options.split.exact;
-        let ways = split::faster(graph, grouping, topology, &options.place, exact, control)?;
-        let places = phases(graph, Vec::new(), false);
-        let as_whole = Whole { assumed: assumed.clone(), dims: dims.clone(), places };
-        let mut least = whole.map(|planned| planned.plan.cost.latency_ns);
-        let mut found = None;
-        for divisions in ways {
-            if control.stopped() {
-                break;
-            }
-            let network = as_whole.split(graph, &divisions)?;
-            let planned = match self.plan_as(&network, true) {
-                Ok(planned) => planned,
-                // It fits nowhere, or needs other devices than the caller's pins and number leave.
-                Err(Error::Infeasible(_) | Error::Usage(_)) => continue,
+        for network in self.ways(network)? {
+            match self.plan_as(&network, true) {
+                Ok(planned) => return Ok(Some(Faster { planned, network })),
+                Err(error) if is_no_plan(&error) && !control.stopped() => {}
+                Err(error) if is_no_plan(&error) => break,
                 Err(error) => return Err(error),
-            };
-            let latency = planned.plan.cost.latency_ns;
-            if least.is_none_or(|least| latency < least) {
-                least = Some(latency);
-                found = Some(Faster { planned, network });
             }
         }
-        Ok(found)
+        Ok(None)
+    }
+
+    /// A network split in the ways that are expected to take the least time: the best by trial first, and last those
+    /// that do not fit so soon.
+    fn ways(&self, network: &Network) -> Result<Vec<Network>> {
+        let Self { topology, options, control, .. } = *self;
+        let Network { graph, grouping, assumed, dims, .. } = network;
+        let places = phases(graph, Vec::new(), false);
+        let whole = Whole { assumed: assumed.clone(), dims: dims.clone(), places };
+        let most = most_ways(options.place.effort);
+        let mut tried: Vec<(u64, Network)> = Vec::new();
+        let mut least: Option<Nanos> = None;
+        for (time, divisions) in
+            split::faster(graph, grouping, topology, &options.place, options.split.exact, control)?
+        {
+            // Estimates are not that far off.
+            let is_slow = least.is_some_and(|least| time.get() / 5 * 4 > least.get());
+            if is_slow || tried.len() == most || control.stopped() {
+                break;
+            }
+            let Some(network) = whole.split_within(graph, &divisions, MOST_NODES)? else { continue };
+            match if most == 1 { Ok(0) } else { self.trial(&network) } {
+                Ok(value) => {
+                    least = least.or(Some(time));
+                    tried.push((value, network));
+                }
+                Err(error) if is_no_plan(&error) => tried.push((u64::MAX, network)),
+                Err(error) => return Err(error),
+            }
+        }
+        tried.sort_by_key(|(value, _)| *value);
+        Ok(tried.into_iter().map(|(_, network)| network).collect())
+    }
+
+    /// Whether every plan of a network as it is, with nothing split, comes to more than `value`.
+    pub(super) fn is_always_worse(&self, network: &Network, value: u64) -> Result<bool> {
+        let (lowered, place) = self.lowered(network)?;
+        let limit = value.saturating_add(1);
+        // What keeps a plan from being made at all is for planning to say.
+        let proof = place::none_below(&lowered.graph, self.topology, &place, self.control, limit);
+        Ok(matches!(proof, Ok(Some(_))))
     }
 
     /// Splits a network that fits nowhere as far as it must be, and plans that. Error: `why`, where no way
@@ -176,6 +233,27 @@ impl Problem<'_> {
     }
 }
 
+/// Ways that are tried, by effort.
+const fn most_ways(effort: place::Effort) -> usize {
+    match effort {
+        place::Effort::Fast => 1,
+        place::Effort::Default => 4,
+        place::Effort::Best => 8,
+    }
+}
+
+/// Nodes of a split network above which it is planned with the least effort: where each part is on a device of its own,
+/// little is left to decide but orders.
+const LARGE: usize = 1 << 14;
+
+/// Nodes of a split network that is tried, at most.
+const MOST_NODES: usize = 1 << 18;
+
+/// Whether a way fits nowhere, or needs other devices than the caller's pins and number leave.
+const fn is_no_plan(error: &Error) -> bool {
+    matches!(error, Error::Infeasible(_) | Error::Usage(_))
+}
+
 /// What a network keeps when its graph is split.
 pub(super) struct Whole {
     pub(super) assumed: Vec<String>,
@@ -187,8 +265,32 @@ pub(super) struct Whole {
 impl Whole {
     /// The network with some of its nodes divided.
     pub(super) fn split(&self, graph: &Graph, divisions: &BTreeMap<NodeId, Division>) -> Result<Network> {
+        let divided = pass::split(graph, divisions, &self.places)?;
+        self.network(graph, divisions, divided)
+    }
+
+    /// As [`Self::split`]; none where so much is to be cut and put together that more than `most` nodes come of it.
+    fn split_within(
+        &self,
+        graph: &Graph,
+        divisions: &BTreeMap<NodeId, Division>,
+        most: usize,
+    ) -> Result<Option<Network>> {
+        let divided = pass::split(graph, divisions, &self.places)?;
+        match divided.graph.node_count() > most.max(2 * graph.node_count()) {
+            true => Ok(None),
+            false => self.network(graph, divisions, divided).map(Some),
+        }
+    }
+
+    fn network(
+        &self,
+        graph: &Graph,
+        divisions: &BTreeMap<NodeId, Division>,
+        divided: Divided,
+    ) -> Result<Network> {
         let splits = split::record(graph, divisions);
-        let Divided { graph: divided, places, parts, slices } = pass::split(graph, divisions, &self.places)?;
+        let Divided { graph: divided, places, parts, slices } = divided;
         verified(&divided)?;
         let added = divided.sources().len() - graph.sources().len();
         let grouping = grouped(&divided, &places)?;

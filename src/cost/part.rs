@@ -9,7 +9,7 @@ use crate::kernel::{Grouping, Positions};
 use crate::units::{Bytes, Flops, Nanos};
 
 /// What one node adds to the time of its group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeWork {
     class: Class,
     flops: Flops,

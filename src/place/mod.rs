@@ -51,7 +51,6 @@ use crate::error::Result;
 use crate::topology::{DeviceId, Topology};
 use crate::units::Bytes;
 
-#[cfg(feature = "cli")]
 pub(crate) use bound::none_below;
 pub use bound::{Certificate, certificate};
 pub use complete::{Completed, complete};

@@ -12,8 +12,12 @@ use crate::split::{same_results, sound};
 use crate::sweep::Share;
 
 fn planned(network: &Network, devices: &str, split: SplitOptions) -> Compiled {
+    planned_for(Objective::Latency, network, devices, split)
+}
+
+fn planned_for(objective: Objective, network: &Network, devices: &str, split: SplitOptions) -> Compiled {
     let mut options = Options { bind: network.dims.clone(), split, ..Options::default() };
-    options.place.objective = Objective::Latency;
+    options.place.objective = objective;
     options.place.effort = Effort::Default;
     let topology = Topology::parse(devices).unwrap();
     compile(Model::Graph(network.graph.clone()), &topology, &options)
@@ -94,8 +98,13 @@ fn unequal_devices_get_unequal_slices() {
     sound("seed_stack", &network, &compiled);
 }
 
-/// Three layers of widths that are given.
+/// Three layers of these widths.
 fn layers(widths: [u64; 4]) -> Network {
+    layers_of(&widths)
+}
+
+/// A layer from each of these widths to the next.
+fn layers_of(widths: &[u64]) -> Network {
     let mut params = Vec::new();
     let mut nodes = Vec::new();
     let mut before = "x".to_owned();
@@ -122,6 +131,40 @@ fn layers(widths: [u64; 4]) -> Network {
     let path = folder.path().join("layers.json");
     std::fs::write(&path, text).unwrap();
     Network::open(&path).unwrap()
+}
+
+/// The largest of three layers takes most of the time: whole, it keeps one device busy and the others waiting.
+#[test]
+fn the_busiest_device_is_less_busy_for_what_is_split() {
+    let mut network = layers([512, 4096, 512, 64]);
+    network.dims.insert("batch".to_owned(), 256);
+    let devices = "3xcpu:cores=1";
+    let load = |split| {
+        let compiled = planned_for(Objective::Throughput, &network, devices, split);
+        sound("layers", &network, &compiled);
+        same_results("layers", &network, &compiled);
+        compiled.plan.cost.max_load_ns.get()
+    };
+    let (split, whole) = (load(SplitOptions::default()), load(none()));
+    assert!(split * 4 <= whole * 3, "{split} ns of load where {whole} ns are there with nothing split");
+}
+
+/// Blocks that are alike are split alike: what is decided for one is decided for all.
+#[test]
+fn equal_blocks_are_split_alike() {
+    let mut network = layers_of(&[1024; 13]);
+    network.dims.insert("batch".to_owned(), 64);
+    let compiled = planned(&network, "2xcpu:cores=1", SplitOptions::default());
+    sound("blocks", &network, &compiled);
+    let mut ways: std::collections::BTreeMap<&str, &str> = std::collections::BTreeMap::new();
+    for split in &compiled.plan.options.splits {
+        for node in split.nodes.iter().filter(|node| node.ends_with("#0")) {
+            ways.insert(node.as_str(), split.over.as_str());
+        }
+    }
+    let middle: Vec<Option<&&str>> = (3..9).map(|at| ways.get(format!("fc{at}#0").as_str())).collect();
+    assert!(middle[0].is_some(), "nothing is split");
+    assert!(middle.chunks(2).all(|pair| pair == &middle[..2]), "{middle:?}");
 }
 
 /// Every way to split each of three layers in two by hand: none is much faster than what is found.

@@ -1,6 +1,6 @@
 //! Where a value is while a way to split is searched for, and what it takes to read it otherwise.
 
-use super::layout::{Layout, own_bytes, region_bytes};
+use super::layout::{Layout, own_bytes, region_bytes, share};
 use super::team::Traffic;
 use crate::error::Result;
 use crate::ir::Type;
@@ -30,12 +30,30 @@ pub(super) enum Reading<'a> {
     Regions(&'a [Region]),
 }
 
+/// Kernels beside those of operations, on the device with most of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kernels {
+    /// Slices that are cut, each by a kernel.
+    pub(super) cuts: u64,
+    /// Bytes of them.
+    pub(super) cut: u64,
+    /// Bytes that are put together.
+    pub(super) joined: u64,
+}
+
+impl std::ops::AddAssign for Kernels {
+    fn add_assign(&mut self, other: Self) {
+        self.cuts = self.cuts.saturating_add(other.cuts);
+        self.cut = self.cut.saturating_add(other.cut);
+        self.joined = self.joined.saturating_add(other.joined);
+    }
+}
+
 /// What it takes to come to what is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fetch {
     pub(super) traffic: Traffic,
-    /// Bytes that the device with most of them has to put together.
-    pub(super) joined: u64,
+    pub(super) kernels: Kernels,
     /// Where the value is afterwards.
     pub(super) held: Held,
 }
@@ -60,7 +78,7 @@ impl Held {
     pub(super) fn fetch(&self, ty: &Type, reading: Reading<'_>, parts: usize) -> Result<Fetch> {
         let mut held = self.clone();
         let mut traffic = Traffic::default();
-        let mut joined = 0;
+        let (mut joined, mut kernels) = (0, Kernels::default());
         let mut take = |asked: u64, own: u64| {
             let received = asked.saturating_sub(own);
             traffic.most = traffic.most.max(received);
@@ -87,6 +105,7 @@ impl Held {
                 for (part, &region) in regions.iter().enumerate() {
                     take(region_bytes(ty, Some(region))?, self.own(ty, Some(region), part)?);
                 }
+                (kernels.cuts, kernels.cut) = self.cuts(ty, regions)?;
                 held.cut = regions.to_vec();
             }
         }
@@ -94,7 +113,30 @@ impl Held {
             // The first device sends all of it.
             traffic.most = traffic.all;
         }
-        Ok(Fetch { traffic, joined, held })
+        kernels.joined = joined;
+        Ok(Fetch { traffic, kernels, held })
+    }
+
+    /// How many slices the device that cuts most has to cut so that these regions are put together, and their bytes.
+    fn cuts(&self, ty: &Type, regions: &[Region]) -> Result<(u64, u64)> {
+        let all = region_bytes(ty, None)?;
+        let parts = regions.len() as u64;
+        let Some((axis, bounds)) = self.bounds().filter(|_| !self.first_has_all) else {
+            return Ok((parts, all));
+        };
+        if regions.iter().any(|region| region.axis != axis) {
+            return Ok((parts, all / parts.max(1)));
+        }
+        let of_piece = |piece: &[u64]| {
+            let overlaps = regions.iter().map(|region| {
+                let (start, end) = (region.start.max(piece[0]), (region.start + region.size).min(piece[1]));
+                end.saturating_sub(start)
+            });
+            let cut = overlaps.filter(|&overlap| overlap > 0 && overlap < piece[1] - piece[0]);
+            cut.fold((0, 0), |(cuts, size): (u64, u64), overlap| (cuts + 1, size + overlap))
+        };
+        let (cuts, size) = bounds.windows(2).map(of_piece).max().unwrap_or_default();
+        Ok((cuts, share(all, size, bounds.last().copied().unwrap_or(1))))
     }
 
     /// Bytes of a region that the device of this number has.

@@ -1,11 +1,13 @@
 //! Which operations are split, and how: what the caller asks for, what a plan records, and what is split
 //! because it fits nowhere whole or is faster so.
 
+mod beam;
 mod choose;
 mod fit;
 mod footprint;
 mod held;
 mod keep;
+mod kinds;
 mod layout;
 mod otherwise;
 mod pay;
@@ -14,6 +16,7 @@ mod rule;
 mod search;
 mod team;
 mod units;
+mod way;
 
 use std::collections::BTreeMap;
 

@@ -10,20 +10,12 @@ use crate::error::Result;
 use crate::ir::{Graph, NodeId};
 use crate::kernel::Grouping;
 use crate::pass::Division;
-use crate::place::{self, DeviceUse, Effort};
+use crate::place::{self, DeviceUse};
 use crate::topology::Topology;
+use crate::units::Nanos;
 
-/// Ways that are planned for, by effort: each costs as much as a plan.
-fn most_ways(effort: Effort) -> usize {
-    match effort {
-        Effort::Fast => 1,
-        Effort::Default => 3,
-        Effort::Best => 6,
-    }
-}
-
-/// Ways to split a network over teams of devices, from the one that is expected to take the least time; none that
-/// splits nothing. O(nodes x devices) times a constant, for each size of a team.
+/// Ways to split a network over teams of devices, from the one that is expected to take the least time, each with that
+/// time; none that splits nothing. O(nodes x devices) times a constant, for each size of a team.
 ///
 /// Errors: none but internal ones.
 pub(in crate::compile) fn faster(
@@ -33,7 +25,7 @@ pub(in crate::compile) fn faster(
     place: &place::Options,
     exact: bool,
     control: &Control<'_>,
-) -> Result<Vec<BTreeMap<NodeId, Division>>> {
+) -> Result<Vec<(Nanos, BTreeMap<NodeId, Division>)>> {
     let works = NodeWork::of(graph, grouping);
     let mut teams = teams(&works, topology, place);
     if let DeviceUse::Count(most) = place.devices {
@@ -51,8 +43,7 @@ pub(in crate::compile) fn faster(
         }
     }
     found.sort_by_key(|way| way.time);
-    found.truncate(most_ways(place.effort));
-    Ok(found.into_iter().map(|way| way.divisions).collect())
+    Ok(found.into_iter().map(|way| (way.time, way.divisions)).collect())
 }
 
 /// Prices of a byte of parameters, in nanoseconds, tried in this order.

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Family, Graph, NodeId, Op, Type};
 
 /// A loop of a node that can be divided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Split {
     /// Which loop.
     pub over: Loop,
@@ -39,7 +39,7 @@ pub struct Split {
 }
 
 /// A loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loop {
     /// Over an axis of the first result: parts are independent.
     Axis(u32),
@@ -48,7 +48,7 @@ pub enum Loop {
 }
 
 /// What the parts of a loop make.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Made {
     /// Slices of each result along these axes, one for each result.
     Slices(Vec<u32>),
@@ -57,7 +57,7 @@ pub enum Made {
 }
 
 /// How partial results are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fold {
     /// Added.
     Sum,

@@ -79,7 +79,6 @@ pub fn certificate(
 /// known. Work and determinism are those of [`certificate`].
 ///
 /// Errors: those of [`place`](super::place).
-#[cfg(feature = "cli")]
 pub(crate) fn none_below(
     graph: &CostGraph,
     topology: &Topology,

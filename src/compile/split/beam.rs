@@ -1,0 +1,405 @@
+//! The beam: the best states behind each node, and what was decided on the way to them.
+//!
+//! What follows from a beam at a node depends on nothing but the beam, where time is counted from its first state, and
+//! on the kind of the node. So each such step is searched once. In a network of equal blocks the beam comes to repeat
+//! itself, as times of max-plus linear systems do (Baccelli et al. 1992), and all further blocks are looked up.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::held::{Held, Kernels, Reading};
+use super::layout::scaled;
+use super::rule::even;
+use super::search::{Found, Last, Work, is_leaf};
+use super::team::{Team, Traffic};
+use super::way::{Way, kernel_time, whole_params};
+use crate::error::Result;
+use crate::ir::{NodeId, Op, ValueId};
+use crate::kernel::split::{Split, part};
+use crate::units::Nanos;
+
+/// States that are kept for each node: fewer in large graphs.
+const STATES: usize = 24;
+
+/// Bounds that are tried for one loop, at most.
+const MOST_BOUNDS: usize = 6;
+
+/// The place of a parameter or constant among the values that are still to be read: none.
+const LEAF: u32 = u32::MAX;
+
+pub(super) struct Beam<'a> {
+    work: &'a Work<'a>,
+    team: &'a Team,
+    price: u64,
+    /// Values that are still to be read, ascending: the same in every state.
+    live: Vec<ValueId>,
+    states: Vec<State>,
+    /// Everything that a value can be held as, by number.
+    held: Vec<Held>,
+    numbers: HashMap<Held, u32>,
+    decided: Vec<Decided>,
+    ways: HashMap<(u32, usize, Vec<u64>), Rc<Way>>,
+    wholes: HashMap<u32, Rc<Way>>,
+    steps: HashMap<Start, Rc<[Next]>>,
+}
+
+#[derive(Clone)]
+struct State {
+    time: Nanos,
+    /// How each value is held that is still to be read.
+    held: Vec<u32>,
+    /// The last entry of the record of what was decided.
+    decided: Option<u32>,
+}
+
+/// What was decided for one node, and before it.
+struct Decided {
+    before: Option<u32>,
+    node: NodeId,
+    way: Rc<Way>,
+}
+
+/// All that a step follows from.
+#[derive(PartialEq, Eq, Hash)]
+struct Start {
+    kind: u32,
+    /// By operand: its place among the values that are still to be read, and whether it is read for the last time.
+    operands: Vec<(u32, bool)>,
+    /// By result: whether it is read.
+    are_read: Vec<bool>,
+    /// By state: the time since the first, and how values are held.
+    states: Vec<(Nanos, Vec<u32>)>,
+}
+
+/// A state behind a step.
+struct Next {
+    from: usize,
+    way: Rc<Way>,
+    /// Since the first state before it.
+    time: Nanos,
+    held: Vec<u32>,
+}
+
+/// What a way costs where its operands are held so, and how they are held afterwards.
+#[derive(Clone)]
+struct Fetched {
+    time: Nanos,
+    held: Vec<u32>,
+}
+
+/// A node, and where its operands are among the values that are still to be read.
+struct Visit<'s> {
+    node: NodeId,
+    start: &'s Start,
+}
+
+impl<'a> Beam<'a> {
+    pub(super) fn new(work: &'a Work<'a>, team: &'a Team, price: u64) -> Self {
+        Self {
+            work,
+            team,
+            price,
+            live: Vec::new(),
+            states: vec![State { time: Nanos::ZERO, held: Vec::new(), decided: None }],
+            held: Vec::new(),
+            numbers: HashMap::new(),
+            decided: Vec::new(),
+            ways: HashMap::new(),
+            wholes: HashMap::new(),
+            steps: HashMap::new(),
+        }
+    }
+
+    /// O(states x live values) for a step that was taken before.
+    pub(super) fn visit(&mut self, node: NodeId) -> Result<()> {
+        if matches!(self.work.graph.node(node).op, Op::Param(_) | Op::Constant(_)) {
+            return Ok(());
+        }
+        let start = self.start(node);
+        let next = match self.steps.get(&start) {
+            Some(next) => Rc::clone(next),
+            None => {
+                let next: Rc<[Next]> = self.step(&Visit { node, start: &start })?.into();
+                self.steps.insert(start, Rc::clone(&next));
+                next
+            }
+        };
+        self.take(node, &next);
+        Ok(())
+    }
+
+    fn start(&self, node: NodeId) -> Start {
+        let Work { graph, kinds, last, .. } = self.work;
+        let place = |&value: &ValueId| {
+            let at = self.live.binary_search(&value).map_or(LEAF, |at| at as u32);
+            (at, last[value.index()] == Last::By(node))
+        };
+        let first = self.first_time();
+        let states = self.states.iter().map(|state| (state.time.saturating_sub(first), state.held.clone()));
+        Start {
+            kind: kinds[node.index()],
+            operands: graph.node(node).operands.iter().map(place).collect(),
+            are_read: graph.results(node).map(|value| last[value.index()] != Last::Unread).collect(),
+            states: states.collect(),
+        }
+    }
+
+    fn first_time(&self) -> Nanos {
+        self.states.first().map_or(Nanos::ZERO, |state| state.time)
+    }
+
+    /// The best states behind a node.
+    fn step(&mut self, visit: &Visit<'_>) -> Result<Vec<Next>> {
+        let mut found: Vec<Next> = Vec::new();
+        let mut at: HashMap<Vec<u32>, usize> = HashMap::new();
+        for way in self.ways(visit.node)? {
+            let makes: Vec<u32> = way.makes.iter().map(|held| self.number(held)).collect();
+            let mut seen: HashMap<Vec<u32>, Fetched> = HashMap::new();
+            for from in 0..self.states.len() {
+                let (before, held) = &visit.start.states[from];
+                let fetched = self.fetched(visit, &way, held, &mut seen)?;
+                let time = *before + fetched.time + way.time + self.priced(&way);
+                let held = after(visit.start, held, &fetched, &makes);
+                match at.get(&held) {
+                    Some(&place) if found[place].time <= time => {}
+                    Some(&place) => found[place] = Next { from, way: Rc::clone(&way), time, held },
+                    None => {
+                        at.insert(held.clone(), found.len());
+                        found.push(Next { from, way: Rc::clone(&way), time, held });
+                    }
+                }
+            }
+        }
+        // Stable: of equal times, what was found first.
+        found.sort_by_key(|next| next.time);
+        found.truncate(self.most_states());
+        Ok(found)
+    }
+
+    /// Goes on to the states behind a node.
+    fn take(&mut self, node: NodeId, next: &[Next]) {
+        let Work { graph, last, .. } = self.work;
+        let first = self.first_time();
+        let mut states = Vec::with_capacity(next.len());
+        for Next { from, way, time, held } in next {
+            let mut decided = self.states[*from].decided;
+            if way.is_divided() {
+                let before = decided;
+                decided = Some(self.decided.len() as u32);
+                self.decided.push(Decided { before, node, way: Rc::clone(way) });
+            }
+            states.push(State { time: first + *time, held: held.clone(), decided });
+        }
+        self.states = states;
+        self.live.retain(|value| last[value.index()] != Last::By(node));
+        self.live.extend(graph.results(node).filter(|value| last[value.index()] != Last::Unread));
+    }
+
+    fn most_states(&self) -> usize {
+        (STATES * 4096 / self.work.graph.node_count().max(1)).clamp(4, STATES)
+    }
+
+    fn number(&mut self, held: &Held) -> u32 {
+        if let Some(&number) = self.numbers.get(held) {
+            return number;
+        }
+        let number = self.held.len() as u32;
+        self.held.push(held.clone());
+        self.numbers.insert(held.clone(), number);
+        number
+    }
+
+    /// What a way's reads take where values are held so.
+    fn fetched(
+        &mut self,
+        visit: &Visit<'_>,
+        way: &Way,
+        held: &[u32],
+        seen: &mut HashMap<Vec<u32>, Fetched>,
+    ) -> Result<Fetched> {
+        let places = &visit.start.operands;
+        let key: Vec<u32> =
+            places.iter().map(|&(place, _)| held.get(place as usize).copied().unwrap_or(LEAF)).collect();
+        if let Some(fetched) = seen.get(&key) {
+            return Ok(fetched.clone());
+        }
+        let operands = &self.work.graph.node(visit.node).operands;
+        let (mut traffic, mut kernels) = (Traffic::default(), Kernels::default());
+        let mut now: HashMap<u32, u32> = HashMap::new();
+        for (at, &value) in operands.iter().enumerate() {
+            let place = places[at].0;
+            // One value may be read by several operands.
+            let held = now.get(&place).copied().unwrap_or(key[at]);
+            if held == LEAF {
+                continue;
+            }
+            let reading = match (way.is_divided(), &way.reads[at]) {
+                (false, _) => Reading::Whole,
+                (true, None) => Reading::All,
+                (true, Some(regions)) => Reading::Regions(regions),
+            };
+            let ty = self.work.graph.ty(value);
+            let fetch = self.held[held as usize].fetch(ty, reading, self.team.len())?;
+            traffic.most = traffic.most.saturating_add(fetch.traffic.most);
+            traffic.all = traffic.all.saturating_add(fetch.traffic.all);
+            kernels += fetch.kernels;
+            now.insert(place, self.number(&fetch.held));
+        }
+        let held = places.iter().map(|(place, _)| now.get(place).copied().unwrap_or(LEAF)).collect();
+        let fetched = Fetched { time: self.team.copy_time(traffic) + kernel_time(self.team, kernels), held };
+        seen.insert(key, fetched.clone());
+        Ok(fetched)
+    }
+
+    /// What a way's parameters cost.
+    fn priced(&self, way: &Way) -> Nanos {
+        let most = way.params.iter().max().copied().unwrap_or(0);
+        Nanos(most.saturating_mul(self.price))
+    }
+
+    /// Every way to compute a node that is worth trying.
+    fn ways(&mut self, node: NodeId) -> Result<Vec<Rc<Way>>> {
+        let (work, team, kind) = (self.work, self.team, self.work.kinds[node.index()]);
+        let whole = match self.wholes.get(&kind) {
+            Some(whole) => Rc::clone(whole),
+            None => {
+                let whole = Rc::new(Way::whole(work, team, node)?);
+                self.wholes.insert(kind, Rc::clone(&whole));
+                whole
+            }
+        };
+        let mut found = vec![whole];
+        for (number, split) in work.splits[node.index()].iter().enumerate() {
+            for bounds in self.bounds(node, split)? {
+                let key = (kind, number, bounds);
+                let way = match self.ways.get(&key) {
+                    Some(way) => Rc::clone(way),
+                    None => {
+                        let way = Rc::new(Way::divided(work, team, node, split, key.2.clone())?);
+                        self.ways.insert(key, Rc::clone(&way));
+                        way
+                    }
+                };
+                found.push(way);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Bounds of a loop: in proportion to the devices' shares, evenly, and as operands are held in a state.
+    fn bounds(&self, node: NodeId, split: &Split) -> Result<Vec<Vec<u64>>> {
+        let graph = self.work.graph;
+        let mut found: Vec<Vec<u64>> = Vec::new();
+        let mut take = |bounds: Vec<u64>| {
+            let sound = bounds.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] >= split.least);
+            if sound && found.len() < MOST_BOUNDS && !found.contains(&bounds) {
+                found.push(bounds);
+            }
+        };
+        let unit = self.work.units.of(graph, node, split);
+        for unit in [unit, split.unit.max(1)] {
+            take(by_share(split, unit, &self.team.shares));
+        }
+        take(even(split, self.team.len() as u64));
+        let whole = part(graph, node, split, 0, split.extent)?;
+        for (operand, &value) in graph.node(node).operands.iter().enumerate() {
+            let Some(region) = whole.operands[operand] else { continue };
+            let Ok(place) = self.live.binary_search(&value) else { continue };
+            let mut seen: Vec<u32> = Vec::new();
+            for state in &self.states {
+                let held = state.held[place];
+                if seen.contains(&held) {
+                    continue;
+                }
+                seen.push(held);
+                match self.held[held as usize].bounds() {
+                    Some((axis, bounds)) if axis == region.axis => {
+                        scaled(bounds, split).into_iter().for_each(&mut take);
+                    }
+                    Some(_) | None => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The best of the states at the end, where outputs are put together on the first device.
+    pub(super) fn finish(self) -> Result<Found> {
+        let graph = self.work.graph;
+        let params = vec![0; self.team.len()];
+        let mut found = Found { time: Nanos::MAX, params, divisions: Default::default() };
+        let mut best = None;
+        for state in &self.states {
+            let time = state.time + self.outputs_time(state)?;
+            if time < found.time {
+                (found.time, best) = (time, Some(state));
+            }
+        }
+        let mut next = best.and_then(|best| best.decided);
+        while let Some(at) = next {
+            let Decided { before, node, way } = &self.decided[at as usize];
+            for (all, one) in found.params.iter_mut().zip(&way.params) {
+                *all = one.saturating_add(*all);
+            }
+            found.divisions.extend(way.division(self.team).map(|division| (*node, division)));
+            next = *before;
+        }
+        for node in graph.node_ids().filter(|node| !found.divisions.contains_key(node)) {
+            found.params[0] = whole_params(graph, node)?.saturating_add(found.params[0]);
+        }
+        Ok(found)
+    }
+
+    /// What it takes to put all outputs together.
+    fn outputs_time(&self, state: &State) -> Result<Nanos> {
+        let (mut traffic, mut kernels) = (Traffic::default(), Kernels::default());
+        for (&value, &held) in
+            self.live.iter().zip(&state.held).filter(|&(&value, _)| !is_leaf(self.work.graph, value))
+        {
+            let ty = self.work.graph.ty(value);
+            let fetch = self.held[held as usize].fetch(ty, Reading::Whole, self.team.len())?;
+            traffic.most = traffic.most.saturating_add(fetch.traffic.most);
+            traffic.all = traffic.all.saturating_add(fetch.traffic.all);
+            kernels += fetch.kernels;
+        }
+        Ok(self.team.copy_time(traffic) + kernel_time(self.team, kernels))
+    }
+}
+
+/// How values are held behind a node.
+fn after(start: &Start, before: &[u32], fetched: &Fetched, makes: &[u32]) -> Vec<u32> {
+    let mut held = before.to_vec();
+    let mut gone = Vec::new();
+    for (&(place, is_last), &now) in
+        start.operands.iter().zip(&fetched.held).filter(|((place, _), _)| *place != LEAF)
+    {
+        held[place as usize] = now;
+        if is_last {
+            gone.push(place);
+        }
+    }
+    gone.sort_unstable();
+    let mut place = 0;
+    held.retain(|_| {
+        place += 1;
+        gone.binary_search(&(place - 1)).is_err()
+    });
+    held.extend(makes.iter().zip(&start.are_read).filter(|(_, is_read)| **is_read).map(|(&made, _)| made));
+    held
+}
+
+/// Bounds in proportion to shares, at multiples of `unit`.
+fn by_share(split: &Split, unit: u64, shares: &[u64]) -> Vec<u64> {
+    let units = split.extent / unit.max(1);
+    let all: u64 = shares.iter().sum();
+    let mut before = 0;
+    let mut bounds = vec![0];
+    for &one in &shares[..shares.len() - 1] {
+        before += one;
+        let exact = u128::from(units) * u128::from(before);
+        let rounded = (exact + u128::from(all / 2)) / u128::from(all.max(1));
+        bounds.push(u64::try_from(rounded).unwrap_or(units).min(units) * unit);
+    }
+    bounds.push(split.extent);
+    bounds
+}

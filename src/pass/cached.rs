@@ -388,7 +388,7 @@ impl<'g> Incremental<'g> {
                 // The axis of all tokens is the last but one of the left operand or the last of the right one.
                 let [left, right] = [node.operands[0], node.operands[1]];
                 let last =
-                    |operand, or_one_before| self.from_the_end(operand, if or_one_before { 2 } else { 1 });
+                    |operand, or_one_before| self.axis_before_end(operand, if or_one_before { 2 } else { 1 });
                 repeat(if axis + 1 == self.old.ty(value).shape.rank() {
                     vec![Need::New(left), Need::All(right, last(right, transpose_right))]
                 } else {
@@ -416,7 +416,7 @@ impl<'g> Incremental<'g> {
         }
     }
 
-    fn from_the_end(&self, value: ValueId, count: usize) -> usize {
+    fn axis_before_end(&self, value: ValueId, count: usize) -> usize {
         self.old.ty(value).shape.rank() - count
     }
 

@@ -124,6 +124,14 @@ impl Network {
         Ok(())
     }
 
+    /// With inputs made up anew for a batch of this size.
+    pub(crate) fn with_batch(mut self, size: i64) -> Result<Self> {
+        self.dims.insert("batch".to_owned(), size);
+        self.inputs.clear();
+        self.fill_inputs(Path::new(""), false)?;
+        Ok(self)
+    }
+
     /// Makes up the inputs that are not stored; dimensions that nothing tells become 2 in Keras
     /// models and 1 in others.
     fn fill_inputs(&mut self, stored: &Path, light: bool) -> Result<()> {

@@ -133,13 +133,14 @@ impl Gpu {
         memory.max(through / self.cache) * 1e6
     }
 
-    /// Bytes that blocks read again of their rows, where the rows of all that run at once are more than the L2 holds.
+    /// Bytes that blocks read again of their rows from memory: of the rows of all that run at once, the share that the L2
+    /// does not hold, as if what it drops were drawn at random.
     fn again(&self, launched: &Launched, run: &Run, slots: f64, warps: f64) -> f64 {
         let Some(own) = launched.own.map(|own| own as f64) else { return 0.0 };
         let at_once = own * (slots / f64::from(launched.blocks)).min(1.0);
         let asked = run.loads.bytes as f64 * warps;
-        // A little more than it holds is mostly held.
-        if at_once > 1.1 * self.l2 { (asked - own).max(0.0) } else { 0.0 }
+        let dropped = (1.0 - self.l2 / at_once).max(0.0);
+        (asked - own).max(0.0) * dropped
     }
 }
 

@@ -94,6 +94,16 @@ fn a_context_that_is_full_is_told_and_a_longer_prompt_refused() {
 }
 
 #[test]
+fn tokens_outside_the_vocabulary_are_refused_before_anything_is_planned() {
+    for token in ["-1", "97", "9223372036854775807"] {
+        let out = generate("llama", "cpu", &format!("1,{token}"), &[]);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && out.stdout.is_empty(), "{token}: {said}");
+        assert!(said.contains(&format!("token {token} is outside the model's vocabulary of 97")), "{said}");
+    }
+}
+
+#[test]
 fn draws_follow_from_the_seed_alone() {
     let draw = |seed: &str, devices: &str| {
         let more = ["--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--seed", seed];

@@ -50,6 +50,8 @@ pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
         },
     };
     let request = Request::new(args, file, longest, console)?;
+    let flag = if args.prompt.is_some() { "--prompt" } else { "--tokens" };
+    request.expect_known(&text.tokens, flag)?;
     let request = match request.graph.rules().short_context {
         // As long as the text is short it has the network of short texts.
         Some(short) if text.tokens.len() as i64 <= short => {

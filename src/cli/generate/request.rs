@@ -86,6 +86,39 @@ impl Request {
         Ok(Self { file, graph, topology, options, context, sequence, tokens, placement })
     }
 
+    /// Error: a token that no row of the model's table of embeddings is for.
+    pub(super) fn expect_known(&self, tokens: &[i64], flag: &str) -> Result<()> {
+        let Some(size) = self.vocabulary() else { return Ok(()) };
+        match tokens.iter().find(|token| !(0..size).contains(*token)) {
+            None => Ok(()),
+            Some(token) => {
+                let message = format!("token {token} is outside the model's vocabulary of {size}");
+                let help = "tokens of the tokenizer that belongs to the model";
+                Err(Error::usage(flag, message).with_help(help))
+            }
+        }
+    }
+
+    /// Rows of the table that tokens choose from; none where they are not used so.
+    fn vocabulary(&self) -> Option<i64> {
+        let graph = &self.graph;
+        let (_, input) = graph.inputs().iter().find(|(name, _)| *name == self.tokens)?;
+        let mut tokens = BTreeSet::from([*input]);
+        // Nodes stand in an order in which operands come first.
+        for id in graph.node_ids() {
+            let node = graph.node(id);
+            let reads_tokens = |operand: usize| tokens.contains(&node.operands[operand]);
+            if matches!(node.op, Op::Convert { .. }) && reads_tokens(0) {
+                tokens.insert(node.first_result);
+            } else if let Op::Gather { axis } = node.op
+                && reads_tokens(1)
+            {
+                return graph.ty(node.operands[0]).shape[axis as usize].known();
+            }
+        }
+        None
+    }
+
     /// Plans steps of so many tokens; with `like`, every node where that plan has it.
     pub(super) fn planned(&self, block: usize, like: Option<&Plan>, console: &Console) -> Result<Planned> {
         let mut graph = self.graph.clone();

@@ -24,6 +24,10 @@ const STATES: usize = 24;
 /// Bounds that are tried for one loop, at most.
 const MOST_BOUNDS: usize = 6;
 
+/// Numbers that all steps together may hold in memory, at most: 256 MB. Where nothing repeats, steps are remembered in
+/// vain, and each has as many numbers as there are states times values that are still to be read.
+const MOST_REMEMBERED: usize = 1 << 26;
+
 /// The place of a parameter or constant among the values that are still to be read: none.
 const LEAF: u32 = u32::MAX;
 
@@ -41,6 +45,8 @@ pub(super) struct Beam<'a> {
     ways: HashMap<(u32, usize, Vec<u64>), Rc<Way>>,
     wholes: HashMap<u32, Rc<Way>>,
     steps: HashMap<Start, Rc<[Next]>>,
+    /// How many numbers the steps hold.
+    remembered: usize,
 }
 
 #[derive(Clone)]
@@ -107,6 +113,7 @@ impl<'a> Beam<'a> {
             ways: HashMap::new(),
             wholes: HashMap::new(),
             steps: HashMap::new(),
+            remembered: 0,
         }
     }
 
@@ -120,12 +127,23 @@ impl<'a> Beam<'a> {
             Some(next) => Rc::clone(next),
             None => {
                 let next: Rc<[Next]> = self.step(&Visit { node, start: &start })?.into();
-                self.steps.insert(start, Rc::clone(&next));
+                self.remember(start, &next);
                 next
             }
         };
         self.take(node, &next);
         Ok(())
+    }
+
+    fn remember(&mut self, start: Start, next: &Rc<[Next]>) {
+        let before = start.states.iter().map(|(_, held)| held.len() + 1).sum::<usize>();
+        let behind = next.iter().map(|next| next.held.len() + 1).sum::<usize>();
+        if self.remembered + before + behind > MOST_REMEMBERED {
+            self.steps.clear();
+            self.remembered = 0;
+        }
+        self.remembered += before + behind;
+        self.steps.insert(start, Rc::clone(next));
     }
 
     fn start(&self, node: NodeId) -> Start {

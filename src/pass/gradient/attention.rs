@@ -3,7 +3,7 @@
 //! The scores are computed again from queries and keys: what a forward pass keeps for its gradient
 //! are its operands and its result alone.
 
-use super::build::Build;
+use super::build::{Build, Factor, ReducedAxes};
 use super::rules::Site;
 use crate::error::Result;
 use crate::ir::{Attention, AttentionOp, Binary, Compare, DType, HeadOrder, Op, Unary, ValueId};
@@ -105,10 +105,10 @@ fn by_scores(
     let full = [b.dims(k)?[0], op.heads, rows, keys];
     let weights = weights(b, op, (q, k), x.get(3).copied(), &full)?;
     let p = gathered(b, weights, op.key_heads)?;
-    let dv = b.matmul((p, true), (dy, false))?;
-    let dp = b.matmul((dy, false), (v, true))?;
+    let dv = b.matmul(Factor::transposed(p), dy)?;
+    let dp = b.matmul(dy, Factor::transposed(v))?;
     let weighted = b.mul(dp, p)?;
-    let total = b.sum(weighted, &[3], true)?;
+    let total = b.sum(weighted, &[3], ReducedAxes::Kept)?;
     let rest = b.sub(dp, total)?;
     let mut ds = b.mul(p, rest)?;
     if let Some(&mask) = x.get(3).filter(|&&mask| b.dtype(mask) == DType::Bool) {
@@ -116,8 +116,8 @@ fn by_scores(
         let spread = b.masked(mask, spread)?;
         ds = gathered(b, spread, op.key_heads)?;
     }
-    let dq = b.matmul((ds, false), (k, false))?;
-    let dk = b.matmul((ds, true), (q, false))?;
+    let dq = b.matmul(ds, k)?;
+    let dk = b.matmul(Factor::transposed(ds), q)?;
     let dims = b.dims(parts[0])?;
     let dq = b.reshape(dq, &dims)?;
     let mut all = Vec::with_capacity(x.len());
@@ -149,7 +149,7 @@ fn weights(
     mask: Option<ValueId>,
     full: &[i64],
 ) -> Result<ValueId> {
-    let scores = b.matmul((q, false), (k, true))?;
+    let scores = b.matmul(q, Factor::transposed(k))?;
     let scores = b.scale(scores, op.scale.0)?;
     let mut scores = b.reshape(scores, full)?;
     if let Some(mask) = mask {

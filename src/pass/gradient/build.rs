@@ -7,6 +7,33 @@ use crate::ir::{
     Type, Unary, ValueId,
 };
 
+/// What becomes of axes that are reduced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReducedAxes {
+    /// They stay, with size 1.
+    Kept,
+    Dropped,
+}
+
+/// An operand of a matrix product.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor {
+    pub(crate) value: ValueId,
+    pub(crate) transposed: bool,
+}
+
+impl Factor {
+    pub(crate) const fn transposed(value: ValueId) -> Self {
+        Self { value, transposed: true }
+    }
+}
+
+impl From<ValueId> for Factor {
+    fn from(value: ValueId) -> Self {
+        Self { value, transposed: false }
+    }
+}
+
 /// Appends nodes of one source. Every dimension of the graph is bound.
 pub(crate) struct Build<'g> {
     pub(crate) graph: &'g mut Graph,
@@ -124,27 +151,27 @@ impl Build<'_> {
         self.apply(Op::Transpose { perm: perm.iter().map(|&axis| axis as u32).collect() }, &[x])
     }
 
-    /// Reduces over axes, which stay with size 1 where `keep`.
     pub(crate) fn reduce(
         &mut self,
         kind: ReduceKind,
         x: ValueId,
         axes: &[u32],
-        keep: bool,
+        reduced: ReducedAxes,
     ) -> Result<ValueId> {
         if axes.is_empty() {
             return Ok(x);
         }
+        let keep = reduced == ReducedAxes::Kept;
         self.apply(Op::Reduce { kind, axes: axes.to_vec(), keep }, &[x])
     }
 
-    pub(crate) fn sum(&mut self, x: ValueId, axes: &[u32], keep: bool) -> Result<ValueId> {
-        self.reduce(ReduceKind::Sum, x, axes, keep)
+    pub(crate) fn sum(&mut self, x: ValueId, axes: &[u32], reduced: ReducedAxes) -> Result<ValueId> {
+        self.reduce(ReduceKind::Sum, x, axes, reduced)
     }
 
     #[cfg(feature = "run")]
-    pub(crate) fn mean(&mut self, x: ValueId, axes: &[u32], keep: bool) -> Result<ValueId> {
-        self.reduce(ReduceKind::Mean, x, axes, keep)
+    pub(crate) fn mean(&mut self, x: ValueId, axes: &[u32], reduced: ReducedAxes) -> Result<ValueId> {
+        self.reduce(ReduceKind::Mean, x, axes, reduced)
     }
 
     /// Sums a gradient over what broadcasting repeated, so that it has these sizes.
@@ -158,7 +185,7 @@ impl Build<'_> {
             .filter(|&axis| axis < extra || (dims[axis - extra] == 1 && own[axis] != 1))
             .map(|axis| axis as u32)
             .collect();
-        let summed = self.sum(x, &axes, true)?;
+        let summed = self.sum(x, &axes, ReducedAxes::Kept)?;
         self.reshape(summed, dims)
     }
 
@@ -208,12 +235,10 @@ impl Build<'_> {
         }
     }
 
-    pub(crate) fn matmul(
-        &mut self,
-        (x, transpose_left): (ValueId, bool),
-        (y, transpose_right): (ValueId, bool),
-    ) -> Result<ValueId> {
-        self.apply(Op::MatMul { transpose_left, transpose_right }, &[x, y])
+    pub(crate) fn matmul(&mut self, left: impl Into<Factor>, right: impl Into<Factor>) -> Result<ValueId> {
+        let (left, right) = (left.into(), right.into());
+        let op = Op::MatMul { transpose_left: left.transposed, transpose_right: right.transposed };
+        self.apply(op, &[left.value, right.value])
     }
 
     /// Positions along an axis of a tensor of these sizes.
@@ -236,7 +261,7 @@ impl Build<'_> {
         let dims = self.dims(last)?;
         let rows = dims[..rank - 1].iter().product();
         let flat = self.reshape(last, &[rows, dims[rank - 1]])?;
-        let product = self.matmul((flat, false), (matrix, false))?;
+        let product = self.matmul(flat, matrix)?;
         let inner = self.dims(matrix)?[1];
         let whole: Vec<i64> = dims[..rank - 1].iter().copied().chain([inner]).collect();
         let shaped = self.reshape(product, &whole)?;

@@ -1,6 +1,6 @@
 //! Gradients of matrix products.
 
-use super::build::Build;
+use super::build::{Build, Factor};
 use super::rules::Site;
 use crate::error::Result;
 use crate::ir::{MatMul, Op, PackedOp, ValueId};
@@ -18,8 +18,8 @@ pub(super) fn gradients(
     let mut gradients = site.none();
     if site.want[0] {
         let product = match transpose_left {
-            false => b.matmul((dy, false), (right, !transpose_right))?,
-            true => b.matmul((right, transpose_right), (dy, true))?,
+            false => b.matmul(dy, Factor { value: right, transposed: !transpose_right })?,
+            true => b.matmul(Factor { value: right, transposed: transpose_right }, Factor::transposed(dy))?,
         };
         gradients[0] = Some(b.sum_to(product, &left_dims)?);
     }
@@ -37,8 +37,8 @@ pub(super) fn gradients(
             false => (left, dy),
         };
         let product = match transpose_right {
-            false => b.matmul((left, !transpose_left), (dy, false))?,
-            true => b.matmul((dy, true), (left, transpose_left))?,
+            false => b.matmul(Factor { value: left, transposed: !transpose_left }, dy)?,
+            true => b.matmul(Factor::transposed(dy), Factor { value: left, transposed: transpose_left })?,
         };
         gradients[1] = Some(b.sum_to(product, &right_dims)?);
     }
@@ -56,7 +56,7 @@ pub(super) fn packed_gradients(
         PackedOp::MatMul(packed) if site.want[0] => {
             let dims = b.dims(site.operands[0])?;
             let rows = b.apply(Op::Unpack(packed), &site.operands[1..])?;
-            let product = b.matmul((dy, false), (rows, false))?;
+            let product = b.matmul(dy, rows)?;
             let gradient = b.sum_to(product, &dims)?;
             site.first(gradient)
         }

@@ -1,6 +1,6 @@
 //! Recurrent layers as their steps, so that what differentiates a graph need not know them.
 
-use super::build::Build;
+use super::build::{Build, Factor};
 use crate::error::Result;
 use crate::ir::{Cell, Direction, Graph, NodeId, Op, Recurrent, Unary, ValueId};
 use crate::pass::rewrite::Rewriter;
@@ -58,7 +58,7 @@ fn steps(b: &mut Build<'_>, layer: &Recurrent, x: &[ValueId]) -> Result<Vec<Valu
         let bias = of(b, x[3])?;
         let rows = b.dims(bias)?[0] / 2;
         let (input_bias, recurrent_bias) = (b.part(bias, 0, 0, rows)?, b.part(bias, 0, rows, rows)?);
-        let projected = b.matmul((x[0], false), (input, true))?;
+        let projected = b.matmul(x[0], Factor::transposed(input))?;
         let projected = b.add(projected, input_bias)?;
         let cell = match x.get(5) {
             Some(&cell) => Some(of(b, cell)?),
@@ -108,7 +108,7 @@ fn advance(
     let product = |b: &mut Build<'_>, from: ValueId, first: i64, count: i64| {
         let rows = b.part(weights.recurrent, 0, first * hidden, count * hidden)?;
         let bias = b.part(weights.recurrent_bias, 0, first * hidden, count * hidden)?;
-        let product = b.matmul((from, false), (rows, true))?;
+        let product = b.matmul(from, Factor::transposed(rows))?;
         b.add(product, bias)
     };
     let gate = |b: &mut Build<'_>, gates: ValueId, number: i64| b.part(gates, 1, number * hidden, hidden);

@@ -1,6 +1,6 @@
 //! Gradients of reductions and running sums.
 
-use super::build::Build;
+use super::build::{Build, ReducedAxes};
 use super::rules::Site;
 use crate::error::Result;
 use crate::ir::{Compare, CumSum, Op, ReduceKind, ReduceOp, ValueId};
@@ -64,7 +64,7 @@ pub(super) fn reduce(
             let y = kept(b, y, x, axes)?;
             let equal = b.compare(Compare::Eq, x, y)?;
             let ones = b.convert(equal, b.dtype(x))?;
-            let count = b.sum(ones, axes, true)?;
+            let count = b.sum(ones, axes, ReducedAxes::Kept)?;
             let share = b.div(dy, count)?;
             b.masked(equal, share)
         }
@@ -78,9 +78,9 @@ fn product(b: &mut Build<'_>, axes: &[u32], x: ValueId, dy: ValueId) -> Result<V
     let (zero, one) = (b.number(dtype, 0.0)?, b.number(dtype, 1.0)?);
     let is_zero = b.compare(Compare::Eq, x, zero)?;
     let safe = b.select(is_zero, one, x)?;
-    let others = b.reduce(ReduceKind::Prod, safe, axes, true)?;
+    let others = b.reduce(ReduceKind::Prod, safe, axes, ReducedAxes::Kept)?;
     let ones = b.convert(is_zero, dtype)?;
-    let zeros = b.sum(ones, axes, true)?;
+    let zeros = b.sum(ones, axes, ReducedAxes::Kept)?;
     let single = b.compare(Compare::Eq, zeros, one)?;
     let none = b.compare(Compare::Eq, zeros, zero)?;
     let at_zero = b.masked(single, others)?;

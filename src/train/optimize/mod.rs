@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Compare, Init, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
-use crate::pass::gradient::build::Build;
+use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::train::spec::Spec;
 
 /// How parameters follow their gradients. Names and constants are those of the papers; where
@@ -319,7 +319,7 @@ impl Updates {
             b.source = *source;
             let square = b.mul(*gradient, *gradient)?;
             let axes: Vec<u32> = (0..b.rank(square) as u32).collect();
-            let sum = b.sum(square, &axes, false)?;
+            let sum = b.sum(square, &axes, ReducedAxes::Dropped)?;
             b.source = first;
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,

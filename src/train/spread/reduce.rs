@@ -10,7 +10,7 @@ use crate::ir::{
     Binary, DType, Graph, Init, Op, ParamId, Phase, Real, ReduceKind, Source, SourceId, SourceRole, Type,
     Unary, ValueId,
 };
-use crate::pass::gradient::build::Build;
+use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::train::optimize::Scalars;
 use crate::train::spread::exchange::{Exchange, Sync};
 use crate::train::spread::replicas::{Network, Replicated, Storage};
@@ -238,7 +238,7 @@ impl Replicated<'_> {
         let (value, factor) = match to {
             DType::I8 => {
                 let size = b.unary(Unary::Abs, whole)?;
-                let most = b.reduce(ReduceKind::Max, size, &[0], false)?;
+                let most = b.reduce(ReduceKind::Max, size, &[0], ReducedAxes::Dropped)?;
                 let factor = b.with(Binary::Mul, most, 1.0 / 127.0)?;
                 let factor = b.with(Binary::Max, factor, f64::from(f32::MIN_POSITIVE))?;
                 let scaled = b.div(whole, factor)?;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Op, Param, ParamId, Shape, Source, SourceId, SourceRole, Type, ValueId};
-use crate::pass::gradient::build::Build;
+use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::gradient::{gradient, unroll};
 use crate::train::spread::exchange::{Links, Replicas, Sync};
 use crate::train::spread::groups::ReplicaGroups;
@@ -278,7 +278,7 @@ impl<'a> Replicated<'a> {
         let mut total: Option<ValueId> = None;
         for (&output, &target) in outputs.iter().zip(&parts[inputs..inputs + targets.len()]) {
             let each = recipe.loss.per_sample(&mut b, output, target)?;
-            let sum = b.sum(each, &[0], false)?;
+            let sum = b.sum(each, &[0], ReducedAxes::Dropped)?;
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,
                 None => sum,

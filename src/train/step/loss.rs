@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Compare, DType, Op, Unary, ValueId};
-use crate::pass::gradient::build::Build;
+use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::topology::suggestion;
 
 /// Probabilities are kept this far from 0 and 1 before their logarithm is taken.
@@ -159,7 +159,7 @@ impl Loss {
     pub(crate) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: ValueId) -> Result<ValueId> {
         let each = self.each(b, y, target)?;
         let axes: Vec<u32> = (1..b.rank(each) as u32).collect();
-        b.mean(each, &axes, false)
+        b.mean(each, &axes, ReducedAxes::Dropped)
     }
 
     fn each(&self, b: &mut Build<'_>, y: ValueId, t: ValueId) -> Result<ValueId> {
@@ -186,7 +186,7 @@ impl Loss {
                 let (log_y, log_t) = (b.unary(Unary::Log, safe_y)?, b.unary(Unary::Log, safe_t)?);
                 let ratio = b.sub(log_t, log_y)?;
                 let weighted = b.mul(safe_t, ratio)?;
-                b.sum(weighted, &[last], false)
+                b.sum(weighted, &[last], ReducedAxes::Dropped)
             }
             Self::SparseCrossEntropy { logits } | Self::CrossEntropy { logits }
                 if let Some(from) = logits_of(b, y, logits, last) =>
@@ -205,7 +205,7 @@ impl Loss {
             Self::CrossEntropy { .. } => {
                 let log = log_probabilities(b, y, last)?;
                 let weighted = b.mul(t, log)?;
-                let sum = b.sum(weighted, &[last], false)?;
+                let sum = b.sum(weighted, &[last], ReducedAxes::Dropped)?;
                 b.unary(Unary::Neg, sum)
             }
             Self::BinaryCrossEntropy { logits } => binary(b, y, t, logits),
@@ -229,7 +229,7 @@ fn huber(b: &mut Build<'_>, y: ValueId, t: ValueId, delta: f64) -> Result<ValueI
 fn cosine(b: &mut Build<'_>, y: ValueId, t: ValueId, last: u32) -> Result<ValueId> {
     let mut inner = |x: ValueId, z: ValueId| {
         let product = b.mul(x, z)?;
-        b.sum(product, &[last], false)
+        b.sum(product, &[last], ReducedAxes::Dropped)
     };
     let (both, own, other) = (inner(y, t)?, inner(y, y)?, inner(t, t)?);
     let product = b.mul(own, other)?;
@@ -260,7 +260,7 @@ fn logits_of(b: &Build<'_>, y: ValueId, logits: bool, last: u32) -> Option<Value
 
 /// Logarithms of probabilities along the last axis.
 fn log_probabilities(b: &mut Build<'_>, y: ValueId, last: u32) -> Result<ValueId> {
-    let sum = b.sum(y, &[last], true)?;
+    let sum = b.sum(y, &[last], ReducedAxes::Kept)?;
     let share = b.div(y, sum)?;
     let safe = clipped(b, share)?;
     b.unary(Unary::Log, safe)

@@ -10,7 +10,7 @@ use wildmatch::WildMatch;
 
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
-use crate::pass::gradient::build::Build;
+use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::gradient::{gradient, unroll};
 use crate::train::optimize::{Scalars, Updates};
 use crate::train::step::loss::Loss;
@@ -202,7 +202,7 @@ fn with_loss(graph: &mut Graph, recipe: &Recipe) -> Result<Lossy> {
     for (target, (_, output)) in targets.iter().zip(&outputs) {
         let each = sample_losses(graph, source, &recipe.loss, target, *output)?;
         let mut b = Build { graph, source };
-        let loss = b.mean(each, &[0], false)?;
+        let loss = b.mean(each, &[0], ReducedAxes::Dropped)?;
         total = Some(match total {
             Some(total) => b.add(total, loss)?,
             None => loss,

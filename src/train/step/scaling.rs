@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ir::{
     Binary, Compare, DType, Graph, Init, ParamId, Real, Shape, Source, SourceId, SourceRole, Type, ValueId,
 };
-use crate::pass::gradient::build::Build;
+use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::train::optimize::{Scalar, Scalars, Updates};
 use crate::train::spec::Spec;
 
@@ -141,7 +141,7 @@ impl Scale {
             // Zero for what is finite, no number for all else.
             let zeros = b.with(Binary::Mul, gradient, 0.0)?;
             let axes: Vec<u32> = (0..b.rank(zeros) as u32).collect();
-            let sum = b.sum(zeros, &axes, false)?;
+            let sum = b.sum(zeros, &axes, ReducedAxes::Dropped)?;
             b.source = first;
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,

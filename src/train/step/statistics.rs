@@ -11,7 +11,7 @@ use crate::ir::{
     Binary, Graph, NodeId, Op, ParamId, Phase, Real, Source, SourceId, SourceRole, StatisticKind, Unary,
     Users, ValueId,
 };
-use crate::pass::gradient::build::Build;
+use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::rewrite::Rewriter;
 
 /// What a stored statistic is to become after the step.
@@ -285,7 +285,7 @@ impl NormLayer {
         let mut b = Build { graph: rewriter.graph_mut(), source: self.source };
         let axes: Vec<u32> = (0..b.rank(x) as u32).filter(|&axis| axis as usize != self.axis).collect();
         // Both read the same mean, which is computed once.
-        let mean = b.mean(x, &axes, true)?;
+        let mean = b.mean(x, &axes, ReducedAxes::Kept)?;
         let found = match statistic.kind {
             StatisticKind::Mean => {
                 let channels = b.dims(x)?[self.axis];
@@ -294,7 +294,7 @@ impl NormLayer {
             StatisticKind::Variance => {
                 let centered = b.sub(x, mean)?;
                 let square = b.mul(centered, centered)?;
-                b.mean(square, &axes, false)?
+                b.mean(square, &axes, ReducedAxes::Dropped)?
             }
         };
         let dtype = graph.ty(graph.node(stored_node).first_result).dtype;

@@ -40,7 +40,7 @@ impl ProgramBuilder<'_> {
         }
         let dims = self.dims(value)?;
         let position = self.linear(&dims, index);
-        let arg = self.arg(value, false)?;
+        let arg = self.arg(value)?;
         Ok(self.exprs.load(arg, self.dtype(value), position, guard, 0.0))
     }
 

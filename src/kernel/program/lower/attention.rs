@@ -24,13 +24,13 @@ impl ProgramBuilder<'_> {
         let geometry = Geometry::new(op, [&q[..], &k[..], &v[..], &out[..]]);
         let mut reads = [0; 3];
         for (read, value) in reads.iter_mut().zip(x) {
-            *read = self.arg(value, false)?;
+            *read = self.arg(value)?;
         }
         let mask_strides = match mask {
             Some(mask) => repeated(&self.dims(mask)?),
             None => [0; 4],
         };
-        let mask = mask.map(|mask| self.arg(mask, false)).transpose()?;
+        let mask = mask.map(|mask| self.arg(mask)).transpose()?;
         let (upstream, rows, writes) = (None, None, Vec::new());
         let op = op.clone();
         let (position, parts) = (None, 1);
@@ -44,7 +44,7 @@ impl ProgramBuilder<'_> {
         let [q, k, v] = operands;
         let mask = op.mask(&node.operands).copied();
         let mut heads = self.heads(Pass::Forward, op, [q, k, v, node.first_result], mask)?;
-        heads.position = op.position(&node.operands).map(|&value| self.arg(value, false)).transpose()?;
+        heads.position = op.position(&node.operands).map(|&value| self.arg(value)).transpose()?;
         let size = self.dtype(q).size();
         let room = fused::folded_parts(self.graph, self.fused).get();
         let kept = key_parts_numbers(&heads.geometry, size).saturating_mul(size.max(4));
@@ -54,7 +54,7 @@ impl ProgramBuilder<'_> {
             let joined = second.joined_parts(id, &heads)?;
             return Ok(vec![self.in_parts(q, heads), joined]);
         }
-        heads.writes.push((self.arg(node.first_result, true)?, heads.geometry.strides[3]));
+        heads.writes.push((self.written_arg(node.first_result)?, heads.geometry.strides[3]));
         Ok(vec![self.finish(Body::Attention(Box::new(heads)))])
     }
 
@@ -129,7 +129,7 @@ impl ProgramBuilder<'_> {
         let terms: Vec<(ExprId, i64)> = index[..3].iter().copied().zip(factors).collect();
         let at = self.exprs.sum(signed(start), &terms);
         let at = self.exprs.sum(0, &[(at, 1), (element, 1)]);
-        let arg = self.arg(result, true)?;
+        let arg = self.written_arg(result)?;
         let row_stores = vec![self.replacing(arg, at, made)];
         let program = self.finish(Body::Rows {
             row,
@@ -162,13 +162,13 @@ impl ProgramBuilder<'_> {
         let operands = self.graph.node(id).operands.clone();
         let [q, k, v, out, dy] = [0, 1, 2, 3, 4].map(|operand: usize| operands[operand]);
         let mut heads = self.heads(pass, op, [q, k, v, out], operands.get(5).copied())?;
-        heads.upstream = Some([self.arg(out, false)?, self.arg(dy, false)?]);
+        heads.upstream = Some([self.arg(out)?, self.arg(dy)?]);
         let sizes = &heads.geometry;
         let count = sizes.batch.saturating_mul(sizes.heads).saturating_mul(sizes.rows);
         heads.rows = Some(self.numbers(q, count, pass == Pass::Queries));
         for &(position, value) in made {
             let strides = HeadStrides::new(op.orders[position], &self.dims(value)?[..], 0);
-            heads.writes.push((self.arg(value, true)?, strides));
+            heads.writes.push((self.written_arg(value)?, strides));
         }
         Ok(self.finish(Body::Attention(Box::new(heads))))
     }

@@ -127,7 +127,7 @@ impl ProgramBuilder<'_> {
         let named = self.exprs.position(index[axis]);
         let mut stores = Vec::new();
         for (value, written) in self.graph.results(id).zip([own, named]) {
-            let arg = self.arg(value, true)?;
+            let arg = self.written_arg(value)?;
             stores.push(Store { guard: Some(chosen), ..self.replacing(arg, position, written) });
         }
         Ok(Body::Map { point, stores })
@@ -173,7 +173,7 @@ impl ProgramBuilder<'_> {
         let dims = self.dims(x)?;
         let (point, index) = self.over(&dims);
         let value = self.at(x, &index, None)?;
-        let (arg, position) = (self.arg(result, true)?, self.exprs.at(point));
+        let (arg, position) = (self.written_arg(result)?, self.exprs.at(point));
         let stores = vec![self.replacing(arg, position, value)];
         let mut programs = vec![self.finish(Body::Map { point, stores })];
         let body = match node.op {
@@ -199,7 +199,7 @@ impl ProgramBuilder<'_> {
         let mut to = index;
         to[axis] = self.exprs.plus(to[axis], start);
         let place = self.exprs.linear(&dims, &to);
-        let arg = self.arg(node.first_result, true)?;
+        let arg = self.written_arg(node.first_result)?;
         Ok(Body::Map { point, stores: vec![self.replacing(arg, place, value)] })
     }
 
@@ -233,7 +233,7 @@ impl ProgramBuilder<'_> {
         let update = self.at(updates, &[&outer[..], &inner[..]].concat(), None)?;
         let to = self.named(indices, &outer, x, 0, None)?;
         let place = self.exprs.linear(&dims[..depth], &to);
-        let out = self.arg(node.first_result, true)?;
+        let out = self.written_arg(node.first_result)?;
         Ok(Body::Scatter(Box::new(Scatter { row, column, step, start, place, update, kind, out })))
     }
 
@@ -247,7 +247,7 @@ impl ProgramBuilder<'_> {
     ) -> Lowered<Body> {
         let dims = self.dims(result)?;
         let index = self.exprs.linear(&dims, to);
-        let arg = self.arg(result, true)?;
+        let arg = self.written_arg(result)?;
         let stores = vec![Store { kind, ..self.replacing(arg, index, value) }];
         Ok(Body::Lines { line, step, running: None, stores })
     }

@@ -252,8 +252,15 @@ impl<'a> ProgramBuilder<'a> {
         self.graph.ty(value).dtype
     }
 
-    /// The argument that a value lies in.
-    fn arg(&mut self, value: ValueId, written: bool) -> Result<u32> {
+    /// The argument that a value is written to.
+    fn written_arg(&mut self, value: ValueId) -> Result<u32> {
+        let position = self.arg(value)?;
+        self.args[position as usize].written = true;
+        Ok(position)
+    }
+
+    /// The argument that has a value.
+    fn arg(&mut self, value: ValueId) -> Result<u32> {
         let place = match self.layout.place(self.fused, value) {
             Some(fused::Place::Read(position)) => Place::Read(position as u32),
             Some(fused::Place::Write(position)) => Place::Write(position as u32),
@@ -266,9 +273,8 @@ impl<'a> ProgramBuilder<'a> {
         let next = self.args.len() as u32;
         let position = *self.arg_of.entry((place, dtype)).or_insert(next);
         if position == next {
-            self.args.push(Arg { place, dtype, elements, written });
+            self.args.push(Arg { place, dtype, elements, written: false });
         }
-        self.args[position as usize].written |= written;
         Ok(position)
     }
 
@@ -296,7 +302,7 @@ impl<'a> ProgramBuilder<'a> {
             let dims = self.dims(value)?;
             let index = self.delinearized(&dims, position);
             let stored = self.at(value, &index, None)?;
-            let arg = self.arg(value, true)?;
+            let arg = self.written_arg(value)?;
             stores.push(Store {
                 arg,
                 index: position,

@@ -11,11 +11,11 @@ impl ProgramBuilder<'_> {
         let dims = self.dims(node.operands[0])?;
         let mut reads = Vec::new();
         for &operand in node.operands.iter() {
-            reads.push(self.arg(operand, false)?);
+            reads.push(self.arg(operand)?);
         }
         let mut writes = Vec::new();
         for value in self.graph.results(id) {
-            writes.push(self.arg(value, true)?);
+            writes.push(self.written_arg(value)?);
         }
         Ok(Body::Recurrent(Box::new(Layer {
             cell: (**cell).clone(),

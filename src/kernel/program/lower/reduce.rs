@@ -4,6 +4,20 @@ use super::{ExprId, Halt, Lowered, ProgramBuilder};
 use crate::ir::{ArgReduce, Binary, DType, NodeId, Op, ReduceKind, ReduceOp, ValueId};
 use crate::kernel::program::{Body, Fold, Running};
 
+/// The axes that a reduction folds.
+#[derive(Clone, Copy)]
+pub(super) struct Reduced<'a> {
+    pub(super) axes: &'a [u32],
+    /// They stay in the result, with size 1.
+    pub(super) keep: bool,
+}
+
+impl<'a> Reduced<'a> {
+    pub(super) const fn kept(axes: &'a [u32]) -> Self {
+        Self { axes, keep: true }
+    }
+}
+
 /// How a reduction folds.
 pub(super) fn fold_of(kind: ReduceKind) -> Fold {
     match kind {
@@ -31,10 +45,12 @@ impl ProgramBuilder<'_> {
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
         match op {
-            ReduceOp::Reduce { kind, axes, keep } => self.reduction_at(id, kind, axes, keep, index, guard),
+            ReduceOp::Reduce { kind, axes, keep } => {
+                self.reduction_at(id, kind, Reduced { axes, keep }, index, guard)
+            }
             ReduceOp::ArgReduce { kind, axis, keep, last } => {
                 let x = self.graph.node(id).operands[0];
-                self.folded(x, arg_fold(kind, last), &[axis], keep, index, guard)
+                self.folded(x, arg_fold(kind, last), Reduced { axes: &[axis], keep }, index, guard)
             }
             ReduceOp::CumSum(_) => Err(Halt::Unfused),
         }
@@ -57,12 +73,11 @@ impl ProgramBuilder<'_> {
         self.exprs.convert(dtype, mean)
     }
 
-    /// The index of an operand of which `axes` are folded: at `inner` there, at `index` elsewhere.
+    /// The index of an operand whose axes are folded: at `inner` there, at `index` elsewhere.
     pub(super) fn unreduced(
         &self,
         rank: usize,
-        axes: &[u32],
-        keep: bool,
+        Reduced { axes, keep }: Reduced<'_>,
         index: &[ExprId],
         inner: &[ExprId],
     ) -> Vec<ExprId> {
@@ -80,15 +95,14 @@ impl ProgramBuilder<'_> {
         &mut self,
         x: ValueId,
         fold: Fold,
-        axes: &[u32],
-        keep: bool,
+        reduced: Reduced<'_>,
         index: &[ExprId],
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
         let dims = self.dims(x)?;
-        let inner: Vec<i64> = axes.iter().map(|&axis| dims[axis as usize]).collect();
+        let inner: Vec<i64> = reduced.axes.iter().map(|&axis| dims[axis as usize]).collect();
         let (var, inner) = self.over(&inner);
-        let from = self.unreduced(dims.len(), axes, keep, index, &inner);
+        let from = self.unreduced(dims.len(), reduced, index, &inner);
         let body = self.at(x, &from, guard)?;
         Ok(self.exprs.fold(fold, var, body))
     }
@@ -97,17 +111,16 @@ impl ProgramBuilder<'_> {
         &mut self,
         id: NodeId,
         kind: ReduceKind,
-        axes: &[u32],
-        keep: bool,
+        reduced: Reduced<'_>,
         index: &[ExprId],
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
         let x = self.graph.node(id).operands[0];
         let dims = self.dims(x)?;
-        let inner: Vec<i64> = axes.iter().map(|&axis| dims[axis as usize]).collect();
+        let inner: Vec<i64> = reduced.axes.iter().map(|&axis| dims[axis as usize]).collect();
         let count: i64 = inner.iter().product();
         let (var, inner) = self.over(&inner);
-        let from = self.unreduced(dims.len(), axes, keep, index, &inner);
+        let from = self.unreduced(dims.len(), reduced, index, &inner);
         let body = self.at(x, &from, guard)?;
         let body = self.summand(kind, body);
         let folded = self.exprs.fold(fold_of(kind), var, body);
@@ -129,7 +142,7 @@ impl ProgramBuilder<'_> {
         index.insert(axis, at);
         let value = self.at(x, &index, None)?;
         let position = self.linear(&dims, &index);
-        let arg = self.arg(node.first_result, true)?;
+        let arg = self.written_arg(node.first_result)?;
         let hero = self.exprs.hero(self.dtype(x));
         let stores = vec![self.replacing(arg, position, hero)];
         Ok(Body::Lines { line, step, running: Some(Running { value, exclusive }), stores })

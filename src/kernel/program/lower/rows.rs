@@ -87,7 +87,7 @@ impl ProgramBuilder<'_> {
         let (stores, mut row_stores) = if whole_row { (vec![], all) } else { (all, vec![]) };
         let row_position = self.exprs.at(row);
         for (value, number) in beside.into_iter().zip(row_values) {
-            let arg = self.arg(value, true)?;
+            let arg = self.written_arg(value)?;
             let number = self.exprs.convert(self.dtype(value), number);
             row_stores.push(self.replacing(arg, row_position, number));
         }

@@ -1,7 +1,7 @@
 //! Gradients of convolutions, plain and transposed, made of convolutions, transposed convolutions,
 //! slices and products.
 
-use super::super::build::Build;
+use super::super::build::{Build, Factor, ReducedAxes};
 use super::super::layout::spread;
 use crate::error::Result;
 use crate::ir::{Conv, ConvTranspose, Layout, Op, ValueId, Window};
@@ -80,7 +80,7 @@ fn bias(b: &mut Build<'_>, layout: Layout, dy: ValueId) -> Result<ValueId> {
         Layout::ChannelsLast => rank - 1,
     };
     let axes: Vec<u32> = (0..rank).filter(|&axis| axis != channel).collect();
-    b.sum(dy, &axes, false)
+    b.sum(dy, &axes, ReducedAxes::Dropped)
 }
 
 /// Of input, weights and bias.
@@ -143,12 +143,12 @@ fn input_of_product(
         Layout::ChannelsFirst => {
             let weights = b.reshape(weights, &[outer, inner])?;
             let dy = b.reshape(dy, &[batch, outer, positions])?;
-            b.matmul((weights, true), (dy, false))?
+            b.matmul(Factor::transposed(weights), dy)?
         }
         Layout::ChannelsLast => {
             let weights = b.reshape(weights, &[inner, outer])?;
             let dy = b.reshape(dy, &[batch * positions, outer])?;
-            b.matmul((dy, false), (weights, true))?
+            b.matmul(dy, Factor::transposed(weights))?
         }
     };
     let read = b.reshape(product, &on_axes(layout, [batch, inner], &outs))?;
@@ -219,20 +219,20 @@ fn weights_of_product(
         Layout::ChannelsLast => {
             let x = b.reshape(x, &[batch * positions, inner])?;
             let dy = b.reshape(dy, &[batch * positions, outer])?;
-            b.matmul((x, true), (dy, false))?
+            b.matmul(Factor::transposed(x), dy)?
         }
         Layout::ChannelsFirst => {
             let x = b.reshape(x, &[batch, inner, positions])?;
             let dy = b.reshape(dy, &[batch, outer, positions])?;
             if inner * outer <= (inner + outer) * positions {
                 // The images' products are smaller than the images.
-                let each = b.matmul((dy, false), (x, true))?;
-                b.sum(each, &[0], false)?
+                let each = b.matmul(dy, Factor::transposed(x))?;
+                b.sum(each, &[0], ReducedAxes::Dropped)?
             } else {
                 let (x, dy) = (b.transpose(x, &[1, 0, 2])?, b.transpose(dy, &[1, 0, 2])?);
                 let x = b.reshape(x, &[inner, batch * positions])?;
                 let dy = b.reshape(dy, &[outer, batch * positions])?;
-                b.matmul((dy, false), (x, true))?
+                b.matmul(dy, Factor::transposed(x))?
             }
         }
     };

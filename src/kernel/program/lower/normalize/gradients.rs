@@ -329,8 +329,8 @@ impl ProgramBuilder<'_> {
         let weighted = self.mul(g, n);
         let weighted = reductions.fold(self, Fold::Sum, weighted);
         let sums = [
-            (self.arg(of_factor, true)?, weighted),
-            (self.arg(of_shift, true)?, reductions.fold(self, Fold::Sum, g)),
+            (self.written_arg(of_factor)?, weighted),
+            (self.written_arg(of_shift)?, reductions.fold(self, Fold::Sum, g)),
         ];
         Ok(sums.map(|(arg, sum)| self.number_store(arg, row, sum)).into())
     }
@@ -383,7 +383,7 @@ impl ProgramBuilder<'_> {
         let position = self.exprs.at(over.row);
         let mut row_stores = Vec::new();
         for (value, sum) in results.into_iter().zip(sums) {
-            let arg = self.arg(value, true)?;
+            let arg = self.written_arg(value)?;
             let sum = self.exprs.convert(self.dtype(value), sum);
             row_stores.push(self.replacing(arg, position, sum));
         }

@@ -3,6 +3,7 @@
 mod gradients;
 
 use super::product::RowsFirst;
+use super::reduce::Reduced;
 use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, LocalResponse, NodeId, Normalization, NormalizeOp, Op, Softmax, Unary, ValueId};
 use crate::kernel::normalizes_rows;
@@ -74,7 +75,7 @@ impl ProgramBuilder<'_> {
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
         let own = self.at(x, index, guard)?;
-        let most = self.folded(x, Fold::Max, &[axis], true, index, guard)?;
+        let most = self.folded(x, Fold::Max, Reduced::kept(&[axis]), index, guard)?;
         let dims = self.dims(x)?;
         let var = self.exprs.var(dims[axis as usize]);
         let mut from = index.to_vec();
@@ -100,13 +101,13 @@ impl ProgramBuilder<'_> {
         let count = self.exprs.constant(inner.iter().product::<i64>() as f64, dtype);
         let mean = match center {
             true => {
-                let sum = self.folded(x, Fold::Sum, axes, true, index, guard)?;
+                let sum = self.folded(x, Fold::Sum, Reduced::kept(axes), index, guard)?;
                 Some(self.exprs.binary(Binary::Div, sum, count))
             }
             false => None,
         };
         let (var, inner) = self.over(&inner);
-        let from = self.unreduced(dims.len(), axes, true, index, &inner);
+        let from = self.unreduced(dims.len(), Reduced::kept(axes), index, &inner);
         let other = self.at(x, &from, guard)?;
         let square = self.squared(other, mean);
         let squares = self.exprs.fold(Fold::Sum, var, square);

@@ -7,7 +7,7 @@ use crate::kernel::workspace::{CHANNEL, NORMALIZE_PARTS};
 
 use super::super::element::Float;
 use super::super::team::Team;
-use super::super::vectors::{Lanes, Task, Vectorised};
+use super::super::vectors::{Lanes, Stores, Task, Vectorised};
 use super::super::view::{Typed, View, ViewMut, take};
 use super::rows::{BUFFER, each_part, map_row};
 
@@ -177,9 +177,9 @@ pub(crate) fn normalize<T: Typed + Float + Vectorised>(
     }
     let numbers = [&*mean, scale, mean, scale];
     let epilogue = out.take_epilogue();
-    each_part(team, out.slice::<T>()?, shape.run(), epilogue, |start, out, around| {
+    each_part(team, out.slice::<T>()?, shape.run(), epilogue, |start, out, stores| {
         let sources = [source; 2];
-        T::dispatch(Elements { shape, sources, numbers, start, out, around, made: normal });
+        T::dispatch(Elements { shape, sources, numbers, start, out, stores, made: normal });
     });
     Ok(())
 }
@@ -224,8 +224,8 @@ pub(crate) fn gradient<T: Typed + Float + Vectorised>(
     }
     let numbers = [&*mean, level, along, scale];
     let epilogue = dx.take_epilogue();
-    each_part(team, dx.slice::<T>()?, shape.run(), epilogue, |start, out, around| {
-        T::dispatch(Elements { shape, sources, numbers, start, out, around, made: slope });
+    each_part(team, dx.slice::<T>()?, shape.run(), epilogue, |start, out, stores| {
+        T::dispatch(Elements { shape, sources, numbers, start, out, stores, made: slope });
     });
     Ok(())
 }
@@ -347,8 +347,7 @@ struct Elements<'a, T, F> {
     numbers: [&'a [T]; 4],
     start: usize,
     out: &'a mut [T],
-    /// They are written around the caches.
-    around: bool,
+    stores: Stores,
     made: F,
 }
 
@@ -356,7 +355,7 @@ impl<T: Typed + Float, F: Fn([T; 4], T, T) -> T> Task<T> for Elements<'_, T, F> 
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
         let piece = if self.shape.inner > 1 { BUFFER } else { BUFFER / self.shape.count * self.shape.count };
-        if !self.around || piece == 0 {
+        if self.stores == Stores::Cached || piece == 0 {
             make(self.shape, self.sources, self.numbers, self.start, self.out, self.made);
             return;
         }
@@ -364,7 +363,7 @@ impl<T: Typed + Float, F: Fn([T; 4], T, T) -> T> Task<T> for Elements<'_, T, F> 
         for (number, out) in self.out.chunks_mut(piece).enumerate() {
             let (start, buffer) = (self.start + number * piece, &mut buffer[..out.len()]);
             make(self.shape, self.sources, self.numbers, start, buffer, &self.made);
-            map_row(lanes, buffer, out, [T::ZERO, T::ONE, T::narrow(-0.0)], true);
+            map_row(lanes, buffer, out, [T::ZERO, T::ONE, T::narrow(-0.0)], self.stores);
         }
     }
 }

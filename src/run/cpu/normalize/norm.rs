@@ -33,9 +33,9 @@ fn softmax_as<T: Typed + Float + Vectorised>(
         return Ok(());
     }
     if inner == 1 {
-        each_part(team, target, size, epilogue, |start, out, around| {
+        each_part(team, target, size, epilogue, |start, out, stores| {
             let x = &source[start..][..out.len()];
-            T::dispatch(SoftmaxRows { x, out, size, log, around });
+            T::dispatch(SoftmaxRows { x, out, size, log, stores });
         });
         return Ok(());
     }
@@ -106,9 +106,9 @@ fn normalize_as<T: Typed + Float + Vectorised>(
         return Ok(());
     }
     if parts.are_rows() {
-        each_part(team, target, count, epilogue, |start, out, around| {
+        each_part(team, target, count, epilogue, |start, out, stores| {
             let x = &source[start..][..out.len()];
-            T::dispatch(NormalizeRows { x, out, size: count, epsilon, center, around });
+            T::dispatch(NormalizeRows { x, out, size: count, epsilon, center, stores });
         });
         return Ok(());
     }

@@ -5,11 +5,11 @@
 //! of 512, 32 side by side, and then in f64: each number is one of at most 32 that are added before they are widened.
 
 use super::super::element::{Float, map};
-use super::super::elementwise::tile::{AROUND, Epilogue};
+use super::super::elementwise::tile::Epilogue;
 use super::super::product::matmul::{STRIP_BYTES, with_strip};
 use super::super::reduce::sum_run;
 use super::super::team::Team;
-use super::super::vectors::{Lanes, Task, streamed};
+use super::super::vectors::{Lanes, Stores, Task, streamed};
 use super::super::view::{Typed, bytes_of_mut};
 
 /// Elements of what one thread takes at a time, about.
@@ -40,33 +40,33 @@ pub(crate) fn part_of(row: usize) -> usize {
 }
 
 /// Makes rows, some whole ones at a time, and what follows from them. `make` is given the first element of
-/// some, where they go, and whether they go there around the caches.
+/// some, where they go, and how they are written there.
 pub(crate) fn each_part<T: Typed>(
     team: &Team<'_>,
     target: &mut [T],
     size: usize,
     epilogue: Option<&Epilogue<'_>>,
-    make: impl Fn(usize, &mut [T], bool) + Sync,
+    make: impl Fn(usize, &mut [T], Stores) + Sync,
 ) {
-    let around = size_of_val(target) >= AROUND;
+    let stores = Stores::of_bytes(size_of_val(target) as u64);
     let length = part_of(size);
     let few = (FOLLOWED / size).max(1) * size;
     team.each_chunk(target, length, |part, out| {
         let start = part * length;
         let Some(epilogue) = epilogue else {
-            make(start, out, around);
+            make(start, out, stores);
             return streamed();
         };
         for (number, out) in out.chunks_mut(few).enumerate() {
             let start = start + number * few;
-            if around && size_of_val(out) <= STRIP_BYTES {
+            if stores == Stores::Streaming && size_of_val(out) <= STRIP_BYTES {
                 // What follows is written around the caches: what it follows from is apart.
                 with_strip::<T>(out.len(), |made, _| {
-                    make(start, made, false);
-                    epilogue.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), true);
+                    make(start, made, Stores::Cached);
+                    epilogue.apply_to(start, bytes_of_mut(made), bytes_of_mut(out), Stores::Streaming);
                 });
             } else {
-                make(start, out, false);
+                make(start, out, Stores::Cached);
                 epilogue.apply(start, bytes_of_mut(out));
             }
         }
@@ -157,21 +157,21 @@ fn totals<T: Typed + Float, L: Lanes<T>, const S: usize>(
     totals
 }
 
-/// Makes each vector of a row from that of another, `(x - shift) * factor + summand`: around the caches or not.
+/// Makes each vector of a row from that of another, `(x - shift) * factor + summand`.
 #[inline(always)]
 pub(crate) fn map_row<T: Typed + Float, L: Lanes<T>>(
     l: L,
     x: &[T],
     out: &mut [T],
     [shift, factor, summand]: [T; 3],
-    around: bool,
+    stores: Stores,
 ) {
     let (shift, factor, summand) = (l.splat(shift), l.splat(factor), l.splat(summand));
     let whole = x.len() - x.len() % L::WIDTH;
     let (wide, last) = out.split_at_mut(whole);
     for (some, out) in x.chunks_exact(L::WIDTH).zip(wide.chunks_exact_mut(L::WIDTH)) {
         let made = l.fused(l.sub(l.load(some), shift), factor, summand);
-        if around { l.stream(made, out) } else { l.store(made, out) }
+        l.write(made, out, stores);
     }
     if !last.is_empty() {
         let mut padded = [T::ZERO; SUMS];
@@ -217,14 +217,13 @@ pub(crate) struct SoftmaxRows<'a, T> {
     pub(crate) out: &'a mut [T],
     pub(crate) size: usize,
     pub(crate) log: bool,
-    /// They are written around the caches.
-    pub(crate) around: bool,
+    pub(crate) stores: Stores,
 }
 
 impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, l: L) {
-        let Self { x, out, size, log, around } = self;
+        let Self { x, out, size, log, stores } = self;
         let mut buffer = [T::ZERO; BUFFER];
         // Added to a product, it changes no bit.
         let nothing = T::narrow(-0.0);
@@ -233,11 +232,11 @@ impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
             if log {
                 let [sum] = totals(l, x, T::LOWEST, Exponentials { shift, to: None });
                 let total = T::narrow(sum.ln());
-                map_row(l, x, out, [shift, T::ONE, T::ZERO.sub(total)], around);
-            } else if around && size <= BUFFER {
+                map_row(l, x, out, [shift, T::ONE, T::ZERO.sub(total)], stores);
+            } else if stores == Stores::Streaming && size <= BUFFER {
                 let buffer = &mut buffer[..size];
                 let sum = exponentials(l, x, shift, buffer);
-                map_row(l, buffer, out, [T::ZERO, T::narrow(1.0 / sum), nothing], true);
+                map_row(l, buffer, out, [T::ZERO, T::narrow(1.0 / sum), nothing], stores);
             } else {
                 let factor = T::narrow(1.0 / exponentials(l, x, shift, out));
                 out.iter_mut().for_each(|out| *out = out.mul(factor));
@@ -287,14 +286,13 @@ pub(crate) struct NormalizeRows<'a, T> {
     pub(crate) size: usize,
     pub(crate) epsilon: f64,
     pub(crate) center: bool,
-    /// They are written around the caches.
-    pub(crate) around: bool,
+    pub(crate) stores: Stores,
 }
 
 impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, l: L) {
-        let Self { x, out, size, epsilon, center, around } = self;
+        let Self { x, out, size, epsilon, center, stores } = self;
         for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
             // Distances from a number near the mean, whose own mean corrects what that is off (Chan, Golub and
             // LeVeque, "Algorithms for Computing the Sample Variance", 1983): from the mean of the first ones,
@@ -315,7 +313,7 @@ impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
                 continue;
             }
             let scale = 1.0 / (variance + epsilon).sqrt();
-            map_row(l, x, out, [near, T::narrow(scale), T::narrow(-off * scale)], around);
+            map_row(l, x, out, [near, T::narrow(scale), T::narrow(-off * scale)], stores);
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::super::element::Float;
 use super::super::elementwise::tile::Epilogue;
 use super::super::team::MatrixMut;
-use super::super::vectors::Vectorised;
+use super::super::vectors::{Stores, Vectorised};
 use super::super::view::bytes_of_mut;
 use super::blocks::{Multiply, Rhs};
 use super::matmul::{Beta, Matrix, Product, with_strip};
@@ -44,7 +44,7 @@ impl<T: Vectorised + Product + Float> Staged<'_, T> {
                 for r in 0..rows {
                     let start = self.begin + (row + r) * self.width;
                     let (from, to) = (bytes_of_mut(made.row(r)), bytes_of_mut(c.row(row + r)));
-                    self.epilogue.apply_to(start, from, to, false);
+                    self.epilogue.apply_to(start, from, to, Stores::Cached);
                 }
             });
         }

@@ -12,6 +12,25 @@
 
 use super::view::Plain;
 
+/// Bytes of a result from which on it is written around the caches: it would not stay there until it is read.
+const STREAMED: u64 = 1 << 24;
+
+/// How a result is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stores {
+    /// Into the caches, where it is read again soon.
+    Cached,
+    /// Around the caches (non-temporal stores). [`streamed`] is to follow, before others are told of it.
+    Streaming,
+}
+
+impl Stores {
+    /// For a result of so many bytes.
+    pub(crate) const fn of_bytes(bytes: u64) -> Self {
+        if bytes >= STREAMED { Self::Streaming } else { Self::Cached }
+    }
+}
+
 /// Operations on vectors of one instruction set.
 pub(super) trait Lanes<T>: Copy {
     /// `WIDTH` numbers.
@@ -31,6 +50,13 @@ pub(super) trait Lanes<T>: Copy {
     #[inline(always)]
     fn stream(self, vector: Self::Vector, to: &mut [T]) {
         self.store(vector, to);
+    }
+    #[inline(always)]
+    fn write(self, vector: Self::Vector, to: &mut [T], stores: Stores) {
+        match stores {
+            Stores::Cached => self.store(vector, to),
+            Stores::Streaming => self.stream(vector, to),
+        }
     }
     /// `a * b + c`.
     fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;

@@ -10,7 +10,7 @@ use super::super::elementwise::tile::Epilogue;
 use super::super::product::blocks::CHAIN;
 use super::super::product::matmul::{Product, STRIP_BYTES, with_strip};
 use super::super::team::Team;
-use super::super::vectors::{Lanes, Task, Vectorised};
+use super::super::vectors::{Lanes, Stores, Task, Vectorised};
 use super::super::view::{Plain, bytes_of_mut, take};
 use super::conv::Groups;
 use super::grid::Grid;
@@ -147,7 +147,7 @@ impl<T: Plain> Rest<'_, T> {
         if let Some(epilogue) = self.epilogue.filter(|_| !out.is_empty()) {
             match self.made.get_mut(..self.begun) {
                 Some(made) if !made.is_empty() => {
-                    epilogue.apply_to(self.start, bytes_of_mut(made), bytes_of_mut(out), false);
+                    epilogue.apply_to(self.start, bytes_of_mut(made), bytes_of_mut(out), Stores::Cached);
                 }
                 _ => epilogue.apply(self.start, bytes_of_mut(out)),
             }

@@ -6,7 +6,7 @@
 
 use crate::ir::{Binary, Unary};
 
-use super::super::super::vectors::{Lanes, Task, fetch};
+use super::super::super::vectors::{Lanes, Stores, Task, fetch};
 use super::super::math;
 
 /// Operands of a chain, at most.
@@ -53,14 +53,13 @@ pub(crate) struct Chain<'a> {
     pub(crate) ahead: [bool; OPERANDS],
     pub(crate) links: &'a [Link],
     pub(crate) out: &'a mut [f32],
-    /// It is written around the caches: [`crate::run::cpu::elementwise::tile::memory::written`] is to follow.
-    pub(crate) around: bool,
+    pub(crate) stores: Stores,
 }
 
 impl Task<f32> for Chain<'_> {
     #[inline(always)]
     fn run<L: Lanes<f32>>(self, l: L) {
-        let Self { operands, ahead, links, out, around } = self;
+        let Self { operands, ahead, links, out, stores } = self;
         let (count, block) = (out.len(), VECTORS * L::WIDTH);
         let operands = operands.map(|operand| if operand.len() > 1 { &operand[..count] } else { operand });
         let (whole, single) = (count - count % block, count - count % L::WIDTH);
@@ -69,10 +68,10 @@ impl Task<f32> for Chain<'_> {
             {
                 fetch(operand[at..].as_ptr().cast::<u8>().wrapping_add(AHEAD), 4 * block);
             }
-            through::<L, VECTORS>(l, &operands, links, at, &mut out[at..at + block], around);
+            through::<L, VECTORS>(l, &operands, links, at, &mut out[at..at + block], stores);
         }
         for at in (whole..single).step_by(L::WIDTH) {
-            through::<L, 1>(l, &operands, links, at, &mut out[at..at + L::WIDTH], around);
+            through::<L, 1>(l, &operands, links, at, &mut out[at..at + L::WIDTH], stores);
         }
         if single < count {
             let mut padded = [[0.0; WIDEST]; OPERANDS];
@@ -83,7 +82,7 @@ impl Task<f32> for Chain<'_> {
             let mut made = [0.0; WIDEST];
             let operands =
                 std::array::from_fn(|i| if operands[i].len() > 1 { &padded[i][..] } else { operands[i] });
-            through::<L, 1>(l, &operands, links, 0, &mut made[..L::WIDTH], false);
+            through::<L, 1>(l, &operands, links, 0, &mut made[..L::WIDTH], Stores::Cached);
             out[single..].copy_from_slice(&made[..count - single]);
         }
     }
@@ -97,7 +96,7 @@ fn through<L: Lanes<f32>, const N: usize>(
     links: &[Link],
     at: usize,
     out: &mut [f32],
-    around: bool,
+    stores: Stores,
 ) {
     let piece = |operand: usize| &operands[operand][at..][..N * L::WIDTH];
     // One number, or none.
@@ -134,8 +133,7 @@ fn through<L: Lanes<f32>, const N: usize>(
     }
     let out = &mut out[..N * L::WIDTH];
     for i in 0..N {
-        let to = &mut out[i * L::WIDTH..][..L::WIDTH];
-        if around { l.stream(made[i], to) } else { l.store(made[i], to) }
+        l.write(made[i], &mut out[i * L::WIDTH..][..L::WIDTH], stores);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::ir::DType;
 
 use super::super::super::element::map;
 use super::super::super::half;
-use super::super::super::vectors::{fetch, stream, streamed};
+use super::super::super::vectors::{Stores, fetch, stream, streamed};
 use super::super::super::view::{Plain, with_element};
 use super::super::super::walk::Space;
 use super::{Access, TILE};
@@ -225,7 +225,7 @@ impl<'a> Target<'a> {
         write(&mut TileMut { pointer, bytes, life: PhantomData });
     }
 
-    fn store<T: Plain>(&self, start: usize, values: &[T], around: bool) {
+    fn store<T: Plain>(&self, start: usize, values: &[T], stores: Stores) {
         let start = start - self.first;
         assert!(start + values.len() <= self.length / size_of::<T>());
         assert!(self.pointer.align_offset(align_of::<T>()) == 0);
@@ -233,9 +233,9 @@ impl<'a> Target<'a> {
         // is in a source is copied where that overlaps one.
         unsafe {
             let to = self.pointer.cast::<T>().add(start);
-            match around {
-                true => stream(values.as_ptr().cast(), to.cast(), size_of_val(values)),
-                false => std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()),
+            match stores {
+                Stores::Streaming => stream(values.as_ptr().cast(), to.cast(), size_of_val(values)),
+                Stores::Cached => std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()),
             }
         }
     }
@@ -255,18 +255,21 @@ fn contiguous(space: &Space<1>, start: usize, count: usize) -> Option<usize> {
     within.then(|| space.at(start)[0] as usize)
 }
 
-/// Gives a register elements of a source: where they lie, if `disjoint` and they need not be changed.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn load(
-    registers: &mut Registers,
-    to: u32,
-    source: &Source<'_>,
-    dtype: DType,
-    access: &Access,
-    (start, count): (usize, usize),
-    disjoint: bool,
-    fetches: bool,
-) {
+/// Elements of a source that a register is given.
+pub(crate) struct Load<'a, 's> {
+    pub(crate) source: &'a Source<'s>,
+    pub(crate) dtype: DType,
+    pub(crate) access: &'a Access,
+    pub(crate) start: usize,
+    pub(crate) count: usize,
+    /// No target has bytes of the source: where the elements need not be changed, the register is where they lie.
+    pub(crate) disjoint: bool,
+    /// What follows in the source is fetched.
+    pub(crate) fetches: bool,
+}
+
+pub(crate) fn load(registers: &mut Registers, to: u32, load: &Load<'_, '_>) {
+    let Load { source, dtype, access, start, count, disjoint, fetches } = *load;
     let first = match access {
         _ if !disjoint || dtype.is_half() => None,
         Access::Linear => Some(start),
@@ -379,24 +382,25 @@ fn load_borrowed<S: Plain, T: Plain>(
     }
 }
 
-/// Writes elements to a target: around the caches, where they would not stay there.
+/// Writes the first `count` elements of a register to a target, from `start` on.
 pub(crate) fn store(
     tile: TileRef<'_>,
     dtype: DType,
     target: &Target<'_>,
-    (start, count): (usize, usize),
-    around: bool,
+    start: usize,
+    count: usize,
+    stores: Stores,
 ) {
     let mut halves = [0u16; TILE];
     match dtype {
         DType::F16 => {
             map(tile.slice(count), &mut halves[..count], half::f32_to_f16);
-            target.store(start, &halves[..count], around);
+            target.store(start, &halves[..count], stores);
         }
         DType::Bf16 => {
             map(tile.slice(count), &mut halves[..count], half::f32_to_bf16);
-            target.store(start, &halves[..count], around);
+            target.store(start, &halves[..count], stores);
         }
-        _ => with_element!(dtype, T => target.store::<T>(start, tile.slice(count), around), half => {}),
+        _ => with_element!(dtype, T => target.store::<T>(start, tile.slice(count), stores), half => {}),
     }
 }

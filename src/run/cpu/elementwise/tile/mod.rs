@@ -21,10 +21,10 @@ use crate::ir::{DType, Op};
 use chain::{Chain, Link, OPERANDS};
 use compile::{Compiler, Descent, access, action, descent, not_elementwise};
 use compute::{Action, compute};
-use memory::{Registers, TileMut, TileRef, load, store};
+use memory::{Load, Registers, TileMut, TileRef, load, store};
 
 use super::super::team::Team;
-use super::super::vectors::Vectorised;
+use super::super::vectors::{Stores, Vectorised};
 use super::super::view::Plain;
 use super::super::walk::Space;
 pub(crate) use memory::{Source, Target};
@@ -34,9 +34,6 @@ pub(crate) const TILE: usize = 1024;
 
 /// Elements of what one thread takes at a time: whole tiles.
 const PART: usize = 16 * TILE;
-
-/// Bytes of a result from which on it is written around the caches.
-pub(crate) const AROUND: usize = 1 << 24;
 
 thread_local! {
     /// A thread's registers.
@@ -256,30 +253,35 @@ impl Program {
         team.each(self.elements.div_ceil(PART), &|part| {
             let start = part * PART;
             let count = PART.min(self.elements - start);
-            self.run_part((start, count), |i| &sources[i], |i| &targets[i], true);
+            self.run_part(start, count, |i| &sources[i], |i| &targets[i], Stores::Streaming);
             memory::written();
         });
     }
 
-    /// `whole`: what is written is not a piece of something that is read again at once. [`memory::written`] is
-    /// to follow then.
+    /// With `stores` that stream, results that are large are written so, and [`memory::written`] is to follow;
+    /// what is a piece of something that is read again at once is to stay in the caches.
     fn run_part<'s>(
         &self,
-        (start, count): (usize, usize),
+        start: usize,
+        count: usize,
         source: impl Fn(usize) -> &'s Source<'s>,
         target: impl Fn(usize) -> &'s Target<'s>,
-        whole: bool,
+        stores: Stores,
     ) {
-        let around = |dtype: DType| whole && self.bytes(dtype.size() as usize) >= AROUND as u64;
+        let stores_of = |dtype: DType| match stores {
+            Stores::Streaming => Stores::of_bytes(self.bytes(dtype.size() as usize)),
+            Stores::Cached => Stores::Cached,
+        };
         let disjoint = |from: usize| (0..self.targets).all(|number| !target(number).overlaps(source(from)));
         let spare = self.registers as u32 - 1;
         REGISTERS.with_borrow_mut(|registers| {
             registers.begin(self.registers);
             for step in &self.first {
                 if let Step::Load { to, source: from, dtype, access, single, .. } = step {
-                    let disjoint = disjoint(*from);
+                    let (source, dtype, disjoint) = (source(*from), *dtype, disjoint(*from));
                     let count = if *single { 1 } else { TILE.min(count) };
-                    load(registers, *to, source(*from), *dtype, access, (start, count), disjoint, false);
+                    let elements = Load { source, dtype, access, start, count, disjoint, fetches: false };
+                    load(registers, *to, &elements);
                 }
             }
             for at in (0..count).step_by(TILE) {
@@ -287,40 +289,34 @@ impl Program {
                 for step in &self.steps {
                     match step {
                         Step::Load { to, source: from, dtype, access, fetches, .. } => {
-                            let disjoint = disjoint(*from);
-                            load(
-                                registers,
-                                *to,
-                                source(*from),
-                                *dtype,
-                                access,
-                                (start, count),
-                                disjoint,
-                                *fetches,
-                            );
+                            let (source, dtype, disjoint) = (source(*from), *dtype, disjoint(*from));
+                            let fetches = *fetches;
+                            let elements = Load { source, dtype, access, start, count, disjoint, fetches };
+                            load(registers, *to, &elements);
                         }
                         Step::Compute { to, work } => {
                             let mut taken = registers.take(*to);
-                            work.compute(registers, &mut taken.as_tile_mut(), count, false);
+                            work.compute(registers, &mut taken.as_tile_mut(), count, Stores::Cached);
                             registers.put(taken);
                         }
                         Step::Finish { target: to, dtype, work: work @ Work::One { .. } }
-                            if around(*dtype) =>
+                            if stores_of(*dtype) == Stores::Streaming =>
                         {
                             let mut taken = registers.take(spare);
-                            work.compute(registers, &mut taken.as_tile_mut(), count, false);
+                            work.compute(registers, &mut taken.as_tile_mut(), count, Stores::Cached);
                             registers.put(taken);
-                            store(registers.get(spare), *dtype, target(*to), (start, count), true);
+                            let made = registers.get(spare);
+                            store(made, *dtype, target(*to), start, count, Stores::Streaming);
                         }
                         Step::Finish { target: to, dtype, work } => {
                             let size = dtype.size() as usize;
                             target(*to).with((start, count, size), work.read(registers), |out| {
-                                work.compute(registers, out, count, around(*dtype));
+                                work.compute(registers, out, count, stores_of(*dtype));
                             });
                         }
                         Step::Store { from, target: to, dtype } => {
                             let register = registers.get(*from);
-                            store(register, *dtype, target(*to), (start, count), around(*dtype));
+                            store(register, *dtype, target(*to), start, count, stores_of(*dtype));
                         }
                     }
                 }
@@ -360,8 +356,8 @@ impl Work {
         one.into_iter().flatten().chain(chain.into_iter().flatten())
     }
 
-    /// Computes `count` elements; `around` the caches only what a chain makes.
-    fn compute(&self, registers: &Registers, out: &mut TileMut<'_>, count: usize, around: bool) {
+    /// Computes `count` elements; only what a chain makes can be written around the caches.
+    fn compute(&self, registers: &Registers, out: &mut TileMut<'_>, count: usize, stores: Stores) {
         match self {
             Self::One { action, from } => compute(*action, registers.operands(*from), out, count),
             Self::Chain(chain) => {
@@ -373,7 +369,7 @@ impl Work {
                     ahead[slot] = read.ahead;
                 }
                 let out = out.slice_mut(count);
-                f32::dispatch(Chain { operands, ahead, links: &chain.links, out, around });
+                f32::dispatch(Chain { operands, ahead, links: &chain.links, out, stores });
             }
         }
     }
@@ -426,13 +422,12 @@ impl<'a> Epilogue<'a> {
         let count = piece.len() / self.size;
         let (target, own) = Target::piece(start, piece);
         let source = |i| if i == self.source { &own } else { &self.sources[i] };
-        self.program.run_part((start, count), source, |_| &target, false);
+        self.program.run_part(start, count, source, |_| &target, Stores::Cached);
     }
 
     /// Runs on the elements from `start`, which are `made`; what follows from them goes to `piece`,
-    /// which holds the source that it replaces, if any. `whole`: the piece is not read again at once, and
-    /// [`streamed`](crate::run::cpu::vectors::streamed) is to follow.
-    pub(crate) fn apply_to(&self, start: usize, made: &mut [u8], piece: &mut [u8], whole: bool) {
+    /// which holds the source that it replaces, if any.
+    pub(crate) fn apply_to(&self, start: usize, made: &mut [u8], piece: &mut [u8], stores: Stores) {
         let count = made.len() / self.size;
         let (_, own) = Target::piece(start, made);
         let (target, before) = Target::piece(start, piece);
@@ -441,7 +436,7 @@ impl<'a> Epilogue<'a> {
             _ if self.sources[i].is_empty() => &before,
             _ => &self.sources[i],
         };
-        self.program.run_part((start, count), source, |_| &target, whole);
+        self.program.run_part(start, count, source, |_| &target, stores);
     }
 
     /// Runs on all elements, where no kernel took it.

@@ -6,7 +6,7 @@ use super::super::super::element::Float;
 use super::super::super::elementwise::tile::Epilogue;
 use super::super::super::product::blocks::{CHAIN, PANEL};
 use super::super::super::team::MatrixMut;
-use super::super::super::vectors::{Lanes, Task, fetch_second};
+use super::super::super::vectors::{Lanes, Stores, Task, fetch_second};
 use super::super::super::view::{Plain, bytes_of_mut};
 use super::super::grid::Grid;
 use super::{DEPTH, Padded, WIDEST};
@@ -165,11 +165,16 @@ pub(crate) fn finish<T: Plain + Float, L: Lanes<T>>(
     let (rows, columns) = (out.rows, out.columns);
     turn(lanes, sums, &mut MatrixMut::new(&mut *made, (rows, columns), columns));
     if let (true, Some(out)) = (columns == width, out.contiguous()) {
-        epilogue.apply_to(start, bytes_of_mut(&mut made[..rows * columns]), bytes_of_mut(out), false);
+        epilogue.apply_to(
+            start,
+            bytes_of_mut(&mut made[..rows * columns]),
+            bytes_of_mut(out),
+            Stores::Cached,
+        );
         return;
     }
     for (r, made) in (0..rows).zip(made.chunks_mut(columns)) {
-        epilogue.apply_to(start + r * width, bytes_of_mut(made), bytes_of_mut(out.row(r)), false);
+        epilogue.apply_to(start + r * width, bytes_of_mut(made), bytes_of_mut(out.row(r)), Stores::Cached);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Recurrent layers: one product for the inputs of every time step, then step by step.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 use crate::ir::{Cell, Direction, Recurrent, Unary};
 use crate::kernel::pieces::PIECE;
@@ -7,7 +9,7 @@ use crate::kernel::workspace::{Steps, planned};
 
 use super::attention::forward::with_scratch;
 use super::element::Float;
-use super::halves::{StorageOf, with_storage};
+use super::halves::{RowsMut, StorageOf, with_storage};
 use super::product::matmul::{Extent, Matrix, Product, Strides};
 use super::view::{View, ViewMut, take};
 use super::walk::sizes;
@@ -156,7 +158,13 @@ fn run<T: Product + Float, S: StorageOf<T>>(
             for step in 0..count {
                 let at = if reverse { count - 1 - step } else { step };
                 let gates = &mut gates[at * batch * rows..][..batch * rows];
-                advance(s, layer.cell, &weights, gates, spare, previous, next, carry);
+                let states = Advance {
+                    previous: &*previous,
+                    next: &mut *next,
+                    carry: &mut *carry,
+                    spare: &mut *spare,
+                };
+                advance(s, layer.cell, &weights, gates, states);
                 let place = ((low + at) * directions + direction) * state;
                 S::write_all(next, &mut results.all[place..][..state]);
                 (previous, next) = (next, previous);
@@ -191,92 +199,125 @@ fn project<T: Product + Float, S: StorageOf<T>>(
         Extent { m: gates.len().checked_div(rows).unwrap_or(0), n: rows, k: s.features },
         Matrix::new(x, Strides::rows(s.features)),
         Matrix::new(weights.input, Strides::rows(s.features).transposed()),
-        (gates, rows),
+        RowsMut { elements: gates, stride: rows },
     );
 }
 
-/// Adds the product of a state with the recurrent weights of gates `from..from + count`.
+/// Adds the product of a state with the recurrent weights of some gates.
 fn recur<T: Product, S: StorageOf<T>>(
     s: Sizes,
-    (from, count): (usize, usize),
+    gates: Range<usize>,
     state: &[T],
     recurrent: &[S],
-    out: (&mut [T], usize),
+    out: RowsMut<'_, T>,
 ) {
     S::add_product(
-        Extent { m: s.batch, n: count * s.hidden, k: s.hidden },
+        Extent { m: s.batch, n: gates.len() * s.hidden, k: s.hidden },
         Matrix::new(state, Strides::rows(s.hidden)),
-        Matrix::new(&recurrent[from * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
+        Matrix::new(&recurrent[gates.start * s.hidden * s.hidden..], Strides::rows(s.hidden).transposed()),
         out,
     );
 }
 
-#[allow(clippy::too_many_arguments)]
+/// The states of one step: those before it, those that it makes, an LSTM's cells, and room for as many.
+struct Advance<'a, T> {
+    previous: &'a [T],
+    next: &'a mut [T],
+    carry: &'a mut [T],
+    spare: &'a mut [T],
+}
+
+/// One step of a cell, of gates that have their inputs already.
 fn advance<T: Product + Float, S: StorageOf<T>>(
     s: Sizes,
     cell: Cell,
     weights: &Weights<'_, S>,
     gates: &mut [T],
-    spare: &mut [T],
-    previous: &[T],
-    next: &mut [T],
-    carry: &mut [T],
+    states: Advance<'_, T>,
 ) {
-    let h = s.hidden;
-    let rows = s.gates * h;
-    let wide = rows;
+    let stride = s.gates * s.hidden;
+    let mut add = |own: Range<usize>| {
+        recur(s, own, states.previous, weights.recurrent, RowsMut { elements: &mut *gates, stride });
+    };
     match cell {
         Cell::Rnn => {
-            recur(s, (0, 1), previous, weights.recurrent, (gates, wide));
-            next.copy_from_slice(&gates[..next.len()]);
-            T::elementary(Unary::Tanh, next);
+            add(0..1);
+            states.next.copy_from_slice(&gates[..states.next.len()]);
+            T::elementary(Unary::Tanh, states.next);
         }
         Cell::Lstm => {
-            recur(s, (0, 4), previous, weights.recurrent, (gates, wide));
-            for ((gates, next), carry) in
-                gates.chunks_mut(rows).zip(next.chunks_mut(h)).zip(carry.chunks_mut(h))
-            {
-                T::elementary(Unary::Sigmoid, &mut gates[..3 * h]);
-                T::elementary(Unary::Tanh, &mut gates[3 * h..]);
-                for i in 0..h {
-                    carry[i] = gates[2 * h + i].mul(carry[i]).add(gates[i].mul(gates[3 * h + i]));
-                }
-                next.copy_from_slice(carry);
-                T::elementary(Unary::Tanh, next);
-                for i in 0..h {
-                    next[i] = gates[h + i].mul(next[i]);
-                }
-            }
+            add(0..4);
+            advance_lstm(s, gates, states);
         }
         Cell::Gru => {
-            recur(s, (0, 2), previous, weights.recurrent, (gates, wide));
-            for ((gates, previous), spare) in
-                gates.chunks_mut(rows).zip(previous.chunks(h)).zip(spare.chunks_mut(h))
-            {
-                T::elementary(Unary::Sigmoid, &mut gates[..2 * h]);
-                for i in 0..h {
-                    spare[i] = gates[h + i].mul(previous[i]);
-                }
-            }
-            let (hidden, end) = (2 * h, gates.len());
-            recur(s, (2, 1), spare, weights.recurrent, (&mut gates[hidden.min(end)..], wide));
-            mix(s, gates, previous, next);
+            add(0..2);
+            advance_gru(s, weights, gates, states);
         }
         Cell::GruResetAfter => {
-            recur(s, (0, 2), previous, weights.recurrent, (gates, wide));
-            for row in spare.chunks_mut(h) {
-                S::read_all(&weights.bias[rows + 2 * h..], row);
-            }
-            recur(s, (2, 1), previous, weights.recurrent, (spare, h));
-            for (gates, spare) in gates.chunks_mut(rows).zip(spare.chunks(h)) {
-                T::elementary(Unary::Sigmoid, &mut gates[..2 * h]);
-                for i in 0..h {
-                    gates[2 * h + i] = gates[2 * h + i].add(gates[h + i].mul(spare[i]));
-                }
-            }
-            mix(s, gates, previous, next);
+            add(0..2);
+            advance_gru_reset_after(s, weights, gates, states);
         }
     }
+}
+
+/// Gates input, output, forget and cell: `c = f c + i g`, `h = o tanh(c)`.
+fn advance_lstm<T: Product + Float>(s: Sizes, gates: &mut [T], states: Advance<'_, T>) {
+    let h = s.hidden;
+    let rows = gates.chunks_mut(s.gates * h);
+    for ((gates, next), carry) in rows.zip(states.next.chunks_mut(h)).zip(states.carry.chunks_mut(h)) {
+        T::elementary(Unary::Sigmoid, &mut gates[..3 * h]);
+        T::elementary(Unary::Tanh, &mut gates[3 * h..]);
+        for i in 0..h {
+            carry[i] = gates[2 * h + i].mul(carry[i]).add(gates[i].mul(gates[3 * h + i]));
+        }
+        next.copy_from_slice(carry);
+        T::elementary(Unary::Tanh, next);
+        for i in 0..h {
+            next[i] = gates[h + i].mul(next[i]);
+        }
+    }
+}
+
+/// The reset gate is applied to the state, before its product with the new gate's weights.
+fn advance_gru<T: Product + Float, S: StorageOf<T>>(
+    s: Sizes,
+    weights: &Weights<'_, S>,
+    gates: &mut [T],
+    Advance { previous, next, spare, .. }: Advance<'_, T>,
+) {
+    let (h, stride) = (s.hidden, s.gates * s.hidden);
+    for ((gates, previous), spare) in
+        gates.chunks_mut(stride).zip(previous.chunks(h)).zip(spare.chunks_mut(h))
+    {
+        T::elementary(Unary::Sigmoid, &mut gates[..2 * h]);
+        for i in 0..h {
+            spare[i] = gates[h + i].mul(previous[i]);
+        }
+    }
+    let new = (2 * h).min(gates.len());
+    recur(s, 2..3, spare, weights.recurrent, RowsMut { elements: &mut gates[new..], stride });
+    mix(s, gates, previous, next);
+}
+
+/// The reset gate is applied to the product of the state with the new gate's weights, recurrent bias included.
+fn advance_gru_reset_after<T: Product + Float, S: StorageOf<T>>(
+    s: Sizes,
+    weights: &Weights<'_, S>,
+    gates: &mut [T],
+    Advance { previous, next, spare, .. }: Advance<'_, T>,
+) {
+    let (h, stride) = (s.hidden, s.gates * s.hidden);
+    for row in spare.chunks_mut(h) {
+        S::read_all(&weights.bias[stride + 2 * h..], row);
+    }
+    recur(s, 2..3, previous, weights.recurrent, RowsMut { elements: &mut *spare, stride: h });
+    for (gates, spare) in gates.chunks_mut(stride).zip(spare.chunks(h)) {
+        T::elementary(Unary::Sigmoid, &mut gates[..2 * h]);
+        for i in 0..h {
+            gates[2 * h + i] = gates[2 * h + i].add(gates[h + i].mul(spare[i]));
+        }
+    }
+    mix(s, gates, previous, next);
 }
 
 /// `(1 - update) * tanh(new) + update * previous`. The update's gates are what they are to be, the new ones not yet.

@@ -378,14 +378,14 @@ impl Team<'_> {
         });
     }
 
-    /// As [`Team::each`], with each tile of some planes, and scratch memory of `slot` elements that no
+    /// As [`Team::each`], with each tile of some planes, and a slot of scratch memory that no
     /// other thread has meanwhile. There are as many parts as slots, each of neighbouring tiles.
     /// Panics where the planes are not as long as the slice.
     pub(super) fn each_tile<T: Send, U: Send>(
         &self,
         slice: &mut [T],
         planes: Planes,
-        (slots, slot): (&mut [U], usize),
+        slots: Slots<'_, U>,
         work: impl Fn(Corner, &mut MatrixMut<'_, T>, &mut [U]) + Sync,
     ) {
         let Planes { count, rows, columns, tall, wide } = planes;
@@ -396,11 +396,10 @@ impl Team<'_> {
         }
         let (down, across) = (rows.div_ceil(tall), columns.div_ceil(wide));
         let tiles = count * down * across;
-        let parts = slots.len() / slot;
-        assert!(slots.len() % slot == 0, "a part of a slot would have a part of the work");
+        let parts = slots.count();
         assert!(parts > 0 || tiles == 0);
         let whole = Whole { pointer: slice.as_mut_ptr(), life: PhantomData };
-        self.each_chunk(slots, slot, |part, slot| {
+        self.each_chunk(slots.memory, slots.each, |part, slot| {
             for tile in tiles * part / parts..tiles * (part + 1) / parts {
                 let (plane, tile) = (tile / (down * across), tile % (down * across));
                 let (row, column) = (tile % down * tall, tile / down * wide);
@@ -418,13 +417,13 @@ impl Team<'_> {
         });
     }
 
-    /// As [`Team::each`], with the matrices of one number of several slices, that number, and scratch
-    /// memory of `slot` elements that no other thread has meanwhile. There are as many parts as slots.
+    /// As [`Team::each`], with the matrices of one number of several slices, that number, and a slot of
+    /// scratch memory that no other thread has meanwhile. There are as many parts as slots.
     /// Panics where a slice does not hold its matrices, or has not as many as the others.
     pub(super) fn each_matrix<T: Send, U: Send, const N: usize>(
         &self,
         slices: [(&mut [T], Matrices); N],
-        (slots, slot): (&mut [U], usize),
+        slots: Slots<'_, U>,
         work: impl Fn(usize, &mut [MatrixMut<'_, T>; N], &mut [U]) + Sync,
     ) {
         let Some(count) = slices.first().map(|(_, matrices)| matrices.count()) else { return };
@@ -434,10 +433,9 @@ impl Team<'_> {
             assert!(all == Some(slice.len()) && matrices.count() == count);
             (Whole { pointer: slice.as_mut_ptr(), life: PhantomData }, matrices)
         });
-        let parts = slots.len() / slot;
-        assert!(slots.len() % slot == 0, "a part of a slot would have a part of the work");
+        let parts = slots.count();
         assert!(parts > 0 || count == 0);
-        self.each_chunk(slots, slot, |part, slot| {
+        self.each_chunk(slots.memory, slots.each, |part, slot| {
             for number in count * part / parts..count * (part + 1) / parts {
                 let mut made = wholes.each_ref().map(|(whole, matrices)| {
                     let (start, stride) = matrices.start(number);
@@ -456,6 +454,20 @@ impl Team<'_> {
                 work(number, &mut made, slot);
             }
         });
+    }
+}
+
+/// Scratch memory, a slot for each part of the work.
+pub(super) struct Slots<'a, U> {
+    pub(super) memory: &'a mut [U],
+    /// Elements of a slot, by which the memory divides.
+    pub(super) each: usize,
+}
+
+impl<U> Slots<'_, U> {
+    fn count(&self) -> usize {
+        assert!(self.memory.len() % self.each == 0, "a part of a slot would have a part of the work");
+        self.memory.len() / self.each
     }
 }
 

@@ -4,6 +4,8 @@
 //! sum of its rows so far, by which what was summed before is scaled anew (Dao, "FlashAttention-2",
 //! 2023). Tiles are divided by the sizes alone, so the bits do not follow from the number of threads.
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 use crate::ir::{self, DType};
 use crate::kernel::attention::{Geometry, PARTS, Tiling};
@@ -15,7 +17,7 @@ use super::super::normalize::rows::largest;
 use super::super::product::blocks::{self, Multiply, Rhs};
 use super::super::product::matmul::{Beta, Extent, Matrix, Product, Strides, with_area};
 use super::super::reduce::sum_run;
-use super::super::team::{Corner, MatrixMut, Planes, Team};
+use super::super::team::{Corner, MatrixMut, Planes, Slots, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Plain, Typed, View, ViewMut, from_bytes_mut, take, with_float};
 
@@ -91,17 +93,17 @@ fn attention_as<T: Typed + Float + Vectorised + Product, S: StorageOf<T>>(
         let head = place.plane * across as usize + place.column / value_size as usize;
         let (batch, head) = (head / count as usize, head % count as usize);
         let (slot, scratch) = memory.split_at_mut(tiling.slot as usize);
-        heads.tile((batch, head), place.row, out, slot, scratch);
+        heads.tile(HeadAt { batch, head }, place.row, out, slot, scratch);
     };
     let memory = if S::WIDENS { tiling.of_halves(&geometry) } else { tiling.slot };
     if S::WIDENS && planned(memory) == 0 {
         let parts = &mut [(); PARTS as usize][..tiling.parts as usize];
-        team.each_tile(target, planes, (parts, 1), |place, out, _| {
+        team.each_tile(target, planes, Slots { memory: parts, each: 1 }, |place, out, _| {
             with_scratch(memory as usize, |scratch| tile(place, out, scratch));
         });
     } else {
         let slots = take::<T>(&mut workspace, (tiling.parts * memory) as usize)?;
-        team.each_tile(target, planes, (slots, memory as usize), tile);
+        team.each_tile(target, planes, Slots { memory: slots, each: memory as usize }, tile);
     }
     Ok(())
 }
@@ -120,6 +122,13 @@ fn repeated(dims: &[i64]) -> [usize; 4] {
         step *= dim.max(1) as usize;
     }
     strides
+}
+
+/// One head of one element of the batch.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadAt {
+    pub(crate) batch: usize,
+    pub(crate) head: usize,
 }
 
 impl<'a, T: Typed, S: StorageOf<T>> Heads<'a, T, S> {
@@ -141,7 +150,7 @@ impl<'a, T: Typed, S: StorageOf<T>> Heads<'a, T, S> {
     }
 
     /// Where a row of queries (0), keys (1), values (2) or results (3) begins.
-    pub(crate) fn at(&self, position: usize, (batch, head): (usize, usize), row: usize) -> usize {
+    pub(crate) fn at(&self, position: usize, HeadAt { batch, head }: HeadAt, row: usize) -> usize {
         let strides = self.geometry.strides[position];
         strides.start as usize
             + batch * strides.batch as usize
@@ -157,18 +166,18 @@ impl<'a, T: Typed, S: StorageOf<T>> Heads<'a, T, S> {
 }
 
 impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
-    /// The queries of some rows from one on: where they lie, or widened in `scratch`.
+    /// The queries of some rows: where they lie, or widened in `scratch`.
     pub(crate) fn queries<'q>(
         &'q self,
-        (batch, head): (usize, usize),
-        (row, rows): (usize, usize),
+        head: HeadAt,
+        rows: Range<usize>,
         scratch: &'q mut [T],
     ) -> Matrix<'q, T> {
-        let from = &self.q[self.at(0, (batch, head), row)..];
+        let from = &self.q[self.at(0, head, rows.start)..];
         let Geometry { size, strides, .. } = self.geometry;
         match size as usize {
             0 => Matrix::new(&[], Strides::rows(0)),
-            size => S::rows(from, strides[0].row as usize, (rows, size), scratch),
+            size => S::rows(from, strides[0].row as usize, (rows.len(), size), scratch),
         }
     }
 
@@ -182,7 +191,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
         scores: &mut [T],
     ) {
         let Block { batch, key, keys, .. } = block;
-        let k = &self.k[self.at(1, (batch, key_head), key)..];
+        let k = &self.k[self.at(1, HeadAt { batch, head: key_head }, key)..];
         let k = Matrix::new(k, Strides::rows(self.geometry.strides[1].row as usize).transposed());
         match self.geometry.size as usize {
             0 => scores.fill(T::ZERO),
@@ -193,7 +202,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
     /// The rows of one head from `first` on, as many as `out` has.
     fn tile(
         &self,
-        (batch, head): (usize, usize),
+        head: HeadAt,
         first: usize,
         out: &mut MatrixMut<'_, S>,
         slot: &mut [T],
@@ -202,15 +211,15 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
         let size = self.geometry.size as usize;
         let rows = out.rows;
         let (queries, made) = scratch.split_at_mut(if S::WIDENS { rows * size } else { 0 });
-        let q = self.queries((batch, head), (first, rows), queries);
-        S::make(out, made, |out| self.tile_of(q, (batch, head), first, out, slot));
+        let q = self.queries(head, first..first + rows, queries);
+        S::make(out, made, |out| self.tile_of(q, head, first, out, slot));
     }
 
     /// The same, of queries that are given.
     fn tile_of(
         &self,
         q: Matrix<'_, T>,
-        (batch, head): (usize, usize),
+        HeadAt { batch, head }: HeadAt,
         first: usize,
         out: &mut MatrixMut<'_, T>,
         slot: &mut [T],
@@ -231,7 +240,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
             let block = Block { batch, head, row: first, key: begin, keys: n, is_first: begin == 0 };
             self.scores(q, key_head, block, rows, scores);
             T::dispatch(Soften { heads: self, block, scores, largest, sums, out });
-            let v = &self.v[self.at(2, (batch, key_head), begin)..];
+            let v = &self.v[self.at(2, HeadAt { batch, head: key_head }, begin)..];
             let v = Matrix::new(v, Strides::rows(strides[2].row as usize));
             // The first block replaces what is there; `Soften` has scaled what later blocks add to.
             let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
@@ -378,9 +387,7 @@ fn rotary_as<T: Typed + Float>(
         for (r, out) in out.chunks_mut(size).enumerate() {
             let row = part * rows + r;
             let x = &x[row * size..][..size];
-            let (cos, sin) =
-                ((&cos[cos_at.start(row)..], cos_at.along), (&sin[sin_at.start(row)..], sin_at.along));
-            turn(x, cos, sin, transposed, out);
+            turn(x, cos_at.row(cos, row), sin_at.row(sin, row), transposed, out);
         }
     });
     Ok(())
@@ -388,13 +395,8 @@ fn rotary_as<T: Typed + Float>(
 
 /// One row.
 #[inline(always)]
-fn turn<T: Typed>(
-    x: &[T],
-    (cos, c): (&[T], usize),
-    (sin, s): (&[T], usize),
-    transposed: bool,
-    out: &mut [T],
-) {
+fn turn<T: Typed>(x: &[T], cos: RowOf<'_, T>, sin: RowOf<'_, T>, transposed: bool, out: &mut [T]) {
+    let (RowOf { elements: cos, along: c }, RowOf { elements: sin, along: s }) = (cos, sin);
     let half = x.len() / 2;
     for i in 0..half {
         let (low, high) = (x[i], x[half + i]);
@@ -405,6 +407,13 @@ fn turn<T: Typed>(
             true => (own.add(high.mul(second)), other.sub(low.mul(first))),
         };
     }
+}
+
+/// A row of a table, whose elements are `along` apart: 0 where one stands for all.
+#[derive(Clone, Copy)]
+struct RowOf<'a, T> {
+    elements: &'a [T],
+    along: usize,
 }
 
 /// Where rows of a tensor begin that is repeated along axes of another.
@@ -419,6 +428,12 @@ impl<'a> Repeated<'a> {
     fn new(outer: &'a [i64], view: &View<'a>) -> Self {
         let along = usize::from(view.dims.last().is_some_and(|&dim| dim != 1));
         Self { outer, dims: view.dims, along }
+    }
+
+    /// What the tensor has for a row of the other.
+    #[inline(always)]
+    fn row<'t, T>(&self, elements: &'t [T], row: usize) -> RowOf<'t, T> {
+        RowOf { elements: &elements[self.start(row)..], along: self.along }
     }
 
     fn start(&self, mut row: usize) -> usize {

@@ -15,10 +15,10 @@ use super::super::normalize::entropy::sums;
 use super::super::normalize::rows::largest;
 use super::super::product::matmul::{Beta, Matrix, Product, Strides};
 use super::super::reduce::sum_run;
-use super::super::team::{Matrices, MatrixMut, Team};
+use super::super::team::{Matrices, MatrixMut, Slots, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Typed, View, ViewMut, take};
-use super::forward::{Block, Heads, Mask, with_scratch};
+use super::forward::{Block, HeadAt, Heads, Mask, with_scratch};
 
 /// `Op::AttentionGradient`.
 pub(crate) fn attention_gradient(
@@ -61,17 +61,18 @@ fn as_type<T: Typed + Float + Vectorised + Product, S: StorageOf<T>>(
     ];
     let head = |number: usize, made: &mut [MatrixMut<'_, S>; 3], memory: &mut [T]| {
         let (slot, scratch) = memory.split_at_mut(tiling.slot as usize);
-        gradient.head((number / key_heads, number % key_heads), made, slot, scratch);
+        let key_head = HeadAt { batch: number / key_heads, head: number % key_heads };
+        gradient.head(key_head, made, slot, scratch);
     };
     let memory = if S::WIDENS { tiling.of_gradients_of_halves(&geometry) } else { tiling.slot };
     if S::WIDENS && planned(memory) == 0 {
         let parts = &mut [(); PARTS as usize][..tiling.parts as usize];
-        team.each_matrix(slices, (parts, 1), |number, made, _| {
+        team.each_matrix(slices, Slots { memory: parts, each: 1 }, |number, made, _| {
             with_scratch(memory as usize, |scratch| head(number, made, scratch));
         });
     } else {
         let slots = take::<T>(&mut workspace, (tiling.parts * memory) as usize)?;
-        team.each_matrix(slices, (slots, memory as usize), head);
+        team.each_matrix(slices, Slots { memory: slots, each: memory as usize }, head);
     }
     Ok(())
 }
@@ -129,29 +130,33 @@ struct TileRows<'t, T, S> {
     stored_dout: Matrix<'t, S>,
 }
 
+impl<T, S> TileRows<'_, T, S> {
+    fn at(&self) -> HeadAt {
+        HeadAt { batch: self.batch, head: self.head }
+    }
+
+    fn at_keys(&self) -> HeadAt {
+        HeadAt { batch: self.batch, head: self.key_head }
+    }
+}
+
 impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S> {
     /// All rows of queries that meet a head of keys.
-    fn head(
-        &self,
-        (batch, key_head): (usize, usize),
-        made: &mut [MatrixMut<'_, S>; 3],
-        slot: &mut [T],
-        scratch: &mut [T],
-    ) {
+    fn head(&self, key_head: HeadAt, made: &mut [MatrixMut<'_, S>; 3], slot: &mut [T], scratch: &mut [T]) {
         let Geometry { keys, size, value_size, .. } = self.heads.geometry;
         let of = |elements: u64| if S::WIDENS { elements as usize } else { 0 };
         let (of_keys, rest) = scratch.split_at_mut(of(keys * size));
         let (of_values, rest) = rest.split_at_mut(of(keys * value_size));
         let [dq, dk, dv] = made;
         S::make(dk, of_keys, |dk| {
-            S::make(dv, of_values, |dv| self.sums((batch, key_head), &mut *dq, &mut *dk, dv, slot, rest));
+            S::make(dv, of_values, |dv| self.sums(key_head, &mut *dq, &mut *dk, dv, slot, rest));
         });
     }
 
     /// The same, into sums of the type that is computed in.
     fn sums(
         &self,
-        (batch, key_head): (usize, usize),
+        key_head: HeadAt,
         dq: &mut MatrixMut<'_, S>,
         dk: &mut MatrixMut<'_, T>,
         dv: &mut MatrixMut<'_, T>,
@@ -181,7 +186,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S
                     HeadOrder::RowsFirst => (first, number * size),
                 };
                 let mut own = dq.block(place, (tall.min(rows - first), size));
-                let head = (batch, key_head * group + number);
+                let head = HeadAt { batch: key_head.batch, head: key_head.head * group + number };
                 S::make(&mut own, &mut *of_queries, |dq| {
                     self.tile(head, first, Sums { dq, dk: &mut *dk, dv: &mut *dv }, &mut scratch);
                 });
@@ -192,7 +197,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S
     /// The rows of one head from `first` on, as many as `dq` has.
     fn tile(
         &self,
-        head: (usize, usize),
+        head: HeadAt,
         first: usize,
         mut sums: Sums<'_, '_, '_, '_, T>,
         scratch: &mut Scratch<'_, T>,
@@ -213,7 +218,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S
 
     fn rows<'t>(
         &'t self,
-        (batch, head): (usize, usize),
+        at: HeadAt,
         first: usize,
         count: usize,
         queries: &'t mut [T],
@@ -221,23 +226,34 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S
     ) -> TileRows<'t, T, S> {
         let heads = &self.heads;
         let Geometry { value_size, group, strides, .. } = heads.geometry;
-        let (at_query, at_result) = (heads.at(0, (batch, head), first), heads.at(3, (batch, head), first));
+        let (at_query, at_result) = (heads.at(0, at, first), heads.at(3, at, first));
         let stored_q = Matrix::new(&heads.q[at_query..], Strides::rows(strides[0].row as usize));
         let stored_dout = Matrix::new(&self.dout[at_result..], Strides::rows(strides[3].row as usize));
-        let q = heads.queries((batch, head), (first, count), queries);
+        let q = heads.queries(at, first..first + count, queries);
         let dout = match value_size as usize {
             0 => Matrix::new(&[], Strides::rows(0)),
             size => S::rows(stored_dout.elements, stored_dout.strides.row, (count, size), dout),
         };
         let end = (0..count).map(|row| heads.geometry.seen(heads.op.causal, (first + row) as u64)).max();
-        let (key_head, end) = (head / group as usize, end.unwrap_or(0) as usize);
-        TileRows { batch, head, key_head, first, count, end, q, dout, stored_q, stored_dout }
+        let (key_head, end) = (at.head / group as usize, end.unwrap_or(0) as usize);
+        TileRows {
+            batch: at.batch,
+            head: at.head,
+            key_head,
+            first,
+            count,
+            end,
+            q,
+            dout,
+            stored_q,
+            stored_dout,
+        }
     }
 
     /// D of each row: what the softmax's gradient takes from every score alike.
     fn products_of_rows(&self, rows: &TileRows<'_, T, S>, widened: &mut [T], d: &mut [T]) {
         let size = self.heads.geometry.value_size as usize;
-        let result = &self.result[self.heads.at(3, (rows.batch, rows.head), rows.first)..];
+        let result = &self.result[self.heads.at(3, rows.at(), rows.first)..];
         for (row, d) in d.iter_mut().enumerate().take(rows.count) {
             if size == 0 {
                 *d = T::ZERO;
@@ -289,7 +305,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S
             let scores = weights.chunks_mut(n).enumerate();
             scores.for_each(|(row, scores)| heads.masked(block, rows.first + row, scores));
         }
-        let value = &heads.v[heads.at(2, (rows.batch, rows.key_head), begin)..];
+        let value = &heads.v[heads.at(2, rows.at_keys(), begin)..];
         let value = Matrix::new(value, Strides::rows(strides[2].row as usize).transposed());
         match value_size as usize {
             0 => ds.fill(T::ZERO),
@@ -324,7 +340,7 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Gradient<'_, T, S
         if size > 0 {
             let mut dk = sums.dk.block((begin, 0), (n, size));
             S::multiply(Matrix::new(ds, transposed), rows.stored_q, rows.count, &mut dk, Beta::Add);
-            let key = &heads.k[heads.at(1, (rows.batch, rows.key_head), begin)..];
+            let key = &heads.k[heads.at(1, rows.at_keys(), begin)..];
             let key = Matrix::new(key, Strides::rows(strides[1].row as usize));
             let beta = if begin == 0 { Beta::Replace } else { Beta::Add };
             S::multiply(Matrix::new(ds, Strides::rows(n)), key, n, &mut *sums.dq, beta);

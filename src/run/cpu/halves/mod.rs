@@ -19,7 +19,7 @@ use super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut};
 use super::{attention, between, exactly, only, recurrent};
 
 pub(super) use product::{Begin, Left, multiply, pack_right, widen_rows};
-pub(super) use storage::{StorageOf, with_storage};
+pub(super) use storage::{RowsMut, StorageOf, with_storage};
 
 /// A type of 16 bits that is computed in f32.
 pub(super) trait Stored: Plain {

@@ -50,7 +50,8 @@ pub(super) fn run(
     let mut all = |area: &mut [u8]| -> Result<()> {
         while let Some(corner) = walk.next() {
             regions.iter_mut().for_each(|region| region.move_to(&corner, &walk));
-            run_piece(team, op, (inputs, &mut *outputs), &regions, area, &mut *rest)?;
+            let tensors = Tensors { inputs, outputs: &mut *outputs };
+            run_piece(team, op, tensors, &regions, area, &mut *rest)?;
         }
         Ok(())
     };
@@ -172,48 +173,35 @@ impl Region {
     }
 }
 
-/// Runs the operation on what the regions are.
+/// All of an operation's tensors.
+struct Tensors<'t, 'i, 'o> {
+    inputs: &'t [View<'i>],
+    outputs: &'t mut [ViewMut<'o>],
+}
+
+/// Runs the operation on what the regions are, those of the inputs first.
 fn run_piece(
     team: &Team<'_>,
     op: &Op,
-    (inputs, outputs): (&[View<'_>], &mut [ViewMut<'_>]),
+    Tensors { inputs, outputs }: Tensors<'_, '_, '_>,
     regions: &[Region; 2 * MOST],
     mut area: &mut [u8],
     workspace: &mut [u8],
 ) -> Result<()> {
+    let (of_inputs, of_outputs) = regions.split_at(inputs.len());
+    let count = outputs.len();
     let mut operands = [View { dtype: DType::F32, dims: &[], bytes: &[], packed: false }; MOST];
-    for ((view, region), slot) in inputs.iter().zip(regions).zip(&mut operands) {
-        let (bytes, dtype) = match view.dtype {
-            half if half.is_half() => {
-                let wide = take::<f32>(&mut area, region.count())?;
-                with_half!(half, S => gather::<S>(view, region, wide)?, other => ());
-                (bytes_of(wide), DType::F32)
-            }
-            other if region.is_cut() => {
-                let size = other.size() as usize;
-                let bytes = take::<u8>(&mut area, region.count() * size)?;
-                region.runs(|from, to, run| {
-                    bytes[to * size..][..run * size]
-                        .copy_from_slice(&view.bytes[from * size..][..run * size]);
-                });
-                (&*bytes, other)
-            }
-            other => (view.bytes, other),
-        };
-        *slot = View { dtype, dims: region.dims(), bytes, packed: false };
+    for ((view, region), slot) in inputs.iter().zip(of_inputs).zip(&mut operands) {
+        *slot = operand(view, region, &mut area)?;
     }
-    let (results, count) = (&regions[inputs.len()..], outputs.len());
     let mut made: [Option<&mut [u8]>; MOST] = Default::default();
-    for ((view, region), slot) in outputs.iter().zip(results).zip(&mut made) {
-        *slot = match view.dtype {
-            half if half.is_half() => Some(bytes_of_mut(take::<f32>(&mut area, region.count())?)),
-            other if region.is_cut() => Some(take::<u8>(&mut area, region.count() * other.size() as usize)?),
-            _ => None,
-        };
+    for ((view, region), slot) in outputs.iter().zip(of_outputs).zip(&mut made) {
+        *slot = result_area(view.dtype, region, &mut area)?;
     }
     let mut targets: [ViewMut<'_>; MOST] =
         std::array::from_fn(|_| ViewMut { dtype: DType::F32, dims: &[], bytes: &mut [], epilogue: None });
-    for (((view, region), made), slot) in outputs.iter_mut().zip(results).zip(&mut made).zip(&mut targets) {
+    for (((view, region), made), slot) in outputs.iter_mut().zip(of_outputs).zip(&mut made).zip(&mut targets)
+    {
         let dtype = if view.dtype.is_half() { DType::F32 } else { view.dtype };
         let bytes = match made {
             Some(made) => &mut **made,
@@ -223,19 +211,55 @@ fn run_piece(
     }
     dispatch(team, op, &operands[..inputs.len()], &mut targets[..count], workspace)?;
     // Narrowed when the piece is complete: each element is rounded once.
-    for ((view, region), made) in outputs.iter_mut().zip(results).zip(made) {
-        let Some(made) = made else { continue };
-        let made = &*made;
-        match view.dtype {
-            half if half.is_half() => {
-                with_half!(half, S => scatter::<S>(from_bytes(made)?, region, view)?, other => ());
-            }
-            other => {
-                let size = other.size() as usize;
-                region.runs(|to, from, run| {
-                    view.bytes[to * size..][..run * size].copy_from_slice(&made[from * size..][..run * size]);
-                });
-            }
+    for ((view, region), made) in outputs.iter_mut().zip(of_outputs).zip(made) {
+        if let Some(made) = made {
+            store(made, region, view)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a piece has of an operand: halves widened and parts copied, both into the area; else where it is.
+fn operand<'a>(view: &View<'a>, region: &'a Region, area: &mut &'a mut [u8]) -> Result<View<'a>> {
+    let (bytes, dtype) = match view.dtype {
+        half if half.is_half() => {
+            let wide = take::<f32>(area, region.count())?;
+            with_half!(half, S => gather::<S>(view, region, wide)?, other => ());
+            (bytes_of(wide), DType::F32)
+        }
+        other if region.is_cut() => {
+            let size = other.size() as usize;
+            let bytes = take::<u8>(area, region.count() * size)?;
+            region.runs(|from, to, run| {
+                bytes[to * size..][..run * size].copy_from_slice(&view.bytes[from * size..][..run * size]);
+            });
+            (&*bytes, other)
+        }
+        other => (view.bytes, other),
+    };
+    Ok(View { dtype, dims: region.dims(), bytes, packed: false })
+}
+
+/// Where a piece of a result is made; none where it is made in the result itself.
+fn result_area<'a>(dtype: DType, region: &Region, area: &mut &'a mut [u8]) -> Result<Option<&'a mut [u8]>> {
+    Ok(match dtype {
+        half if half.is_half() => Some(bytes_of_mut(take::<f32>(area, region.count())?)),
+        other if region.is_cut() => Some(take::<u8>(area, region.count() * other.size() as usize)?),
+        _ => None,
+    })
+}
+
+/// Puts a piece that was made in an area of its own where it belongs in the result.
+fn store(made: &[u8], region: &Region, view: &mut ViewMut<'_>) -> Result<()> {
+    match view.dtype {
+        half if half.is_half() => {
+            with_half!(half, S => scatter::<S>(from_bytes(made)?, region, view)?, other => ());
+        }
+        other => {
+            let size = other.size() as usize;
+            region.runs(|to, from, run| {
+                view.bytes[to * size..][..run * size].copy_from_slice(&made[from * size..][..run * size]);
+            });
         }
     }
     Ok(())

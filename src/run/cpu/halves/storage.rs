@@ -7,6 +7,12 @@ use super::super::team::{MatrixMut, Team};
 use super::super::view::{Bf16, F16, Plain};
 use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows};
 
+/// Rows of a matrix, each `stride` elements after the one before it.
+pub(in super::super) struct RowsMut<'a, T> {
+    pub(in super::super) elements: &'a mut [T],
+    pub(in super::super) stride: usize,
+}
+
 /// A type in which operands of a kernel are stored that computes in `T`: `T` itself, or halves.
 pub(in super::super) trait StorageOf<T>: Plain {
     /// Whether it is another type than `T`: rows are copied where they have to be as `T`.
@@ -28,10 +34,10 @@ pub(in super::super) trait StorageOf<T>: Plain {
     fn multiply(a: Matrix<'_, T>, b: Matrix<'_, Self>, k: usize, c: &mut MatrixMut<'_, T>, beta: Beta<'_, T>);
 
     /// `c += a b`, by this thread, of matrices of any size; none of the right one's is more than once read.
-    fn add_product(extent: Extent, a: Matrix<'_, T>, b: Matrix<'_, Self>, c: (&mut [T], usize));
+    fn add_product(extent: Extent, a: Matrix<'_, T>, b: Matrix<'_, Self>, c: RowsMut<'_, T>);
 
     /// The same, of a left operand that is held.
-    fn add_stored(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: (&mut [T], usize));
+    fn add_stored(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: RowsMut<'_, T>);
 }
 
 macro_rules! own {
@@ -73,29 +79,19 @@ macro_rules! own {
             ) {
                 multiply_block(a, Rhs::Strided(b.elements, b.strides), k, c, beta);
             }
-            fn add_product(
-                extent: Extent,
-                a: Matrix<'_, $type>,
-                b: Matrix<'_, Self>,
-                c: (&mut [$type], usize),
-            ) {
+            fn add_product(extent: Extent, a: Matrix<'_, $type>, b: Matrix<'_, Self>, c: RowsMut<'_, $type>) {
                 let gemm = Gemm {
                     extent,
                     a,
                     b: Rhs::Strided(b.elements, b.strides),
-                    c: c.0,
-                    c_strides: Strides::rows(c.1),
+                    c: c.elements,
+                    c_strides: Strides::rows(c.stride),
                     beta: Beta::Add,
                     epilogue: None,
                 };
                 gemm.run(&Team::alone());
             }
-            fn add_stored(
-                extent: Extent,
-                a: Matrix<'_, Self>,
-                b: Matrix<'_, Self>,
-                c: (&mut [$type], usize),
-            ) {
+            fn add_stored(extent: Extent, a: Matrix<'_, Self>, b: Matrix<'_, Self>, c: RowsMut<'_, $type>) {
                 Self::add_product(extent, a, b, c);
             }
         }
@@ -154,7 +150,7 @@ macro_rules! half {
                 Extent { m, n, k }: Extent,
                 a: Matrix<'_, f32>,
                 b: Matrix<'_, Self>,
-                c: (&mut [f32], usize),
+                c: RowsMut<'_, f32>,
             ) {
                 if m == 0 || n == 0 {
                     return;
@@ -169,14 +165,14 @@ macro_rules! half {
                 };
                 let right =
                     |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.elements, b.strides, part, to);
-                let mut made = MatrixMut::new(c.0, (m, n), c.1);
+                let mut made = MatrixMut::new(c.elements, (m, n), c.stride);
                 multiply(&Team::alone(), k, &left, &right, &mut made, Begin::<Self>::There, (None, n));
             }
             fn add_stored(
                 Extent { m, n, k }: Extent,
                 a: Matrix<'_, Self>,
                 b: Matrix<'_, Self>,
-                c: (&mut [f32], usize),
+                c: RowsMut<'_, f32>,
             ) {
                 if m == 0 || n == 0 {
                     return;
@@ -184,7 +180,7 @@ macro_rules! half {
                 let left = |part: Left, to: &mut [f32]| widen_rows(a.elements, a.strides, part, to);
                 let right =
                     |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(b.elements, b.strides, part, to);
-                let mut made = MatrixMut::new(c.0, (m, n), c.1);
+                let mut made = MatrixMut::new(c.elements, (m, n), c.stride);
                 multiply(&Team::alone(), k, &left, &right, &mut made, Begin::<Self>::There, (None, n));
             }
         }

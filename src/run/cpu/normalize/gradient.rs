@@ -6,7 +6,7 @@ use crate::kernel::workspace::{NORMALIZE_PARTS, NORMALIZE_ROW};
 
 use super::super::element::Float;
 use super::super::reduce::{Parts, sum_run};
-use super::super::team::{Planes, Team};
+use super::super::team::{Planes, Slots, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Typed, View, ViewMut, bytes_of_mut, take, with_float};
 use super::super::walk::{PerAxis, Space, broadcast_strides, sizes, strides};
@@ -161,7 +161,7 @@ impl<T: Typed + Float + Vectorised> Gradient<'_, T> {
         // Each part adds to sums of its own.
         slots.fill(T::ZERO);
         let planes = Planes { count: 1, rows, columns: count, tall: 1, wide: count };
-        team.each_tile(target, planes, (&mut *slots, 2 * count), |place, out, slot| {
+        team.each_tile(target, planes, Slots { memory: &mut *slots, each: 2 * count }, |place, out, slot| {
             let columns = Some(slot.split_at_mut(count));
             T::dispatch(Rows { gradient: self, first: place.row, out: out.row(0), columns });
             then(place.row * count, out.row(0));

@@ -1,13 +1,26 @@
 //! Attention as a program of its own, and rotary embeddings as index arithmetic.
 
 use super::{ExprId, Halt, Lowered, ProgramBuilder};
-use crate::ir::{Attention, Binary, Compare, NodeId, Unary, ValueId};
+use crate::ir::{Attention, AttentionOp, Binary, Compare, DType, NodeId, Unary, ValueId};
 use crate::kernel::attention::{Geometry, HeadStrides};
 use crate::kernel::fused;
 use crate::kernel::program::{Along, Arg, Body, Fold, Heads, Pass, Place, Program, Reduction};
 use crate::kernel::workspace::key_parts_numbers;
 
+fn signed(size: u64) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
 impl ProgramBuilder<'_> {
+    pub(super) fn attention_programs(self, id: NodeId, op: AttentionOp<'_>) -> Lowered<Vec<Program>> {
+        match op {
+            AttentionOp::Rotary { .. } => self.alone(Self::map),
+            _ if self.is_fused() => Err(Halt::Unfused),
+            AttentionOp::Attention(heads) => self.attention(id, heads),
+            AttentionOp::AttentionGradient(heads) => self.attention_gradient(id, heads),
+        }
+    }
+
     /// Sizes and arguments, but for what is written.
     fn heads(
         &mut self,
@@ -88,8 +101,7 @@ impl ProgramBuilder<'_> {
     /// For each element of the result, the parts' sums, scaled to the largest score of all.
     fn joined_parts(mut self, id: NodeId, heads: &Heads) -> Lowered<Program> {
         let node = self.graph.node(id);
-        let [values, mosts, sums] = self.of_parts(node.operands[0], heads, false);
-        let signed = |size: u64| i64::try_from(size).unwrap_or(i64::MAX);
+        let args = self.of_parts(node.operands[0], heads, false);
         let geometry = &heads.geometry;
         let [b, h, r, width] =
             [geometry.batch, geometry.heads, geometry.rows, geometry.value_size].map(signed);
@@ -98,37 +110,14 @@ impl ProgramBuilder<'_> {
         let (row, index) = self.over(&[b, h, r, width]);
         let column = self.exprs.var(parts);
         let part = self.exprs.at(column);
-        let element = index[3];
         let line = self.exprs.linear(&[b, h, r], &index[..3]);
         let line = self.exprs.sum(0, &[(line, parts), (part, 1)]);
-        let place = self.exprs.sum(0, &[(line, width), (element, 1)]);
-        let most = self.exprs.load(mosts, dtype, line, None, 0.0);
-        let sum = self.exprs.load(sums, dtype, line, None, 0.0);
-        let value = self.exprs.load(values, dtype, place, None, 0.0);
-        // A part without keys has no largest score, and nothing comes of it.
-        let none = self.exprs.constant(f64::NEG_INFINITY, dtype);
-        let zero = self.exprs.constant(0.0, dtype);
-        let largest = self.exprs.reduced(0, dtype);
-        let is_empty = self.exprs.compare(Compare::Eq, most, none);
-        let less = self.exprs.binary(Binary::Sub, most, largest);
-        let weight = self.exprs.unary(Unary::Exp, less);
-        let weight = self.exprs.select(is_empty, zero, weight);
-        let (sum, value) =
-            (self.exprs.binary(Binary::Mul, weight, sum), self.exprs.binary(Binary::Mul, weight, value));
-        let reductions = [(Fold::Max, most), (Fold::Sum, sum), (Fold::Sum, value)];
-        let reductions = reductions.map(|(kind, value)| Reduction { kind, value }).into();
-        let (all, own) = (self.exprs.reduced(1, dtype), self.exprs.reduced(2, dtype));
-        let is_whole = self.exprs.compare(Compare::Gt, all, zero);
-        let made = self.exprs.binary(Binary::Div, own, all);
-        let broken = self.exprs.constant(if heads.op.zeros { 0.0 } else { f64::NAN }, dtype);
-        let made = self.exprs.select(is_whole, made, broken);
+        let place = self.exprs.sum(0, &[(line, width), (index[3], 1)]);
+        let reductions = self.weighted_parts(args, dtype, line, place);
+        let made = self.weighted_mean(dtype, heads.op.zeros);
         let result = node.first_result;
         let made = self.exprs.convert(self.dtype(result), made);
-        let HeadStrides { start, batch, head, row: step } = geometry.strides[3];
-        let factors = [batch, head, step].map(signed);
-        let terms: Vec<(ExprId, i64)> = index[..3].iter().copied().zip(factors).collect();
-        let at = self.exprs.sum(signed(start), &terms);
-        let at = self.exprs.sum(0, &[(at, 1), (element, 1)]);
+        let at = self.element_at(geometry.strides[3], &index);
         let arg = self.written_arg(result)?;
         let row_stores = vec![self.replacing(arg, at, made)];
         let program = self.finish(Body::Rows {
@@ -141,6 +130,51 @@ impl ProgramBuilder<'_> {
             row_stores,
         });
         Ok(Program { name: format!("{} of parts", program.name), ..program })
+    }
+
+    /// The largest score of all parts, and their sums of weights and of weighted values, each times
+    /// `exp(own largest - largest of all)`.
+    fn weighted_parts(
+        &mut self,
+        [values, mosts, sums]: [u32; 3],
+        dtype: DType,
+        line: ExprId,
+        place: ExprId,
+    ) -> Vec<Reduction> {
+        let most = self.exprs.load(mosts, dtype, line, None, 0.0);
+        let sum = self.exprs.load(sums, dtype, line, None, 0.0);
+        let value = self.exprs.load(values, dtype, place, None, 0.0);
+        // A part without keys has no largest score, and nothing comes of it.
+        let none = self.exprs.constant(f64::NEG_INFINITY, dtype);
+        let zero = self.exprs.constant(0.0, dtype);
+        let largest = self.exprs.reduced(0, dtype);
+        let is_empty = self.exprs.compare(Compare::Eq, most, none);
+        let less = self.exprs.binary(Binary::Sub, most, largest);
+        let weight = self.exprs.unary(Unary::Exp, less);
+        let weight = self.exprs.select(is_empty, zero, weight);
+        let sum = self.exprs.binary(Binary::Mul, weight, sum);
+        let value = self.exprs.binary(Binary::Mul, weight, value);
+        let reductions = [(Fold::Max, most), (Fold::Sum, sum), (Fold::Sum, value)];
+        reductions.map(|(kind, value)| Reduction { kind, value }).into()
+    }
+
+    /// The sum of weighted values by the sum of weights; where no key is seen, not a number, or 0 where that is asked.
+    fn weighted_mean(&mut self, dtype: DType, zeros: bool) -> ExprId {
+        let zero = self.exprs.constant(0.0, dtype);
+        let (all, own) = (self.exprs.reduced(1, dtype), self.exprs.reduced(2, dtype));
+        let is_whole = self.exprs.compare(Compare::Gt, all, zero);
+        let made = self.exprs.binary(Binary::Div, own, all);
+        let broken = self.exprs.constant(if zeros { 0.0 } else { f64::NAN }, dtype);
+        self.exprs.select(is_whole, made, broken)
+    }
+
+    /// Where the element of an index `[batch, head, row, element]` is.
+    fn element_at(&mut self, strides: HeadStrides, index: &[ExprId]) -> ExprId {
+        let HeadStrides { start, batch, head, row } = strides;
+        let factors = [batch, head, row].map(signed);
+        let terms: Vec<(ExprId, i64)> = index[..3].iter().copied().zip(factors).collect();
+        let at = self.exprs.sum(signed(start), &terms);
+        self.exprs.sum(0, &[(at, 1), (index[3], 1)])
     }
 
     /// Two kernels: row by row, then key by key.

@@ -6,6 +6,19 @@ use crate::ir::{Binary, Compare, DType, IndexOp, NodeId, Op, ScatterKind, Unary,
 use crate::kernel::program::{Body, Fold, Program, Scatter, Store, Var};
 
 impl ProgramBuilder<'_> {
+    pub(super) fn index_programs(self, id: NodeId, op: IndexOp<'_>) -> Lowered<Vec<Program>> {
+        match op {
+            IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => {
+                self.alone(Self::map)
+            }
+            _ if self.is_fused() => Err(Halt::Unfused),
+            IndexOp::TopK(_) => self.alone(|this| this.topk(id)),
+            IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } | IndexOp::UpdateSlice { .. } => {
+                self.scatter(id)
+            }
+        }
+    }
+
     pub(super) fn indexed_at(
         &mut self,
         id: NodeId,

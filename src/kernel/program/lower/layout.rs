@@ -2,9 +2,20 @@
 
 use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Compare, LayoutOp, NodeId, Op, Pad, PadMode, Slice, ValueId};
-use crate::kernel::program::Body;
+use crate::kernel::program::{Body, Program};
 
 impl ProgramBuilder<'_> {
+    pub(super) fn layout_programs(self, id: NodeId, op: LayoutOp<'_>) -> Lowered<Vec<Program>> {
+        match op {
+            LayoutOp::Transpose { .. } => self.alone(|this| this.transpose(id)),
+            LayoutOp::Reshape { .. }
+            | LayoutOp::Broadcast { .. }
+            | LayoutOp::Slice(_)
+            | LayoutOp::Pad(_)
+            | LayoutOp::Concat { .. } => self.alone(Self::map),
+        }
+    }
+
     pub(super) fn moved_at(
         &mut self,
         id: NodeId,

@@ -62,7 +62,7 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
         let mut found = None;
         for count in together(graph, segments) {
             let nodes: Vec<NodeId> = segments[..count].iter().flat_map(Segment::nodes).copied().collect();
-            match ProgramBuilder::new(graph, fused, &layout, &nodes).programs(&nodes) {
+            match ProgramBuilder::new(graph, fused, &layout, &nodes).programs() {
                 Ok(programs) => {
                     found = Some((count, programs));
                     break;
@@ -122,7 +122,7 @@ fn room(graph: &Graph, fused: &Fused<'_>, layout: &Layout) -> stages::Room {
 }
 
 fn unfused(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {
-    match ProgramBuilder::new(graph, fused, layout, nodes).programs(nodes) {
+    match ProgramBuilder::new(graph, fused, layout, nodes).programs() {
         Ok(programs) => Ok(programs),
         Err(Halt::Failed(error)) => Err(error),
         Err(Halt::Unfused) => Err(Error::Internal("a segment cannot be lowered by itself".to_owned())),
@@ -169,68 +169,39 @@ impl<'a> ProgramBuilder<'a> {
         }
     }
 
-    fn programs(mut self, nodes: &[NodeId]) -> Lowered<Vec<Program>> {
-        let Some(&first) = nodes.first() else { return Ok(vec![]) };
+    fn programs(self) -> Lowered<Vec<Program>> {
+        let Some(&first) = self.nodes.first() else { return Ok(vec![]) };
         if self.results().is_empty() {
             // Nobody reads what they make.
             return Ok(vec![]);
         }
         // A norm before a product is made in the product's kernel.
-        let product = nodes.iter().find(|&&node| matches!(self.graph.node(node).op, Op::MatMul { .. }));
-        let first = product.copied().unwrap_or(first);
-        let fused = nodes.len() > 1;
         let graph = self.graph;
-        let body = match graph.node(first).op.family() {
-            Family::Leaf | Family::Generator(_) | Family::Elementwise(_) => self.map()?,
-            Family::Layout(op) => match op {
-                LayoutOp::Transpose { .. } => self.transpose(first)?,
-                LayoutOp::Reshape { .. }
-                | LayoutOp::Broadcast { .. }
-                | LayoutOp::Slice(_)
-                | LayoutOp::Pad(_)
-                | LayoutOp::Concat { .. } => self.map()?,
-            },
-            Family::Index(op) => match op {
-                IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => {
-                    self.map()?
-                }
-                _ if fused => return Err(Halt::Unfused),
-                IndexOp::TopK(_) => self.topk(first)?,
-                IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } | IndexOp::UpdateSlice { .. } => {
-                    return self.scatter(first);
-                }
-            },
-            Family::Window(op) => match op {
-                WindowOp::Conv(conv) => self.conv(first, conv)?,
-                WindowOp::ConvTranspose(conv) => self.conv_transpose(first, conv)?,
-                WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) | WindowOp::Resize(_) => self.map()?,
-            },
-            Family::Reduce(op) => match op {
-                ReduceOp::Reduce { .. } | ReduceOp::ArgReduce { .. } => self.rows(first)?,
-                ReduceOp::CumSum(_) if fused => return Err(Halt::Unfused),
-                ReduceOp::CumSum(_) => self.running_sum(first)?,
-            },
-            Family::Normalize(op) => match op {
-                NormalizeOp::Softmax(_) | NormalizeOp::Normalize(_) => self.rows(first)?,
-                NormalizeOp::SoftmaxGradient(of) => self.softmax_gradient(first, of)?,
-                NormalizeOp::CrossEntropy | NormalizeOp::CrossEntropyGradient => self.cross_entropy(first)?,
-                NormalizeOp::NormalizeGradient { of, .. } => return self.normalize_gradient(first, of),
-                NormalizeOp::LocalResponseNorm(_) => self.map()?,
-            },
-            Family::Product(_) => self.product(first)?,
-            Family::Packed(op) => match op {
-                PackedOp::Unpack(_) => self.map()?,
-                PackedOp::MatMul(_) => self.packed_product(first)?,
-            },
-            Family::Attention(op) => match op {
-                AttentionOp::Rotary { .. } => self.map()?,
-                _ if fused => return Err(Halt::Unfused),
-                AttentionOp::Attention(heads) => return self.attention(first, heads),
-                AttentionOp::AttentionGradient(heads) => return self.attention_gradient(first, heads),
-            },
-            Family::Recurrent(_) if fused => return Err(Halt::Unfused),
-            Family::Recurrent(_) => self.recurrent(first)?,
-        };
+        let product = self.nodes.iter().find(|&&node| matches!(graph.node(node).op, Op::MatMul { .. }));
+        let first = product.copied().unwrap_or(first);
+        match graph.node(first).op.family() {
+            Family::Leaf | Family::Generator(_) | Family::Elementwise(_) => self.alone(Self::map),
+            Family::Layout(op) => self.layout_programs(first, op),
+            Family::Index(op) => self.index_programs(first, op),
+            Family::Window(op) => self.window_programs(first, op),
+            Family::Reduce(op) => self.reduce_programs(first, op),
+            Family::Normalize(op) => self.normalize_programs(first, op),
+            Family::Product(_) => self.alone(|this| this.product(first)),
+            Family::Packed(op) => self.packed_programs(first, op),
+            Family::Attention(op) => self.attention_programs(first, op),
+            Family::Recurrent(_) if self.is_fused() => Err(Halt::Unfused),
+            Family::Recurrent(_) => self.alone(|this| this.recurrent(first)),
+        }
+    }
+
+    /// Whether other nodes are to be computed in the hero's kernel.
+    fn is_fused(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    /// One program.
+    fn alone(mut self, body: impl FnOnce(&mut Self) -> Lowered<Body>) -> Lowered<Vec<Program>> {
+        let body = body(&mut self)?;
         Ok(vec![self.finish(body)])
     }
 

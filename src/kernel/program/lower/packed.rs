@@ -3,7 +3,7 @@
 use super::product::Axes;
 use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, BlockFormat, Compare, DType, NodeId, Op, Packed, PackedOp, ValueId};
-use crate::kernel::program::{Body, Fold};
+use crate::kernel::program::{Body, Fold, Program};
 
 /// The operands that hold packed rows, and which row is read.
 struct Row<'a> {
@@ -13,6 +13,13 @@ struct Row<'a> {
 }
 
 impl ProgramBuilder<'_> {
+    pub(super) fn packed_programs(self, id: NodeId, op: PackedOp) -> Lowered<Vec<Program>> {
+        match op {
+            PackedOp::Unpack(_) => self.alone(Self::map),
+            PackedOp::MatMul(_) => self.alone(|this| this.packed_product(id)),
+        }
+    }
+
     pub(super) fn packed_at(
         &mut self,
         id: NodeId,

@@ -2,7 +2,7 @@
 
 use super::{ExprId, Halt, Lowered, ProgramBuilder};
 use crate::ir::{ArgReduce, Binary, DType, NodeId, Op, ReduceKind, ReduceOp, ValueId};
-use crate::kernel::program::{Body, Fold, Running};
+use crate::kernel::program::{Body, Fold, Program, Running};
 
 /// The axes that a reduction folds.
 #[derive(Clone, Copy)]
@@ -37,6 +37,14 @@ pub(super) fn arg_fold(kind: ArgReduce, last: bool) -> Fold {
 }
 
 impl ProgramBuilder<'_> {
+    pub(super) fn reduce_programs(self, id: NodeId, op: ReduceOp<'_>) -> Lowered<Vec<Program>> {
+        match op {
+            ReduceOp::Reduce { .. } | ReduceOp::ArgReduce { .. } => self.alone(|this| this.rows(id)),
+            ReduceOp::CumSum(_) if self.is_fused() => Err(Halt::Unfused),
+            ReduceOp::CumSum(_) => self.alone(|this| this.running_sum(id)),
+        }
+    }
+
     pub(super) fn reduced_at(
         &mut self,
         id: NodeId,

@@ -17,6 +17,35 @@ pub(super) struct Over {
     pub(super) count: i64,
 }
 
+/// Reductions of a row as they are listed.
+#[derive(Default)]
+pub(super) struct Reductions(pub(super) Vec<Reduction>);
+
+impl Reductions {
+    pub(super) fn fold(&mut self, builder: &mut ProgramBuilder<'_>, kind: Fold, value: ExprId) -> ExprId {
+        let dtype = if kind.is_position() { DType::I64 } else { builder.exprs.dtype(value) };
+        self.0.push(Reduction { kind, value });
+        builder.exprs.reduced(self.0.len() as u32 - 1, dtype)
+    }
+}
+
+/// What the hero of a program of rows makes.
+struct RowsHero {
+    expr: ExprId,
+    /// One element for a row, in place of one for each of its elements.
+    of_row: bool,
+    /// A normalisation's mean and variance.
+    moments: Option<[ExprId; 2]>,
+}
+
+/// How a row of `count` elements is normalised.
+#[derive(Clone, Copy)]
+pub(super) struct RowNorm {
+    pub(super) epsilon: f64,
+    pub(super) center: bool,
+    pub(super) count: i64,
+}
+
 impl ProgramBuilder<'_> {
     /// Rows and columns of a tensor of which `axes` are reduced.
     pub(super) fn rows_over(&mut self, dims: &[i64], axes: &[u32]) -> Over {
@@ -39,9 +68,8 @@ impl ProgramBuilder<'_> {
     pub(super) fn rows(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
         let (x, result) = (node.operands[0], node.first_result);
-        let (dims, dtype) = (self.dims(x)?, self.dtype(x));
+        let dims = self.dims(x)?;
         let beside: Vec<ValueId> = self.graph.results(id).skip(1).collect();
-        let mut row_values = Vec::new();
         let axes: Vec<u32> = match &node.op {
             Op::Reduce { axes, .. } | Op::Normalize { axes, .. } => axes.clone(),
             Op::ArgReduce { axis, .. } | Op::Softmax { axis, .. } => vec![*axis],
@@ -50,48 +78,60 @@ impl ProgramBuilder<'_> {
         let Over { row, column, along, index, count } = self.rows_over(&dims, &axes);
         let element = self.at(x, &index, None)?;
         let position = self.linear(&dims, &index);
-        let mut reductions = Vec::new();
-        let mut reduce = |this: &mut Self, kind: Fold, value: ExprId| {
-            let made = if kind.is_position() { DType::I64 } else { this.exprs.dtype(value) };
-            reductions.push(Reduction { kind, value });
-            this.exprs.reduced(reductions.len() as u32 - 1, made)
-        };
-        let (expr, whole_row) = match &node.op {
-            Op::Reduce { kind, .. } => {
-                let value = self.summand(*kind, element);
-                let folded = reduce(self, fold_of(*kind), value);
-                (self.finished(*kind, folded, count, dtype), true)
-            }
-            Op::ArgReduce { kind, last, .. } => (reduce(self, arg_fold(*kind, *last), element), true),
-            // Less the most, no exponential overflows.
-            Op::Softmax { log, .. } => {
-                let most = reduce(self, Fold::Max, element);
-                let rest = self.exprs.binary(Binary::Sub, element, most);
-                let term = self.exprs.unary(Unary::Exp, rest);
-                let total = reduce(self, Fold::Sum, term);
-                (self.softmax_of(element, most, total, *log), false)
-            }
-            Op::Normalize { epsilon, center, .. } => {
-                let (normal, moments) = self.normal(element, count, (epsilon.0, *center), &mut reduce);
-                row_values.extend(moments.into_iter().flatten());
-                (normal, false)
-            }
-            _ => return Err(Halt::Unfused),
-        };
+        let mut reductions = Reductions::default();
+        let RowsHero { expr, of_row, moments } = self.rows_hero(id, element, count, &mut reductions)?;
         // What has an element for each element of the rows reads them again: they are worth keeping.
-        let cached = if whole_row { vec![] } else { vec![element] };
-        let position = if whole_row { self.exprs.at(row) } else { position };
+        let cached = if of_row { vec![] } else { vec![element] };
+        let position = if of_row { self.exprs.at(row) } else { position };
         self.hero_result = Some(HeroResult { value: result, position, expr });
         let made = self.whole_results(result, &beside)?;
         let all = self.stores_of(&made, position)?;
-        let (stores, mut row_stores) = if whole_row { (vec![], all) } else { (all, vec![]) };
+        let (stores, mut row_stores) = if of_row { (vec![], all) } else { (all, vec![]) };
         let row_position = self.exprs.at(row);
-        for (value, number) in beside.into_iter().zip(row_values) {
+        for (value, number) in beside.into_iter().zip(moments.into_iter().flatten()) {
             let arg = self.written_arg(value)?;
             let number = self.exprs.convert(self.dtype(value), number);
             row_stores.push(self.replacing(arg, row_position, number));
         }
+        let reductions = reductions.0;
         Ok(Body::Rows { row, column, along, cached, reductions, stores, row_stores })
+    }
+
+    /// What the hero makes of an element of its rows, and of what it folds.
+    fn rows_hero(
+        &mut self,
+        id: NodeId,
+        element: ExprId,
+        count: i64,
+        reductions: &mut Reductions,
+    ) -> Lowered<RowsHero> {
+        let node = self.graph.node(id);
+        let of_row = |expr| RowsHero { expr, of_row: true, moments: None };
+        let of_element = |expr| RowsHero { expr, of_row: false, moments: None };
+        Ok(match &node.op {
+            Op::Reduce { kind, .. } => {
+                let value = self.summand(*kind, element);
+                let folded = reductions.fold(self, fold_of(*kind), value);
+                of_row(self.finished(*kind, folded, count, self.dtype(node.operands[0])))
+            }
+            Op::ArgReduce { kind, last, .. } => {
+                of_row(reductions.fold(self, arg_fold(*kind, *last), element))
+            }
+            // Less the most, no exponential overflows.
+            Op::Softmax { log, .. } => {
+                let most = reductions.fold(self, Fold::Max, element);
+                let rest = self.exprs.binary(Binary::Sub, element, most);
+                let term = self.exprs.unary(Unary::Exp, rest);
+                let total = reductions.fold(self, Fold::Sum, term);
+                of_element(self.softmax_of(element, most, total, *log))
+            }
+            Op::Normalize { epsilon, center, .. } => {
+                let of = RowNorm { epsilon: epsilon.0, center: *center, count };
+                let (normal, moments) = self.normal(element, of, reductions);
+                RowsHero { moments, ..of_element(normal) }
+            }
+            _ => return Err(Halt::Unfused),
+        })
     }
 
     /// `Halt::Unfused` where a result of the program has not as many elements as the hero's.

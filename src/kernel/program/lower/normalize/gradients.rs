@@ -1,23 +1,11 @@
 //! Gradients that work on whole rows: those of softmax, of cross-entropy, and of normalisations.
 
-use super::super::rows::Over;
+use super::super::rows::{Over, Reductions};
 use super::super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, Compare, DType, NodeId, Normalization, Op, Softmax, Unary, ValueId, Varies};
 use crate::kernel::program::{Arg, Body, Fold, Place, Program, Reduction, Store};
 
-/// Reductions of a row as they are listed.
-#[derive(Default)]
-struct Reductions(Vec<Reduction>);
-
-impl Reductions {
-    fn fold(&mut self, builder: &mut ProgramBuilder<'_>, kind: Fold, value: ExprId) -> ExprId {
-        let dtype = builder.exprs.dtype(value);
-        self.0.push(Reduction { kind, value });
-        builder.exprs.reduced(self.0.len() as u32 - 1, dtype)
-    }
-}
-
-/// GradientOperands of a normalisation's gradient.
+/// Operands of a normalisation's gradient.
 struct GradientOperands {
     x: ValueId,
     dy: ValueId,

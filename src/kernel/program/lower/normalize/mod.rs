@@ -4,12 +4,25 @@ mod gradients;
 
 use super::product::RowsFirst;
 use super::reduce::Reduced;
+use super::rows::{Reductions, RowNorm};
 use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, LocalResponse, NodeId, Normalization, NormalizeOp, Op, Softmax, Unary, ValueId};
 use crate::kernel::normalizes_rows;
-use crate::kernel::program::{Fold, Reduction};
+use crate::kernel::program::{Fold, Program};
 
 impl ProgramBuilder<'_> {
+    pub(super) fn normalize_programs(self, id: NodeId, op: NormalizeOp<'_>) -> Lowered<Vec<Program>> {
+        match op {
+            NormalizeOp::Softmax(_) | NormalizeOp::Normalize(_) => self.alone(|this| this.rows(id)),
+            NormalizeOp::SoftmaxGradient(of) => self.alone(|this| this.softmax_gradient(id, of)),
+            NormalizeOp::CrossEntropy | NormalizeOp::CrossEntropyGradient => {
+                self.alone(|this| this.cross_entropy(id))
+            }
+            NormalizeOp::NormalizeGradient { of, .. } => self.normalize_gradient(id, of),
+            NormalizeOp::LocalResponseNorm(_) => self.alone(Self::map),
+        }
+    }
+
     pub(super) fn normalized_at(
         &mut self,
         id: NodeId,
@@ -161,32 +174,27 @@ impl ProgramBuilder<'_> {
         let own = self.dims(x)?;
         let at = self.delinearized(&own, position);
         let element = self.at(x, &at, None)?;
-        let mut reductions: Vec<Reduction> = Vec::new();
-        let mut reduce = |this: &mut Self, kind: Fold, value: ExprId| {
-            let dtype = this.exprs.dtype(value);
-            reductions.push(Reduction { kind, value });
-            this.exprs.reduced(reductions.len() as u32 - 1, dtype)
-        };
+        let mut reductions = Reductions::default();
         let count = own.last().copied().unwrap_or(1);
-        let (expr, _) = self.normal(element, count, (epsilon.0, *center), &mut reduce);
+        let of = RowNorm { epsilon: epsilon.0, center: *center, count };
+        let (expr, _) = self.normal(element, of, &mut reductions);
         self.hero_result = Some(HeroResult { value: node.first_result, position, expr });
-        Ok(RowsFirst { cached: vec![element], reductions })
+        Ok(RowsFirst { cached: vec![element], reductions: reductions.0 })
     }
 
-    /// An element of a normalised row of `count`, and the row's mean and variance where it has a mean.
+    /// An element of a normalised row, and the row's mean and variance where it has a mean.
     pub(super) fn normal(
         &mut self,
         element: ExprId,
-        count: i64,
-        (epsilon, center): (f64, bool),
-        reduce: &mut dyn FnMut(&mut Self, Fold, ExprId) -> ExprId,
+        RowNorm { epsilon, center, count }: RowNorm,
+        reductions: &mut Reductions,
     ) -> (ExprId, Option<[ExprId; 2]>) {
         let dtype = self.exprs.dtype(element);
         let count = self.exprs.constant(count as f64, dtype);
-        let mean = center.then(|| reduce(self, Fold::Sum, element));
+        let mean = center.then(|| reductions.fold(self, Fold::Sum, element));
         let mean = mean.map(|sum| self.exprs.binary(Binary::Div, sum, count));
         let square = self.squared(element, mean);
-        let squares = reduce(self, Fold::Sum, square);
+        let squares = reductions.fold(self, Fold::Sum, square);
         let variance = self.exprs.binary(Binary::Div, squares, count);
         let normal = self.normalized_of(element, mean, squares, count, epsilon);
         (normal, mean.map(|mean| [mean, variance]))

@@ -7,7 +7,7 @@ use super::{ExprId, Lowered, ProgramBuilder};
 use crate::ir::{
     Binary, Compare, Conv, ConvTranspose, DType, Layout, NodeId, Pool, PoolKind, ValueId, Window, WindowOp,
 };
-use crate::kernel::program::{Fold, Var};
+use crate::kernel::program::{Fold, Program, Var};
 
 /// Image, channel and position of an index.
 pub(super) fn parts(layout: Layout, index: &[ExprId]) -> (ExprId, ExprId, Vec<ExprId>) {
@@ -43,6 +43,14 @@ pub(super) fn weight_sizes(layout: Layout, dims: &[i64]) -> (Vec<i64>, i64, i64)
 }
 
 impl ProgramBuilder<'_> {
+    pub(super) fn window_programs(self, id: NodeId, op: WindowOp<'_>) -> Lowered<Vec<Program>> {
+        match op {
+            WindowOp::Conv(conv) => self.alone(|this| this.conv(id, conv)),
+            WindowOp::ConvTranspose(conv) => self.alone(|this| this.conv_transpose(id, conv)),
+            WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) | WindowOp::Resize(_) => self.alone(Self::map),
+        }
+    }
+
     pub(super) fn window_at(
         &mut self,
         id: NodeId,

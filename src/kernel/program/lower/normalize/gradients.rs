@@ -25,6 +25,21 @@ impl GradientOperands {
     }
 }
 
+/// A row of logits beside its target, and what both a cross-entropy and its gradient take of it.
+struct LogitRow {
+    logits: ValueId,
+    target: ValueId,
+    /// Elements of a row.
+    size: i64,
+    over: Over,
+    x: ExprId,
+    most: ExprId,
+    /// `x - most`, its exponential, and the sum of these.
+    rest: ExprId,
+    e: ExprId,
+    total: ExprId,
+}
+
 /// What a normalisation's gradient sums up.
 struct Normalized {
     /// The normalised element.
@@ -111,61 +126,72 @@ impl ProgramBuilder<'_> {
         let dims = self.dims(logits)?;
         let last = dims.len() - 1;
         let over = self.rows_over(&dims, &[last as u32]);
-        let (index, outer) = (over.index.clone(), over.index[..last].to_vec());
-        let x = self.wide_at(logits, &index)?;
-        let wide = self.exprs.dtype(x);
+        let x = self.wide_at(logits, &over.index)?;
         let mut reductions = Reductions::default();
         let most = reductions.fold(self, Fold::Max, x);
         // Less the most, no exponential overflows.
         let rest = self.sub(x, most);
         let e = self.exprs.unary(Unary::Exp, rest);
         let total = reductions.fold(self, Fold::Sum, e);
-        let of_class = self.dtype(target).is_integer();
-        let mut cached = vec![x];
-        if node.op == Op::CrossEntropy {
-            let log = self.exprs.unary(Unary::Log, total);
-            let made = if of_class {
-                let class = self.at(target, &outer, None)?;
-                let mut at = index;
-                // A class is data: whatever it is, the index stays within the row.
-                at[last] = self.exprs.wrapped(class, dims[last]);
-                let own = self.wide_at(logits, &at)?;
-                let below = self.sub(most, own);
-                self.add(below, log)
-            } else {
-                let weight = self.wide_at(target, &index)?;
-                let below = self.sub(log, rest);
-                let term = self.mul(weight, below);
-                reductions.fold(self, Fold::Sum, term)
-            };
-            let result = node.first_result;
-            let position = self.exprs.at(over.row);
-            let expr = self.exprs.convert(self.dtype(result), made);
-            self.hero_result = Some(HeroResult { value: result, position, expr });
-            self.same_elements(result)?;
-            let row_stores = self.stores_at(position)?;
-            let Over { row, column, along, .. } = over;
-            return Ok(Body::Rows {
-                row,
-                column,
-                along,
-                cached,
-                reductions: reductions.0,
-                stores: vec![],
-                row_stores,
-            });
+        let row = LogitRow { logits, target, size: dims[last], over, x, most, rest, e, total };
+        match node.op {
+            Op::CrossEntropy => self.cross_entropy_of(id, row, reductions),
+            _ => self.cross_entropy_gradient(id, row, reductions),
         }
-        let dy = self.wide_at(node.operands[2], &outer)?;
+    }
+
+    /// `log(sum of exp) - x[class]`, or the same of every element, times its weight in the target.
+    fn cross_entropy_of(&mut self, id: NodeId, row: LogitRow, mut reductions: Reductions) -> Lowered<Body> {
+        let LogitRow { logits, target, size, over, x, most, rest, total, .. } = row;
+        let last = over.index.len() - 1;
+        let log = self.exprs.unary(Unary::Log, total);
+        let made = if self.dtype(target).is_integer() {
+            let class = self.at(target, &over.index[..last], None)?;
+            let mut at = over.index.clone();
+            // A class is data: whatever it is, the index stays within the row.
+            at[last] = self.exprs.wrapped(class, size);
+            let own = self.wide_at(logits, &at)?;
+            let below = self.sub(most, own);
+            self.add(below, log)
+        } else {
+            let weight = self.wide_at(target, &over.index)?;
+            let below = self.sub(log, rest);
+            let term = self.mul(weight, below);
+            reductions.fold(self, Fold::Sum, term)
+        };
+        let result = self.graph.node(id).first_result;
+        let position = self.exprs.at(over.row);
+        let expr = self.exprs.convert(self.dtype(result), made);
+        self.hero_result = Some(HeroResult { value: result, position, expr });
+        self.same_elements(result)?;
+        let row_stores = self.stores_at(position)?;
+        let Over { row, column, along, .. } = over;
+        let reductions = reductions.0;
+        Ok(Body::Rows { row, column, along, cached: vec![x], reductions, stores: vec![], row_stores })
+    }
+
+    /// `dy (softmax - target)`, where a class stands for a target that is 1 there and 0 elsewhere, and the softmax is
+    /// taken as often as the target's weights come to.
+    fn cross_entropy_gradient(
+        &mut self,
+        id: NodeId,
+        row: LogitRow,
+        mut reductions: Reductions,
+    ) -> Lowered<Body> {
+        let LogitRow { target, size, over, x, e, total, .. } = row;
+        let last = over.index.len() - 1;
+        let mut cached = vec![x];
+        let dy = self.wide_at(self.graph.node(id).operands[2], &over.index[..last])?;
         let share = self.div(e, total);
-        let slope = if of_class {
-            let class = self.at(target, &outer, None)?;
-            let class = self.exprs.wrapped(class, dims[last]);
-            let here = self.exprs.compare(Compare::Eq, index[last], class);
-            let less = self.exprs.constant(1.0, wide);
+        let slope = if self.dtype(target).is_integer() {
+            let class = self.at(target, &over.index[..last], None)?;
+            let class = self.exprs.wrapped(class, size);
+            let here = self.exprs.compare(Compare::Eq, over.index[last], class);
+            let less = self.exprs.constant(1.0, self.exprs.dtype(x));
             let less = self.sub(share, less);
             self.exprs.select(here, less, share)
         } else {
-            let weight = self.wide_at(target, &index)?;
+            let weight = self.wide_at(target, &over.index)?;
             cached.push(weight);
             let weights = reductions.fold(self, Fold::Sum, weight);
             let spread = self.mul(share, weights);

@@ -34,6 +34,25 @@ pub(super) struct Family {
     pub(super) renamed: &'static [(&'static str, &'static str)],
 }
 
+impl Family {
+    /// A family whose blocks' parameters have no prefix, without heads: they are added to it.
+    pub(super) const fn new(name: &'static str, class: &'static str, network: Network) -> Self {
+        Self {
+            name,
+            class,
+            heads: &[],
+            usual: Head::Language,
+            network,
+            prefix: "",
+            bare_prefix: "",
+            other_prefix: None,
+            copies: &[],
+            idle: &[],
+            renamed: &[],
+        }
+    }
+}
+
 /// Of what a family's networks are made. Errors of both: fields that are missing, contradict one another, or ask
 /// for what is not supported.
 #[derive(Clone, Copy, Debug)]

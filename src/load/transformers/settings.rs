@@ -64,6 +64,26 @@ pub(super) struct Names {
     pub(super) order: Order,
 }
 
+impl Names {
+    /// The parts that only some families have, left out; the others are to be named.
+    pub(super) const PLAIN: Self = Self {
+        words: "",
+        positions: None,
+        token_types: TokenTypes::None,
+        first_norm: None,
+        layer: "",
+        attention: "",
+        projections: Projections::Apart([""; 3]),
+        inner_norms: InnerNorms::None,
+        sinks: None,
+        out: "",
+        cross: None,
+        wiring: Wiring { attention: Norms::NONE, feed: Norms::NONE, residual: Residual::Stream },
+        last_norm: None,
+        order: Order::OutIn,
+    };
+}
+
 /// Attention to another stack's result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cross {
@@ -130,6 +150,20 @@ pub(super) struct Norms {
     pub(super) within: Option<&'static str>,
     /// Of the sum.
     pub(super) behind: Option<&'static str>,
+}
+
+impl Norms {
+    const NONE: Self = Self { before: None, within: None, behind: None };
+
+    /// One norm, of what the part reads.
+    pub(super) const fn before(name: &'static str) -> Self {
+        Self { before: Some(name), ..Self::NONE }
+    }
+
+    /// One norm, of the sum.
+    pub(super) const fn behind(name: &'static str) -> Self {
+        Self { behind: Some(name), ..Self::NONE }
+    }
 }
 
 /// What parts are added to.

@@ -55,17 +55,13 @@ const BERT_NAMES: Names = Names {
     layer: "encoder.layer",
     attention: "attention",
     projections: Projections::Apart(["attention.self.query", "attention.self.key", "attention.self.value"]),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "attention.output.dense",
-    cross: None,
     wiring: Wiring {
-        attention: Norms { before: None, within: None, behind: Some("attention.output.LayerNorm") },
-        feed: Norms { before: None, within: None, behind: Some("output.LayerNorm") },
+        attention: Norms::behind("attention.output.LayerNorm"),
+        feed: Norms::behind("output.LayerNorm"),
         residual: Residual::Stream,
     },
-    last_norm: None,
-    order: Order::OutIn,
+    ..Names::PLAIN
 };
 
 fn bert(config: &Config) -> Result<Settings> {
@@ -192,8 +188,8 @@ fn distilbert(config: &Config) -> Result<Settings> {
             out: "attention.out_lin",
             cross: None,
             wiring: Wiring {
-                attention: Norms { before: None, within: None, behind: Some("sa_layer_norm") },
-                feed: Norms { before: None, within: None, behind: Some("output_layer_norm") },
+                attention: Norms::behind("sa_layer_norm"),
+                feed: Norms::behind("output_layer_norm"),
                 residual: Residual::Stream,
             },
             ..BERT_NAMES

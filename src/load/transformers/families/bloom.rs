@@ -14,8 +14,6 @@ use super::super::settings::{
 use crate::error::Result;
 
 pub(super) const BLOOM: Family = Family {
-    name: "bloom",
-    class: "Bloom",
     heads: &[
         ("Model", Head::Bare),
         ("ForCausalLM", Head::Language),
@@ -23,14 +21,9 @@ pub(super) const BLOOM: Family = Family {
         ("ForTokenClassification", Head::Tokens("classifier")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
     ],
-    usual: Head::Language,
-    network: Network::Text(bloom),
     prefix: "transformer.",
-    bare_prefix: "",
-    other_prefix: None,
     copies: &[("lm_head.weight", ".word_embeddings.weight")],
-    idle: &[],
-    renamed: &[],
+    ..Family::new("bloom", "Bloom", Network::Text(bloom))
 };
 
 pub(super) const FALCON: Family =
@@ -38,23 +31,18 @@ pub(super) const FALCON: Family =
 
 const NAMES: Names = Names {
     words: "word_embeddings",
-    positions: None,
-    token_types: TokenTypes::None,
     first_norm: Some("word_embeddings_layernorm"),
     layer: "h",
     attention: "self_attention",
     projections: Projections::Joined("self_attention.query_key_value", Sections::Heads),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "self_attention.dense",
-    cross: None,
     wiring: Wiring {
-        attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
-        feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },
+        attention: Norms::before("input_layernorm"),
+        feed: Norms::before("post_attention_layernorm"),
         residual: Residual::Stream,
     },
     last_norm: Some("ln_f"),
-    order: Order::OutIn,
+    ..Names::PLAIN
 };
 
 const fn feed(inner: u64) -> Feed {

@@ -17,17 +17,9 @@ use super::vit;
 use crate::error::Result;
 
 pub(super) const CLIP: Family = Family {
-    name: "clip",
-    class: "CLIP",
     heads: &[("Model", Head::Bare)],
     usual: Head::Bare,
-    network: Network::Joined(both),
-    prefix: "",
-    bare_prefix: "",
-    other_prefix: None,
-    copies: &[],
-    idle: &[],
-    renamed: &[],
+    ..Family::new("clip", "CLIP", Network::Joined(both))
 };
 
 pub(super) const CLIP_TEXT: Family = Family {
@@ -51,22 +43,16 @@ pub(super) const CLIP_VISION: Family = Family {
 const NAMES: Names = Names {
     words: "embeddings.token_embedding",
     positions: Some("embeddings.position_embedding"),
-    token_types: TokenTypes::None,
-    first_norm: None,
     layer: "encoder.layers",
     attention: "self_attn",
     projections: Projections::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "self_attn.out_proj",
-    cross: None,
     wiring: Wiring {
-        attention: Norms { before: Some("layer_norm1"), within: None, behind: None },
-        feed: Norms { before: Some("layer_norm2"), within: None, behind: None },
+        attention: Norms::before("layer_norm1"),
+        feed: Norms::before("layer_norm2"),
         residual: Residual::Stream,
     },
-    last_norm: None,
-    order: Order::OutIn,
+    ..Names::PLAIN
 };
 
 fn tower(config: &Config, names: Names) -> Result<Settings> {

@@ -14,8 +14,6 @@ use super::super::settings::{
 use crate::error::Result;
 
 pub(super) const GPT2: Family = Family {
-    name: "gpt2",
-    class: "GPT2",
     heads: &[
         ("Model", Head::Bare),
         ("LMHeadModel", Head::Language),
@@ -23,35 +21,27 @@ pub(super) const GPT2: Family = Family {
         ("ForTokenClassification", Head::Tokens("classifier")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
     ],
-    usual: Head::Language,
-    network: Network::Text(gpt2),
     prefix: "transformer.",
-    bare_prefix: "",
-    other_prefix: None,
     copies: &[("lm_head.weight", ".wte.weight")],
-    idle: &[],
-    renamed: &[],
+    ..Family::new("gpt2", "GPT2", Network::Text(gpt2))
 };
 
 const GPT2_NAMES: Names = Names {
     words: "wte",
     positions: Some("wpe"),
     token_types: TokenTypes::Words,
-    first_norm: None,
     layer: "h",
     attention: "attn",
     projections: Projections::Joined("attn.c_attn", Sections::Kinds),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "attn.c_proj",
-    cross: None,
     wiring: Wiring {
-        attention: Norms { before: Some("ln_1"), within: None, behind: None },
-        feed: Norms { before: Some("ln_2"), within: None, behind: None },
+        attention: Norms::before("ln_1"),
+        feed: Norms::before("ln_2"),
         residual: Residual::Stream,
     },
     last_norm: Some("ln_f"),
     order: Order::InOut,
+    ..Names::PLAIN
 };
 
 fn gpt2(config: &Config) -> Result<Settings> {
@@ -136,7 +126,7 @@ fn gptj(config: &Config) -> Result<Settings> {
             out: "attn.out_proj",
             cross: None,
             wiring: Wiring {
-                attention: Norms { before: Some("ln_1"), within: None, behind: None },
+                attention: Norms::before("ln_1"),
                 feed: Norms { before: None, within: None, behind: None },
                 residual: Residual::Parallel,
             },
@@ -160,8 +150,6 @@ fn gptj(config: &Config) -> Result<Settings> {
 }
 
 pub(super) const GPT_NEOX: Family = Family {
-    name: "gpt_neox",
-    class: "GPTNeoX",
     heads: &[
         ("Model", Head::Bare),
         ("ForCausalLM", Head::Language),
@@ -169,14 +157,10 @@ pub(super) const GPT_NEOX: Family = Family {
         ("ForTokenClassification", Head::Tokens("classifier")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
-    usual: Head::Language,
-    network: Network::Text(gpt_neox),
     prefix: "gpt_neox.",
-    bare_prefix: "",
-    other_prefix: None,
     copies: &[("embed_out.weight", ".embed_in.weight"), ("lm_head.weight", ".embed_in.weight")],
-    idle: &[],
     renamed: &[("embed_out.", "lm_head.")],
+    ..Family::new("gpt_neox", "GPTNeoX", Network::Text(gpt_neox))
 };
 
 fn gpt_neox(config: &Config) -> Result<Settings> {
@@ -214,8 +198,8 @@ fn gpt_neox(config: &Config) -> Result<Settings> {
             out: "attention.dense",
             cross: None,
             wiring: Wiring {
-                attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
-                feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },
+                attention: Norms::before("input_layernorm"),
+                feed: Norms::before("post_attention_layernorm"),
                 residual: if parallel { Residual::Parallel } else { Residual::Stream },
             },
             last_norm: Some("final_layer_norm"),

@@ -15,8 +15,6 @@ use super::windows;
 use crate::error::Result;
 
 pub(super) const LLAMA: Family = Family {
-    name: "llama",
-    class: "Llama",
     heads: &[
         ("Model", Head::Bare),
         ("ForCausalLM", Head::Language),
@@ -24,14 +22,10 @@ pub(super) const LLAMA: Family = Family {
         ("ForTokenClassification", Head::Tokens("score")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
     ],
-    usual: Head::Language,
-    network: Network::Text(llama),
     prefix: "model.",
-    bare_prefix: "",
     other_prefix: Some(("ForQuestionAnswering", "transformer.")),
     copies: &[("lm_head.weight", ".embed_tokens.weight")],
-    idle: &[],
-    renamed: &[],
+    ..Family::new("llama", "Llama", Network::Text(llama))
 };
 
 pub(super) const MISTRAL: Family = Family {
@@ -75,23 +69,17 @@ pub(super) const STABLELM: Family = Family {
 
 pub(super) const NAMES: Names = Names {
     words: "embed_tokens",
-    positions: None,
-    token_types: TokenTypes::None,
-    first_norm: None,
     layer: "layers",
     attention: "self_attn",
     projections: Projections::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "self_attn.o_proj",
-    cross: None,
     wiring: Wiring {
-        attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
-        feed: Norms { before: Some("post_attention_layernorm"), within: None, behind: None },
+        attention: Norms::before("input_layernorm"),
+        feed: Norms::before("post_attention_layernorm"),
         residual: Residual::Stream,
     },
     last_norm: Some("norm"),
-    order: Order::OutIn,
+    ..Names::PLAIN
 };
 
 /// The gated layers, this wide inside.

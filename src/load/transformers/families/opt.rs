@@ -13,22 +13,16 @@ use super::super::settings::{
 use crate::error::Result;
 
 pub(super) const OPT: Family = Family {
-    name: "opt",
-    class: "OPT",
     heads: &[
         ("Model", Head::Bare),
         ("ForCausalLM", Head::Language),
         ("ForSequenceClassification", Head::Last("score")),
         ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Labels)),
     ],
-    usual: Head::Language,
-    network: Network::Text(opt),
     prefix: "model.decoder.",
     bare_prefix: "decoder.",
-    other_prefix: None,
     copies: &[("lm_head.weight", ".embed_tokens.weight")],
-    idle: &[],
-    renamed: &[],
+    ..Family::new("opt", "OPT", Network::Text(opt))
 };
 
 fn opt(config: &Config) -> Result<Settings> {

@@ -30,7 +30,7 @@ fn phi(config: &Config) -> Result<Settings> {
     names.out = "self_attn.dense";
     names.last_norm = Some("final_layernorm");
     names.wiring = Wiring {
-        attention: Norms { before: Some("input_layernorm"), within: None, behind: None },
+        attention: Norms::before("input_layernorm"),
         feed: Norms { before: None, within: None, behind: None },
         residual: Residual::Parallel,
     };

@@ -14,37 +14,22 @@ use super::super::settings::{
 use crate::error::Result;
 
 pub(super) const T5: Family = Family {
-    name: "t5",
-    class: "T5",
     heads: &[
         ("Model", Head::Bare),
         ("ForConditionalGeneration", Head::Language),
         ("WithLMHeadModel", Head::Language),
         ("EncoderModel", Head::Encoder),
     ],
-    usual: Head::Language,
-    network: Network::Joined(t5),
-    prefix: "",
-    bare_prefix: "",
-    other_prefix: None,
     copies: &[
         ("encoder.embed_tokens.weight", "shared.weight"),
         ("decoder.embed_tokens.weight", "shared.weight"),
         ("lm_head.weight", "shared.weight"),
     ],
     idle: &["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"],
-    renamed: &[],
+    ..Family::new("t5", "T5", Network::Joined(t5))
 };
 
-const fn before(name: &'static str) -> Norms {
-    Norms { before: Some(name), within: None, behind: None }
-}
-
 const ENCODER: Names = Names {
-    words: "",
-    positions: None,
-    token_types: TokenTypes::None,
-    first_norm: None,
     layer: "block",
     attention: "layer.0.attention",
     projections: Projections::Apart([
@@ -52,27 +37,24 @@ const ENCODER: Names = Names {
         "layer.0.SelfAttention.k",
         "layer.0.SelfAttention.v",
     ]),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "layer.0.SelfAttention.o",
-    cross: None,
     wiring: Wiring {
-        attention: before("layer.0.layer_norm"),
-        feed: before("layer.1.layer_norm"),
+        attention: Norms::before("layer.0.layer_norm"),
+        feed: Norms::before("layer.1.layer_norm"),
         residual: Residual::Stream,
     },
     last_norm: Some("final_layer_norm"),
-    order: Order::OutIn,
+    ..Names::PLAIN
 };
 
 const DECODER: Names = Names {
     cross: Some(Cross {
-        norms: before("layer.1.layer_norm"),
+        norms: Norms::before("layer.1.layer_norm"),
         attention: "layer.1.attention",
         projections: ["layer.1.EncDecAttention.q", "layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"],
         out: "layer.1.EncDecAttention.o",
     }),
-    wiring: Wiring { feed: before("layer.2.layer_norm"), ..ENCODER.wiring },
+    wiring: Wiring { feed: Norms::before("layer.2.layer_norm"), ..ENCODER.wiring },
     ..ENCODER
 };
 

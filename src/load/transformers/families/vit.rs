@@ -17,16 +17,9 @@ use super::super::settings::{
 use crate::error::Result;
 
 pub(super) const VIT: Family = Family {
-    name: "vit",
-    class: "ViT",
     heads: &[("Model", Head::Bare), ("ForImageClassification", Head::Image("classifier"))],
     usual: Head::Bare,
-    network: Network::Joined(vit),
     prefix: "vit.",
-    bare_prefix: "",
-    other_prefix: None,
-    copies: &[],
-    idle: &[],
     // As later versions of the library name them.
     renamed: &[
         ("encoder.layer.", "layers."),
@@ -37,13 +30,10 @@ pub(super) const VIT: Family = Family {
         ("intermediate.dense", "mlp.fc1"),
         (".output.dense", ".mlp.fc2"),
     ],
+    ..Family::new("vit", "ViT", Network::Joined(vit))
 };
 
 const NAMES: Names = Names {
-    words: "",
-    positions: None,
-    token_types: TokenTypes::None,
-    first_norm: None,
     layer: "encoder.layer",
     attention: "attention.attention",
     projections: Projections::Apart([
@@ -51,17 +41,14 @@ const NAMES: Names = Names {
         "attention.attention.key",
         "attention.attention.value",
     ]),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "attention.output.dense",
-    cross: None,
     wiring: Wiring {
-        attention: Norms { before: Some("layernorm_before"), within: None, behind: None },
-        feed: Norms { before: Some("layernorm_after"), within: None, behind: None },
+        attention: Norms::before("layernorm_before"),
+        feed: Norms::before("layernorm_after"),
         residual: Residual::Stream,
     },
     last_norm: Some("layernorm"),
-    order: Order::OutIn,
+    ..Names::PLAIN
 };
 
 /// What the blocks of an encoder of images have in common; `norm`: of what is added under roots.

@@ -17,47 +17,30 @@ use crate::error::Result;
 use crate::ir::InputRule;
 
 pub(super) const WHISPER: Family = Family {
-    name: "whisper",
-    class: "Whisper",
     heads: &[("Model", Head::Bare), ("ForConditionalGeneration", Head::Language)],
-    usual: Head::Language,
-    network: Network::Joined(whisper),
     prefix: "model.",
-    bare_prefix: "",
-    other_prefix: None,
     copies: &[("proj_out.weight", ".decoder.embed_tokens.weight")],
-    idle: &[],
-    renamed: &[],
+    ..Family::new("whisper", "Whisper", Network::Joined(whisper))
 };
-
-const fn before(name: &'static str) -> Norms {
-    Norms { before: Some(name), within: None, behind: None }
-}
 
 const ENCODER: Names = Names {
     words: "embed_tokens",
-    positions: None,
-    token_types: TokenTypes::None,
-    first_norm: None,
     layer: "layers",
     attention: "self_attn",
     projections: Projections::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
-    inner_norms: InnerNorms::None,
-    sinks: None,
     out: "self_attn.out_proj",
-    cross: None,
     wiring: Wiring {
-        attention: before("self_attn_layer_norm"),
-        feed: before("final_layer_norm"),
+        attention: Norms::before("self_attn_layer_norm"),
+        feed: Norms::before("final_layer_norm"),
         residual: Residual::Stream,
     },
     last_norm: Some("layer_norm"),
-    order: Order::OutIn,
+    ..Names::PLAIN
 };
 
 const DECODER: Names = Names {
     cross: Some(Cross {
-        norms: before("encoder_attn_layer_norm"),
+        norms: Norms::before("encoder_attn_layer_norm"),
         attention: "encoder_attn",
         projections: ["encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"],
         out: "encoder_attn.out_proj",

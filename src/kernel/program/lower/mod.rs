@@ -24,10 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Arg, Body, Expr, ExprId, Exprs, Place, Program, Store, Var, verify};
 use crate::error::{Error, Report, Result};
-use crate::ir::{
-    AttentionOp, DType, Family, Graph, IndexOp, LayoutOp, NodeId, NormalizeOp, Op, PackedOp, ReduceOp,
-    ScatterKind, ValueId, WindowOp,
-};
+use crate::ir::{DType, Family, Graph, NodeId, Op, ScatterKind, ValueId};
 use crate::kernel::fused::{self, Layout, Segment, layout};
 use crate::kernel::{Fused, normalizes_rows};
 

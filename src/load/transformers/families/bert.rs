@@ -5,10 +5,10 @@ use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
 use super::super::family::{Family, Network};
 use super::super::heads::{First, Head, Labels, Language, Pooled, Spans};
-use super::super::net::{Norm, Order};
+use super::super::net::Norm;
 use super::super::settings::{
-    Biases, Counted, Embedding, Feed, InnerNorms, Layer, Learnt, Names, Norms, Positions, Projections,
-    Residual, Settings, TokenTypes, Wiring,
+    Biases, Counted, Embedding, Feed, Layer, Learnt, Names, Norms, Positions, Projections, Residual,
+    Settings, TokenTypes, Wiring,
 };
 use crate::error::Result;
 

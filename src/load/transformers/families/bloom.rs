@@ -5,11 +5,11 @@ use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
 use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain, Spans};
-use super::super::net::{Bias, Norm, Order};
+use super::super::net::{Bias, Norm};
 use super::super::rotary::{Rotary, Usual};
 use super::super::settings::{
-    Biases, Embedding, Feed, InnerNorms, Layer, Names, Norms, Positions, Projections, Residual, Sections,
-    Settings, Slopes, TokenTypes, Wiring,
+    Biases, Embedding, Feed, Layer, Names, Norms, Positions, Projections, Residual, Sections, Settings,
+    Slopes, Wiring,
 };
 use crate::error::Result;
 

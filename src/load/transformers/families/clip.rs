@@ -10,8 +10,7 @@ use super::super::heads::Head;
 use super::super::net::{Bias, Features, Net, Order};
 use super::super::patches::{PatchNames, Patches};
 use super::super::settings::{
-    Counted, Feed, InnerNorms, Learnt, Names, Norms, Positions, Projections, Residual, Settings, TokenTypes,
-    Wiring,
+    Counted, Feed, Learnt, Names, Norms, Positions, Projections, Residual, Settings, Wiring,
 };
 use super::vit;
 use crate::error::Result;

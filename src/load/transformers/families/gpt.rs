@@ -8,8 +8,8 @@ use super::super::heads::{Head, Language, Plain, Spans};
 use super::super::net::{Bias, Norm, Order};
 use super::super::rotary::{Rotary, Usual};
 use super::super::settings::{
-    Biases, Counted, Embedding, Feed, InnerNorms, Layer, Learnt, Names, Norms, Positions, Projections,
-    Residual, Sections, Settings, TokenTypes, Wiring,
+    Biases, Counted, Embedding, Feed, Layer, Learnt, Names, Norms, Positions, Projections, Residual,
+    Sections, Settings, TokenTypes, Wiring,
 };
 use crate::error::Result;
 
@@ -187,23 +187,17 @@ fn gpt_neox(config: &Config) -> Result<Settings> {
     Ok(Settings {
         names: Names {
             words: "embed_in",
-            positions: None,
-            token_types: TokenTypes::None,
-            first_norm: None,
             layer: "layers",
             attention: "attention",
             projections: Projections::Joined("attention.query_key_value", Sections::Heads),
-            inner_norms: InnerNorms::None,
-            sinks: None,
             out: "attention.dense",
-            cross: None,
             wiring: Wiring {
                 attention: Norms::before("input_layernorm"),
                 feed: Norms::before("post_attention_layernorm"),
                 residual: if parallel { Residual::Parallel } else { Residual::Stream },
             },
             last_norm: Some("final_layer_norm"),
-            order: Order::OutIn,
+            ..Names::PLAIN
         },
         vocabulary: config.size("vocab_size")?,
         hidden,

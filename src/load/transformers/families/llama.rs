@@ -5,11 +5,11 @@ use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
 use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain, Spans};
-use super::super::net::{Bias, Norm, Order};
+use super::super::net::{Bias, Norm};
 use super::super::rotary::{Rotary, Usual};
 use super::super::settings::{
     Biases, Embedding, Feed, Gated, InnerNorms, Layer, Names, Norms, Positions, Projections, Residual,
-    Settings, TokenTypes, Wiring,
+    Settings, Wiring,
 };
 use super::windows;
 use crate::error::Result;

@@ -5,10 +5,10 @@ use super::super::attention::{Heads, Sight};
 use super::super::config::Config;
 use super::super::family::{Family, Network};
 use super::super::heads::{Head, Language, Plain, Spans};
-use super::super::net::{Bias, Norm, Order};
+use super::super::net::{Bias, Norm};
 use super::super::settings::{
-    Biases, Counted, Embedding, Feed, InnerNorms, Layer, Learnt, Names, Norms, Positions, Projections,
-    Residual, Settings, TokenTypes, Wiring,
+    Biases, Counted, Embedding, Feed, Layer, Learnt, Names, Norms, Positions, Projections, Residual,
+    Settings, Wiring,
 };
 use crate::error::Result;
 
@@ -50,22 +50,17 @@ fn opt(config: &Config) -> Result<Settings> {
         names: Names {
             words: "embed_tokens",
             positions: Some("embed_positions"),
-            token_types: TokenTypes::None,
-            first_norm: None,
             layer: "layers",
             attention: "self_attn",
             projections: Projections::Apart(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
-            inner_norms: InnerNorms::None,
-            sinks: None,
             out: "self_attn.out_proj",
-            cross: None,
             wiring: Wiring {
                 attention: norms("self_attn_layer_norm"),
                 feed: norms("final_layer_norm"),
                 residual: Residual::Stream,
             },
             last_norm: (before && !removed).then_some("final_layer_norm"),
-            order: Order::OutIn,
+            ..Names::PLAIN
         },
         vocabulary: config.size("vocab_size")?,
         hidden,

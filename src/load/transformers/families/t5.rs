@@ -6,10 +6,10 @@ use super::super::blocks::{Blocks, Context, Positioned};
 use super::super::config::Config;
 use super::super::family::{Family, Network, Writing};
 use super::super::heads::{Body, Head, Language, Plain};
-use super::super::net::{Norm, Order};
+use super::super::net::Norm;
 use super::super::settings::{
-    Biases, Cross, Distances, Embedding, Feed, Gated, InnerNorms, Layer, Names, Norms, Positions,
-    Projections, Residual, Settings, TokenTypes, Wiring,
+    Biases, Cross, Distances, Embedding, Feed, Gated, Layer, Names, Norms, Positions, Projections, Residual,
+    Settings, Wiring,
 };
 use crate::error::Result;
 

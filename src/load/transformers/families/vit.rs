@@ -11,8 +11,7 @@ use super::super::heads::{Head, Language, Plain};
 use super::super::net::{Bias, Features, Norm, Order};
 use super::super::patches::{PatchNames, Patches};
 use super::super::settings::{
-    Biases, Embedding, Feed, InnerNorms, Layer, Names, Norms, Positions, Projections, Residual, Settings,
-    TokenTypes, Wiring,
+    Biases, Embedding, Feed, Layer, Names, Norms, Positions, Projections, Residual, Settings, Wiring,
 };
 use crate::error::Result;
 

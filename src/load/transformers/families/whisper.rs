@@ -8,10 +8,9 @@ use super::super::blocks::{Blocks, Context, Positioned};
 use super::super::config::Config;
 use super::super::family::{Family, Network, Writing};
 use super::super::heads::{Body, Head, Language, Plain};
-use super::super::net::{Bias, Features, Net, Norm, Order, Windows, limit};
+use super::super::net::{Bias, Features, Net, Norm, Windows, limit};
 use super::super::settings::{
-    Biases, Cross, Embedding, Feed, InnerNorms, Layer, Names, Norms, Positions, Projections, Residual,
-    Settings, TokenTypes, Wiring,
+    Biases, Cross, Embedding, Feed, Layer, Names, Norms, Positions, Projections, Residual, Settings, Wiring,
 };
 use crate::error::Result;
 use crate::ir::InputRule;

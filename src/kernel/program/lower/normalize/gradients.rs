@@ -3,7 +3,7 @@
 use super::super::rows::{Over, Reductions};
 use super::super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, Compare, DType, NodeId, Normalization, Op, Softmax, Unary, ValueId, Varies};
-use crate::kernel::program::{Arg, Body, Fold, Place, Program, Reduction, Store};
+use crate::kernel::program::{Arg, Body, Fold, Place, Program, Store};
 
 /// Operands of a normalisation's gradient.
 struct GradientOperands {

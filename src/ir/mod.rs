@@ -58,6 +58,7 @@ pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
 pub use source::{Phase, Source, SourceRole, part_name};
 pub use tensor::Tensor;
+pub(crate) use tensor::{each_element, float_element};
 pub use unary::Unary;
 pub(crate) use unary::{Domain, TRANSCENDENTAL};
 pub use users::Users;

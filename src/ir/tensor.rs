@@ -131,23 +131,16 @@ impl Tensor {
     pub fn to_i64(&self) -> Option<Vec<i64>> {
         let b = &self.bytes;
         Some(match self.dtype {
-            DType::I64 => b
-                .chunks_exact(8)
-                .map(|c| i64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
-                .collect(),
-            DType::I32 => {
-                b.chunks_exact(4).map(|c| i32::from_le_bytes([c[0], c[1], c[2], c[3]]).into()).collect()
-            }
-            DType::I16 => b.chunks_exact(2).map(|c| i16::from_le_bytes([c[0], c[1]]).into()).collect(),
-            DType::I8 => b.iter().map(|&v| (v as i8).into()).collect(),
-            DType::U8 | DType::Bool => b.iter().map(|&v| v.into()).collect(),
-            DType::U16 => b.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]]).into()).collect(),
-            DType::U32 => {
-                b.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]).into()).collect()
-            }
+            DType::I64 => each_element(b, i64::from_le_bytes),
+            DType::I32 => each_element(b, |c| i32::from_le_bytes(c).into()),
+            DType::I16 => each_element(b, |c| i16::from_le_bytes(c).into()),
+            DType::I8 => each_element(b, |c| i8::from_le_bytes(c).into()),
+            DType::U8 | DType::Bool => each_element(b, |c| u8::from_le_bytes(c).into()),
+            DType::U16 => each_element(b, |c| u16::from_le_bytes(c).into()),
+            DType::U32 => each_element(b, |c| u32::from_le_bytes(c).into()),
             DType::U64 => {
-                let whole = |c: &[u8]| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
-                return b.chunks_exact(8).map(|c| i64::try_from(whole(c)).ok()).collect();
+                let all = each_element(b, |c| i64::try_from(u64::from_le_bytes(c)).ok());
+                return all.into_iter().collect();
             }
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => return None,
         })
@@ -157,23 +150,11 @@ impl Tensor {
     pub fn to_f64(&self) -> Vec<f64> {
         let b = &self.bytes;
         match self.dtype {
-            DType::F32 => {
-                b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]).into()).collect()
-            }
-            DType::F64 => b
-                .chunks_exact(8)
-                .map(|c| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
-                .collect(),
-            DType::F16 => {
-                b.chunks_exact(2).map(|c| f16_to_f32(u16::from_le_bytes([c[0], c[1]])).into()).collect()
-            }
-            DType::Bf16 => {
-                b.chunks_exact(2).map(|c| bf16_to_f32(u16::from_le_bytes([c[0], c[1]])).into()).collect()
-            }
-            DType::U64 => b
-                .chunks_exact(8)
-                .map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]) as f64)
-                .collect(),
+            DType::F32 => each_element(b, |c| f32::from_le_bytes(c).into()),
+            DType::F64 => each_element(b, f64::from_le_bytes),
+            DType::F16 => each_element(b, |c| f16_to_f32(u16::from_le_bytes(c)).into()),
+            DType::Bf16 => each_element(b, |c| bf16_to_f32(u16::from_le_bytes(c)).into()),
+            DType::U64 => each_element(b, |c| u64::from_le_bytes(c) as f64),
             DType::I8
             | DType::I16
             | DType::I32
@@ -186,6 +167,30 @@ impl Tensor {
             }
         }
     }
+}
+
+/// What is read of each of the elements that some bytes are, which have `N` bytes each.
+pub(crate) fn each_element<const N: usize, T>(bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|&element| read(element)).collect()
+}
+
+/// The value of one element of a type of floats; none of other types.
+pub(crate) fn float_element(dtype: DType, bytes: &[u8]) -> Option<f64> {
+    Some(match dtype {
+        DType::F32 => f32::from_le_bytes(bytes.try_into().ok()?).into(),
+        DType::F64 => f64::from_le_bytes(bytes.try_into().ok()?),
+        DType::F16 => f16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
+        DType::Bf16 => bf16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
+        DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::Bool => return None,
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
     DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, ParamSlice, Phase, Real, Repacked,
-    Size, Source, SourceRole, State, StatisticKind, Tensor, Type,
+    Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -261,8 +261,8 @@ fn distribution_name(distribution: Distribution) -> &'static str {
 fn writes_as_numbers(tensor: &Tensor) -> bool {
     let bytes = tensor.bytes();
     match tensor.dtype() {
-        DType::F32 => f32s(bytes).all(|value| !value.is_nan()),
-        DType::F64 => f64s(bytes).all(|value| !value.is_nan()),
+        DType::F32 => f32s(bytes).iter().all(|value| !value.is_nan()),
+        DType::F64 => f64s(bytes).iter().all(|value| !value.is_nan()),
         DType::F16 | DType::Bf16 => tensor.elements() == 0,
         DType::Bool => bytes.iter().all(|&byte| byte < 2),
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => true,
@@ -271,18 +271,18 @@ fn writes_as_numbers(tensor: &Tensor) -> bool {
     }
 }
 
-fn f32s(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]))
+fn f32s(bytes: &[u8]) -> Vec<f32> {
+    each_element(bytes, f32::from_le_bytes)
 }
 
-fn f64s(bytes: &[u8]) -> impl Iterator<Item = f64> {
-    bytes.chunks_exact(8).map(|c| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]))
+fn f64s(bytes: &[u8]) -> Vec<f64> {
+    each_element(bytes, f64::from_le_bytes)
 }
 
 fn numbers(f: &mut Formatter<'_>, tensor: &Tensor) -> fmt::Result {
     let texts: Vec<String> = match tensor.dtype() {
-        DType::F32 => f32s(tensor.bytes()).map(|value| format!("{value:?}")).collect(),
-        DType::F64 => f64s(tensor.bytes()).map(|value| format!("{value:?}")).collect(),
+        DType::F32 => f32s(tensor.bytes()).iter().map(|value| format!("{value:?}")).collect(),
+        DType::F64 => f64s(tensor.bytes()).iter().map(|value| format!("{value:?}")).collect(),
         DType::Bool => tensor.bytes().iter().map(|&byte| (byte != 0).to_string()).collect(),
         DType::F16
         | DType::Bf16

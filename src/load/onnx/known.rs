@@ -49,11 +49,7 @@ impl Known {
         }
         let items = match tensor.dtype() {
             DType::F32 => Items::Reals(tensor.to_f32()?.into_iter().map(f64::from).collect()),
-            DType::F64 => {
-                let real = |c: &[u8]| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
-                Items::Reals(tensor.bytes().chunks_exact(8).map(real).collect())
-            }
-            DType::F16 | DType::Bf16 => Items::Reals(tensor.to_f64()),
+            DType::F64 | DType::F16 | DType::Bf16 => Items::Reals(tensor.to_f64()),
             _ => Items::Sizes(tensor.to_i64()?.into_iter().map(Size::Known).collect()),
         };
         Some(Self { dtype: tensor.dtype(), dims: tensor.dims().to_vec(), items })

@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Sub};
 use super::Outcome;
 use super::elements::{places, strides};
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::ir::{Binary, Compare, CumSum, DType, ReduceKind, Tensor, Unary, random_bits};
+use crate::ir::{Binary, Compare, CumSum, DType, ReduceKind, Tensor, Unary, each_element, random_bits};
 
 /// The elements of a tensor. 16-bit floats are held as f32, bools as 0 and 1.
 pub(super) enum Numbers {
@@ -14,27 +14,22 @@ pub(super) enum Numbers {
     F64(Vec<f64>),
 }
 
-/// The little-endian elements of some bytes.
-fn each<const N: usize, T>(bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<T> {
-    bytes.as_chunks::<N>().0.iter().map(|&chunk| read(chunk)).collect()
-}
-
 impl Numbers {
     pub(super) fn decode(dtype: DType, bytes: &[u8]) -> Self {
         match dtype {
-            DType::F32 => Self::F32(each(bytes, f32::from_le_bytes)),
-            DType::F64 => Self::F64(each(bytes, f64::from_le_bytes)),
-            DType::F16 => Self::F32(each(bytes, |b| f16_to_f32(u16::from_le_bytes(b)))),
-            DType::Bf16 => Self::F32(each(bytes, |b| bf16_to_f32(u16::from_le_bytes(b)))),
-            DType::I8 => Self::Ints(each(bytes, |b| i8::from_le_bytes(b).into())),
-            DType::I16 => Self::Ints(each(bytes, |b| i16::from_le_bytes(b).into())),
-            DType::I32 => Self::Ints(each(bytes, |b| i32::from_le_bytes(b).into())),
-            DType::I64 => Self::Ints(each(bytes, i64::from_le_bytes)),
+            DType::F32 => Self::F32(each_element(bytes, f32::from_le_bytes)),
+            DType::F64 => Self::F64(each_element(bytes, f64::from_le_bytes)),
+            DType::F16 => Self::F32(each_element(bytes, |b| f16_to_f32(u16::from_le_bytes(b)))),
+            DType::Bf16 => Self::F32(each_element(bytes, |b| bf16_to_f32(u16::from_le_bytes(b)))),
+            DType::I8 => Self::Ints(each_element(bytes, |b| i8::from_le_bytes(b).into())),
+            DType::I16 => Self::Ints(each_element(bytes, |b| i16::from_le_bytes(b).into())),
+            DType::I32 => Self::Ints(each_element(bytes, |b| i32::from_le_bytes(b).into())),
+            DType::I64 => Self::Ints(each_element(bytes, i64::from_le_bytes)),
             DType::U8 | DType::Bool => Self::Ints(bytes.iter().map(|&b| b.into()).collect()),
-            DType::U16 => Self::Ints(each(bytes, |b| u16::from_le_bytes(b).into())),
-            DType::U32 => Self::Ints(each(bytes, |b| u32::from_le_bytes(b).into())),
+            DType::U16 => Self::Ints(each_element(bytes, |b| u16::from_le_bytes(b).into())),
+            DType::U32 => Self::Ints(each_element(bytes, |b| u32::from_le_bytes(b).into())),
             // By their bits: what computes with them is not folded.
-            DType::U64 => Self::Ints(each(bytes, i64::from_le_bytes)),
+            DType::U64 => Self::Ints(each_element(bytes, i64::from_le_bytes)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::same_marks;
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::ir::{Binary, DType, Graph, Node, NodeId, Op, Tensor, Unary, ValueId};
+use crate::ir::{Binary, DType, Graph, Node, NodeId, Op, Tensor, Unary, ValueId, float_element};
 
 /// Most nodes of a pattern.
 const LARGEST: usize = 48;
@@ -144,11 +144,5 @@ fn number(tensor: &Tensor) -> Option<f64> {
     if !elements.all(|element| element == first) {
         return None;
     }
-    Some(match tensor.dtype() {
-        DType::F32 => f32::from_le_bytes(first.try_into().ok()?).into(),
-        DType::F64 => f64::from_le_bytes(first.try_into().ok()?),
-        DType::F16 => f16_to_f32(u16::from_le_bytes(first.try_into().ok()?)).into(),
-        DType::Bf16 => bf16_to_f32(u16::from_le_bytes(first.try_into().ok()?)).into(),
-        _ => return None,
-    })
+    float_element(tensor.dtype(), first)
 }

@@ -2,10 +2,9 @@
 
 use super::super::rewrite::Rewriter;
 use super::Rewrite;
-use crate::ir::half::{bf16_to_f32, f16_to_f32};
 use crate::ir::{
     Binary, DType, ElementwiseOp, Family, IndexOp, LayoutOp, Op, Pad, Shape, Size, Slice, Tensor, Type,
-    Unary, ValueId,
+    Unary, ValueId, float_element,
 };
 
 /// A node whose operands are simplified.
@@ -347,20 +346,17 @@ enum Element {
 impl Element {
     fn first(tensor: &Tensor) -> Option<Self> {
         let bytes = tensor.bytes().get(..tensor.dtype().size() as usize)?;
-        let value = match tensor.dtype() {
-            DType::F32 => f32::from_le_bytes(bytes.try_into().ok()?).into(),
-            DType::F64 => f64::from_le_bytes(bytes.try_into().ok()?),
-            DType::F16 => f16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
-            DType::Bf16 => bf16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
-            DType::I8 | DType::U8 | DType::Bool => return Some(Self::Int(bytes[0].into())),
-            DType::U16 => return Some(Self::Int(u16::from_le_bytes(bytes.try_into().ok()?).into())),
-            DType::U32 => return Some(Self::Int(u32::from_le_bytes(bytes.try_into().ok()?).into())),
+        Some(Self::Int(match tensor.dtype() {
+            float @ (DType::F32 | DType::F64 | DType::F16 | DType::Bf16) => {
+                return float_element(float, bytes).map(|value| Self::Float(value.to_bits()));
+            }
+            DType::I8 | DType::U8 | DType::Bool => bytes[0].into(),
+            DType::U16 => u16::from_le_bytes(bytes.try_into().ok()?).into(),
+            DType::U32 => u32::from_le_bytes(bytes.try_into().ok()?).into(),
+            DType::I16 => i16::from_le_bytes(bytes.try_into().ok()?).into(),
+            DType::I32 => i32::from_le_bytes(bytes.try_into().ok()?).into(),
             // The bits tell elements apart, which is all that is asked.
-            DType::U64 => return Some(Self::Int(i64::from_le_bytes(bytes.try_into().ok()?))),
-            DType::I16 => return Some(Self::Int(i16::from_le_bytes(bytes.try_into().ok()?).into())),
-            DType::I32 => return Some(Self::Int(i32::from_le_bytes(bytes.try_into().ok()?).into())),
-            DType::I64 => return Some(Self::Int(i64::from_le_bytes(bytes.try_into().ok()?))),
-        };
-        Some(Self::Float(f64::to_bits(value)))
+            DType::U64 | DType::I64 => i64::from_le_bytes(bytes.try_into().ok()?),
+        }))
     }
 }

@@ -9,8 +9,8 @@ use super::super::product::matmul::Strides;
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{View, ViewMut};
 use super::super::walk::sizes;
-use super::super::window::conv::{Groups, unfold_rows};
-use super::super::window::grid::{Grid, channels, spatial};
+use super::super::window::conv::{Groups, grid_of, unfold_rows};
+use super::super::window::grid::Grid;
 use super::{Begin, Left, Stored, multiply, pack_right, widen, widen_rows, with_half};
 
 /// Images and groups are divided among threads where there are so many; else each of them is.
@@ -39,13 +39,9 @@ fn conv_as<S: Stored>(
 ) -> Result<()> {
     let (x, weights) = (&inputs[0], &inputs[1]);
     let (xd, wd, od) = (sizes(x.dims)?, sizes(weights.dims)?, sizes(out.dims)?);
-    let kernel = match conv.layout {
-        Layout::ChannelsFirst => &wd[2..],
-        Layout::ChannelsLast => &wd[..wd.len() - 2],
-    };
     let operands = Operands {
-        grid: Grid::new(&conv.window, spatial(conv.layout, &od), spatial(conv.layout, &xd), kernel)?,
-        groups: Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?,
+        grid: grid_of(conv.layout, &conv.window, &od, &xd, &wd)?,
+        groups: Groups::of(conv.layout, conv.groups, &xd, &od)?,
         x: x.slice()?,
         weights: weights.slice()?,
         bias: inputs.get(2).map(|bias| bias.slice()).transpose()?,

@@ -10,8 +10,8 @@ use super::super::product::matmul::{Matrix, Strides};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{View, ViewMut, from_bytes_mut, take};
 use super::super::walk::sizes;
-use super::super::window::conv::Groups;
-use super::super::window::grid::{Grid, channels, spatial};
+use super::super::window::conv::{Groups, grid_of};
+use super::super::window::grid::Grid;
 use super::{Begin, Left, Stored, multiply, narrow, pack_right, with_half, with_wide};
 
 /// `Op::ConvTranspose`.
@@ -35,12 +35,8 @@ fn transpose_as<S: Stored>(
 ) -> Result<()> {
     let (x, weights) = (&inputs[0], &inputs[1]);
     let (xd, wd, od) = (sizes(x.dims)?, sizes(weights.dims)?, sizes(out.dims)?);
-    let kernel = match conv.layout {
-        Layout::ChannelsFirst => &wd[2..],
-        Layout::ChannelsLast => &wd[..wd.len() - 2],
-    };
-    let grid = Grid::new(&conv.window, spatial(conv.layout, &xd), spatial(conv.layout, &od), kernel)?;
-    let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
+    let grid = grid_of(conv.layout, &conv.window, &xd, &od, &wd)?;
+    let groups = Groups::of(conv.layout, conv.groups, &xd, &od)?;
     let made = Planes::new(conv, weights.dims, out.dims);
     let spread = Spread {
         layout: conv.layout,

@@ -4,7 +4,7 @@
 //! faster (see `direct`). Channels last: see `conv_last`.
 
 use crate::error::{Error, Result};
-use crate::ir::{Conv, DType, Layout};
+use crate::ir::{Conv, DType, Layout, Window};
 
 use super::super::element::Float;
 use super::super::elementwise::tile::Epilogue;
@@ -43,10 +43,15 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    pub(crate) fn new(batch: usize, groups: i64, inputs: usize, outputs: usize) -> Result<Self> {
+    fn new(batch: usize, groups: i64, inputs: usize, outputs: usize) -> Result<Self> {
         let count = usize::try_from(groups).ok().filter(|&count| count > 0);
         let count = count.ok_or_else(|| Error::Internal("number of groups".to_owned()))?;
         Ok(Self { batch, count, inner: inputs / count, outer: outputs / count })
+    }
+
+    /// From the sizes of input and result.
+    pub(crate) fn of(layout: Layout, groups: i64, x: &[usize], out: &[usize]) -> Result<Self> {
+        Self::new(x[0], groups, channels(layout, x), channels(layout, out))
     }
 
     pub(crate) fn inputs(&self) -> usize {
@@ -56,6 +61,34 @@ impl Groups {
     pub(crate) fn outputs(&self) -> usize {
         self.count * self.outer
     }
+}
+
+/// The elements of a convolution's operands.
+#[derive(Clone, Copy)]
+pub(crate) struct ConvOperands<'a, T> {
+    pub(crate) x: &'a [T],
+    pub(crate) weights: &'a [T],
+    pub(crate) bias: Option<&'a [T]>,
+}
+
+/// The sizes of the windows of a convolution's weights.
+pub(crate) fn kernel_sizes(layout: Layout, weights: &[usize]) -> &[usize] {
+    match layout {
+        Layout::ChannelsFirst => &weights[2..],
+        Layout::ChannelsLast => &weights[..weights.len() - 2],
+    }
+}
+
+/// The windows of a convolution, which a tensor with the sizes of `small` has one of at each position, on one with
+/// those of `large`.
+pub(crate) fn grid_of(
+    layout: Layout,
+    window: &Window,
+    small: &[usize],
+    large: &[usize],
+    weights: &[usize],
+) -> Result<Grid> {
+    Grid::new(window, spatial(layout, small), spatial(layout, large), kernel_sizes(layout, weights))
 }
 
 /// `Op::Conv`.
@@ -72,12 +105,8 @@ fn conv_as<T: Product + Float + Vectorised>(
 ) -> Result<()> {
     let (x, weights) = (&inputs[0], &inputs[1]);
     let (xd, wd, od) = (sizes(x.dims)?, sizes(weights.dims)?, sizes(out.dims)?);
-    let kernel = match conv.layout {
-        Layout::ChannelsFirst => &wd[2..],
-        Layout::ChannelsLast => &wd[..wd.len() - 2],
-    };
-    let grid = Grid::new(&conv.window, spatial(conv.layout, &od), spatial(conv.layout, &xd), kernel)?;
-    let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
+    let grid = grid_of(conv.layout, &conv.window, &od, &xd, &wd)?;
+    let groups = Groups::of(conv.layout, conv.groups, &xd, &od)?;
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
     let pieces = conv.layout == Layout::ChannelsFirst && grid.positions() >= PIECE;
     // Without channels there is no product that an epilogue could follow.
@@ -86,7 +115,7 @@ fn conv_as<T: Product + Float + Vectorised>(
     if target.is_empty() {
         return Ok(());
     }
-    let (source, weights) = (x.slice::<T>()?, weights.slice::<T>()?);
+    let operands = ConvOperands { x: x.slice::<T>()?, weights: weights.slice::<T>()?, bias };
     let depthwise = groups.inner == 1 && groups.count > 1;
     if conv.layout == Layout::ChannelsFirst {
         let direct = match groups.count {
@@ -95,20 +124,19 @@ fn conv_as<T: Product + Float + Vectorised>(
         };
         match direct {
             Some(direct) => {
+                let ConvOperands { x, weights, bias } = operands;
                 let weights = match inputs[1].packed {
                     true => Rhs::Packed { elements: weights, columns: groups.outer, from: 0 },
                     false => Rhs::Strided(weights, Strides::rows(direct.depth()).transposed()),
                 };
-                first_direct(team, &direct, source, weights, bias, target, epilogue);
+                first_direct(team, &direct, x, weights, bias, target, epilogue);
             }
-            None if depthwise => {
-                first_depthwise(team, &grid, &groups, source, weights, bias, target, epilogue)
-            }
-            None => first(team, &grid, &groups, source, weights, bias, target, epilogue),
+            None if depthwise => first_depthwise(team, &grid, &groups, operands, target, epilogue),
+            None => first(team, &grid, &groups, operands, target, epilogue),
         }
         return Ok(());
     }
-    conv_last::conv(team, &grid, &groups, (source, weights, bias), target);
+    conv_last::conv(team, &grid, &groups, operands, target);
     Ok(())
 }
 
@@ -138,14 +166,11 @@ pub(crate) fn begin<T: Float>(
 const PIECE: usize = 96;
 
 /// Channels first: the weights times the windows.
-#[allow(clippy::too_many_arguments)]
 fn first<T: Product + Float + Vectorised>(
     team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
-    x: &[T],
-    weights: &[T],
-    bias: Option<&[T]>,
+    ConvOperands { x, weights, bias }: ConvOperands<'_, T>,
     out: &mut [T],
     epilogue: Option<&Epilogue<'_>>,
 ) {

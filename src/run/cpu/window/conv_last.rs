@@ -9,7 +9,7 @@ use super::super::product::blocks::{Multiply, ROWS, Rhs, depth_of_blocks};
 use super::super::product::matmul::{Beta, Extent, Gemm, Matrix, Product, STRIP_BYTES, Strides, with_strip};
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::Vectorised;
-use super::conv::{Groups, begin};
+use super::conv::{ConvOperands, Groups, begin};
 use super::grid::Grid;
 
 /// Most windows of a part, and fewest where parts are wanted for more threads.
@@ -18,14 +18,15 @@ const SHORTEST: usize = 16 * ROWS;
 /// So many parts are enough for each thread.
 const PARTS: usize = 2;
 
-/// Input, weights and bias. The result is written whole.
+/// The result is written whole.
 pub(crate) fn conv<T: Product + Float + Vectorised>(
     team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
-    (x, weights, bias): (&[T], &[T], Option<&[T]>),
+    operands: ConvOperands<'_, T>,
     out: &mut [T],
 ) {
+    let ConvOperands { x, weights, bias } = operands;
     if groups.inner == 1 && groups.count > 1 {
         begin(Layout::ChannelsLast, out, groups, grid.positions(), bias);
         depthwise(team, grid, groups, x, weights, out);
@@ -33,7 +34,7 @@ pub(crate) fn conv<T: Product + Float + Vectorised>(
         begin(Layout::ChannelsLast, out, groups, grid.positions(), bias);
         plain(team, groups, grid.positions(), x, weights, out);
     } else {
-        unfolded(team, grid, groups, (x, weights, bias), out);
+        unfolded(team, grid, groups, operands, out);
     }
 }
 
@@ -49,9 +50,10 @@ fn unfolded<T: Product + Float + Vectorised>(
     team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
-    (x, weights, bias): (&[T], &[T], Option<&[T]>),
+    operands: ConvOperands<'_, T>,
     out: &mut [T],
 ) {
+    let ConvOperands { x, weights, bias } = operands;
     let (outputs, positions) = (groups.outputs(), grid.positions());
     let depth = groups.inner * grid.kernel.iter().product::<usize>();
     let height = height(groups.batch * positions, team.threads());

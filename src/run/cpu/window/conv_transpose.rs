@@ -11,8 +11,8 @@ use super::super::product::matmul::{Beta, Extent, Gemm, Matrix, Product, Strides
 use super::super::team::Team;
 use super::super::view::{View, ViewMut, take, with_float};
 use super::super::walk::sizes;
-use super::conv::{Groups, begin};
-use super::grid::{Grid, channels, spatial};
+use super::conv::{Groups, begin, grid_of};
+use super::grid::Grid;
 
 /// `Op::ConvTranspose`.
 pub(crate) fn conv_transpose(
@@ -35,15 +35,12 @@ fn transpose_as<T: Product + Float>(
 ) -> Result<()> {
     let (x, weights) = (&inputs[0], &inputs[1]);
     let (xd, wd, od) = (sizes(x.dims)?, sizes(weights.dims)?, sizes(out.dims)?);
-    let kernel = match conv.layout {
-        Layout::ChannelsFirst => &wd[2..],
-        Layout::ChannelsLast => &wd[..wd.len() - 2],
-    };
-    let grid = Grid::new(&conv.window, spatial(conv.layout, &xd), spatial(conv.layout, &od), kernel)?;
-    let groups = Groups::new(xd[0], conv.groups, channels(conv.layout, &xd), channels(conv.layout, &od))?;
+    let grid = grid_of(conv.layout, &conv.window, &xd, &od, &wd)?;
+    let groups = Groups::of(conv.layout, conv.groups, &xd, &od)?;
     let unfolded = conv_transpose_unfolded(conv, x.dims, weights.dims, x.dtype.size());
     let tile = unfolded.positions as usize;
-    let columns = take::<T>(&mut workspace, unfolded.depth as usize * tile)?;
+    let memory = take::<T>(&mut workspace, unfolded.depth as usize * tile)?;
+    let columns = Columns { memory, tile };
     let bias = inputs.get(2).map(|bias| bias.slice::<T>()).transpose()?;
     let target = out.slice::<T>()?;
     if target.is_empty() {
@@ -55,10 +52,16 @@ fn transpose_as<T: Product + Float>(
         return Ok(());
     }
     match conv.layout {
-        Layout::ChannelsFirst => first(team, &grid, &groups, source, weights, target, (columns, tile)),
-        Layout::ChannelsLast => last(team, &grid, &groups, source, weights, target, (columns, tile)),
+        Layout::ChannelsFirst => first(team, &grid, &groups, source, weights, target, columns),
+        Layout::ChannelsLast => last(team, &grid, &groups, source, weights, target, columns),
     }
     Ok(())
+}
+
+/// What the input's positions make for their windows: as many positions at a time as the memory has place for.
+struct Columns<'a, T> {
+    memory: &'a mut [T],
+    tile: usize,
 }
 
 /// Weights `[in, out/groups, window]`.
@@ -69,8 +72,9 @@ fn first<T: Product>(
     x: &[T],
     weights: &[T],
     out: &mut [T],
-    (columns, tile): (&mut [T], usize),
+    columns: Columns<'_, T>,
 ) {
+    let Columns { memory: columns, tile } = columns;
     let (positions, area, step) = (grid.positions(), grid.area(), grid.stride[2]);
     let window: usize = grid.kernel.iter().product();
     let depth = groups.outer * window;
@@ -116,8 +120,9 @@ fn last<T: Product>(
     x: &[T],
     weights: &[T],
     out: &mut [T],
-    (columns, tile): (&mut [T], usize),
+    columns: Columns<'_, T>,
 ) {
+    let Columns { memory: columns, tile } = columns;
     let (positions, area) = (grid.positions(), grid.area());
     let (inputs, outputs, outer) = (groups.inputs(), groups.outputs(), groups.outer);
     let window: usize = grid.kernel.iter().product();

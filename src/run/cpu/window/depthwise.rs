@@ -12,7 +12,7 @@ use super::super::product::matmul::{Product, STRIP_BYTES, with_strip};
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Stores, Task, Vectorised};
 use super::super::view::{Plain, bytes_of_mut, take};
-use super::conv::Groups;
+use super::conv::{ConvOperands, Groups};
 use super::grid::Grid;
 use super::phases::{Phases, SPARE, copy_row};
 
@@ -22,17 +22,15 @@ const PART: usize = 4096;
 const FOLLOWED: usize = 1024;
 
 /// Weights `[out, 1, window]`; `groups` have one input channel each.
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
     team: &Team<'_>,
     grid: &Grid,
     groups: &Groups,
-    x: &[T],
-    weights: &[T],
-    bias: Option<&[T]>,
+    operands: ConvOperands<'_, T>,
     out: &mut [T],
     epilogue: Option<&Epilogue<'_>>,
 ) {
+    let ConvOperands { x, weights, bias } = operands;
     let positions = grid.positions();
     let phases = Phases::new(grid, crate::run::cpu::product::blocks::AREA / size_of::<T>());
     let planes = (PART / positions).max(1);
@@ -44,7 +42,7 @@ pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
             }),
             None => {
                 for (plane, out) in (first..).zip(out.chunks_mut(positions)) {
-                    by_runs(grid, groups, x, weights, bias, plane, out);
+                    by_runs(grid, groups, operands, plane, out);
                 }
                 if let Some(epilogue) = epilogue {
                     epilogue.apply(first * positions, bytes_of_mut(out));
@@ -235,12 +233,11 @@ fn add<T: Plain + Float, L: Lanes<T>, const V: usize>(
 fn by_runs<T: Product>(
     grid: &Grid,
     groups: &Groups,
-    x: &[T],
-    weights: &[T],
-    bias: Option<&[T]>,
+    operands: ConvOperands<'_, T>,
     plane: usize,
     out: &mut [T],
 ) {
+    let ConvOperands { x, weights, bias } = operands;
     let window: usize = grid.kernel.iter().product();
     let (image, channel) = (plane / groups.outputs(), plane % groups.outputs());
     let x = &x[(image * groups.count + channel / groups.outer) * grid.area()..][..grid.area()];

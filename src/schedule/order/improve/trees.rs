@@ -82,15 +82,18 @@ impl Traffic<'_, '_> {
     fn end(&self, route: &Route, origin: Option<ArrivalIx>, from: Nanos) -> Nanos {
         let mut at = from;
         for (number, hop) in route.hops.iter().enumerate() {
-            if let Some(end) = self.uploaded(route, origin).filter(|_| number == 0) {
-                at = at.max(end);
-                continue;
-            }
-            let busy = self.busy.iter().filter(|(channel, _)| hop.channels.contains(channel));
-            at = busy.map(|&(_, until)| until).fold(at, Nanos::max);
-            at = at + hop.latency + hop.bandwidth.time(self.bytes);
+            at = match self.uploaded(route, origin).filter(|_| number == 0) {
+                Some(end) => at.max(end),
+                None => self.begin(hop, at) + hop.latency + hop.bandwidth.time(self.bytes),
+            };
         }
         at
+    }
+
+    /// When a hop can begin from a moment on: its channels are free then.
+    fn begin(&self, hop: &Hop, from: Nanos) -> Nanos {
+        let busy = self.busy.iter().filter(|(channel, _)| hop.channels.contains(channel));
+        busy.map(|&(_, until)| until).fold(from, Nanos::max)
     }
 
     /// When the upload of a staged copy ends, where another copy from there has made it.
@@ -109,8 +112,7 @@ impl Traffic<'_, '_> {
                 at = at.max(end);
                 continue;
             }
-            let busy = self.busy.iter().filter(|(channel, _)| hop.channels.contains(channel));
-            at = busy.map(|&(_, until)| until).fold(at, Nanos::max);
+            at = self.begin(hop, at);
             for &channel in &hop.channels {
                 if let Some(time) = self.problem.machine.occupies(channel, self.bytes) {
                     self.busy.retain(|(other, _)| *other != channel);

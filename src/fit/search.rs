@@ -288,7 +288,8 @@ impl<'s> Search<'s> {
             0 if !self.is_cut => cheaper_than_all(&self.planner.request),
             _ => conflict(&self.planner.request, goal),
         };
-        infeasible(open == 0 && !self.is_cut, conflict, budget.is_some(), details)
+        let proven = open == 0 && !self.is_cut;
+        NoSet { proven, conflict, has_budget: budget.is_some(), details }.error()
     }
 }
 
@@ -305,19 +306,26 @@ fn conflict(request: &Request<'_>, goal: &Goal) -> String {
 /// All that is on offer does not do.
 fn hopeless(request: &Request<'_>, goal: &Goal, why: Excluded) -> Error {
     let details = vec![format!("with all devices of the catalogue: {}", why.words())];
-    infeasible(true, conflict(request, goal), false, details)
+    NoSet { proven: true, conflict: conflict(request, goal), has_budget: false, details }.error()
 }
 
-fn infeasible(proven: bool, conflict: String, has_budget: bool, details: Vec<String>) -> Error {
-    let repair = match has_budget {
-        true => "a larger --budget, more devices in the catalogue, or an easier target",
-        false => "more devices in the catalogue, or an easier target",
-    };
-    Error::Infeasible(Box::new(Infeasible {
-        proven,
-        conflict,
-        repair: repair.to_owned(),
-        details,
-        ..Infeasible::default()
-    }))
+/// Why no set of devices does.
+struct NoSet {
+    /// There is none, in place of none that was found.
+    proven: bool,
+    conflict: String,
+    has_budget: bool,
+    details: Vec<String>,
+}
+
+impl NoSet {
+    fn error(self) -> Error {
+        let Self { proven, conflict, has_budget, details } = self;
+        let repair = match has_budget {
+            true => "a larger --budget, more devices in the catalogue, or an easier target",
+            false => "more devices in the catalogue, or an easier target",
+        };
+        let repair = repair.to_owned();
+        Error::Infeasible(Box::new(Infeasible { proven, conflict, repair, details, ..Infeasible::default() }))
+    }
 }

@@ -99,39 +99,42 @@ pub(crate) struct Traits {
 
 impl Unary {
     pub(crate) const fn traits(self) -> Traits {
-        const fn of(domain: Domain, range: Range, flops: u64, is_exact: bool) -> Traits {
-            Traits { domain, range, flops, is_exact }
+        const fn exact(domain: Domain, range: Range, flops: u64) -> Traits {
+            Traits { domain, range, flops, is_exact: true }
+        }
+        const fn inexact(domain: Domain, range: Range, flops: u64) -> Traits {
+            Traits { domain, range, flops, is_exact: false }
         }
         match self {
-            Self::Neg => of(Domain::Numbers, Range::Own, 1, true),
-            Self::Abs => of(Domain::Numbers, Range::Own, 1, true),
-            Self::Sign => of(Domain::Numbers, Range::Own, 1, true),
-            Self::Exp => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Expm1 => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Log => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Log1p => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Sqrt => of(Domain::Floats, Range::Full, 4, true),
-            Self::Reciprocal => of(Domain::Floats, Range::Full, 4, true),
-            Self::Floor => of(Domain::Floats, Range::Own, 1, true),
-            Self::Ceil => of(Domain::Floats, Range::Own, 1, true),
-            Self::Round => of(Domain::Floats, Range::Own, 1, true),
-            Self::Sin => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Cos => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Tan => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Atan => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Sinh => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Cosh => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Tanh => of(Domain::Floats, Range::Own, TRANSCENDENTAL, false),
-            Self::Sigmoid => of(Domain::Floats, Range::Own, TRANSCENDENTAL, false),
-            Self::Erf => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Relu => of(Domain::Numbers, Range::Own, 1, true),
-            Self::Gelu => of(Domain::Floats, Range::Own, TRANSCENDENTAL, false),
-            Self::GeluTanh => of(Domain::Floats, Range::Own, TRANSCENDENTAL, false),
-            Self::Silu => of(Domain::Floats, Range::Own, TRANSCENDENTAL, false),
-            Self::Softplus => of(Domain::Floats, Range::Full, TRANSCENDENTAL, false),
-            Self::Not => of(Domain::Bools, Range::Own, 1, true),
-            Self::IsNan => of(Domain::Classes, Range::Own, 1, false),
-            Self::IsInf => of(Domain::Classes, Range::Own, 1, false),
+            Self::Neg => exact(Domain::Numbers, Range::Own, 1),
+            Self::Abs => exact(Domain::Numbers, Range::Own, 1),
+            Self::Sign => exact(Domain::Numbers, Range::Own, 1),
+            Self::Exp => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Expm1 => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Log => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Log1p => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Sqrt => exact(Domain::Floats, Range::Full, 4),
+            Self::Reciprocal => exact(Domain::Floats, Range::Full, 4),
+            Self::Floor => exact(Domain::Floats, Range::Own, 1),
+            Self::Ceil => exact(Domain::Floats, Range::Own, 1),
+            Self::Round => exact(Domain::Floats, Range::Own, 1),
+            Self::Sin => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Cos => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Tan => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Atan => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Sinh => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Cosh => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Tanh => inexact(Domain::Floats, Range::Own, TRANSCENDENTAL),
+            Self::Sigmoid => inexact(Domain::Floats, Range::Own, TRANSCENDENTAL),
+            Self::Erf => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Relu => exact(Domain::Numbers, Range::Own, 1),
+            Self::Gelu => inexact(Domain::Floats, Range::Own, TRANSCENDENTAL),
+            Self::GeluTanh => inexact(Domain::Floats, Range::Own, TRANSCENDENTAL),
+            Self::Silu => inexact(Domain::Floats, Range::Own, TRANSCENDENTAL),
+            Self::Softplus => inexact(Domain::Floats, Range::Full, TRANSCENDENTAL),
+            Self::Not => exact(Domain::Bools, Range::Own, 1),
+            Self::IsNan => inexact(Domain::Classes, Range::Own, 1),
+            Self::IsInf => inexact(Domain::Classes, Range::Own, 1),
         }
     }
 }

@@ -92,11 +92,11 @@ fn scaled(writer: &mut Writer, stream: &Stream, elements: u64, variance: f64, di
         }
         Distribution::Normal => {
             let deviation = variance.sqrt();
-            (0..elements).for_each(|i| writer.push(deviation * stream.normal(i, false)));
+            (0..elements).for_each(|i| writer.push(deviation * stream.normal(i)));
         }
         Distribution::TruncatedNormal => {
             let deviation = variance.sqrt() / CUT;
-            (0..elements).for_each(|i| writer.push(deviation * stream.normal(i, true)));
+            (0..elements).for_each(|i| writer.push(deviation * stream.truncated_normal(i)));
         }
     }
 }
@@ -130,7 +130,7 @@ fn orthogonal(dims: &[u64], elements: u64, stream: &Stream) -> Result<Vec<f64>> 
     let mut matrix = reserved(elements)?;
     let mut q = reserved(elements)?;
     let mut result = reserved(elements)?;
-    matrix.extend((0..elements).map(|i| stream.normal(i, false)));
+    matrix.extend((0..elements).map(|i| stream.normal(i)));
     let signs = factor(&mut matrix, long, short);
     q.resize(long * short, 0.0);
     expand(&mut q, &matrix, long, &signs);
@@ -212,12 +212,16 @@ impl Stream {
         ((self.bits(position) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Standard normal; `truncated` at two deviations.
-    fn normal(&self, position: u64, truncated: bool) -> f64 {
+    /// Standard normal.
+    fn normal(&self, position: u64) -> f64 {
+        quantile(self.unit(position))
+    }
+
+    /// Standard normal, truncated at two deviations.
+    fn truncated_normal(&self, position: u64) -> f64 {
         /// Probability of less than minus two deviations.
         const BELOW: f64 = 0.022_750_131_948_179_21;
-        let unit = self.unit(position);
-        quantile(if truncated { BELOW + unit * (1.0 - 2.0 * BELOW) } else { unit })
+        quantile(BELOW + self.unit(position) * (1.0 - 2.0 * BELOW))
     }
 }
 

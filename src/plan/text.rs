@@ -74,7 +74,7 @@ impl Plan {
             write!(out, " kind {}", buffer.kind.name())?;
             option(out, "alias", buffer.alias.as_deref())?;
             option(out, "value", Some(buffer.value.as_str()).filter(|value| !value.is_empty()))?;
-            microbatch(out, buffer.microbatch, false)?;
+            microbatch(out, buffer.microbatch)?;
             slice(out, buffer)?;
             option(out, "feeds", buffer.feeds.as_deref())?;
             buffer.axis.map_or(Ok(()), |axis| write!(out, " axis {axis}"))?;
@@ -129,7 +129,7 @@ fn write_step(step: &Step, out: &mut dyn Write) -> fmt::Result {
             if let Some(group) = launch.group {
                 write!(out, " group {group}")?;
             }
-            microbatch(out, launch.microbatch, launch.again)?;
+            instance(out, launch.microbatch, launch.again)?;
         }
         Action::Copy(copy) => {
             write!(out, " copy {} -> {} bytes {}", Name(&copy.from), Name(&copy.to), copy.bytes.0)?;
@@ -137,7 +137,7 @@ fn write_step(step: &Step, out: &mut dyn Write) -> fmt::Result {
             if let Some(output) = copy.output {
                 write!(out, " output {output}")?;
             }
-            microbatch(out, copy.microbatch, copy.again)?;
+            instance(out, copy.microbatch, copy.again)?;
             if let Some((offset, bytes)) = copy.part {
                 write!(out, " part {} {}", offset.0, bytes.0)?;
             }
@@ -150,8 +150,12 @@ fn write_step(step: &Step, out: &mut dyn Write) -> fmt::Result {
     writeln!(out)
 }
 
-fn microbatch(out: &mut dyn Write, microbatch: Option<u32>, again: bool) -> fmt::Result {
-    microbatch.map_or(Ok(()), |number| write!(out, " microbatch {number}"))?;
+fn microbatch(out: &mut dyn Write, microbatch: Option<u32>) -> fmt::Result {
+    microbatch.map_or(Ok(()), |number| write!(out, " microbatch {number}"))
+}
+
+fn instance(out: &mut dyn Write, number: Option<u32>, again: bool) -> fmt::Result {
+    microbatch(out, number)?;
     if again { write!(out, " again") } else { Ok(()) }
 }
 

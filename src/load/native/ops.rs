@@ -17,6 +17,13 @@ use crate::ir::{
 /// Epsilon of normalisations that give none.
 const EPSILON: Real = Real(1e-5);
 
+/// A normalisation with a scale; the former takes off the mean first, and has a shift.
+#[derive(Clone, Copy)]
+enum Norm {
+    Layer,
+    RootMeanSquare,
+}
+
 impl Builder {
     /// Adds the nodes of one operation and gives its results.
     pub(super) fn operation(
@@ -27,8 +34,8 @@ impl Builder {
     ) -> Result<Vec<ValueId>> {
         match node.op {
             "dense" => self.dense(node, operands, source),
-            "layer_norm" => self.norm(node, operands, source, true),
-            "rms_norm" => self.norm(node, operands, source, false),
+            "layer_norm" => self.norm(node, operands, source, Norm::Layer),
+            "rms_norm" => self.norm(node, operands, source, Norm::RootMeanSquare),
             "dropout" | "gaussian_noise" | "gaussian_dropout" | "alpha_dropout" => {
                 self.noise(node, operands, source)
             }
@@ -103,9 +110,12 @@ impl Builder {
         node: &Attributes<'_>,
         operands: &[ValueId],
         source: SourceId,
-        center: bool,
+        norm: Norm,
     ) -> Result<Vec<ValueId>> {
-        let most = if center { 3 } else { 2 };
+        let (center, most) = match norm {
+            Norm::Layer => (true, 3),
+            Norm::RootMeanSquare => (false, 2),
+        };
         let [x, rest @ ..] = operands else { return Err(wrong_count(node.op, "1 or more", 0)) };
         if operands.len() > most {
             return Err(wrong_count(node.op, &format!("at most {most}"), operands.len()));

@@ -4,7 +4,7 @@
 
 use super::look::Look;
 use super::positioned::{self, Causal};
-use super::view::{Run, View, merged, split, strides};
+use super::view::{Run, Through, View, merged, split, strides};
 use super::{Found, Operand};
 use crate::ir::{Attention, Binary, DType, HeadOrder, Node, NodeId, Op, Real, Shape, Unary, ValueId};
 
@@ -17,7 +17,7 @@ pub(super) fn pattern(look: &Look<'_>, id: NodeId) -> Option<Found> {
         Op::MatMul { .. } => Core::new(look, node)?.found(look, None, node.first_result),
         Op::Transpose { .. } => {
             // What is written in another order than it is made in.
-            let chain = View::chain(look, node.first_result, false);
+            let chain = View::chain(look, node.first_result, Through::Moves);
             let view =
                 chain.into_iter().find(|view| matches!(look.maker(view.base).op, Op::MatMul { .. }))?;
             let core = Core::new(look, look.maker(view.base))?;
@@ -112,7 +112,7 @@ impl Core {
             splits.push([self.scores[0], self.scores[1]]);
         }
         // Heads beside batches in one axis: as the query lies, or all alike.
-        let query = View::chain(look, self.query, true);
+        let query = View::chain(look, self.query, Through::MovesAndFactors);
         let runs = query.last().map(|view| view.axes[..view.axes.len() - 2].concat());
         let mut outer = 1;
         for run in merged(&runs.unwrap_or_default()) {
@@ -138,8 +138,8 @@ impl Core {
         // From the deepest view up: the nearer to what is stored, the fewer nodes are left beside attention.
         let q =
             query.iter().rev().find_map(|view| StridedOperand::new(look, view, [batch, heads, 1], false))?;
-        let keys = View::chain(look, self.key, true);
-        let values = View::chain(look, self.value, false);
+        let keys = View::chain(look, self.key, Through::MovesAndFactors);
+        let values = View::chain(look, self.value, Through::Moves);
         let shares = keys.last().map_or(1, |view| shared(&view.axes[..view.axes.len() - 2].concat()));
         // First as the keys are shared; where that does not fit, each head with keys of its own.
         let (share, k, v) = [shares, 1].into_iter().find_map(|share| {

@@ -73,6 +73,15 @@ pub(super) fn split(runs: &[Run], count: i64) -> Option<(Vec<Run>, Vec<Run>)> {
     (left == 1).then_some((outer, Vec::new()))
 }
 
+/// What views are followed through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Through {
+    /// What moves elements.
+    Moves,
+    /// That, and products with constants.
+    MovesAndFactors,
+}
+
 impl View {
     /// A value as a view of itself. None where a size is not known or zero.
     fn of(look: &Look<'_>, value: ValueId) -> Option<Self> {
@@ -103,8 +112,8 @@ impl View {
         Some(Self { base, offset, axes, factor: self.factor })
     }
 
-    /// One view further; `scaled` where factors count.
-    fn deeper(&self, look: &Look<'_>, scaled: bool) -> Option<Self> {
+    /// One view further.
+    fn deeper(&self, look: &Look<'_>, through: Through) -> Option<Self> {
         let node = look.maker(self.base);
         // It is made anyhow where others read it, too.
         if !look.is_read_once(self.base) {
@@ -138,7 +147,7 @@ impl View {
                     own.iter().zip(&slice.steps).map(|(&stride, &step)| stride.checked_mul(step)).collect();
                 self.through(look, x, &to?, start)
             }
-            Op::Binary(of @ (Binary::Mul | Binary::Div)) if scaled => {
+            Op::Binary(of @ (Binary::Mul | Binary::Div)) if through == Through::MovesAndFactors => {
                 let [x, y] = node.operands[..] else { return None };
                 let (x, number) = match (look.constant(y), look.constant(x)) {
                     (Some(number), _) => (x, if *of == Binary::Mul { number } else { 1.0 / number }),
@@ -153,9 +162,9 @@ impl View {
     }
 
     /// A value as a view of itself, of what that is a view of, and so on.
-    pub(super) fn chain(look: &Look<'_>, value: ValueId, scaled: bool) -> Vec<Self> {
+    pub(super) fn chain(look: &Look<'_>, value: ValueId, through: Through) -> Vec<Self> {
         let mut chain: Vec<Self> = Self::of(look, value).into_iter().collect();
-        while let Some(view) = chain.last().and_then(|view| view.deeper(look, scaled)) {
+        while let Some(view) = chain.last().and_then(|view| view.deeper(look, through)) {
             chain.push(view);
             if chain.len() >= DEEPEST {
                 break;

@@ -223,11 +223,11 @@ fn reduced(
     let tries = FILTERED.min(LOOKED / (nodes + 1));
     for (number, constraint) in constraints.into_iter().enumerate() {
         if number < tries {
-            active.set(constraint, false);
+            *active.flag(constraint) = false;
             if Relaxed::new(problem, pins, units, &active).is_impossible(BUDGET) {
                 continue;
             }
-            active.set(constraint, true);
+            *active.flag(constraint) = true;
         }
         kept.push(constraint);
     }

@@ -92,20 +92,20 @@ impl Active {
     /// These.
     pub(super) fn of(problem: &Problem<'_>, constraints: &[Constraint]) -> Self {
         let mut active = Self::none(problem);
-        constraints.iter().for_each(|&constraint| active.set(constraint, true));
+        constraints.iter().for_each(|&constraint| *active.flag(constraint) = true);
         active
     }
 
-    /// Makes one hold, or not.
-    pub(super) fn set(&mut self, constraint: Constraint, holds: bool) {
+    /// Whether a constraint holds.
+    pub(super) fn flag(&mut self, constraint: Constraint) -> &mut bool {
         match constraint {
-            Constraint::Pin(unit) => self.pins[unit as usize] = holds,
-            Constraint::Together(unit) => self.together[unit as usize] = holds,
-            Constraint::Count => self.count = holds,
-            Constraint::Cap(id) => self.caps[id.index()] = holds,
+            Constraint::Pin(unit) => &mut self.pins[unit as usize],
+            Constraint::Together(unit) => &mut self.together[unit as usize],
+            Constraint::Count => &mut self.count,
+            Constraint::Cap(id) => &mut self.caps[id.index()],
             Constraint::Takes(thing) => {
                 let at = self.position(thing);
-                self.things[at] = holds;
+                &mut self.things[at]
             }
         }
     }
@@ -201,11 +201,18 @@ impl Relaxed {
         for &unit in units {
             let nodes = problem.units.row(unit as usize);
             let whole = active.together[unit as usize];
-            let pinned = active.pins[unit as usize];
+            let pin = |part: &[u32]| {
+                let pinned = part.iter().map(|&node| pins[node as usize]).find(|&pin| pin != NONE);
+                match (active.pins[unit as usize], whole) {
+                    (false, _) => None,
+                    (true, true) => problem.fixed(unit as usize),
+                    (true, false) => pinned.map(DeviceId),
+                }
+            };
             // Without the tie, each node of the unit is a group of its own.
             let parts: Vec<&[u32]> = if whole { vec![nodes] } else { nodes.chunks(1).collect() };
             for part in parts {
-                let allowed = allowed(problem, pins, unit, part, whole, pinned);
+                let allowed = allowed(problem, part, pin(part));
                 let free = allowed.iter().zip(&relaxed.caps).any(|(&may, cap)| may && cap.is_none());
                 let mut group = relaxed.group(problem.graph, part, active);
                 // What may be on a device without a cap always fits, and what takes nothing too.
@@ -267,22 +274,10 @@ impl Relaxed {
     }
 }
 
-/// Devices of a part of a unit.
-fn allowed(
-    problem: &Problem<'_>,
-    pins: &[u32],
-    unit: u32,
-    part: &[u32],
-    whole: bool,
-    pinned: bool,
-) -> Vec<bool> {
+/// Devices of a part of a unit, which may be pinned to one.
+fn allowed(problem: &Problem<'_>, part: &[u32], pin: Option<DeviceId>) -> Vec<bool> {
     let able = able(problem, part);
-    let only = match (whole, pinned) {
-        (_, false) => None,
-        (true, true) => problem.fixed(unit as usize),
-        (false, true) => part.iter().map(|&node| pins[node as usize]).find(|&pin| pin != NONE).map(DeviceId),
-    };
-    match only.filter(|id| able[id.index()]) {
+    match pin.filter(|id| able[id.index()]) {
         Some(id) => (0..able.len()).map(|device| device == id.index()).collect(),
         None => able,
     }

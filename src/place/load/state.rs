@@ -56,7 +56,7 @@ impl<'m, 'c> State<'m, 'c> {
         // Homes depend on all devices that a net touches, which are known only now.
         for net in 0..model.net_count() {
             let (home, touched) = (state.home(net), state.touched[net]);
-            state.load(net, home, touched, true);
+            state.add_load(net, home, touched);
             if model.source[net].is_resident() {
                 members(touched).for_each(|id| state.raise(state.held_at(id), model.bytes[net]));
             }
@@ -176,21 +176,21 @@ impl<'m, 'c> State<'m, 'c> {
             Source::Floating => (lowest(before), lowest(after)),
             _ => (self.home(net), self.home(net)),
         };
-        self.load(net, old, before, false);
-        self.load(net, new, after, true);
+        self.remove_load(net, old, before);
+        self.add_load(net, new, after);
     }
 
     /// As [`State::shift_net`] for those of an input's nets that a unit reads: its home may change,
     /// and with that what all its nets load.
     fn shift_bundle(&mut self, all: std::ops::Range<u32>, read: &[u32], from: usize, to: usize) {
         let home = self.home(all.start as usize);
-        all.clone().for_each(|net| self.load(net as usize, home, self.touched[net as usize], false));
+        all.clone().for_each(|net| self.remove_load(net as usize, home, self.touched[net as usize]));
         for &net in read {
             self.leave(net as usize, from);
             self.enter(net as usize, to);
         }
         let home = self.home(all.start as usize);
-        all.for_each(|net| self.load(net as usize, home, self.touched[net as usize], true));
+        all.for_each(|net| self.add_load(net as usize, home, self.touched[net as usize]));
     }
 
     /// The device that a net's bytes leave.
@@ -218,20 +218,24 @@ impl<'m, 'c> State<'m, 'c> {
         members(touched).max_by_key(|&id| (read(id), std::cmp::Reverse(id))).unwrap_or(0)
     }
 
-    /// Adds what a net loads, or takes it off.
-    fn load(&mut self, net: usize, home: usize, touched: u128, add: bool) {
+    /// Adds what a net loads that leaves `home` for the devices that it touches.
+    fn add_load(&mut self, net: usize, home: usize, touched: u128) {
+        self.each_load(net, home, touched, Self::raise);
+    }
+
+    /// Undoes [`State::add_load`].
+    fn remove_load(&mut self, net: usize, home: usize, touched: u128) {
+        self.each_load(net, home, touched, Self::lower);
+    }
+
+    fn each_load(&mut self, net: usize, home: usize, touched: u128, change: fn(&mut Self, usize, u64)) {
         let model = self.model;
         if model.source[net].is_resident() {
             return;
         }
         let times = model.net_times(net);
         model.charges.each(home, touched & !(1 << home), |charge| {
-            let time = times[charge.rate as usize];
-            if add {
-                self.raise(charge.resource as usize, time);
-            } else {
-                self.lower(charge.resource as usize, time);
-            }
+            change(self, charge.resource as usize, times[charge.rate as usize]);
         });
     }
 

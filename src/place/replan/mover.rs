@@ -218,9 +218,8 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
     }
 
     /// Bytes of an item that are moved where a device holds it.
-    fn moved_bytes(&self, item: usize, id: DeviceId, alone: bool) -> i128 {
-        let anywhere = !self.state.known[item] || (alone && self.state.kept.row(item).is_empty());
-        if anywhere || self.state.was_on(item, id) {
+    fn moved_bytes(&self, item: usize, id: DeviceId) -> i128 {
+        if !self.state.known[item] || self.state.was_on(item, id) {
             0
         } else {
             i128::from(self.state.bytes[item].min(self.limit))
@@ -231,14 +230,16 @@ impl<'m, 'c, 'a> Mover<'m, 'c, 'a> {
     fn cost(&self, net: usize, id: DeviceId) -> (i128, i128) {
         let moved = match self.item[net] {
             TENSOR => 0,
-            item => self.moved_bytes(item as usize, id, false),
+            item => self.moved_bytes(item as usize, id),
         };
         (i128::from(self.weight[net]) * SCALE + moved * self.price, moved)
     }
 
     /// State of a unit's own that is moved where it is on a device.
     fn own_moved(&self, unit: usize, id: DeviceId) -> i128 {
-        self.own.row(unit).iter().map(|&item| self.moved_bytes(item as usize, id, true)).sum()
+        let own = self.own.row(unit).iter().map(|&item| item as usize);
+        let kept = own.filter(|&item| !self.state.kept.row(item).is_empty());
+        kept.map(|item| self.moved_bytes(item, id)).sum()
     }
 
     /// The device to which moving a unit gains most, or loses least, of those with room.

@@ -58,10 +58,14 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// `timed`: events say when each step begins and ends.
-    pub(super) fn new(on: &'a StreamSet, timed: bool) -> Self {
+    pub(super) fn new(on: &'a StreamSet) -> Self {
         let stages = on.stages.len();
-        Self { on, used: vec![[false; 2]; stages], turns: vec![0; stages], timed }
+        Self { on, used: vec![[false; 2]; stages], turns: vec![0; stages], timed: false }
+    }
+
+    /// The same; events say when each step begins and ends.
+    pub(super) fn timed(on: &'a StreamSet) -> Self {
+        Self { timed: true, ..Self::new(on) }
     }
 
     pub(super) fn step(&mut self, number: usize, order: &Order) -> Outcome<()> {

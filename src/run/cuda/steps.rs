@@ -55,7 +55,7 @@ impl CudaProgram {
 
     /// Step by step, each waited for.
     fn first(&mut self, deadline: Option<Instant>) -> Done {
-        let mut session = Session::new(&self.streams, true);
+        let mut session = Session::timed(&self.streams);
         begin(&self.streams, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
             // Waited for at once, so that a failure is this step's.
@@ -68,7 +68,7 @@ impl CudaProgram {
 
     /// All steps at once, each timed.
     fn eager(&mut self, deadline: Option<Instant>) -> Done {
-        let mut session = Session::new(&self.streams, true);
+        let mut session = Session::timed(&self.streams);
         begin(&self.streams, &self.gpus, deadline).map_err(at(BEGINNING, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
             session.step(number, order).map_err(putting(&order.place, number))?;
@@ -130,7 +130,7 @@ impl CudaProgram {
 
     /// Puts all steps on streams that capture.
     fn captured(&self) -> Done {
-        let mut session = Session::new(&self.streams, false);
+        let mut session = Session::new(&self.streams);
         session.fork().map_err(at(GRAPH, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
             session.step(number, order).map_err(at(&order.place, 0))?;
@@ -147,7 +147,7 @@ impl CudaProgram {
 
     /// What is copied when all steps are done.
     fn update(&self, deadline: Option<Instant>) -> Done {
-        let mut session = Session::new(&self.streams, false);
+        let mut session = Session::new(&self.streams);
         let copied = self.updates.iter().try_for_each(|(lane, transfer)| {
             session.transfer(*lane, transfer)?;
             wait(&self.streams, *lane, deadline)

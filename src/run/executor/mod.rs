@@ -123,6 +123,22 @@ pub struct Program {
     timeout: Option<Duration>,
 }
 
+/// What is put into arenas before the first step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loaded {
+    All,
+    /// The parameters are there already.
+    Constants,
+}
+
+/// What a program runs.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    graph: &'a Graph,
+    groups: &'a [Fused<'a>],
+    plan: &'a ExecPlan,
+}
+
 impl Program {
     /// Allocates, loads and starts. `groups` are the graph's, in the order that
     /// [`ExecAction::Launch`] counts them in; `weights` gives each parameter's data once.
@@ -137,7 +153,7 @@ impl Program {
         options: ExecOptions,
     ) -> Result<Self> {
         let arenas = allocated(plan)?;
-        Self::on(arenas, true, (graph, groups, plan), weights, options)
+        Self::on(arenas, Loaded::All, Work { graph, groups, plan }, weights, options)
     }
 
     /// As [`Program::new`], on the arenas of a program that holds the same parameters at the same places: they
@@ -151,13 +167,14 @@ impl Program {
         options: ExecOptions,
     ) -> Result<Self> {
         let none = |_| Err(Error::Internal("a parameter is loaded twice".to_owned()));
-        Self::on(Arc::clone(&self.shared.arenas), false, (graph, groups, plan), &none, options)
+        let arenas = Arc::clone(&self.shared.arenas);
+        Self::on(arenas, Loaded::Constants, Work { graph, groups, plan }, &none, options)
     }
 
     fn on(
         arenas: Arc<[Arena]>,
-        is_first: bool,
-        (graph, groups, plan): (&Graph, &[Fused<'_>], &ExecPlan),
+        loaded: Loaded,
+        Work { graph, groups, plan }: Work<'_>,
         weights: Weights<'_>,
         options: ExecOptions,
     ) -> Result<Self> {
@@ -169,7 +186,8 @@ impl Program {
         let tasks = checker.tasks(&buffers)?;
         let ports = Ports::new(graph, plan, &checker, &buffers)?;
         let data = checker.data(&buffers)?;
-        let is_loaded = |(value, _): &&(ValueId, Vec<Located>)| is_first || is_constant(graph, *value);
+        let is_loaded =
+            |(value, _): &&(ValueId, Vec<Located>)| loaded == Loaded::All || is_constant(graph, *value);
         let loaded: Vec<(ValueId, Vec<Located>)> = data.iter().filter(is_loaded).cloned().collect();
         load(graph, &loaded, weights, &mut |value, tensor, place| {
             // SAFETY: no worker runs yet, so nobody else uses the arena.

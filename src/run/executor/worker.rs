@@ -120,12 +120,9 @@ impl Shared {
     }
 
     /// Records the first failure and ends the run.
-    fn fail(&self, error: Error, broken: bool) {
-        let mut control = lock(&self.control);
+    fn fail(&self, error: Error) {
         // The first one: what fails later mostly follows from it.
-        control.failure.get_or_insert(error);
-        control.broken |= broken;
-        drop(control);
+        lock(&self.control).failure.get_or_insert(error);
         // Workers that wait for steps of the failed one would wait for ever.
         self.lanes.halt();
     }
@@ -164,10 +161,11 @@ impl Shared {
         let step = self.current[device].swap(IDLE, Ordering::Relaxed);
         match outcome {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => self.fail(error.within(&self.place(step as usize)), false),
+            Ok(Err(error)) => self.fail(error.within(&self.place(step as usize))),
             Err(panic) => {
                 let message = format!("a kernel panicked: {}", panic_message(&*panic));
-                self.fail(Error::run(self.place(step as usize), message), true);
+                lock(&self.control).broken = true;
+                self.fail(Error::run(self.place(step as usize), message));
             }
         }
     }

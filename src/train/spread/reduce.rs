@@ -33,6 +33,24 @@ struct Sent {
     replica: usize,
 }
 
+/// What a bucket's parameters are given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BucketKind {
+    /// Gradients, whose sum every replica gets.
+    Gradients,
+    /// Gradients, whose sum is kept in one place ([`Replicated::is_kept_once`]).
+    KeptOnce,
+    Statistics,
+}
+
+/// How what is summed is sent on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// Rounded to the type of transfers, if there is one.
+    Rounded,
+    Exact,
+}
+
 /// A gradient whose update is due.
 pub(crate) type Due = (ParamId, SourceId, ValueId);
 
@@ -49,13 +67,18 @@ impl Replicated<'_> {
         for bucket in self.buckets(graph) {
             let statistic = graph.params()[bucket[0]].statistic.is_some();
             trained += if statistic { 0 } else { bucket.len() };
-            let kept_once = !statistic && self.is_kept_once(&bucket);
-            let sum = self.reduce(&bucket, statistic, kept_once)?;
-            if kept_once {
+            let kind = match statistic {
+                true => BucketKind::Statistics,
+                false if self.is_kept_once(&bucket) => BucketKind::KeptOnce,
+                false => BucketKind::Gradients,
+            };
+            let sum = self.reduce(&bucket, kind)?;
+            if kind == BucketKind::KeptOnce {
                 self.share_out(&bucket, sum, &mut owned, &mut owned_due)?;
                 continue;
             }
-            let gathered = self.gather(&bucket, sum, statistic)?;
+            let sending = if statistic { Sending::Exact } else { Sending::Rounded };
+            let gathered = self.gather(&bucket, sum, sending)?;
             for (set, flat) in gathered.into_iter().enumerate() {
                 for (&at, gradient) in bucket.iter().zip(self.divide(&bucket, flat, set)?) {
                     let (id, source) = self.update_of(set, at, gradient)?;
@@ -165,18 +188,18 @@ impl Replicated<'_> {
     }
 
     /// The sum of the shards' gradients.
-    fn reduce(&mut self, bucket: &[usize], statistic: bool, kept_once: bool) -> Result<Sum> {
+    fn reduce(&mut self, bucket: &[usize], kind: BucketKind) -> Result<Sum> {
         let (at, count) = (bucket[0], self.replicas.count);
         let mut flats = self.flat(bucket)?;
         let ty = self.graph.ty(flats[0].value).clone();
         let elements = ty.elements().unwrap_or(0);
-        let transfer = self.replicas.transfer.dtype().filter(|_| !statistic && count > 1);
+        let transfer = self.replicas.transfer.dtype().filter(|_| kind != BucketKind::Statistics && count > 1);
         let sent = transfer.unwrap_or(ty.dtype);
         let bytes = elements.saturating_mul(sent.size());
         let way = match () {
             () if self.params.len() == 1 || count == 1 => Exchange::Star,
-            () if kept_once && self.is_split(at) => Exchange::Ring,
-            () if kept_once => Exchange::Star,
+            () if kind == BucketKind::KeptOnce && self.is_split(at) => Exchange::Ring,
+            () if kind == BucketKind::KeptOnce => Exchange::Star,
             () => match self.links.exchange(self.replicas.exchange, bytes) {
                 // Sums on the way would have to be rounded again.
                 Exchange::Tree if transfer.is_some() => Exchange::Star,
@@ -289,7 +312,7 @@ impl Replicated<'_> {
     }
 
     /// By set of parameters: the sum, flat.
-    pub(crate) fn gather(&mut self, bucket: &[usize], sum: Sum, statistic: bool) -> Result<Vec<ValueId>> {
+    pub(crate) fn gather(&mut self, bucket: &[usize], sum: Sum, sending: Sending) -> Result<Vec<ValueId>> {
         let (at, sets) = (bucket[0], self.params.len());
         let parts = match sum {
             Sum::Whole(_, value) if sets == 1 => return Ok(vec![value]),
@@ -302,7 +325,8 @@ impl Replicated<'_> {
         };
         let name = self.name_of(at);
         let dtype = self.type_of(at).dtype;
-        let rounded = self.replicas.transfer.dtype().is_some() && !statistic && self.replicas.count > 1;
+        let rounds = self.replicas.transfer.dtype().is_some() && self.replicas.count > 1;
+        let rounded = rounds && sending == Sending::Rounded;
         if !rounded && parts.len() == 1 {
             return Ok(vec![parts[0].value; sets]);
         }

@@ -13,7 +13,7 @@ use crate::ir::{
 use crate::pass::gradient::build::Build;
 use crate::train::spread::exchange::Zero;
 use crate::train::spread::names::part_name;
-use crate::train::spread::reduce::{Due, Sum, flattened, part};
+use crate::train::spread::reduce::{Due, Sending, Sum, flattened, part};
 use crate::train::spread::replicas::{Replicated, Storage};
 
 /// Parameters of fewer elements are kept whole where others are kept in parts.
@@ -153,7 +153,7 @@ impl Replicated<'_> {
                 let elements = self.type_of(at).elements().unwrap_or(0);
                 if self.replicas.zero == Zero::Optimizer {
                     // Every replica has the whole sum, of which it takes its part.
-                    let whole = self.gather(bucket, Sum::Parts(gradients.clone()), true)?;
+                    let whole = self.gather(bucket, Sum::Parts(gradients.clone()), Sending::Exact)?;
                     for (owner, gradient) in gradients.iter_mut().enumerate() {
                         let (start, length) = part(elements, owner, count);
                         let source = self.backward(format!("{}/own@{owner}", self.name_of(at)), at, owner);

@@ -58,6 +58,12 @@ const DECODER: Names = Names {
     ..ENCODER
 };
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Encoder,
+    Decoder,
+}
+
 /// What the two stacks have in common.
 struct Read {
     vocabulary: u64,
@@ -94,15 +100,15 @@ impl Read {
         })
     }
 
-    fn stack(&self, layers: u64, decodes: bool) -> Settings {
-        let [gate, up, down, plain] = match decodes {
-            false => [
+    fn stack(&self, layers: u64, side: Side) -> Settings {
+        let [gate, up, down, plain] = match side {
+            Side::Encoder => [
                 "layer.1.DenseReluDense.wi_0",
                 "layer.1.DenseReluDense.wi_1",
                 "layer.1.DenseReluDense.wo",
                 "layer.1.DenseReluDense.wi",
             ],
-            true => [
+            Side::Decoder => [
                 "layer.2.DenseReluDense.wi_0",
                 "layer.2.DenseReluDense.wi_1",
                 "layer.2.DenseReluDense.wo",
@@ -114,16 +120,19 @@ impl Read {
             true => Feed::Gated(Gated { inner, gate, act, up, down }),
             false => Feed::Plain { inner, up: plain, act, down },
         };
-        let sight = if decodes { Sight::Before } else { Sight::Everything };
+        let (names, sight) = match side {
+            Side::Encoder => (ENCODER, Sight::Everything),
+            Side::Decoder => (DECODER, Sight::Before),
+        };
         Settings {
-            names: if decodes { DECODER } else { ENCODER },
+            names,
             vocabulary: self.vocabulary,
             hidden: self.hidden,
             embedding: Embedding::default(),
             heads: self.heads,
             norm: self.norm,
             activation: self.activation,
-            positions: Positions::Distances(Distances { both_ways: !decodes, ..self.distances }),
+            positions: Positions::Distances(Distances { both_ways: side == Side::Encoder, ..self.distances }),
             token_types: 0,
             layers: vec![Layer { sight, scale: 1.0, rotary: 0, feed }; layers as usize],
             biases: Biases::NOWHERE,
@@ -165,7 +174,7 @@ fn t5(writing: &mut Writing<'_>) -> Result<()> {
     let tokens = net.tokens("input_ids", "sequence", read.vocabulary);
     let shown = net.mask("attention_mask", "sequence");
     let words = net.embedding("shared", tokens, [read.vocabulary, read.hidden]);
-    let encoder = read.stack(layers, false);
+    let encoder = read.stack(layers, Side::Encoder);
     let sides = Sides::same("", "sequence");
     let blocks = Blocks { settings: &encoder, prefix: "encoder.", sides };
     let context = blocks.write(net, Positioned::whole(words), shown)?;
@@ -176,7 +185,7 @@ fn t5(writing: &mut Writing<'_>) -> Result<()> {
     let tokens = net.tokens("decoder_input_ids", "decoder_sequence", read.vocabulary);
     let own = net.mask("decoder_attention_mask", "decoder_sequence");
     let words = net.rows("decoder.embedded", "shared.weight", tokens);
-    let decoder = read.stack(decoding, true);
+    let decoder = read.stack(decoding, Side::Decoder);
     let blocks =
         Blocks { settings: &decoder, prefix: "decoder.", sides: Sides::same("decoder.", "decoder_sequence") };
     let across = Sides { keys: "sequence".into(), ..Sides::same("cross.", "decoder_sequence") };

@@ -13,7 +13,7 @@
 use crate::costgraph::TensorIx;
 use crate::schedule::copies::ArrivalIx;
 use crate::schedule::problem::Problem;
-use crate::topology::{ChannelId, Route};
+use crate::topology::{ChannelId, Hop, Route};
 use crate::units::{Bytes, Nanos};
 
 /// A tensor's tree: where its arrivals come from.

@@ -29,5 +29,5 @@ pub use executor::{
 pub use generate::{Decoder, MASK, POSITIONS, Phase};
 pub use interpret::{Weights, interpret, watch};
 pub use listing::listing;
-pub use runner::{Gpus, Runner};
+pub use runner::{Gpus, GroupedGraph, Runner};
 pub use session::{exec_plan, input_type};

@@ -75,18 +75,27 @@ macro_rules! either {
     };
 }
 
+/// A graph, and the groups that are its kernels.
+#[derive(Clone, Copy)]
+pub struct GroupedGraph<'a> {
+    /// The graph, bound.
+    pub graph: &'a Graph,
+    /// Its groups.
+    pub grouping: &'a Grouping,
+}
+
 impl Runner {
     /// Allocates, loads and starts. `weights` gives each parameter's data once.
     ///
     /// Errors: those of [`exec_plan`], of [`Program::new`], and of programs on GPUs.
     pub fn new(
-        (graph, grouping): (&Graph, &Grouping),
+        network: GroupedGraph<'_>,
         plan: &Plan,
         weights: Weights<'_>,
         timeout: Option<Duration>,
         gpus: &Gpus,
     ) -> Result<Self> {
-        Self::beside(&Engines::default(), (graph, grouping), plan, weights, timeout, gpus)
+        Self::beside(&Engines::default(), network, plan, weights, timeout, gpus)
     }
 
     /// The same, where other programs of these engines may run at the same time.
@@ -94,7 +103,7 @@ impl Runner {
     /// Errors: those of [`Runner::new`].
     pub fn beside(
         engines: &Engines,
-        (graph, grouping): (&Graph, &Grouping),
+        GroupedGraph { graph, grouping }: GroupedGraph<'_>,
         plan: &Plan,
         weights: Weights<'_>,
         timeout: Option<Duration>,

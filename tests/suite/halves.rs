@@ -15,7 +15,7 @@ use partition::unstable::ir::{
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::pass::{Params, Precision};
 use partition::unstable::place::Effort;
-use partition::unstable::run::{Gpus, Runner, interpret};
+use partition::unstable::run::{Gpus, GroupedGraph, Runner, interpret};
 use partition::unstable::topology::Topology;
 use partition::unstable::train::{Loss, dry_run};
 
@@ -145,9 +145,7 @@ fn inputs_and_outputs_in_halves_are_of_f32_to_callers() {
         assert_eq!(parse(&text).unwrap().to_string(), text);
         let weight =
             |_: ParamId| Ok(Tensor::from_f32(vec![1024, 1024], &vec![1.0 / 512.0; 1 << 20]).unwrap());
-        let mut program =
-            Runner::new((&network.graph, &network.grouping), &compiled.plan, &weight, None, &Gpus::default())
-                .unwrap();
+        let mut program = Runner::new(grouped, &compiled.plan, &weight, None, &Gpus::default()).unwrap();
         let inputs = [("x".to_owned(), x.clone())];
         program.feed(&inputs).unwrap();
         program.step().unwrap();

@@ -11,6 +11,20 @@ struct Operands<'a> {
     position: i64,
 }
 
+/// A row of one head of one element of the batch: of queries or results, or of keys or values.
+#[derive(Clone, Copy)]
+struct RowAt {
+    batch: u64,
+    head: u64,
+    row: u64,
+}
+
+impl RowAt {
+    fn with_row(self, row: u64) -> Self {
+        Self { row, ..self }
+    }
+}
+
 /// The scores of a row's keys.
 struct Scores {
     scores: Vec<f64>,
@@ -56,25 +70,25 @@ impl<'a> Operands<'a> {
         Some(Self { heads, lists: [real(args, q)?, real(args, k)?, real(args, v)?], mask, position })
     }
 
-    fn at(&self, position: usize, (batch, head, row): (u64, u64, u64)) -> Option<usize> {
+    fn at(&self, position: usize, RowAt { batch, head, row }: RowAt) -> Option<usize> {
         let strides = self.heads.geometry.strides[position];
         size(strides.start + batch * strides.batch + head * strides.head + row * strides.row)
     }
 
     /// A row of queries, keys or values; of the last two by the head of the queries.
-    fn row(&self, position: usize, (batch, head, row): (u64, u64, u64)) -> Option<&[f64]> {
+    fn row(&self, position: usize, RowAt { batch, head, row }: RowAt) -> Option<&[f64]> {
         let geometry = &self.heads.geometry;
         let head = if position == 0 { head } else { head / geometry.group.max(1) };
         let length = if position == 2 { geometry.value_size } else { geometry.size };
-        self.lists[position].get(self.at(position, (batch, head, row))?..)?.get(..size(length)?)
+        self.lists[position].get(self.at(position, RowAt { batch, head, row })?..)?.get(..size(length)?)
     }
 
-    fn scores(&self, (batch, head, row): (u64, u64, u64)) -> Option<Scores> {
+    fn scores(&self, RowAt { batch, head, row }: RowAt) -> Option<Scores> {
         let heads = self.heads;
-        let query = self.row(0, (batch, head, row))?;
+        let query = self.row(0, RowAt { batch, head, row })?;
         let (mut scores, mut passes) = (Vec::new(), Vec::new());
         for key in 0..heads.geometry.keys {
-            let dot = dot(query, self.row(1, (batch, head, key))?) * heads.op.scale.0;
+            let dot = dot(query, self.row(1, RowAt { batch, head, row: key })?) * heads.op.scale.0;
             let [b, h, r, c] = heads.mask_strides;
             let place = size(batch * b + head * h + row * r + key * c)?;
             let (score, own) = match &self.mask {
@@ -100,10 +114,10 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
 }
 
 /// Every row of queries.
-fn rows(heads: &Heads) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+fn rows(heads: &Heads) -> impl Iterator<Item = RowAt> + use<> {
     let geometry = heads.geometry;
-    let heads = (0..geometry.batch).flat_map(move |b| (0..geometry.heads).map(move |h| (b, h)));
-    heads.flat_map(move |(b, h)| (0..geometry.rows).map(move |r| (b, h, r)))
+    let heads = (0..geometry.batch).flat_map(move |batch| (0..geometry.heads).map(move |head| (batch, head)));
+    heads.flat_map(move |(batch, head)| (0..geometry.rows).map(move |row| RowAt { batch, head, row }))
 }
 
 pub(super) fn attention(heads: &Heads, args: &mut [Array]) -> Option<()> {
@@ -115,13 +129,12 @@ pub(super) fn attention(heads: &Heads, args: &mut [Array]) -> Option<()> {
     }
     let mut results = Vec::new();
     for place in rows(heads) {
-        let (batch, head, _) = place;
         let found = operands.scores(place)?;
         let weights = found.weights(found.log);
         for column in 0..size(heads.geometry.value_size)? {
             let mut sum = 0.0;
             for (key, weight) in weights.iter().flatten().enumerate() {
-                sum += weight * operands.row(2, (batch, head, key as u64))?.get(column)?;
+                sum += weight * operands.row(2, place.with_row(key as u64))?.get(column)?;
             }
             let broken = weights.is_none() && !heads.op.zeros;
             results.push((operands.at(3, place)? + column, if broken { f64::NAN } else { sum }));
@@ -136,10 +149,9 @@ fn in_parts(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
     let (geometry, [mosts, sums]) = (&heads.geometry, heads.rows?);
     let width = size(geometry.value_size)?;
     for (number, place) in rows(heads).enumerate() {
-        let (batch, head, row) = place;
         let found = operands.scores(place)?;
         let causal = heads.op.causal.map(|offset| offset.saturating_add(operands.position));
-        let seen = geometry.seen(causal, row);
+        let seen = geometry.seen(causal, place.row);
         let length = seen.div_ceil(heads.parts).next_multiple_of(16);
         for part in 0..heads.parts {
             let keys = (part * length).min(seen)..((part + 1) * length).min(seen);
@@ -151,7 +163,7 @@ fn in_parts(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
             let weights: Vec<f64> = scores.iter().map(weight).collect();
             let mut values = vec![0.0; width];
             for (key, weight) in keys.zip(&weights) {
-                let value = operands.row(2, (batch, head, key))?;
+                let value = operands.row(2, place.with_row(key))?;
                 values.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight * value);
             }
             let line = number * size(heads.parts)? + size(part)?;
@@ -177,7 +189,8 @@ fn write(args: &mut [Array], arg: u32, values: Vec<(usize, f64)>) -> Option<()> 
 fn add(
     heads: &Heads,
     args: &mut [Array],
-    (position, (batch, head, row)): (usize, (u64, u64, u64)),
+    position: usize,
+    RowAt { batch, head, row }: RowAt,
     factor: f64,
     values: &[f64],
 ) -> Option<()> {
@@ -208,7 +221,6 @@ fn gradients(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
         out.fill(0.0);
     }
     for (number, place) in rows(heads).enumerate() {
-        let (batch, head, _) = place;
         let length = size(geometry.value_size)?;
         let at = operands.at(3, place)?;
         let dy = dy.get(at..)?.get(..length)?;
@@ -220,15 +232,15 @@ fn gradients(operands: &Operands<'_>, args: &mut [Array]) -> Option<()> {
         }
         let (log, d) = (number_at(args, numbers[0], number)?, number_at(args, numbers[1], number)?);
         for (key, weight) in found.weights(log).iter().flatten().enumerate() {
-            let own = (batch, head, key as u64);
+            let own = place.with_row(key as u64);
             let ds = weight * (dot(dy, operands.row(2, own)?) - d) * heads.op.scale.0;
             let ds = if found.passes[key] { ds } else { 0.0 };
             if by_rows {
-                add(heads, args, (0, place), ds, operands.row(1, own)?)?;
+                add(heads, args, 0, place, ds, operands.row(1, own)?)?;
             } else {
-                let own = (batch, head / geometry.group.max(1), key as u64);
-                add(heads, args, (0, own), ds, operands.row(0, place)?)?;
-                add(heads, args, (1, own), *weight, dy)?;
+                let own = RowAt { head: own.head / geometry.group.max(1), ..own };
+                add(heads, args, 0, own, ds, operands.row(0, place)?)?;
+                add(heads, args, 1, own, *weight, dy)?;
             }
         }
     }

@@ -4,6 +4,8 @@
 //! "Bounds on the number of processors and time for multiprocessor optimal schedules", 1973; with
 //! the engines' weights where they are unequal).
 
+use std::ops::Range;
+
 use serde_json::json;
 
 use super::super::Objective;
@@ -166,7 +168,7 @@ impl<'w> Windows<'w> {
             }
             let ways = &self.ways[job.ways.0 as usize..job.ways.1 as usize];
             let part = |&(weight, time): &(u64, u64)| {
-                u128::from(weight) * u128::from(overlap(time, (job.head, latest), (window.from, until)))
+                u128::from(weight) * u128::from(overlap(time, job.head..latest, window.from..until))
             };
             sum = sum.saturating_add(ways.iter().map(part).min().unwrap_or(0));
         }
@@ -190,10 +192,10 @@ impl<'w> Windows<'w> {
 
 /// The least part that falls into a window of what takes `time` somewhere within a span. Where
 /// the span is shorter than the time, there is no such schedule, and any part is right.
-fn overlap(time: u64, (head, latest): (u64, u64), (from, until): (u64, u64)) -> u64 {
-    let early = head.saturating_add(time).saturating_sub(from);
-    let late = until.saturating_sub(latest.saturating_sub(time));
-    time.min(until - from).min(early).min(late)
+fn overlap(time: u64, span: Range<u64>, window: Range<u64>) -> u64 {
+    let early = span.start.saturating_add(time).saturating_sub(window.start);
+    let late = window.end.saturating_sub(span.end.saturating_sub(time));
+    time.min(window.end - window.start).min(early).min(late)
 }
 
 /// The distinct values, ascending.

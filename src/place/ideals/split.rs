@@ -89,7 +89,7 @@ pub(super) fn best(
         table.skip(&slots, inner);
         for outer in inner + 1..ideals {
             if lattice.is_within(inner, outer) {
-                table.extend(&slots, (lattice, costs), request.goal, (inner, outer));
+                table.extend(&slots, lattice, costs, request.goal, Between { inner, outer });
             }
         }
         if context.control.stopped() {
@@ -97,6 +97,13 @@ pub(super) fn best(
         }
     }
     (*table.best.last()? != IMPOSSIBLE).then(|| table.devices(lattice, request.sequence))
+}
+
+/// What lies between two ideals, of which the outer one holds the inner one.
+#[derive(Clone, Copy)]
+struct Between {
+    inner: usize,
+    outer: usize,
 }
 
 /// By number of devices and ideal.
@@ -123,9 +130,10 @@ impl Table {
     fn extend(
         &mut self,
         slots: &[Slot],
-        (lattice, costs): (&Lattice, &Costs),
+        lattice: &Lattice,
+        costs: &Costs,
         goal: Goal,
-        (inner, outer): (usize, usize),
+        Between { inner, outer }: Between,
     ) {
         let least = costs.least_held(inner, outer);
         let most = self.best[self.best.len() - 1];

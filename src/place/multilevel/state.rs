@@ -40,6 +40,13 @@ pub(super) struct State<'h> {
     all: Vec<i64>,
 }
 
+/// How many vertices of a net a block has.
+#[derive(Clone, Copy)]
+struct BlockPins {
+    block: u32,
+    count: u32,
+}
+
 impl<'h> State<'h> {
     /// Counts a partition. O(pins x blocks).
     pub(super) fn new(graph: &'h Hypergraph, blocks: &'h Blocks, block: Vec<u32>) -> Self {
@@ -231,14 +238,16 @@ impl<'h> State<'h> {
                 self.resident[to as usize] = self.resident[to as usize].saturating_add(graph.resident[net]);
                 self.alone[v] += weight;
             }
-            self.spread(net, vertex, (from, left), (to, there), weight);
+            let (from, to) = (BlockPins { block: from, count: left }, BlockPins { block: to, count: there });
+            self.spread(net, vertex, from, to, weight);
         }
         self.settle(v, from as usize, to as usize);
     }
 
     /// Tells the vertices of a net that one of them moved.
-    fn spread(&mut self, net: usize, mover: u32, from: (u32, u32), to: (u32, u32), weight: i64) {
-        let ((from, left), (to, there)) = (from, to);
+    fn spread(&mut self, net: usize, mover: u32, from: BlockPins, to: BlockPins, weight: i64) {
+        let BlockPins { block: from, count: left } = from;
+        let BlockPins { block: to, count: there } = to;
         // Only a first, second or last vertex of a net in a block changes any gain.
         if left > 1 && there > 2 {
             return;

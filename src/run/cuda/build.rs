@@ -370,6 +370,16 @@ fn partial(base: Pointer, workspace: Range, own: u64) -> Span {
     Span { at, bytes: bytes / PARTIAL_ALIGNMENT * PARTIAL_ALIGNMENT }
 }
 
+/// Where a step runs.
+struct StepSite<'a> {
+    device: usize,
+    lane: usize,
+    /// Bytes of workspace of the group's own.
+    own: u64,
+    /// For messages.
+    place: &'a str,
+}
+
 /// Turns steps into what streams do.
 struct Maker<'a> {
     builder: &'a Builder<'a>,
@@ -408,7 +418,7 @@ impl Maker<'_> {
                 Task::Launch { group, .. } => compiled[*group].workspace,
                 Task::Copy { .. } => 0,
             };
-            let work = self.work((device, lane), (task, own), &place, chooser)?;
+            let work = self.work(task, StepSite { device, lane, own, place: &place }, chooser)?;
             orders.push(Order { lane, after, signals: false, work, place });
         }
         orders.iter_mut().zip(signals).for_each(|(order, signals)| order.signals = signals);
@@ -417,9 +427,8 @@ impl Maker<'_> {
 
     fn work(
         &self,
-        (device, lane): (usize, usize),
-        (task, own): (Task, u64),
-        place: &str,
+        task: Task,
+        StepSite { device, lane, own, place }: StepSite<'_>,
         chooser: &mut Chooser<'_>,
     ) -> Result<Work> {
         match (task, self.bases[device]) {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
-use crate::run::Runner;
+use crate::run::{GroupedGraph, Runner};
 use crate::train::epochs::trainer::Trainer;
 use crate::train::plan::{evaluation_plan, initial};
 use crate::train::step::LOSS;
@@ -24,7 +24,7 @@ impl Evaluator {
         let network =
             compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
         let weights = |id: ParamId| initial(&network.graph, id, &mut ParamReader::new(), 0);
-        let of = (&network.graph, &network.grouping);
+        let of = GroupedGraph { graph: &network.graph, grouping: &network.grouping };
         let program = Runner::new(of, &compiled.plan, &weights, None, gpus)?;
         Ok(Self { program, batch: trainer.batch / trainer.microbatches as usize })
     }

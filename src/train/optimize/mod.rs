@@ -374,7 +374,7 @@ impl Updates {
             let decay = b.scale(w, self.weight_decay)?;
             g = b.add(g, decay)?;
         }
-        let direction = self.direction(b, scalars, (name, w), g)?;
+        let direction = self.direction(b, scalars, Owner { name, value: w }, g)?;
         let mut step = b.mul(direction, rate)?;
         if self.weight_decay != 0.0 && decoupled {
             let decay = b.scale(w, self.weight_decay)?;
@@ -385,13 +385,7 @@ impl Updates {
     }
 
     /// What is multiplied with the rate and taken off the parameter.
-    fn direction(
-        &self,
-        b: &mut Build<'_>,
-        scalars: &Scalars,
-        of: (&str, ValueId),
-        g: ValueId,
-    ) -> Result<ValueId> {
+    fn direction(&self, b: &mut Build<'_>, scalars: &Scalars, of: Owner<'_>, g: ValueId) -> Result<ValueId> {
         match self.optimizer {
             Optimizer::Sgd { momentum: 0.0, .. } => Ok(g),
             Optimizer::Sgd { momentum, nesterov } => {
@@ -457,6 +451,13 @@ fn over_root(b: &mut Build<'_>, g: ValueId, a: ValueId, epsilon: f64) -> Result<
     b.div(g, safe)
 }
 
+/// What a slot takes its name from, and what it is as large as.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: ValueId,
+}
+
 /// An array that the optimizer keeps for a parameter; it begins as zeros.
 pub(crate) struct Slot {
     pub(crate) id: ParamId,
@@ -464,11 +465,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// `of`: what the slot takes its name from, and what it is as large as.
-    pub(crate) fn add(b: &mut Build<'_>, (of, w): (&str, ValueId), name: &str) -> Self {
-        let ty = b.graph.ty(w).clone();
+    pub(crate) fn add(b: &mut Build<'_>, of: Owner<'_>, name: &str) -> Self {
+        let ty = b.graph.ty(of.value).clone();
         let id = ParamId(b.graph.params().len() as u32);
-        let value = b.graph.add_param(format!("{of}/{name}"), ty, Init::Constant(Real(0.0)), None, b.source);
+        let name = format!("{}/{name}", of.name);
+        let value = b.graph.add_param(name, ty, Init::Constant(Real(0.0)), None, b.source);
         Self { id, value }
     }
 }

@@ -18,7 +18,7 @@ use crate::load::weights::ParamReader;
 use crate::load::{Model, fill_param};
 use crate::place;
 use crate::plan::Plan;
-use crate::run::{Engines, Runner};
+use crate::run::{Engines, GroupedGraph, Runner};
 use crate::topology::Topology;
 use crate::train::options::Options;
 use crate::train::spread::exchange::{Links, Replicas};
@@ -102,7 +102,7 @@ pub(crate) fn program(
             None => initial(&network.graph, id, reader, options.seed),
         }
     };
-    let of = (&network.graph, &network.grouping);
+    let of = GroupedGraph { graph: &network.graph, grouping: &network.grouping };
     Runner::beside(engines, of, &plan, &weights, options.timeout, &options.gpus)
 }
 

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::ir::{ParamId, SourceId, Tensor, ValueId};
 use crate::pass::gradient::build::Build;
-use crate::train::optimize::{Scalar, Scalars, Slot, Updates};
+use crate::train::optimize::{Owner, Scalar, Scalars, Slot, Updates};
 
 /// What the slot of a parameter's sum is called, after the parameter.
 const ACCUMULATED: &str = "accumulated";
@@ -34,7 +34,7 @@ impl Updates {
             b.source = *source;
             let begins = scalars.holds(b, Scalar::Begins)?;
             let own = b.scale(*gradient, 1.0 / f64::from(self.microbatches))?;
-            let slot = Slot::add(b, (name, own), ACCUMULATED);
+            let slot = Slot::add(b, Owner { name, value: own }, ACCUMULATED);
             let more = b.add(slot.value, own)?;
             let sum = b.select(begins, own, more)?;
             b.graph.update_param(slot.id, sum)?;

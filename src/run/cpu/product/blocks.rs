@@ -134,10 +134,11 @@ impl<T: Plain + Float> Task<T> for Multiply<'_, '_, T> {
         if let Rhs::Strided(b, strides) = b {
             if extent.m <= GEMV_ROWS && strides.column == 1 && extent.n >= L::WIDTH && !separate {
                 let Ok(spare) = take::<T>(&mut area, GEMV_ROWS * COLUMNS) else { return };
-                return add_rows(lanes, extent, a, (b, strides.row), c, beta, spare);
+                return add_rows(lanes, extent, a, Lines::new(b, strides.row), c, beta, spare);
             }
             if dots && a.strides.column == 1 && strides.row == 1 {
-                return dot_all(lanes, extent, (a.elements, a.strides.row), (b, strides.column), c, beta);
+                let (a, b) = (Lines::new(a.elements, a.strides.row), Lines::new(b, strides.column));
+                return dot_all(lanes, extent, a, b, c, beta);
             }
         }
         let left = take::<T>(&mut area, PACKED * (DEPTH + PADDING));
@@ -253,18 +254,18 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         (0..columns).step_by(PANEL).map(move |at| (at, PANEL.min(columns - at)))
     }
 
-    /// A whole panel, where it need not be packed, and the elements from row to row.
+    /// A whole panel, where it need not be packed.
     #[inline(always)]
-    pub(crate) fn strided(&self, at: usize, width: usize) -> Option<(&'a [T], usize)> {
+    pub(crate) fn strided(&self, at: usize, width: usize) -> Option<Lines<'a, T>> {
         let Part { inner, depth, column, .. } = self.part;
         match self.from {
             _ if width < PANEL => None,
             Rhs::Generated(_) => None,
             Rhs::Strided(from, strides) => (self.in_place && strides.column == 1)
-                .then(|| (&from[inner * strides.row + column + at..], strides.row)),
+                .then(|| Lines::new(&from[inner * strides.row + column + at..], strides.row)),
             Rhs::Packed { elements, from, .. } => {
                 let first = (from + column + at) * self.k + inner * PANEL;
-                Some((&elements[first..][..depth * PANEL], PANEL))
+                Some(Lines::new(&elements[first..][..depth * PANEL], PANEL))
             }
         }
     }
@@ -329,7 +330,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         &self,
         lanes: L,
         packed: &[T],
-        a: (&[T], usize),
+        a: Lines<'_, T>,
         c: &mut MatrixMut<'_, T>,
         beta: Beta<'_, T>,
     ) {
@@ -338,9 +339,9 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         let goes_on = self.in_place && matches!(self.from, Rhs::Packed { .. });
         for row in (0..rows).step_by(tall) {
             let height = tall.min(rows - row);
-            let a = (&a.0[row * a.1..], a.1);
+            let a = a.from(row);
             for (at, width) in self.each() {
-                let b = self.strided(at, width).unwrap_or((&packed[at * depth..], PANEL));
+                let b = self.strided(at, width).unwrap_or(Lines::new(&packed[at * depth..], PANEL));
                 if !self.in_place {
                     let next = (at + PANEL).min(c.columns)..(at + 2 * PANEL).min(c.columns);
                     for row in row..row + height {

@@ -67,6 +67,45 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
+/// Contiguous lines of a matrix, `stride` elements from one to the next.
+#[derive(Debug)]
+pub(crate) struct Lines<'a, T> {
+    pub(crate) elements: &'a [T],
+    pub(crate) stride: usize,
+}
+
+impl<T> Clone for Lines<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Lines<'_, T> {}
+
+impl<'a, T> Lines<'a, T> {
+    #[inline(always)]
+    pub(crate) fn new(elements: &'a [T], stride: usize) -> Self {
+        Self { elements, stride }
+    }
+
+    /// Those from one on.
+    #[inline(always)]
+    pub(crate) fn from(self, line: usize) -> Self {
+        Self { elements: &self.elements[line * self.stride..], stride: self.stride }
+    }
+
+    /// The same from an element of each line on.
+    #[inline(always)]
+    pub(crate) fn from_element(self, element: usize) -> Self {
+        Self { elements: &self.elements[element..], stride: self.stride }
+    }
+
+    /// The first `length` elements of a line.
+    #[inline(always)]
+    pub(crate) fn line(&self, line: usize, length: usize) -> &'a [T] {
+        &self.elements[line * self.stride..][..length]
+    }
+}
+
 /// Rows of the left matrix and of the result, columns of the right one and of the result, and the
 /// size that is summed over.
 #[derive(Clone, Copy, Debug)]

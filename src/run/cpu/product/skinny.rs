@@ -8,7 +8,7 @@ use super::super::team::MatrixMut;
 use super::super::vectors::{Lanes, Task, fetch};
 use super::super::view::Plain;
 use super::blocks::{CHAIN, COLUMNS, GEMV_ROWS};
-use super::matmul::{Beta, Extent, Matrix};
+use super::matmul::{Beta, Extent, Lines, Matrix};
 
 /// Sums side by side along contiguous operands, whatever the vectors' width: of every sixteenth term each, in
 /// chains of [`CHAIN`] terms. They are added pairwise.
@@ -21,7 +21,7 @@ pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
     lanes: L,
     Extent { m, n, k }: Extent,
     a: Matrix<'_, T>,
-    b: (&[T], usize),
+    b: Lines<'_, T>,
     c: &mut MatrixMut<'_, T>,
     beta: Beta<'_, T>,
     spare: &mut [T],
@@ -38,7 +38,7 @@ pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
         for row in (0..m).step_by(GEMV_ROWS) {
             let rows = GEMV_ROWS.min(m - row);
             let mut c = c.block((row, column), (rows, columns));
-            let some = Rows { n: columns, k, a: a.at_row(row), b: (&b.0[column..], b.1) };
+            let some = Rows { n: columns, k, a: a.at_row(row), b: b.from_element(column) };
             match rows {
                 1 => lanes.outlined(AddRows::<T, 1, 8> { rows: &some, c: &mut c, spare }),
                 2 => lanes.outlined(AddRows::<T, 2, 8> { rows: &some, c: &mut c, spare }),
@@ -54,7 +54,7 @@ struct Rows<'a, T> {
     n: usize,
     k: usize,
     a: Matrix<'a, T>,
-    b: (&'a [T], usize),
+    b: Lines<'a, T>,
 }
 
 /// Adds the rows of the right operand to `M` rows, `COUNT` at a time: as many as registers hold.
@@ -103,7 +103,7 @@ impl<T: Plain + Float> Rows<'_, T> {
         }
         let mut rows: [&[T]; COUNT] = [&[]; COUNT];
         for i in 0..COUNT {
-            rows[i] = &b.0[(inner + i) * b.1..][..n];
+            rows[i] = b.line(inner + i, n);
         }
         let whole = n - n % L::WIDTH;
         for at in (0..whole).step_by(L::WIDTH) {
@@ -144,8 +144,8 @@ impl<T: Plain + Float> Rows<'_, T> {
 pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
     lanes: L,
     Extent { m, n, k }: Extent,
-    a: (&[T], usize),
-    b: (&[T], usize),
+    a: Lines<'_, T>,
+    b: Lines<'_, T>,
     c: &mut MatrixMut<'_, T>,
     beta: Beta<'_, T>,
 ) {
@@ -156,12 +156,7 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
         let mut row = 0;
         while row < m {
             let height = if m - row >= 4 { 4 } else { (m - row).min(2) };
-            let dots = Dots {
-                k,
-                a: (&a.0[row * a.1..], a.1),
-                b: (&b.0[column * b.1..], b.1),
-                beta: beta.at_row(row),
-            };
+            let dots = Dots { k, a: a.from(row), b: b.from(column), beta: beta.at_row(row) };
             let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
             match (height, wide) {
                 (4, true) => lanes.outlined(Dot::<T, 4, 4> { dots: &dots, c }),
@@ -180,8 +175,8 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
 /// Some rows and columns.
 struct Dots<'a, T> {
     k: usize,
-    a: (&'a [T], usize),
-    b: (&'a [T], usize),
+    a: Lines<'a, T>,
+    b: Lines<'a, T>,
     beta: Beta<'a, T>,
 }
 
@@ -195,8 +190,8 @@ impl<T: Plain + Float, const M: usize, const N: usize> Task<T> for Dot<'_, '_, T
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
         let Self { dots, c } = self;
-        let a: [&[T]; M] = std::array::from_fn(|row| &dots.a.0[row * dots.a.1..][..dots.k]);
-        let b: [&[T]; N] = std::array::from_fn(|column| &dots.b.0[column * dots.b.1..][..dots.k]);
+        let a: [&[T]; M] = std::array::from_fn(|row| dots.a.line(row, dots.k));
+        let b: [&[T]; N] = std::array::from_fn(|column| dots.b.line(column, dots.k));
         let whole = dots.k - dots.k % DOT;
         let mut totals = [[[lanes.zero(); 4]; N]; M];
         // Blocks of chains: what is added up before is no longer than a chain.
@@ -260,7 +255,7 @@ impl<T: Plain + Float> Dots<'_, T> {
                     let from = &b[column][at..][..L::WIDTH];
                     if M == 1 {
                         // Reading the columns takes the time: the next ones are fetched meanwhile.
-                        let next = from.as_ptr().wrapping_add(N * self.b.1);
+                        let next = from.as_ptr().wrapping_add(N * self.b.stride);
                         fetch(next.cast(), L::WIDTH * size_of::<T>());
                     }
                     let right = lanes.load(from);

@@ -8,7 +8,7 @@ use super::super::team::MatrixMut;
 use super::super::vectors::{Lanes, Task, fetch, fetch_second};
 use super::super::view::Plain;
 use super::blocks::{CHAIN, PANEL, ROWS};
-use super::matmul::Beta;
+use super::matmul::{Beta, Lines};
 
 /// The same for each row of a tile, [`ROWS`] at most, written out: sums whose place is not known when it is
 /// compiled are in memory, and are stored again with each term.
@@ -24,11 +24,11 @@ macro_rules! each_row {
     }};
 }
 
-/// Rows of the left operand and a panel of the right one, each with the elements from row to row.
+/// Rows of the left operand and a panel of the right one.
 pub(crate) struct Strip<'a, T> {
     pub(crate) depth: usize,
-    pub(crate) a: (&'a [T], usize),
-    pub(crate) b: (&'a [T], usize),
+    pub(crate) a: Lines<'a, T>,
+    pub(crate) b: Lines<'a, T>,
     /// What is read after the panel follows it, and comes from far: it is fetched meanwhile.
     pub(crate) goes_on: bool,
 }
@@ -40,8 +40,8 @@ impl<T: Plain + Float> Strip<'_, T> {
         for first in (0..self.depth).step_by(CHAIN) {
             let chain = Strip {
                 depth: CHAIN.min(self.depth - first),
-                a: (&self.a.0[first..], self.a.1),
-                b: (&self.b.0[first * self.b.1..], self.b.1),
+                a: self.a.from_element(first),
+                b: self.b.from(first),
                 goes_on: self.goes_on,
             };
             chain.multiply_chain(lanes, c, if first == 0 { beta } else { Beta::Add });
@@ -111,10 +111,11 @@ impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, '_, 
         let (depth, width) = (strip.depth, c.columns);
         // The compiler is not to know that rows are equally far from each other: it would step from one to
         // the next for each term.
-        let a: [&[T]; R] = std::array::from_fn(|i| &strip.a.0[black_box((row + i) * strip.a.1)..][..depth]);
+        let a: [&[T]; R] =
+            std::array::from_fn(|i| &strip.a.elements[black_box((row + i) * strip.a.stride)..][..depth]);
         let mut sums = [[lanes.zero(); V]; R];
-        if strip.b.1 == PANEL {
-            let b = &strip.b.0.as_chunks::<PANEL>().0[..depth];
+        if strip.b.stride == PANEL {
+            let b = &strip.b.elements.as_chunks::<PANEL>().0[..depth];
             if strip.goes_on && row == 0 {
                 let forth = if R <= 2 { NEAR } else { FAR };
                 for p in 0..depth {
@@ -129,9 +130,9 @@ impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, '_, 
             }
         } else {
             // Rows that are apart are not fetched by the processor itself.
-            let forth = strip.b.1 * FORTH * size_of::<T>();
+            let forth = strip.b.stride * FORTH * size_of::<T>();
             for p in 0..depth {
-                let b = &strip.b.0[p * strip.b.1 + column..][..V * L::WIDTH];
+                let b = &strip.b.elements[p * strip.b.stride + column..][..V * L::WIDTH];
                 if row == 0 {
                     fetch(b.as_ptr().cast::<u8>().wrapping_add(forth), size_of_val(b));
                 }

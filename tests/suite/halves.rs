@@ -145,6 +145,7 @@ fn inputs_and_outputs_in_halves_are_of_f32_to_callers() {
         assert_eq!(parse(&text).unwrap().to_string(), text);
         let weight =
             |_: ParamId| Ok(Tensor::from_f32(vec![1024, 1024], &vec![1.0 / 512.0; 1 << 20]).unwrap());
+        let grouped = GroupedGraph { graph: &network.graph, grouping: &network.grouping };
         let mut program = Runner::new(grouped, &compiled.plan, &weight, None, &Gpus::default()).unwrap();
         let inputs = [("x".to_owned(), x.clone())];
         program.feed(&inputs).unwrap();

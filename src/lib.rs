@@ -1,4 +1,4 @@
-//! Lays a neural network over devices: decides which device computes what so that the least data
+//! Splits a neural network over devices: decides which device computes what so that the least data
 //! crosses between them and everything fits, schedules the copies, and runs the plan.
 //!
 //! An engine that embeds the planner uses what stands at the top of the crate, and nothing else:

@@ -14,10 +14,10 @@ pub(super) const MORE: &str = "These are the common options; --help lists all, w
 #[derive(Args, Debug, Clone, Copy)]
 #[command(next_help_heading = "Terminal")]
 pub(super) struct Terminal {
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(hide_short_help = true, long, short, global = true)]
     pub(super) quiet: bool,
-    /// Show progress on stderr for what takes over a second
+    /// Show progress on stderr if it takes longer than a second
     #[arg(hide_short_help = true, long, value_name = "WHEN", default_value = "auto", global = true)]
     pub(super) progress: When,
     /// Colour messages
@@ -34,7 +34,7 @@ pub(super) enum When {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Emit {
-    /// A table of the devices and what the plan costs
+    /// Table of the devices, and the plan's costs
     Summary,
     /// The same as JSON
     SummaryJson,
@@ -44,16 +44,15 @@ pub(super) enum Emit {
     Text,
     /// The network after simplification
     Ir,
-    /// What becomes one kernel
+    /// The nodes of each kernel
     Groups,
-    /// The kernels: CUDA C and launch sizes for CUDA devices; programs for others, and what runs of them in
-    /// tiles and parts
+    /// The kernels: CUDA C and launch sizes for CUDA devices; for others, programs with their tiles and parts
     Kernels,
     /// The cost graph as JSON
     Costgraph,
-    /// The placed network for GraphViz
+    /// The placed network, for Graphviz
     Dot,
-    /// The simulated step as Chrome trace events: lanes, links, memory (for Perfetto)
+    /// The simulated step as a Chrome trace (for Perfetto): lanes, links, memory
     Trace,
     /// What each device does when, as text
     Timeline,
@@ -95,17 +94,17 @@ pub(super) enum PrecisionArg {
     F32,
     /// 16 bits with the range of f32
     Bf16,
-    /// 16 bits with three more of precision and a range up to 65504
+    /// 16 bits with three more bits of precision, up to 65504
     F16,
 }
 
 /// How matrices of weights are held.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WeightsArg {
-    /// 8 bits, and a scale for each 32
+    /// 8 bits, with a scale per 32 weights
     #[value(name = "q8_0")]
     Q8,
-    /// 4 bits, and a scale for each 32
+    /// 4 bits, with a scale per 32 weights
     #[value(name = "q4_0")]
     Q4,
 }
@@ -114,7 +113,7 @@ pub(super) enum WeightsArg {
 #[derive(Args, Debug, Clone, Copy, Default)]
 #[command(next_help_heading = "Model")]
 pub(super) struct TrustArgs {
-    /// Follow what a model names out of its folder: `..`, absolute paths, links
+    /// Let a model name files outside its folder: `..`, absolute paths, links
     #[arg(hide_short_help = true, long)]
     pub(super) allow_outside: bool,
 }
@@ -129,10 +128,10 @@ impl TrustArgs {
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Model")]
 pub(super) struct ModelArgs {
-    /// Size of the batch; max: the largest that fits
+    /// Batch size; max: the largest that fits
     #[arg(long, value_name = "N|max")]
     pub(super) batch: Option<Batch>,
-    /// Divide the step into this many microbatches: stages work on different ones at once
+    /// Divide the step into this many microbatches, which pipeline stages work on at the same time
     #[arg(hide_short_help = true, long, value_name = "M")]
     pub(super) microbatches: Option<u32>,
     /// How a pipeline orders its microbatches [default: auto]
@@ -141,27 +140,28 @@ pub(super) struct ModelArgs {
     /// Size of a named dimension (repeatable)
     #[arg(long = "dim", value_name = "NAME=N")]
     pub(super) dims: Vec<String>,
-    /// Tokens that the caches of a decoder hold: each step takes the next tokens alone
+    /// Tokens that a decoder's caches hold; each step then takes only the next tokens
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(super) context: Option<i64>,
-    /// Type of products
+    /// Type of the operands of products, convolutions and attention
     ///
-    /// And of convolutions and attention; they add up in f32, and what needs range stays f32.
+    /// Sums are in f32; operations that need the range stay in f32.
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(super) precision: PrecisionArg,
-    /// Hold matrices of weights in blocks of few bits, packed when they are loaded
+    /// Quantise weight matrices when they are loaded
     ///
-    /// Those that only products read, with sums of whole blocks of 32; products multiply them as they lie, in f32.
+    /// Those that only products read, with a multiple of 32 terms per sum. Products read them packed, and compute in
+    /// f32.
     #[arg(hide_short_help = true, long = "weights-as", value_enum, value_name = "FORMAT")]
     pub(super) weights_as: Option<WeightsArg>,
-    /// File with the weights
+    /// Weights file
     ///
     /// npz, safetensors, an index of shards, Keras .h5 or .keras [default for a transformers config.json:
     /// model.safetensors beside it]
     #[arg(long, value_name = "FILE")]
     pub(super) weights: Option<PathBuf>,
-    /// An optional input that the model shall have: attention_mask, token_type_ids, position_ids of
-    /// transformers (repeatable; a run has those of --inputs anyway)
+    /// Give a transformers model an optional input: attention_mask, token_type_ids, position_ids (repeatable;
+    /// implied by --inputs)
     #[arg(hide_short_help = true, long = "with-input", value_name = "NAME")]
     pub(super) with_inputs: Vec<String>,
     #[command(flatten)]
@@ -175,15 +175,15 @@ pub(super) struct ExecArgs {
     /// Devices to run on [default: cpu]
     #[arg(long, short, value_name = "SPEC")]
     pub(super) devices: Option<String>,
-    /// Make up weights and inputs that are not given
+    /// Generate weights and inputs that are not given
     ///
-    /// [default for training: that of --seed]
+    /// [default for training: the seed of --seed]
     #[arg(help_heading = "Model", long, value_name = "seed=N")]
     pub(super) init: Option<String>,
-    /// Give up on a step that takes longer (30s, 500ms)
+    /// Fail if a step takes longer than this (30s, 500ms)
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
-    /// Run the devices of all hosts of the specification on this machine
+    /// Run the devices of all hosts on this machine
     #[arg(hide_short_help = true, long)]
     pub(super) simulate_hosts: bool,
 }
@@ -192,55 +192,56 @@ pub(super) struct ExecArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Placement")]
 pub(super) struct PlacementArgs {
-    /// What to make small
+    /// What to minimise
     #[arg(long, value_enum, value_name = "WHAT", default_value = "transfer")]
     pub(super) objective: Objective,
     /// Devices to use: N, all or auto
     ///
-    /// So many of them compute something.
+    /// That many devices compute something.
     #[arg(long = "use", value_name = "N", default_value = "auto")]
     pub(super) use_devices: String,
-    /// Matching nodes go to this device (repeatable)
+    /// Put matching nodes on this device (repeatable)
     #[arg(long = "pin", value_name = "PATTERN=DEVICE")]
     pub(super) pins: Vec<String>,
-    /// Nodes that match the pattern go together (repeatable)
+    /// Keep nodes that match the pattern on one device (repeatable)
     #[arg(hide_short_help = true, long, value_name = "PATTERN")]
     pub(super) colocate: Vec<String>,
-    /// Each device's compute time at most (1+EPS) of its fair share
+    /// Limit each device's compute time to (1+EPS) of its fair share
     #[arg(hide_short_help = true, long, value_name = "EPS")]
     pub(super) balance: Option<f64>,
-    /// A node that its device cannot run falls back to one that can
+    /// Let a node that its device cannot run fall back to one that can
     #[arg(hide_short_help = true, long)]
     pub(super) soft: bool,
-    /// Memory kept free on each device
+    /// Memory to keep free on each device
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) reserve: Option<String>,
-    /// How much work to spend; counted, so the same input gives the same plan
+    /// How much work to spend on planning
     ///
-    /// `best` also does the work of `default` and is never worse. Each method's work is near-linear in nodes and edges,
-    /// or ends at a count that does not grow with them: for `best`, 4 to 200 times that of `default`.
+    /// Work is counted, not timed: the same input gives the same plan. `best` also does the work of `default` and is
+    /// never worse. Each method's work is near-linear in nodes and edges, or ends at a count that does not grow with
+    /// them: for `best`, 4 to 200 times that of `default`.
     #[arg(hide_short_help = true, long, value_enum, default_value = "default")]
     pub(super) effort: Effort,
-    /// Stop improving after this time (10s, 500ms); a plan that was cut short says so
+    /// Stop improving the plan after this time (10s, 500ms); the plan says that it was cut short
     #[arg(hide_short_help = true, long, value_name = "TIME")]
     pub(super) time_limit: Option<String>,
-    /// Stop searching once no plan can be better by more than this (gap<1%)
+    /// Stop once no plan can be better by more than this (gap<1%)
     ///
-    /// Efforts up to --effort are spent one after the other, the least first, until the proven gap is that small.
+    /// Runs the efforts up to --effort in turn, the smallest first, until the proven gap is that small.
     #[arg(hide_short_help = true, long, value_name = "GAP")]
     pub(super) until: Option<String>,
-    /// Memory that the search may take beside the graph and the plan; a plan that was cut short says so
+    /// Memory that the search may use beyond the graph and the plan; the plan says that it was cut short
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) memory_limit: Option<String>,
-    /// Times as `partition run --calibrate` measured
+    /// Use times that `partition run --calibrate` measured
     ///
-    /// They take the place of estimates.
+    /// They replace estimates.
     #[arg(long, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
-    /// Seed of what is drawn while planning
+    /// Seed of random choices
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
-    /// Threads to plan with [default: all cores]; never changes a result
+    /// Threads to plan with; results do not depend on it [default: all cores]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(super) threads: Option<usize>,
 }
@@ -251,15 +252,15 @@ pub(super) struct PlacementArgs {
 pub(super) struct SplitArgs {
     /// Split operations: auto, none, or matching nodes along an axis (repeatable)
     ///
-    /// auto (the default) splits what fits nowhere whole, and with --objective latency or throughput what makes a step
-    /// faster. AXIS is one of the result's, from the last where
-    /// negative, or `sum`; with rules, nothing else is split unless `auto` is given too.
+    /// auto (the default) splits what fits on no device, and with --objective latency or throughput also what makes a
+    /// step faster. AXIS is an axis of the result (negative: from the last) or `sum`. With rules, nothing else is split
+    /// unless `auto` is given too.
     #[arg(hide_short_help = true, long = "split", value_name = "PATTERN=AXIS:PARTS[@DEV,...]")]
     pub(super) rules: Vec<String>,
-    /// Split no sums: the same bits as on one device
+    /// Split no sums, so that results have the bits of one device
     #[arg(hide_short_help = true, long)]
     pub(super) exact: bool,
-    /// Nodes under one prefix stay whole, on one device (repeatable)
+    /// Keep nodes under a prefix whole, on one device (repeatable)
     ///
     /// Prefixes end before a `/` or `.`; the shortest that matches counts: `encoder/layer_*`.
     #[arg(hide_short_help = true, long, value_name = "PATTERN")]
@@ -277,10 +278,10 @@ pub(super) struct PlanArgs {
     /// Devices to plan for, or a TOML or JSON file
     #[arg(help_heading = "Placement", long, short, value_name = "SPEC")]
     pub(super) devices: Option<String>,
-    /// Find the cheapest devices of a catalogue (TOML) that reach --target
+    /// Find the cheapest devices in a catalogue (TOML) that reach --target
     ///
-    /// docs/devices.md describes the file, examples/catalogue.toml is one. Operations stay whole. `--emit html` draws
-    /// speed against price, `--emit summary-json` lists the sets.
+    /// docs/devices.md describes the file, examples/catalogue.toml is one. Operations are not split. `--emit html`
+    /// plots speed against price, `--emit summary-json` lists the sets.
     #[arg(
         help_heading = "Placement",
         hide_short_help = true,
@@ -289,12 +290,12 @@ pub(super) struct PlanArgs {
         requires = "target"
     )]
     pub(super) fit: Option<PathBuf>,
-    /// What --fit is to reach: latency<30ms, throughput>200/s, batch>=64
+    /// What --fit must reach: latency<30ms, throughput>200/s, batch>=64
     ///
-    /// A throughput counts the samples of --batch, or steps where that is not given.
+    /// Throughput counts samples of --batch; without it, steps.
     #[arg(help_heading = "Placement", hide_short_help = true, long, value_name = "TARGET", requires = "fit")]
     pub(super) target: Option<String>,
-    /// The most that the devices of --fit may cost for an hour ('$12/h')
+    /// Most that the devices of --fit may cost per hour ('$12/h')
     #[arg(help_heading = "Placement", hide_short_help = true, long, value_name = "PRICE", requires = "fit")]
     pub(super) budget: Option<String>,
     #[command(flatten)]
@@ -303,12 +304,12 @@ pub(super) struct PlanArgs {
     pub(super) placement: PlacementArgs,
     #[command(flatten)]
     pub(super) split: SplitArgs,
-    /// Do not plan: check and time this placement
+    /// Check and time this placement instead of planning
     ///
-    /// Name-to-device JSON, a plan, an Accelerate device_map.
+    /// A JSON map from names to devices, a plan, or an Accelerate device_map.
     #[arg(help_heading = "Placement", hide_short_help = true, long, value_name = "FILE")]
     pub(super) score: Option<PathBuf>,
-    /// A plan or placement that the new plan replaces: it moves little state (parameters), and says which
+    /// A plan or placement to replace: the new plan moves little state (parameters), and lists it
     #[arg(
         help_heading = "Placement",
         hide_short_help = true,
@@ -329,7 +330,7 @@ pub(super) struct PlanArgs {
     /// What to print
     #[arg(help_heading = "Output", long, value_enum, value_name = "WHAT")]
     pub(super) emit: Option<Emit>,
-    /// Write to a file; a plan where its name ends in .json, compressed in .json.gz
+    /// Write to a file; the plan if its name ends in .json or .json.gz (compressed)
     #[arg(help_heading = "Output", short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]
@@ -346,10 +347,10 @@ Examples:
   partition run model.onnx -d 2xcpu:cores=1 --calibrate -o profile.json
   partition run model.onnx -d 2xcpu:cores=1 --profile profile.json")]
 pub(super) struct RunArgs {
-    /// A model, or a plan made before
+    /// A model, or an existing plan
     #[arg(value_name = "MODEL|PLAN", required_unless_present = "calibrate")]
     pub(super) model: Option<PathBuf>,
-    /// The model of a plan, where it is not where the plan says
+    /// The plan's model, if it is not where the plan says
     #[arg(help_heading = "Running", hide_short_help = true, long = "model", value_name = "MODEL")]
     pub(super) plan_model: Option<PathBuf>,
     #[command(flatten)]
@@ -360,13 +361,13 @@ pub(super) struct RunArgs {
     pub(super) placement: PlacementArgs,
     #[command(flatten)]
     pub(super) split: SplitArgs,
-    /// Arrays for the graph's inputs, by name (npz)
+    /// Inputs by name (npz)
     #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) inputs: Option<PathBuf>,
-    /// Where to write the outputs (npz)
+    /// File to write outputs to (npz)
     #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) outputs: Option<PathBuf>,
-    /// Outputs to compare with (npz); a mismatch is a failure
+    /// Expected outputs (npz); a mismatch is a failure
     #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) expect: Option<PathBuf>,
     /// Relative tolerance of the comparison
@@ -392,29 +393,29 @@ pub(super) struct RunArgs {
     /// What to run on
     #[arg(help_heading = "Running", hide_short_help = true, long, value_enum, default_value = "auto")]
     pub(super) backend: Backend,
-    /// How often to run the step; the median time is reported
+    /// Number of steps to run; the median time is reported
     #[arg(help_heading = "Running", long, visible_alias = "repeat", value_name = "N", default_value_t = 1)]
     pub(super) steps: u32,
-    /// Print for each step what was predicted and measured
+    /// Print each step's predicted and measured time
     ///
-    /// Beside these, its rates and the fraction of the device's peak that they are.
+    /// And its rates, also as fractions of the device's peak.
     #[arg(help_heading = "Output", long, conflicts_with = "json")]
     pub(super) stats: bool,
-    /// Print what the plan's kernels are, without weights, and run nothing
+    /// Print the plan's kernels and run nothing; needs no weights
     #[arg(help_heading = "Output", hide_short_help = true, long, value_enum, conflicts_with_all = ["stats", "json", "outputs", "expect", "trace"])]
     pub(super) emit: Option<RunEmit>,
     /// Map a planned device to a real one (repeatable)
     #[arg(help_heading = "Running", hide_short_help = true, long, value_name = "PLANNED=REAL")]
     pub(super) map: Vec<String>,
-    /// Write what ran when as Chrome trace events (for Perfetto): the step of median time
+    /// Write a Chrome trace (for Perfetto) of the step of median time
     #[arg(help_heading = "Output", hide_short_help = true, long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
-    /// Measure this machine, or the kernels of the model that is given
+    /// Measure this machine, or the kernels of a model
     ///
-    /// What --profile takes is written to -o.
+    /// Writes a profile to -o, for --profile.
     #[arg(help_heading = "Output", long, conflicts_with_all = ["outputs", "expect", "json", "trace"])]
     pub(super) calibrate: bool,
-    /// Where --calibrate writes the profile [default: standard output]
+    /// File to write the profile of --calibrate to [default: standard output]
     #[arg(help_heading = "Output", short, long, value_name = "PATH", requires = "calibrate")]
     pub(super) output: Option<PathBuf>,
     /// Print the report as JSON
@@ -436,7 +437,7 @@ pub(super) struct CheckArgs {
     /// A plan or a model
     #[arg(value_name = "PLAN|MODEL")]
     pub(super) file: PathBuf,
-    /// The model of the plan: its hash and sizes are checked too
+    /// The plan's model, to check its hash and sizes too
     #[arg(long, value_name = "MODEL")]
     pub(super) model: Option<PathBuf>,
     /// Size of a named dimension, for a model (repeatable)
@@ -455,7 +456,7 @@ pub(super) struct CheckArgs {
 pub(super) struct ExportArgs {
     /// The plan
     pub(super) plan: PathBuf,
-    /// The form
+    /// Format: json, accelerate or dtensor
     #[arg(long, value_name = "NAME")]
     pub(super) format: String,
     /// Write to a file
@@ -473,9 +474,9 @@ Examples:
 pub(super) struct ExplainArgs {
     /// The plan
     pub(super) plan: PathBuf,
-    /// A node of the model: its name, or what only its name begins with or matches
+    /// A node of the model: its name, or a prefix or pattern that only its name matches
     pub(super) node: Option<String>,
-    /// The model, where it is not where the plan says
+    /// The model, if it is not where the plan says
     #[arg(long, value_name = "MODEL")]
     pub(super) model: Option<PathBuf>,
     /// Print the result as JSON
@@ -489,11 +490,11 @@ pub(super) struct ExplainArgs {
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct DiffArgs {
-    /// The plan before
+    /// The old plan
     pub(super) old: PathBuf,
-    /// The plan after
+    /// The new plan
     pub(super) new: PathBuf,
-    /// The cost graph of the second plan: tells the state that moves (plans of networks tell it themselves)
+    /// The new plan's cost graph, which lists the state that moves (plans of networks list it themselves)
     #[arg(long, value_name = "MODEL")]
     pub(super) model: Option<PathBuf>,
     /// Print the result as JSON
@@ -507,7 +508,7 @@ pub(super) struct DiffArgs {
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct DevicesArgs {
-    /// Ask the hardware (the default; kept for scripts)
+    /// Query the hardware (the default; kept for scripts)
     #[arg(long)]
     pub(super) probe: bool,
     /// List the presets instead

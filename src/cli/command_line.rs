@@ -20,13 +20,13 @@ Examples:
 Device specifications:
   GROUP + GROUP + ...    GROUP is [COUNT x] KIND [SLICES] [: KEY=VALUE, ...]
   2xcuda[6x1000MB]       two GPUs, each cut into six virtual devices of 1000 MB
-  4xa100-80g:memory=60MB four A100, of each of which 60 MB may be used
+  4xa100-80g:memory=60MB four A100, 60 MB of each usable
   cluster.toml           a file with the same content
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 no plan exists or none was found,
-130 and 143 ended by SIGINT or SIGTERM, after what it had was saved.";
+130 and 143 ended by SIGINT or SIGTERM, with its state saved.";
 
-/// Lays a neural network over devices: a checked plan that fits to the byte, and runs.
+/// Splits a neural network over several devices: plans, proves and runs it.
 #[derive(Parser, Debug)]
 #[command(name = "partition", version, about, after_help = MORE, after_long_help = EXAMPLES)]
 #[command(
@@ -43,23 +43,23 @@ pub(super) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(super) enum Command {
-    /// Run a model, or a plan made before, and write or compare its outputs
+    /// Run a model or an existing plan; write or compare its outputs
     Run(Box<RunArgs>),
-    /// Train a model on data, laid over devices
+    /// Train a model on several devices
     #[cfg(feature = "run")]
     Train(Box<TrainArgs>),
-    /// Write on from a prompt, token by token, with a language model that is laid over devices
+    /// Generate text from a prompt with a language model on several devices
     #[cfg(feature = "run")]
     Generate(Box<GenerateArgs>),
-    /// Prove a plan sound, or list everything in a model that is not supported
+    /// Prove a plan sound, or list what a model has that is not supported
     Check(CheckArgs),
-    /// Write a plan's placement in another tool's form
+    /// Write a plan's placement in another tool's format
     Export(ExportArgs),
-    /// Say why a plan is as it is: what bounds it, what another device would cost a node
+    /// Explain a plan: what bounds it, and what a node would cost elsewhere
     Explain(ExplainArgs),
-    /// Show what moved between two plans, and what it costs
+    /// Show what differs between two plans, and what it costs
     Diff(DiffArgs),
-    /// Print what this machine has, as a specification file
+    /// Print this machine's devices as a specification file
     Devices(DevicesArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),

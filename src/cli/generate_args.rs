@@ -17,10 +17,10 @@ pub(super) struct GenerateArgs {
     /// A decoder: a transformers config.json or its folder, or another model whose sequence is open
     #[arg(value_name = "MODEL")]
     pub(super) model: PathBuf,
-    /// Text to go on from, in the tokens of the tokenizer.json beside the model
+    /// Prompt, as text; needs a tokenizer.json beside the model
     #[arg(help_heading = "Generation", long, value_name = "TEXT", required_unless_present = "tokens")]
     pub(super) prompt: Option<String>,
-    /// Tokens to go on from, by number; the result is numbers, too
+    /// Prompt, as token numbers; tokens are then printed as numbers
     #[arg(
         help_heading = "Generation",
         long,
@@ -29,19 +29,19 @@ pub(super) struct GenerateArgs {
         conflicts_with = "prompt"
     )]
     pub(super) tokens: Vec<i64>,
-    /// Most tokens to generate
+    /// Maximum number of tokens to generate
     #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]
     pub(super) max_tokens: usize,
-    /// Tokens of the prompt that a step takes at once, by a plan of their own
+    /// Tokens of the prompt that one step takes, by a plan of its own
     #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]
     pub(super) block: usize,
-    /// How far tokens are drawn from the likeliest one: 0 takes that
+    /// Sampling temperature; 0 takes the likeliest token
     #[arg(help_heading = "Generation", long, value_name = "T", default_value_t = 0.0)]
     pub(super) temperature: f32,
-    /// Draw among this many of the likeliest tokens
+    /// Sample from this many of the likeliest tokens
     #[arg(help_heading = "Generation", long, value_name = "K")]
     pub(super) top_k: Option<usize>,
-    /// Draw among the likeliest tokens that together have this probability
+    /// Sample from the likeliest tokens that together have this probability
     #[arg(help_heading = "Generation", long, value_name = "P")]
     pub(super) top_p: Option<f32>,
     #[command(flatten)]

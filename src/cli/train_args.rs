@@ -32,46 +32,47 @@ pub(super) struct TrainArgs {
     pub(super) placement: PlacementArgs,
     #[command(flatten)]
     pub(super) data: DataArgs,
-    /// What is made small
+    /// Loss function (listed below)
     #[arg(help_heading = "Training", long, value_name = "LOSS")]
     pub(super) loss: String,
-    /// How parameters follow gradients
+    /// Optimizer (listed below)
     #[arg(help_heading = "Training", long, value_name = "OPTIMIZER", default_value = "sgd")]
     pub(super) optimizer: String,
     /// Learning rate
     #[arg(help_heading = "Training", long, value_name = "RATE", default_value_t = 0.01)]
     pub(super) lr: f64,
-    /// Course of the rate
+    /// Learning rate schedule (listed below)
     #[arg(help_heading = "Training", long, value_name = "SCHEDULE", default_value = "constant")]
     pub(super) lr_schedule: String,
-    /// How often all records are used
+    /// Number of epochs
     #[arg(help_heading = "Training", long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) epochs: u64,
-    /// End after so many steps
+    /// Stop after this many steps
     #[arg(help_heading = "Training", long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
-    /// Parameters that match the pattern stay as they are (repeatable)
+    /// Do not train parameters that match the pattern (repeatable)
     #[arg(help_heading = "Training", hide_short_help = true, long, value_name = "PATTERN")]
     pub(super) freeze: Vec<String>,
-    /// Factor of the loss with --precision f16 or bf16: a number, or dynamic[:start=65536,every=2000], which is
-    /// halved where a gradient overflows, the step left out, and doubled after so many good steps
+    /// Loss scale with --precision f16 or bf16: a number, or dynamic[:start=65536,every=2000]
+    ///
+    /// dynamic halves it and skips the step when a gradient overflows, and doubles it after `every` good steps
     /// [default: dynamic for f16, 1 for bf16]
     #[arg(help_heading = "Training", hide_short_help = true, long, value_name = "SCALE")]
     pub(super) loss_scale: Option<String>,
-    /// accuracy, top5, mae, mse or auc (repeatable)
+    /// Metric: accuracy, top5, mae, mse or auc (repeatable)
     #[arg(help_heading = "Training", long = "metric", value_name = "METRIC")]
     pub(super) metrics: Vec<String>,
-    /// End after so many epochs without a better loss
+    /// Stop after this many epochs without a lower loss
     ///
-    /// That of validation, where there is one.
+    /// The validation loss, if there is one.
     #[arg(help_heading = "Training", long, value_name = "EPOCHS")]
     pub(super) patience: Option<u64>,
     /// Folder for checkpoints
     ///
-    /// The newest three and the best are kept, of each member of an ensemble in a folder of its own.
+    /// Keeps the newest three and the best; members of an ensemble have a folder each.
     #[arg(help_heading = "Output", long, value_name = "DIR")]
     pub(super) checkpoints: Option<PathBuf>,
-    /// How often to write one, beside the end of each epoch: 500, 10min, or both
+    /// When to write one besides each epoch's end: 500 (steps), 10min, or both
     #[arg(
         help_heading = "Output",
         hide_short_help = true,
@@ -80,32 +81,33 @@ pub(super) struct TrainArgs {
         requires = "checkpoints"
     )]
     pub(super) checkpoint_every: Option<String>,
-    /// Go on from the newest checkpoint
+    /// Continue from the newest checkpoint
     ///
-    /// An error where there is none; --resume=auto begins anew then.
+    /// An error if there is none; --resume=auto starts anew then.
     #[arg(hide_possible_values = true, help_heading = "Output", long, value_enum, value_name = "WHEN", requires = "checkpoints", num_args = 0..=1, require_equals = true,
         default_missing_value = "must")]
     pub(super) resume: Option<Resume>,
-    /// Plan and write (--plan) the step, and train nothing
+    /// Plan the step (and write it, with --plan), but do not train
     ///
-    /// The devices need not be here, nor the data.
+    /// Neither devices nor data need be present.
     #[arg(help_heading = "Output", long, conflicts_with_all = ["ensemble", "output", "history", "report", "tensorboard", "resume"])]
     pub(super) dry_run: bool,
     #[command(flatten)]
     pub(super) spread: SpreadArgs,
-    /// Where to write the weights (safetensors or npz)
+    /// File to write the weights to (safetensors or npz)
     #[arg(help_heading = "Output", long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Where to write the plan of a step (JSON)
+    /// File to write the step's plan to (JSON)
     #[arg(help_heading = "Output", long, value_name = "FILE")]
     pub(super) plan: Option<PathBuf>,
     #[command(flatten)]
     pub(super) logs: LogArgs,
-    /// End where a loss or parameter is infinite or no number, and name the operation that first made it
-    /// so; parameters are copied in each step
+    /// Stop if a loss or parameter is infinite or not a number, and name the operation that first made it so
+    ///
+    /// Copies the parameters in each step.
     #[arg(help_heading = "Training", hide_short_help = true, long)]
     pub(super) check_numerics: bool,
-    /// End the run after this time, with a checkpoint
+    /// Stop training after this time, with a checkpoint
     #[arg(help_heading = "Training", hide_short_help = true, long, value_name = "TIME")]
     pub(super) run_limit: Option<String>,
     #[command(flatten)]
@@ -125,30 +127,30 @@ pub(super) enum Resume {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Data")]
 pub(super) struct DataArgs {
-    /// Records: files, or made up (ones, zeros, random)
+    /// Training records: files, or generated (ones, zeros, random)
     ///
     /// Files are CSV, npz, safetensors, TFRecord or raw.
     #[arg(long, value_name = "DATA", required_unless_present = "dry_run")]
     pub(super) data: Option<String>,
-    /// Records for validation
+    /// Validation records
     #[arg(long, value_name = "DATA", conflicts_with = "validation_split")]
     pub(super) validation_data: Option<String>,
-    /// Share kept for validation
+    /// Share of the records to keep for validation
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(super) validation_split: f64,
-    /// Leave out the last batch of an epoch where it is not full, instead of training on it as it is
+    /// Skip an epoch's last batch if it is not full
     #[arg(hide_short_help = true, long)]
     pub(super) drop_remainder: bool,
-    /// Records in the files' order, instead of drawn at random with --seed
+    /// Read records in the files' order instead of shuffling them by --seed
     #[arg(hide_short_help = true, long)]
     pub(super) in_order: bool,
-    /// Records that are drawn from at once [default: as many as 256 MiB hold]
+    /// Records to shuffle at a time [default: as many as 256 MiB hold]
     #[arg(hide_short_help = true, long, value_name = "N", conflicts_with = "in_order")]
     pub(super) shuffle_window: Option<usize>,
-    /// What to do about a malformed record
+    /// What to do with a malformed record
     #[arg(hide_short_help = true, long, value_name = "WHAT", value_parser = ["fail", "skip"], default_value = "fail")]
     pub(super) on_bad_record: String,
-    /// Threads that read records [default: 2]; never changes a result
+    /// Threads that read records; results do not depend on it
     #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 2)]
     pub(super) readers: usize,
 }
@@ -157,32 +159,32 @@ pub(super) struct DataArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Replicas and stages")]
 pub(super) struct SpreadArgs {
-    /// How the step is spread: auto, model, data, ...
+    /// Parallelism of the step: auto, model, data, ...
     ///
     /// auto takes the one that is predicted to be fastest; the others force one: model, data, zero1, zero2, zero3,
-    /// ps, pipeline, hybrid:K with K devices for each replica, which with --schedule is a pipeline.
+    /// ps, pipeline, or hybrid:K with K devices per replica, which are a pipeline with --schedule.
     #[arg(help_heading = "Placement", long, value_name = "WAY", conflicts_with_all = ["replicas", "ensemble"])]
     pub(super) parallel: Option<String>,
-    /// The network so many times, each on its part
+    /// Number of replicas of the network
     ///
-    /// Of the batch, that is; one gradient. With --schedule each is a pipeline of its own, on as many devices
-    /// as there are for each.
+    /// Each computes the gradient of its part of the batch; their sum is the gradient. With --schedule each is a
+    /// pipeline of its own, on an even share of the devices.
     #[arg(help_heading = "Placement", long, value_name = "N")]
     pub(super) replicas: Option<usize>,
-    /// Devices of each replica: over several, the network is laid as the planner lays one replica [of
-    /// pipelines, 1 stands for an even part of all devices]
+    /// Devices of each replica, all placed as the planner places the first [with pipelines, 1 means an even share of
+    /// all devices]
     #[arg(hide_short_help = true, long, value_name = "K", requires = "replicas", default_value_t = 1)]
     pub(super) devices_each: usize,
-    /// So many of the replicas are not waited for: a step counts the gradients of those that are done first by
-    /// a logical clock, drawn from --seed, and drops the others'
+    /// Number of backup replicas, which a step does not wait for
+    ///
+    /// A step counts the gradients of the replicas that are done first, by a logical clock drawn from --seed, and drops
+    /// the others'.
     #[arg(hide_short_help = true, long, value_name = "B", requires = "replicas", default_value_t = 0)]
     pub(super) spare: usize,
-    /// Parts of the batch [default: one for each replica]; the same parts give the same bits on any
-    /// number of replicas
+    /// Parts of the batch; the same number gives the same bits on any number of replicas [default: one per replica]
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(super) shards: Option<usize>,
-    /// How replicas come to one gradient: allreduce, ps, ps:round-robin; or, each on a batch of its own and
-    /// without waiting for one another: async
+    /// How replicas synchronise: allreduce, ps, ps:round-robin; or async, each on batches of its own without waiting
     #[arg(
         hide_short_help = true,
         long,
@@ -191,31 +193,31 @@ pub(super) struct SpreadArgs {
         default_value = "allreduce"
     )]
     pub(super) sync: String,
-    /// Updates that others may make while a gradient is computed, with --sync async
+    /// Updates by others allowed while a gradient is computed, with --sync async
     #[arg(hide_short_help = true, long, value_name = "S", requires = "replicas", default_value_t = 4)]
     pub(super) staleness: u64,
-    /// What becomes of gradients that are staler: drop, scale
+    /// What to do with staler gradients: drop, scale
     #[arg(hide_short_help = true, long, value_name = "WHAT", requires = "replicas", default_value = "drop")]
     pub(super) stale: String,
-    /// So many steps at the start are done by one replica alone, with --sync async
+    /// Steps at the start that one replica does alone, with --sync async
     #[arg(hide_short_help = true, long, value_name = "STEPS", requires = "replicas", default_value_t = 0)]
     pub(super) warm_up: u64,
-    /// The way of an all-reduce: auto (by the links), ring, tree, star
+    /// Algorithm of an all-reduce: auto (by the links), ring, tree, star
     #[arg(hide_short_help = true, long, value_name = "WAY", default_value = "auto")]
     pub(super) exchange: String,
-    /// In which type gradients travel: own, f16, bf16, int8; what rounding loses is added to the next
+    /// Type in which gradients are sent: own, f16, bf16, int8; rounding errors are added to the next gradient
     #[arg(hide_short_help = true, long, value_name = "TYPE", default_value = "own")]
     pub(super) transfer: String,
-    /// Gradients travel together up to so many bytes [default: by the links]
+    /// Send gradients together up to this many bytes [default: by the links]
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) bucket: Option<String>,
-    /// What replicas keep once between them (ZeRO): 1 optimizer state, 2 also gradients, 3 also parameters
+    /// What replicas shard (ZeRO): 1 optimizer state, 2 also gradients, 3 also parameters
     #[arg(hide_short_help = true, long, value_name = "STAGE", requires = "replicas", default_value = "0")]
     pub(super) zero: String,
-    /// So many independent networks, one on each device, results side by side
+    /// Train this many independent networks, one per device, and show their results side by side
     #[arg(hide_short_help = true, long, value_name = "N", conflicts_with = "replicas")]
     pub(super) ensemble: Option<usize>,
-    /// What is different for a member of the ensemble, counted from 1 (repeatable): 2:lr=0.1; keys: seed, lr,
+    /// Override options of a member of the ensemble, counted from 1 (repeatable): 2:lr=0.1; keys: seed, lr,
     /// lr-schedule, optimizer, loss
     #[arg(hide_short_help = true, long = "member", value_name = "N:KEY=VALUE", requires = "ensemble")]
     pub(super) members: Vec<String>,
@@ -225,13 +227,13 @@ pub(super) struct SpreadArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Output")]
 pub(super) struct LogArgs {
-    /// Where to write each epoch's figures (.csv, .json)
+    /// File to write each epoch's figures to (.csv, .json)
     #[arg(long, value_name = "FILE")]
     pub(super) history: Option<PathBuf>,
-    /// Folder for event files of TensorBoard: losses, metrics, and the plan as a graph coloured by device
+    /// Folder for TensorBoard event files: losses, metrics, and the plan as a graph coloured by device
     #[arg(hide_short_help = true, long, value_name = "DIR")]
     pub(super) tensorboard: Option<PathBuf>,
-    /// Where to write a report of plan and training as one HTML page
+    /// File to write a report of plan and training to, as one HTML page
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 }

@@ -40,11 +40,11 @@ impl ValueEnum for Order {
         let help = match self {
             Self::Gpipe => "All forward passes, then all backward passes",
             Self::OneForwardOneBackward => {
-                "Forward and backward passes in turns: the fewest microbatches in flight"
+                "Forward and backward passes alternate: the fewest microbatches in flight"
             }
-            Self::Interleaved => "The same with several stages on each device: smaller gaps, more copies",
-            Self::ZeroBubble => "Gradients of parameters fill the gaps",
-            Self::Auto => "Whichever is fastest and fits",
+            Self::Interleaved => "The same with several stages per device: smaller bubbles, more copies",
+            Self::ZeroBubble => "Gradients of parameters fill the bubbles",
+            Self::Auto => "The fastest that fits",
         };
         Some(PossibleValue::new(self.name()).help(help))
     }

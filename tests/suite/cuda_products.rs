@@ -165,9 +165,9 @@ fn what_the_library_does_not_do_runs_behind_its_product() {
     }
 }
 
-/// What [`thin`] makes.
+/// What [`skinny`] makes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Thin {
+pub(crate) struct Skinny {
     pub(crate) dtype: &'static str,
     /// Whether each row's mean is taken off, and a bias follows the scale.
     pub(crate) center: bool,
@@ -178,7 +178,7 @@ pub(crate) struct Thin {
 }
 
 /// A norm with its scale, and a product of its rows with bias, GELU and a residual sum.
-pub(crate) fn thin(Thin { dtype, center, turned, sizes: [m, n, k] }: Thin) -> String {
+pub(crate) fn skinny(Skinny { dtype, center, turned, sizes: [m, n, k] }: Skinny) -> String {
     let weights = if turned { format!("{n}, {k}") } else { format!("{k}, {n}") };
     let shifted = match center {
         true => format!("%8: {dtype}[1, {m}, {k}] = add %7, %2 @s0"),
@@ -205,23 +205,23 @@ output \"y\" %13
 }
 
 /// Each form of such a kernel: a warp a column, 32 columns a block, either sixteen bytes at a time or one element.
-pub(crate) const THIN: [Thin; 10] = [
-    Thin { dtype: "f32", center: true, turned: true, sizes: [1, 37, 136] },
-    Thin { dtype: "bf16", center: false, turned: true, sizes: [8, 18, 600] },
-    Thin { dtype: "f16", center: true, turned: true, sizes: [3, 5, 64] },
-    Thin { dtype: "f32", center: false, turned: true, sizes: [2, 20, 33] },
-    Thin { dtype: "bf16", center: true, turned: false, sizes: [1, 72, 1030] },
-    Thin { dtype: "f32", center: true, turned: false, sizes: [5, 40, 24] },
-    Thin { dtype: "f16", center: false, turned: false, sizes: [2, 33, 40] },
-    Thin { dtype: "f64", center: true, turned: false, sizes: [3, 34, 65] },
-    Thin { dtype: "f64", center: false, turned: true, sizes: [4, 17, 130] },
-    Thin { dtype: "f32", center: true, turned: true, sizes: [1, 1, 1] },
+pub(crate) const THIN: [Skinny; 10] = [
+    Skinny { dtype: "f32", center: true, turned: true, sizes: [1, 37, 136] },
+    Skinny { dtype: "bf16", center: false, turned: true, sizes: [8, 18, 600] },
+    Skinny { dtype: "f16", center: true, turned: true, sizes: [3, 5, 64] },
+    Skinny { dtype: "f32", center: false, turned: true, sizes: [2, 20, 33] },
+    Skinny { dtype: "bf16", center: true, turned: false, sizes: [1, 72, 1030] },
+    Skinny { dtype: "f32", center: true, turned: false, sizes: [5, 40, 24] },
+    Skinny { dtype: "f16", center: false, turned: false, sizes: [2, 33, 40] },
+    Skinny { dtype: "f64", center: true, turned: false, sizes: [3, 34, 65] },
+    Skinny { dtype: "f64", center: false, turned: true, sizes: [4, 17, 130] },
+    Skinny { dtype: "f32", center: true, turned: true, sizes: [1, 1, 1] },
 ];
 
 /// The kernels of [`THIN`].
-pub(crate) fn thin_kernels() -> Vec<Kernel> {
+pub(crate) fn skinny_kernels() -> Vec<Kernel> {
     let programs = THIN.into_iter().flat_map(|one| {
-        let graph = written(&thin(one));
+        let graph = written(&skinny(one));
         lowered(&graph, &group(&graph, &GroupOptions::default()))
     });
     programs.map(|program| emit::kernel(&program).unwrap().unwrap()).collect()
@@ -232,7 +232,7 @@ sweep! {
 }
 
 fn products_of_few_rows_normalise_them_in_every_form(share: Share) {
-    let kernels = thin_kernels();
+    let kernels = skinny_kernels();
     assert_eq!(kernels.len(), THIN.len());
     for form in ["product_dots<", "product_dots_wide<", "product_columns<", "product_columns_wide<"] {
         assert!(kernels.iter().any(|kernel| kernel.text.contains(form)), "no {form}");
@@ -245,7 +245,7 @@ fn products_of_few_rows_normalise_them_in_every_form(share: Share) {
     }
     for one in share.among(THIN) {
         for choice in [Choice::Random(1), Choice::Random(6)] {
-            let Some(found) = ran(&thin(one), Build { choice, ..Build::default() }) else { return };
+            let Some(found) = ran(&skinny(one), Build { choice, ..Build::default() }) else { return };
             assert_eq!(found, (1, 0), "{one:?}");
         }
     }
@@ -253,12 +253,12 @@ fn products_of_few_rows_normalise_them_in_every_form(share: Share) {
 
 #[test]
 fn what_others_read_is_normalised_once() {
-    let one = Thin { dtype: "f32", center: true, turned: false, sizes: [4, 12, 32] };
-    let twice = thin(one) + "%14: f32[4, 12] = matmul %9, %3 @s0\noutput \"z\" %14\n";
+    let one = Skinny { dtype: "f32", center: true, turned: false, sizes: [4, 12, 32] };
+    let twice = skinny(one) + "%14: f32[4, 12] = matmul %9, %3 @s0\noutput \"z\" %14\n";
     let Some(found) = ran(&twice, Build::default()) else { return };
     assert_eq!(found, (3, 0));
-    let read = thin(one) + "output \"z\" %8\n";
+    let read = skinny(one) + "output \"z\" %8\n";
     assert_eq!(ran(&read, Build::default()), Some((2, 0)));
     // More rows are normalised by a kernel of their own.
-    assert_eq!(ran(&thin(Thin { sizes: [9, 12, 32], ..one }), Build::default()), Some((2, 0)));
+    assert_eq!(ran(&skinny(Skinny { sizes: [9, 12, 32], ..one }), Build::default()), Some((2, 0)));
 }

@@ -121,7 +121,7 @@ fn products_of_halves_run_on_tensor_cores() {
 #[test]
 fn products_of_few_rows_read_along_what_lies_together() {
     case(
-        "product_thin",
+        "product_skinny",
         &[
             sized(product(false, true), &[(F32, &[3, 64]), (F32, &[40, 64])]),
             sized(product(false, false), &[(F32, &[3, 64]), (F32, &[64, 40])]),

@@ -13,7 +13,7 @@ use partition::unstable::kernel::program::Program;
 
 use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
 use crate::cuda::{hero_kernels, operation_kernels};
-use crate::cuda_products::thin_kernels;
+use crate::cuda_products::skinny_kernels;
 use crate::kernels::{half_programs, model_programs, step_programs};
 use crate::shared;
 use crate::sweep::Share;
@@ -97,7 +97,7 @@ fn kernels_of_every_operation_compile(share: Share) {
 
 fn kernels_of_every_form_compile(share: Share) {
     let mut kernels = hero_kernels();
-    kernels.extend(thin_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
+    kernels.extend(skinny_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
     assert!(kernels.len() > 100, "{}", kernels.len());
     compile_for(&kernels, &["sm_80", "sm_90"], share);
 }

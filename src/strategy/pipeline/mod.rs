@@ -42,13 +42,13 @@ pub use self::unrolled::{Turn, Unrolled, UnrolledStep, ordered, stages};
 pub enum Order {
     /// All forward passes, then all backward passes.
     Gpipe,
-    /// Forward and backward passes in turns, as few in flight as stages follow.
+    /// Forward and backward passes alternate, as few in flight as stages follow.
     OneForwardOneBackward,
     /// The same with several stages on each device.
     Interleaved,
-    /// Gradients of parameters fill the gaps.
+    /// Gradients of parameters fill the bubbles.
     ZeroBubble,
-    /// Whichever is fastest and fits.
+    /// The fastest that fits.
     #[default]
     Auto,
 }

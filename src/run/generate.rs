@@ -205,9 +205,9 @@ fn as_large(decode: &ExecPlan, prompt: Option<&ExecPlan>) -> (ExecPlan, Option<E
 /// The parameters that the plans' programs would put in different orders, where parameters and caches lie at the
 /// same places and neither plan has any that the other one lacks; else none.
 fn alike(one: &Phase<'_>, other: &Phase<'_>) -> Option<BTreeSet<String>> {
-    let (own, others) = (held(one), held(other));
-    let places = |held: &BTreeMap<String, Held>| -> Vec<(String, Vec<ExecBuffer>)> {
-        held.iter().map(|(name, held)| (name.clone(), held.places.clone())).collect()
+    let (own, others) = (stored_params(one), stored_params(other));
+    let places = |stored: &BTreeMap<String, StoredParam>| -> Vec<(String, Vec<ExecBuffer>)> {
+        stored.iter().map(|(name, param)| (name.clone(), param.places.clone())).collect()
     };
     if one.plan.devices.len() != other.plan.devices.len() || places(&own) != places(&others) {
         return None;
@@ -217,18 +217,18 @@ fn alike(one: &Phase<'_>, other: &Phase<'_>) -> Option<BTreeSet<String>> {
 }
 
 /// Where a parameter or cache is, and in which order.
-struct Held {
+struct StoredParam {
     places: Vec<ExecBuffer>,
     form: Form,
 }
 
-fn held(phase: &Phase<'_>) -> BTreeMap<String, Held> {
+fn stored_params(phase: &Phase<'_>) -> BTreeMap<String, StoredParam> {
     let packing = Packing::of(phase.graph);
     let found = phase.plan.data.iter().filter_map(|(value, buffers)| {
         let Op::Param(id) = phase.graph.maker(*value).op else { return None };
         let places = buffers.iter().map(|&buffer| phase.plan.buffers[buffer as usize]).collect();
         let name = phase.graph.param(id).name.clone();
-        Some((name, Held { places, form: packing.form(*value) }))
+        Some((name, StoredParam { places, form: packing.form(*value) }))
     });
     found.collect()
 }

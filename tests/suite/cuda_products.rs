@@ -205,7 +205,7 @@ output \"y\" %13
 }
 
 /// Each form of such a kernel: a warp a column, 32 columns a block, either sixteen bytes at a time or one element.
-pub(crate) const THIN: [Skinny; 10] = [
+pub(crate) const SKINNY: [Skinny; 10] = [
     Skinny { dtype: "f32", center: true, turned: true, sizes: [1, 37, 136] },
     Skinny { dtype: "bf16", center: false, turned: true, sizes: [8, 18, 600] },
     Skinny { dtype: "f16", center: true, turned: true, sizes: [3, 5, 64] },
@@ -218,9 +218,9 @@ pub(crate) const THIN: [Skinny; 10] = [
     Skinny { dtype: "f32", center: true, turned: true, sizes: [1, 1, 1] },
 ];
 
-/// The kernels of [`THIN`].
+/// The kernels of [`SKINNY`].
 pub(crate) fn skinny_kernels() -> Vec<Kernel> {
-    let programs = THIN.into_iter().flat_map(|one| {
+    let programs = SKINNY.into_iter().flat_map(|one| {
         let graph = written(&skinny(one));
         lowered(&graph, &group(&graph, &GroupOptions::default()))
     });
@@ -233,17 +233,17 @@ sweep! {
 
 fn products_of_few_rows_normalise_them_in_every_form(share: Share) {
     let kernels = skinny_kernels();
-    assert_eq!(kernels.len(), THIN.len());
+    assert_eq!(kernels.len(), SKINNY.len());
     for form in ["product_dots<", "product_dots_wide<", "product_columns<", "product_columns_wide<"] {
         assert!(kernels.iter().any(|kernel| kernel.text.contains(form)), "no {form}");
     }
-    for (one, kernel) in THIN.into_iter().zip(&kernels) {
+    for (one, kernel) in SKINNY.into_iter().zip(&kernels) {
         let [m, _, k] = one.sizes;
         let width = if one.dtype == "f64" { 8 } else { 4 };
         assert_eq!(u64::from(kernel.launch.shared), m * k * width, "{one:?}");
         assert!(kernel.text.contains("reduce_rows();"), "{}", kernel.text);
     }
-    for one in share.among(THIN) {
+    for one in share.among(SKINNY) {
         for choice in [Choice::Random(1), Choice::Random(6)] {
             let Some(found) = ran(&skinny(one), Build { choice, ..Build::default() }) else { return };
             assert_eq!(found, (1, 0), "{one:?}");

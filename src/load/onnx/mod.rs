@@ -22,13 +22,13 @@ mod dimension;
 mod function;
 mod known;
 mod lower;
+#[cfg(feature = "torch")]
+pub(super) mod model_builder;
 mod narrow;
 mod node;
 mod ops;
 mod proto;
 mod tensor;
-#[cfg(feature = "torch")]
-pub(super) mod written;
 
 pub use ops::{Operator, operators};
 

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::schema::{Argument, Node, TensorMeta};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
-use crate::load::onnx::written::{Attribute, Operation, Written, number};
+use crate::load::onnx::model_builder::{Attribute, ModelBuilder, Operation, number};
 
 /// The graph that is written, and what stands for the program's values in it.
 pub(super) struct Emit<'d> {
-    pub(super) written: Written,
+    pub(super) model: ModelBuilder,
     pub(super) metas: &'d BTreeMap<String, TensorMeta>,
     /// Names of the values that the user is given.
     pub(super) outputs: HashSet<String>,
@@ -30,12 +30,12 @@ pub(super) struct Emit<'d> {
 
 impl<'d> Emit<'d> {
     pub(super) fn new(
-        written: Written,
+        model: ModelBuilder,
         metas: &'d BTreeMap<String, TensorMeta>,
         outputs: HashSet<String>,
     ) -> Self {
         Self {
-            written,
+            model,
             metas,
             outputs,
             values: HashMap::new(),
@@ -73,7 +73,7 @@ impl<'d> Emit<'d> {
     /// Error: it writes over memory that is an input's, or that views show too.
     pub(super) fn node(&mut self, node: &Node) -> Result<()> {
         self.operators = 0;
-        self.written.begin(name(node), &node.target);
+        self.model.begin(name(node), &node.target);
         let operation = super::ops::base(&node.target);
         let own = results(node).first().map(|&name| name.to_owned());
         let first = node.inputs.iter().find_map(|input| input.arg.name().map(str::to_owned));
@@ -117,10 +117,10 @@ impl<'d> Emit<'d> {
         };
         if value != own {
             self.operators = 0;
-            self.written.begin(&format!("output#{index}"), "output");
+            self.model.begin(&format!("output#{index}"), "output");
             self.operation("Identity", &[&value], &[&own], &[]);
         }
-        self.written.output(&own);
+        self.model.output(&own);
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl<'d> Emit<'d> {
         attributes: &[(&str, Attribute<'_>)],
     ) {
         self.operators += 1;
-        self.written.operation(&Operation { name, inputs, outputs, attributes });
+        self.model.operation(&Operation { name, inputs, outputs, attributes });
     }
 
     fn bind(&mut self, name: &str, value: String) {
@@ -360,14 +360,14 @@ impl<'d> Call<'_, 'd> {
 
     pub(super) fn scalar(&mut self, dtype: DType, value: f64) -> String {
         let name = self.emit.fresh();
-        self.emit.written.scalar(&name, dtype, value);
+        self.emit.model.scalar(&name, dtype, value);
         name
     }
 
     /// A vector of i64.
     pub(super) fn integers(&mut self, values: &[i64]) -> String {
         let name = self.emit.fresh();
-        self.emit.written.integers(&name, values);
+        self.emit.model.integers(&name, values);
         name
     }
 

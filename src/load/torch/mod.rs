@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::onnx::written::Written;
+use super::onnx::model_builder::ModelBuilder;
 use super::{FindDims, LoadOptions};
 use crate::error::{Error, Report, Result};
 use crate::ir::Graph;
@@ -43,6 +43,6 @@ pub(super) fn load_with(
         let help = format!("version {} is: torch 2.8 and later write it", SCHEMAS.end());
         return Err(Error::Unsupported(Report::new("", message).help(help)));
     }
-    let written = Written::new(&document.name, path);
-    program::written(&document, written)?.lower(path, options, find)
+    let model = ModelBuilder::new(&document.name, path);
+    program::build(&document, model)?.lower(path, options, find)
 }

@@ -9,22 +9,22 @@ use super::ops;
 use super::schema::{Argument, Document, Node, StoredArray, TensorMeta, size};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
-use crate::load::onnx::written::{Bytes, Dimension, Written};
+use crate::load::onnx::model_builder::{Bytes, Dimension, ModelBuilder};
 
 /// The program as a graph of ONNX operators.
 ///
 /// Errors: what is not supported, all at once; else the first node that is wrong.
-pub(super) fn written(document: &Document, written: Written) -> Result<Written> {
+pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBuilder> {
     let module = &document.program.graph_module;
     let graph = &module.graph;
     let outputs = outputs(&module.signature.output_specs)?;
-    let mut emit = Emit::new(written, &graph.tensor_values, outputs.iter().cloned().collect());
+    let mut emit = Emit::new(model, &graph.tensor_values, outputs.iter().cloned().collect());
     placeholders(&mut emit, document)?;
     nodes(&mut emit, &graph.nodes)?;
     for (index, name) in outputs.iter().enumerate() {
         emit.output(name, index)?;
     }
-    Ok(emit.written)
+    Ok(emit.model)
 }
 
 /// What the user is given, in order. Error: something else than tensors.
@@ -74,7 +74,7 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
                 let meta = emit.meta_of(&name).map_err(|error| error.within(&format!("input {name}")))?;
                 let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
                 let sizes = meta.sizes.iter().map(dimension).collect();
-                emit.written.input(&name, dtype, sizes);
+                emit.model.input(&name, dtype, sizes);
                 emit.bind_placeholder(&name, name.clone());
                 continue;
             }
@@ -118,7 +118,7 @@ fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray) -> Result<()>
         None => Bytes::File { offset: array.offset, length: array.length },
         Some(digits) => Bytes::Inline(from_digits(digits)?),
     };
-    emit.written.array(name, array.meta.dtype()?, &dims, bytes);
+    emit.model.array(name, array.meta.dtype()?, &dims, bytes);
     Ok(())
 }
 

@@ -51,7 +51,7 @@ type Lowered<T> = std::result::Result<T, Halt>;
 /// not lowered.
 pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
     let layout = layout(graph, fused);
-    let room = room(graph, fused, &layout);
+    let workspace = stage_workspace(graph, fused, &layout);
     let mut programs = Vec::new();
     let mut position = 0;
     while position < layout.segments.len() {
@@ -73,7 +73,7 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
             None => (1, unfused(graph, fused, &layout, segments[0].nodes())?),
         };
         position += count;
-        programs.extend(made.into_iter().flat_map(|program| stages::staged(program, room)));
+        programs.extend(made.into_iter().flat_map(|program| stages::staged(program, workspace)));
     }
     for program in &programs {
         verify(program)?;
@@ -103,19 +103,19 @@ fn together(graph: &Graph, segments: &[Segment]) -> Vec<usize> {
 /// Errors: those of [`lower`].
 pub fn lower_unfused(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
     let layout = layout(graph, fused);
-    let room = room(graph, fused, &layout);
+    let workspace = stage_workspace(graph, fused, &layout);
     let mut programs = Vec::new();
     for segment in &layout.segments {
         let made = unfused(graph, fused, &layout, segment.nodes())?;
-        programs.extend(made.into_iter().flat_map(|program| stages::staged(program, room)));
+        programs.extend(made.into_iter().flat_map(|program| stages::staged(program, workspace)));
     }
     programs.iter().try_for_each(verify)?;
     Ok(programs)
 }
 
 /// Behind the group's own workspace.
-fn room(graph: &Graph, fused: &Fused<'_>, layout: &Layout) -> stages::Room {
-    stages::Room { offset: layout.workspace.get(), bytes: fused::folded_parts(graph, fused).get() }
+fn stage_workspace(graph: &Graph, fused: &Fused<'_>, layout: &Layout) -> stages::StageWorkspace {
+    stages::StageWorkspace { offset: layout.workspace.get(), bytes: fused::folded_parts(graph, fused).get() }
 }
 
 fn unfused(graph: &Graph, fused: &Fused<'_>, layout: &Layout, nodes: &[NodeId]) -> Result<Vec<Program>> {

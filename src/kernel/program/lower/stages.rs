@@ -9,16 +9,16 @@ use crate::ir::{Binary, DType, Real, ScatterKind};
 use crate::kernel::workspace::{Folded, parts_of};
 use crate::units::Bytes;
 
-/// Where the workspace has room for what parts make, and how many bytes.
+/// The part of the workspace that takes what parts make.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct StageWorkspace {
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
 /// The program, or its stages where it has more to fold than its blocks can do in good time.
-pub(super) fn staged(program: Program, room: Room) -> Vec<Program> {
-    match Stages::of(&program, room) {
+pub(super) fn staged(program: Program, workspace: StageWorkspace) -> Vec<Program> {
+    match Stages::of(&program, workspace) {
         Some(stages) if stages.stores.is_empty() => vec![stages.first(&program), stages.second(&program)],
         Some(stages) => vec![stages.first(&program), stages.second(&program), stages.third(&program)],
         None => vec![program],
@@ -62,7 +62,7 @@ struct Part {
 }
 
 impl Stages {
-    fn of(program: &Program, room: Room) -> Option<Self> {
+    fn of(program: &Program, workspace: StageWorkspace) -> Option<Self> {
         let Body::Rows { row, column, along, cached: _, reductions, stores, row_stores } = &program.body
         else {
             return None;
@@ -100,7 +100,7 @@ impl Stages {
         if wanted < 2 || centred.is_some() && columns % parts != 0 {
             return None;
         }
-        let mut at = room.offset;
+        let mut at = workspace.offset;
         let mut kept = |elements: u64| -> Option<Vec<Arg>> {
             let one = |reduction: &Reduction| {
                 let dtype = kept_as(exprs.dtype(reduction.value));
@@ -112,7 +112,7 @@ impl Stages {
         };
         let made = kept(rows.checked_mul(parts)?.unsigned_abs())?;
         let folded = if stores.is_empty() { vec![] } else { kept(rows.unsigned_abs())? };
-        (at <= room.offset.saturating_add(room.bytes)).then(|| Self {
+        (at <= workspace.offset.saturating_add(workspace.bytes)).then(|| Self {
             row: *row,
             column: *column,
             along: *along,

@@ -4,7 +4,7 @@ use super::super::call::{Call, Number};
 use super::super::schema;
 use super::Lower;
 use crate::error::Result;
-use crate::load::onnx::written::Attribute;
+use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
 pub(super) const VIEWS: [&str; 34] = [

@@ -1,4 +1,4 @@
-//! A graph of ONNX operators that another reader writes: what a front-end need not lower itself.
+//! Builds a model of ONNX operators for another reader: what a front-end need not lower itself.
 //!
 //! Each node of the other format becomes one source, of any number of operators.
 
@@ -17,7 +17,7 @@ use crate::files::{Folder, Links};
 use crate::ir::{DType, Graph};
 use crate::load::{FindDims, LoadOptions};
 
-/// The operator set in which graphs are written.
+/// The operator set that models are of.
 const OPSET: i64 = 24;
 
 /// An attribute of an operator.
@@ -52,8 +52,8 @@ pub(in crate::load) struct Operation<'a> {
     pub(in crate::load) attributes: &'a [(&'a str, Attribute<'a>)],
 }
 
-/// The graph so far.
-pub(in crate::load) struct Written {
+/// The model so far.
+pub(in crate::load) struct ModelBuilder {
     graph: GraphProto,
     /// Names of sources and their operations.
     names: Vec<(String, String)>,
@@ -62,7 +62,7 @@ pub(in crate::load) struct Written {
     file: String,
 }
 
-impl Written {
+impl ModelBuilder {
     /// A graph without anything, read from a file.
     pub(in crate::load) fn new(name: &str, path: Option<&Path>) -> Self {
         let file = path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());

@@ -1,6 +1,7 @@
 //! `partition train --ensemble N`: one independent network on each device.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use super::args::Batch;
@@ -36,17 +37,9 @@ pub(super) fn ensemble(
     if args.shape.batch == Some(Batch::Max) {
         give_batch(&mut members, args, graph, topology, console)?;
     }
-    let folder = |member: &Member| {
-        args.checkpoints.as_deref().map(|folder| folder.join(format!("member{}", member.number)))
-    };
     // What a member lacks is reported before any of them is planned.
-    for member in &members {
-        let fitting = fitting(args, None, None, member.options.seed)?;
-        records(args, graph, &member.options, &fitting)
-            .map_err(|error| error.within(&format!("member {}", member.number)))?;
-        found(args, folder(member).as_deref(), &member.options.compile.model_hash)?;
-    }
-    let store = |member: &Member| folder(member).map(|path| Store::open(&path, keep(args))).transpose();
+    members.iter().try_for_each(|member| check(args, graph, member))?;
+    let store = |member: &Member| folder(args, member).map(|path| Store::open(&path, keep(args))).transpose();
     let stores = members.iter().map(store).collect::<Result<Vec<_>>>()?;
     let source =
         |trainer: &Trainer| Source::open(args.data.data.as_deref().unwrap_or_default(), &trainer.fields());
@@ -67,26 +60,45 @@ pub(super) fn ensemble(
         let fit = |member: &Member, trainer: &mut Trainer| {
             let store = stores[member.number - 1].as_ref();
             let hash = &member.options.compile.model_hash;
-            let start = resume(args, found(args, folder(member).as_deref(), hash)?, trainer, console)?;
+            let start = resume(args, found(args, folder(args, member).as_deref(), hash)?, trainer, console)?;
             let fitting = fitting(args, None, store, member.options.seed)?;
             Ok(Fit { start, stop: Some(stop), ..fitting })
         };
         train::ensemble(&members, graph, topology, &source, &fit, &on_event)
     });
-    for (member, trained) in members.iter().zip(&trained) {
-        if let (Some(path), Ok(trained)) = (&args.output, trained) {
-            write_weights(&of_member(path, member.number), &trained.weights)?;
-        }
-    }
-    if let Some(path) = &args.logs.history {
-        write_atomically(path, history(&members, &trained).as_bytes())?;
-    }
+    write_results(args, &members, &trained)?;
     console.print(&table(&members, &trained, console.width()))?;
     for watch in watches {
         watch.into_inner().unwrap_or_else(PoisonError::into_inner).result()?;
     }
     signals::check()?;
     trained.into_iter().find_map(std::result::Result::err).map_or(Ok(()), Err)
+}
+
+/// Where a member's checkpoints are kept, if they are.
+fn folder(args: &TrainArgs, member: &Member) -> Option<PathBuf> {
+    args.checkpoints.as_deref().map(|folder| folder.join(format!("member{}", member.number)))
+}
+
+/// Error: records or a checkpoint that a member cannot be trained with.
+fn check(args: &TrainArgs, graph: &Graph, member: &Member) -> Result<()> {
+    let fitting = fitting(args, None, None, member.options.seed)?;
+    records(args, graph, &member.options, &fitting)
+        .map_err(|error| error.within(&format!("member {}", member.number)))?;
+    found(args, folder(args, member).as_deref(), &member.options.compile.model_hash).map(drop)
+}
+
+/// Writes the weights of those that were trained, and every member's history.
+fn write_results(args: &TrainArgs, members: &[Member], trained: &[Result<Trained>]) -> Result<()> {
+    for (member, trained) in members.iter().zip(trained) {
+        if let (Some(path), Ok(trained)) = (&args.output, trained) {
+            write_weights(&of_member(path, member.number), &trained.weights)?;
+        }
+    }
+    match &args.logs.history {
+        Some(path) => write_atomically(path, history(members, trained).as_bytes()),
+        None => Ok(()),
+    }
 }
 
 /// Gives all members the largest batch that fits each of them.

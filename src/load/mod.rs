@@ -207,7 +207,36 @@ pub fn load_with(
     if matches!(format, Format::Native | Format::Keras | Format::Transformers | Format::Fx | Format::Torch) {
         crate::json::check_keys(bytes).map_err(|error| error.within(&place))?;
     }
-    let model = match format {
+    let model = read(format, bytes, path, options, &mut *find);
+    let model = model.and_then(|model| match &model {
+        Model::Graph(graph) => axes_in_bounds(graph).map(|()| model),
+        Model::CostGraph { .. } => Ok(model),
+    });
+    let mut model = model.map_err(|error| error.within(&place))?;
+    match &mut model {
+        // Their inputs were asked about while they were read.
+        Model::Graph(_) if matches!(format, Format::Onnx | Format::Torch) => {}
+        Model::Graph(graph) => {
+            let found = find(graph)?;
+            if !found.is_empty() {
+                graph.bind(&found).map_err(|error| error.within(&place))?;
+            }
+        }
+        Model::CostGraph { .. } => {}
+    }
+    Ok(model)
+}
+
+/// Reads a model of a known format. Only formats with open dimensions in their operations ask `find` as they read.
+#[cfg_attr(not(any(feature = "onnx", feature = "torch")), allow(unused_variables))]
+fn read(
+    format: Format,
+    bytes: &[u8],
+    path: Option<&Path>,
+    options: &LoadOptions,
+    find: FindDims<'_>,
+) -> Result<Model> {
+    match format {
         Format::Native => native::load(bytes, path, options).map(Model::Graph),
         Format::Transformers => transformers::load(bytes, path, options).map(Model::Graph),
         Format::Gguf => transformers::load_gguf(bytes, path, options).map(Model::Graph),
@@ -231,37 +260,20 @@ pub fn load_with(
             "this build does not read Keras models (feature `keras`)",
         ))),
         #[cfg(feature = "torch")]
-        Format::Torch => torch::load_with(bytes, path, options, &mut *find).map(Model::Graph),
+        Format::Torch => torch::load_with(bytes, path, options, find).map(Model::Graph),
         #[cfg(not(feature = "torch"))]
         Format::Torch => Err(Error::Unsupported(Report::new(
             "",
             "this build does not read programs of torch.export (feature `torch`)",
         ))),
         #[cfg(feature = "onnx")]
-        Format::Onnx => onnx::load_with(bytes, path, options, &mut *find).map(Model::Graph),
+        Format::Onnx => onnx::load_with(bytes, path, options, find).map(Model::Graph),
         #[cfg(not(feature = "onnx"))]
         Format::Onnx => Err(Error::Unsupported(crate::error::Report::new(
             "",
             "this build does not read ONNX (feature `onnx`)",
         ))),
-    };
-    let model = model.and_then(|model| match &model {
-        Model::Graph(graph) => axes_in_bounds(graph).map(|()| model),
-        Model::CostGraph { .. } => Ok(model),
-    });
-    let mut model = model.map_err(|error| error.within(&place))?;
-    match &mut model {
-        // Their inputs were asked about while they were read.
-        Model::Graph(_) if matches!(format, Format::Onnx | Format::Torch) => {}
-        Model::Graph(graph) => {
-            let found = find(graph)?;
-            if !found.is_empty() {
-                graph.bind(&found).map_err(|error| error.within(&place))?;
-            }
-        }
-        Model::CostGraph { .. } => {}
     }
-    Ok(model)
 }
 
 /// Error: a tensor has more axes than can be run.

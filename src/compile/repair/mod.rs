@@ -115,6 +115,39 @@ struct Trial<'t, 'c> {
     rewrites: usize,
 }
 
+/// Devices that are tried with more memory.
+struct Growth<'d> {
+    devices: &'d [DeviceId],
+    /// What all devices have.
+    caps: Vec<Bytes>,
+    base: place::Options,
+    way: Attempt,
+}
+
+impl Growth<'_> {
+    fn options(&self, more: u64) -> place::Options {
+        let mut caps = self.caps.clone();
+        self.devices.iter().for_each(|id| caps[id.index()] += Bytes(more));
+        place::Options { caps: Some(caps), ..self.base.clone() }
+    }
+
+    /// What the arenas of a plan take beyond the caps, reserve included.
+    fn excess(&self, schedule: &Schedule) -> u64 {
+        let over = |id: &DeviceId| {
+            let arena = schedule.devices[id.index()].arena + self.base.reserve;
+            arena.saturating_sub(self.caps[id.index()]).get()
+        };
+        self.devices.iter().map(over).max().unwrap_or(0)
+    }
+}
+
+/// A plan with so much more memory, of which its arenas take `excess`.
+struct Grown {
+    more: u64,
+    excess: u64,
+    fit: Fit,
+}
+
 impl Trial<'_, '_> {
     /// What is found for what is asked for.
     fn plan(
@@ -336,61 +369,62 @@ impl Trial<'_, '_> {
             Some(caps) => caps.clone(),
             None => self.topology.devices.iter().map(|device| device.memory).collect(),
         };
-        let base = self.base.clone();
-        let grown = |more: u64| {
-            let mut caps = caps.clone();
-            devices.iter().for_each(|id| caps[id.index()] += Bytes(more));
-            place::Options { caps: Some(caps), ..base.clone() }
-        };
-        // What the arenas of a plan take beyond the caps, reserve included.
-        let excess = |schedule: &Schedule| {
-            let over = |id: &DeviceId| {
-                let arena = schedule.devices[id.index()].arena + base.reserve;
-                arena.saturating_sub(caps[id.index()]).get()
-            };
-            devices.iter().map(over).max().unwrap_or(0)
-        };
-        let (mut fails, mut more) = (0u64, start.min(known.unwrap_or(u64::MAX) / 2).max(64));
-        let mut works = loop {
-            if known.is_some_and(|known| more >= known) {
-                return None;
-            }
-            if let Some(fit) = self.attempt(&grown(more), way) {
-                break (more, excess(&fit.schedule), fit);
-            }
-            fails = more;
-            more = match known {
-                // Halfway to what does, until that is near.
-                Some(known) if known - fails <= (known / 64).max(64) || self.is_over(way) => return None,
-                Some(known) => fails + (known - fails) / 2,
-                None => more.checked_mul(2).filter(|&more| more < 1 << 60 && !self.is_over(way))?,
-            };
-        };
-        while works.0 - fails > (works.0 / 64).max(64) {
-            let middle = fails + (works.0 - fails) / 2;
+        let growth = Growth { devices, caps, base: self.base.clone(), way };
+        let (mut works, mut fails) = self.doubled(&growth, start, known)?;
+        while works.more - fails > (works.more / 64).max(64) {
+            let middle = fails + (works.more - fails) / 2;
             // What the last plan's arenas take is a closer guess than the middle.
-            let next = if works.1 > fails && works.1 < works.0 { works.1 } else { middle };
+            let is_between = works.excess > fails && works.excess < works.more;
+            let next = if is_between { works.excess } else { middle };
             let over = self.is_over(way);
-            match self.attempt(&grown(next), way) {
-                Some(fit) => works = (next, excess(&fit.schedule), fit),
+            match self.grown(&growth, next) {
+                Some(fit) => works = fit,
                 None if over => break,
                 None => fails = next,
             }
         }
         // Bisection ends near the least; what the plan's arenas take may be less than that, to the byte.
         for _ in 0..TRIMMED {
-            if works.1 <= fails || works.1 >= works.0 || self.is_over(way) {
+            if works.excess <= fails || works.excess >= works.more || self.is_over(way) {
                 break;
             }
-            let Some(fit) = self.attempt(&grown(works.1), way) else { break };
-            works = (works.1, excess(&fit.schedule), fit);
+            let Some(fit) = self.grown(&growth, works.excess) else { break };
+            works = fit;
         }
-        let fit = self.confirmed(&grown(works.0), way, works.2)?;
-        let memory = devices.iter().map(|id| caps[id.index()]).max().unwrap_or_default() + Bytes(works.0);
+        let fit = self.confirmed(&growth.options(works.more), way, works.fit)?;
+        let largest = devices.iter().map(|id| growth.caps[id.index()]).max().unwrap_or_default();
+        let memory = largest + Bytes(works.more);
         let device = single.map(|id| self.topology.device(id).name.clone());
-        let (more, fails) = (Bytes(works.0), Bytes(fails));
+        let (more, fails) = (Bytes(works.more), Bytes(fails));
         let Fit { recomputed, offloaded, .. } = fit;
         Some(Repair::Memory { device, more, memory, fails, recomputed, offloaded })
+    }
+
+    /// An amount that does, and one that does not: twice as much each time, or halfway to the one that is `known` to
+    /// do. None where that is near, or the search has been long.
+    fn doubled(&mut self, growth: &Growth<'_>, start: u64, known: Option<u64>) -> Option<(Grown, u64)> {
+        let way = growth.way;
+        let (mut fails, mut more) = (0u64, start.min(known.unwrap_or(u64::MAX) / 2).max(64));
+        loop {
+            if known.is_some_and(|known| more >= known) {
+                return None;
+            }
+            if let Some(works) = self.grown(growth, more) {
+                return Some((works, fails));
+            }
+            fails = more;
+            more = match known {
+                Some(known) if known - fails <= (known / 64).max(64) || self.is_over(way) => return None,
+                Some(known) => fails + (known - fails) / 2,
+                None => more.checked_mul(2).filter(|&more| more < 1 << 60 && !self.is_over(way))?,
+            };
+        }
+    }
+
+    fn grown(&mut self, growth: &Growth<'_>, more: u64) -> Option<Grown> {
+        let fit = self.attempt(&growth.options(more), growth.way)?;
+        let excess = growth.excess(&fit.schedule);
+        Some(Grown { more, excess, fit })
     }
 
     /// The largest batch that does, where the model has a batch dimension.

@@ -9,7 +9,7 @@ use recurrent::recurrent;
 use scalar::{Scalar, binary, combine, compare, convert, neutral, scattered, takes_over, unary, wrap};
 
 use super::attend::attention;
-use super::{Body, Expr, ExprId, Fold, Program, Store, Var};
+use super::{Body, Expr, ExprId, Fold, Program, Reduction, Running, Store, Var};
 use crate::error::{Error, Result};
 use crate::ir::{Binary, DType};
 
@@ -119,42 +119,23 @@ impl<'a> Machine<'a> {
 
     fn run(&mut self, mut points: impl Iterator<Item = i64>, args: &mut [Array]) -> Option<()> {
         let program = self.program;
-        let extent = |var: Var| program.exprs.extent(var);
         match &program.body {
             Body::Map { point, stores } => points.try_for_each(|p| {
                 self.set(&[(*point, p)]);
                 self.store(stores, args)
             }),
-            Body::Lines { line, step, running, stores } => points.try_for_each(|l| {
-                let mut sum = match program.exprs.dtype(running.as_ref().map_or(ExprId(0), |r| r.value)) {
-                    dtype if dtype.is_float() => Scalar::Real(0.0),
-                    _ => Scalar::Whole(0),
-                };
-                (0..extent(*step)).try_for_each(|s| {
-                    self.set(&[(*line, l), (*step, s)]);
-                    if let Some(running) = running {
-                        let dtype = program.exprs.dtype(running.value);
-                        let next = combine(Fold::Sum, dtype, sum, self.value(running.value, args)?);
-                        self.set(&[(*line, l), (*step, s)]);
-                        self.hero = if running.exclusive { sum } else { next };
-                        sum = next;
-                    }
-                    self.store(stores, args)
-                })
-            }),
+            Body::Lines { line, step, running, stores } => {
+                points.try_for_each(|l| self.line((*line, l), *step, running.as_ref(), stores, args))
+            }
             Body::Rows { row, column, reductions, stores, row_stores, .. } => points.try_for_each(|r| {
-                self.reduced.clear();
-                for reduction in reductions {
-                    self.set(&[(*row, r)]);
-                    let result = self.fold(reduction.kind, *column, reduction.value, args)?;
-                    self.reduced.push(result);
-                }
+                self.set(&[(*row, r)]);
+                self.reduce(reductions, *column, args)?;
                 self.set(&[(*row, r)]);
                 self.store(row_stores, args)?;
                 if stores.is_empty() {
                     return Some(());
                 }
-                (0..extent(*column)).try_for_each(|c| {
+                (0..program.exprs.extent(*column)).try_for_each(|c| {
                     self.set(&[(*row, r), (*column, c)]);
                     self.store(stores, args)
                 })
@@ -169,13 +150,10 @@ impl<'a> Machine<'a> {
             Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } => {
                 let mut known = None;
                 self.grid(&[*batch, *row, *column], points, args, |machine, args| {
+                    // What is folded of a row is the same for each of its columns.
                     let r = machine.vars[row.0 as usize];
                     if known.replace(r) != Some(r) {
-                        machine.reduced.clear();
-                        for reduction in reductions {
-                            let result = machine.fold(reduction.kind, *inner, reduction.value, args)?;
-                            machine.reduced.push(result);
-                        }
+                        machine.reduce(reductions, *inner, args)?;
                     }
                     machine.hero = machine.dot(*inner, *left, *right, args)?;
                     machine.memo.fill(None);
@@ -186,6 +164,44 @@ impl<'a> Machine<'a> {
             Body::Recurrent(layer) => points.try_for_each(|_| recurrent(layer, args)),
             Body::Attention(heads) => points.try_for_each(|_| attention(heads, args)),
         }
+    }
+
+    /// A line step by step, with the sum so far where one is kept.
+    fn line(
+        &mut self,
+        line: (Var, i64),
+        step: Var,
+        running: Option<&Running>,
+        stores: &[Store],
+        args: &mut [Array],
+    ) -> Option<()> {
+        let program = self.program;
+        let exprs = &program.exprs;
+        let mut sum = match running {
+            Some(running) if !exprs.dtype(running.value).is_float() => Scalar::Whole(0),
+            _ => Scalar::Real(0.0),
+        };
+        (0..exprs.extent(step)).try_for_each(|s| {
+            self.set(&[line, (step, s)]);
+            if let Some(running) = running {
+                let dtype = exprs.dtype(running.value);
+                let next = combine(Fold::Sum, dtype, sum, self.value(running.value, args)?);
+                self.set(&[line, (step, s)]);
+                self.hero = if running.exclusive { sum } else { next };
+                sum = next;
+            }
+            self.store(stores, args)
+        })
+    }
+
+    /// What is folded of a row, in place of what was of the one before; each may read those before it.
+    fn reduce(&mut self, reductions: &[Reduction], column: Var, args: &[Array]) -> Option<()> {
+        self.reduced.clear();
+        for reduction in reductions {
+            let result = self.fold(reduction.kind, column, reduction.value, args)?;
+            self.reduced.push(result);
+        }
+        Some(())
     }
 
     /// Runs `body` at points of the variables' ranges, the last variable the innermost.

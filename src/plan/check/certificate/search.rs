@@ -53,6 +53,49 @@ struct Edge {
     delays: usize,
 }
 
+/// The tensors between nodes, by node.
+struct Edges {
+    operands: Vec<Vec<Edge>>,
+    readers: Vec<Vec<usize>>,
+    /// By tensor, sender and receiver.
+    delays: Vec<Vec<u64>>,
+}
+
+impl Edges {
+    /// Error: there are many.
+    fn new(facts: &Facts<'_>, nodes: &[NodeIx]) -> Result<Self, String> {
+        let (graph, devices) = (facts.graph, facts.topology.len());
+        let number = |node: NodeIx| nodes.iter().position(|&other| other == node);
+        let legs = facts.topology.legs();
+        let physical = |device: usize| facts.topology.devices[device].physical;
+        let (mut operands, mut readers) = (Vec::new(), vec![Vec::new(); nodes.len()]);
+        let mut delays = Vec::new();
+        for (reader, &node) in nodes.iter().enumerate() {
+            let mut read = Vec::new();
+            for &tensor in graph.inputs(node) {
+                // What is there before the step delays nothing.
+                let Some(maker) = number(graph.producer(tensor)) else { continue };
+                if delays.len() == MOST_EDGES {
+                    return Err(format!("there are more than {MOST_EDGES} tensors between nodes"));
+                }
+                let bytes = graph.tensor_bytes(tensor);
+                let delay = |from: usize, to: usize| match from == to {
+                    true => 0,
+                    false => {
+                        legs.least([physical(from)].into_iter(), [physical(to)].into_iter(), bytes).get()
+                    }
+                };
+                let by_pair = (0..devices).flat_map(|from| (0..devices).map(move |to| (from, to)));
+                read.push(Edge { node: maker, delays: delays.len() });
+                delays.push(by_pair.map(|(from, to)| delay(from, to)).collect());
+                readers[maker].push(reader);
+            }
+            operands.push(read);
+        }
+        Ok(Self { operands, readers, delays })
+    }
+}
+
 /// A problem small enough to be searched. Nodes are numbered along a topological order.
 struct Small<'f> {
     nodes: Vec<NodeIx>,
@@ -85,32 +128,7 @@ impl<'f> Small<'f> {
         let order = graph.topological_order().map_err(|_| "the graph has a cycle".to_owned())?;
         let nodes: Vec<NodeIx> =
             order.into_iter().filter(|&node| graph.role(node) == Role::Compute).collect();
-        let number = |node: NodeIx| nodes.iter().position(|&other| other == node);
-        let legs = facts.topology.legs();
-        let physical = |device: usize| facts.topology.devices[device].physical;
-        let (mut operands, mut readers) = (Vec::new(), vec![Vec::new(); nodes.len()]);
-        let mut delays = Vec::new();
-        for (reader, &node) in nodes.iter().enumerate() {
-            let mut read = Vec::new();
-            for &tensor in graph.inputs(node) {
-                let Some(maker) = number(graph.producer(tensor)) else { continue };
-                if delays.len() == MOST_EDGES {
-                    return Err(format!("there are more than {MOST_EDGES} tensors between nodes"));
-                }
-                let bytes = graph.tensor_bytes(tensor);
-                let delay = |from: usize, to: usize| match from == to {
-                    true => 0,
-                    false => {
-                        legs.least([physical(from)].into_iter(), [physical(to)].into_iter(), bytes).get()
-                    }
-                };
-                let by_pair = (0..devices).flat_map(|from| (0..devices).map(move |to| (from, to)));
-                read.push(Edge { node: maker, delays: delays.len() });
-                delays.push(by_pair.map(|(from, to)| delay(from, to)).collect());
-                readers[maker].push(reader);
-            }
-            operands.push(read);
-        }
+        let Edges { operands, readers, delays } = Edges::new(facts, &nodes)?;
         let on = |node: NodeIx, device: u32| {
             let id = DeviceId(device);
             facts.devices(node).contains(&id).then(|| facts.time(node, id)).flatten()

@@ -370,6 +370,8 @@ impl Updates {
             Optimizer::Lion { .. } => true,
             Optimizer::Sgd { .. } | Optimizer::Adagrad { .. } | Optimizer::RmsProp { .. } => false,
         };
+        // Decay that goes with the gradient passes through the moments; decoupled, it is a part of the weight alone
+        // (Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019).
         if self.weight_decay != 0.0 && !decoupled {
             let decay = b.scale(w, self.weight_decay)?;
             g = b.add(g, decay)?;
@@ -396,6 +398,7 @@ impl Updates {
                 if !nesterov {
                     return Ok(new);
                 }
+                // The gradient as if the momentum's step had been taken (Sutskever et al., 2013).
                 let ahead = b.scale(new, momentum)?;
                 b.add(g, ahead)
             }
@@ -420,6 +423,8 @@ impl Updates {
                 let square = b.mul(g, g)?;
                 let variance = blend(b, second.value, square, beta2)?;
                 self.commit(b, scalars, second.id, variance)?;
+                // Moments begin at 0 and are too small at first (Kingma and Ba, 2015, section 3). How much so follows
+                // from the step's number alone, so each correction is one number that is fed.
                 let mean = b.mul(mean, scalars.get(Scalar::First)?)?;
                 let root = b.unary(Unary::Sqrt, variance)?;
                 let root = b.mul(root, scalars.get(Scalar::Second)?)?;
@@ -427,6 +432,7 @@ impl Updates {
                 b.div(mean, safe)
             }
             Optimizer::Lion { beta1, beta2 } => {
+                // What is stepped along and what is kept mix the gradient in differently (Chen et al., 2023).
                 let slot = Slot::add(b, of, "momentum");
                 let mixed = blend(b, slot.value, g, beta1)?;
                 let new = blend(b, slot.value, g, beta2)?;

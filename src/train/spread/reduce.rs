@@ -196,6 +196,7 @@ impl Replicated<'_> {
         let transfer = self.replicas.transfer.dtype().filter(|_| kind != BucketKind::Statistics && count > 1);
         let sent = transfer.unwrap_or(ty.dtype);
         let bytes = elements.saturating_mul(sent.size());
+        // What is kept once is wanted in one place, or a part of it in each, which is the first half of a ring.
         let way = match () {
             () if self.params.len() == 1 || count == 1 => Exchange::Star,
             () if kind == BucketKind::KeptOnce && self.is_split(at) => Exchange::Ring,
@@ -208,6 +209,7 @@ impl Replicated<'_> {
             },
         };
         if transfer.is_some() {
+            // Shards of one replica are added before they are rounded: they do not travel.
             if self.groups.pipelines {
                 flats = self.sums_of_replicas(flats, at)?;
             }
@@ -259,6 +261,7 @@ impl Replicated<'_> {
         let kept = b.graph.add_param(name, ty.clone(), Init::Constant(Real(0.0)), None, source);
         let whole = b.add(flat.value, kept)?;
         let (value, factor) = match to {
+            // The largest becomes 127; without any, the factor is a number that can be divided by.
             DType::I8 => {
                 let size = b.unary(Unary::Abs, whole)?;
                 let most = b.reduce(ReduceKind::Max, size, &[0], ReducedAxes::Dropped)?;
@@ -272,6 +275,7 @@ impl Replicated<'_> {
         };
         let sent = Sent { value, factor, replica: flat.replica };
         let found = decoded(&mut b, sent, ty.dtype)?;
+        // Error feedback (Seide et al., 1-Bit Stochastic Gradient Descent, 2014): in the long run nothing is lost.
         let lost = b.sub(whole, found)?;
         match b.graph.maker(kept).op {
             Op::Param(id) => self.graph.update_param(id, lost)?,
@@ -302,6 +306,7 @@ impl Replicated<'_> {
                 *part = Sent { value, factor: None, replica: owner };
             }
         }
+        // Pairs follow from the shards' numbers alone: the same bits on any number of replicas.
         let sum = in_pairs(level, |x: Sent, y: Sent| {
             let replica = if x.replica == y.replica { x.replica } else { owner.unwrap_or(x.replica) };
             let source = on(self, replica);

@@ -188,6 +188,8 @@ impl Loss {
                 let weighted = b.mul(safe_t, ratio)?;
                 b.sum(weighted, &[last], ReducedAxes::Dropped)
             }
+            // Of logits, the logarithm of a softmax is taken as `x - log sum exp x`: a probability that underflows to
+            // 0 would have none.
             Self::SparseCrossEntropy { logits } | Self::CrossEntropy { logits }
                 if let Some(from) = logits_of(b, y, logits, last) =>
             {
@@ -234,6 +236,7 @@ fn cosine(b: &mut Build<'_>, y: ValueId, t: ValueId, last: u32) -> Result<ValueI
     let (both, own, other) = (inner(y, t)?, inner(y, y)?, inner(t, t)?);
     let product = b.mul(own, other)?;
     let root = b.unary(Unary::Sqrt, product)?;
+    // A vector of zeros has no direction; its cosine is taken for 0.
     let length = b.with(Binary::Max, root, CLIP)?;
     let cosine = b.div(both, length)?;
     let minus = b.unary(Unary::Neg, cosine)?;
@@ -260,6 +263,7 @@ fn logits_of(b: &Build<'_>, y: ValueId, logits: bool, last: u32) -> Option<Value
 
 /// Logarithms of probabilities along the last axis.
 fn log_probabilities(b: &mut Build<'_>, y: ValueId, last: u32) -> Result<ValueId> {
+    // What a network gives need not sum to one; Keras divides in the same way.
     let sum = b.sum(y, &[last], ReducedAxes::Kept)?;
     let share = b.div(y, sum)?;
     let safe = clipped(b, share)?;
@@ -276,10 +280,12 @@ fn binary(b: &mut Build<'_>, y: ValueId, t: ValueId, logits: bool) -> Result<Val
         _ => None,
     };
     if let Some(x) = from {
+        // `-t ln s(x) - (1 - t) ln (1 - s(x))` with `1 - s(x) = s(-x)`: no logarithm of a sigmoid that is 0 or 1.
         let soft = b.unary(Unary::Softplus, x)?;
         let product = b.mul(x, t)?;
         return b.sub(soft, product);
     }
+    // `-(t (ln y - ln (1 - y)) + ln (1 - y))`: the target is read once.
     let safe = clipped(b, y)?;
     let log = b.unary(Unary::Log, safe)?;
     let minus = b.unary(Unary::Neg, safe)?;

@@ -60,6 +60,7 @@ pub(crate) fn disturb(graph: &mut Graph, batch: i64) -> Result<bool> {
         };
         let source = graph.node(node).source;
         let call = calls.entry(source).or_default();
+        // Layers, and calls of one layer, draw from places of their own.
         let site = (i64::from(source.0) << 20) + *call;
         *call += 1;
         let x = rewriter.value(graph.node(node).operands[0])?;
@@ -84,11 +85,14 @@ impl Draw<'_> {
         let (rate, dtype) = (self.noise.rate.0, self.b.dtype(x));
         match self.noise.kind {
             NoiseKind::Dropout => {
+                // Scaled while training, so that running the network needs no factor (inverted dropout).
                 let kept = self.kept(x, rate)?;
                 let scaled = self.b.scale(x, if rate < 1.0 { 1.0 / (1.0 - rate) } else { 0.0 })?;
                 self.b.masked(kept, scaled)
             }
             NoiseKind::AlphaDropout => {
+                // Dropped elements are what SELU tends to, and scale and shift bring the mean back to 0 and the
+                // variance to 1 (Klambauer et al., Self-Normalizing Neural Networks, 2017, section 3).
                 let low = -SELU.0 * SELU.1;
                 let scale = 1.0 / ((1.0 - rate) * (1.0 + rate * low * low)).sqrt();
                 let kept = self.kept(x, rate)?;
@@ -104,6 +108,7 @@ impl Draw<'_> {
                 self.b.add(x, scaled)
             }
             NoiseKind::GaussianDropout => {
+                // Factors with the mean and the variance that dropout's factors have (Srivastava et al., 2014).
                 let normal = self.normal(x)?;
                 let factor = self.b.scale(normal, (rate / (1.0 - rate)).sqrt())?;
                 let factor = self.b.with(Binary::Add, factor, 1.0)?;
@@ -116,6 +121,7 @@ impl Draw<'_> {
     /// Where an element stays: with probability `1 - rate`.
     fn kept(&mut self, x: ValueId, rate: f64) -> Result<ValueId> {
         let bits = self.bits(x)?;
+        // Compared as integers: the share that is kept is the same on every device.
         let drawn = self.b.with(Binary::And, bits, ((1i64 << BITS) - 1) as f64)?;
         let limit = self.b.number(DType::I64, (rate * (1i64 << BITS) as f64).round_ties_even())?;
         self.b.compare(Compare::Ge, drawn, limit)

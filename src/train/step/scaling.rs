@@ -143,6 +143,7 @@ impl Scale {
             let axes: Vec<u32> = (0..b.rank(zeros) as u32).collect();
             let sum = b.sum(zeros, &axes, ReducedAxes::Dropped)?;
             b.source = first;
+            // One number from each gradient: only these travel to where the step is decided.
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,
                 None => sum,
@@ -165,10 +166,13 @@ impl Scale {
             };
             b.graph.update_param(id, new)
         };
+        // Schedules and bias corrections count the steps that changed something.
         let more = b.with(Binary::Add, self.skipped.1, 1.0)?;
         let skipped = b.select(finite, self.skipped.1, more)?;
         set(b, self.skipped, skipped)?;
         let Scaling::Dynamic { every, .. } = self.scaling else { return Ok(()) };
+        // Twice the factor after so many good steps, half of it after a bad one (Micikevicius et al., Mixed Precision
+        // Training, 2018, section 3.2): doubling and halving change exponents alone.
         let zero = b.number(DType::I64, 0.0)?;
         let good = b.with(Binary::Add, self.good.1, 1.0)?;
         let limit = b.number(DType::I64, every as f64)?;

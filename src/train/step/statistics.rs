@@ -153,6 +153,7 @@ impl Affine {
                 .filter(|&id| graph.param(id).statistic.is_some_and(|statistic| statistic.kind == kind))
         };
         let (mean, variance) = (of(mean, StatisticKind::Mean)?, of(variance, StatisticKind::Variance)?);
+        // The layer that takes their place no longer makes what is between.
         let between = [product, moved, scale, vector, shift, deviation, spread, taken];
         let own = |&user: &NodeId| graph.node(user).source == graph.node(sum).source;
         let outputs = graph.outputs().iter().any(|(_, output)| between.contains(output));
@@ -161,6 +162,7 @@ impl Affine {
         }
         let epsilon = graph.as_constant(epsilon).filter(|tensor| tensor.elements() == 1)?.to_f64()[0];
         let dims = graph.ty(scale).shape.dims()?;
+        // Broadcast from the right: a vector with ones behind it lies along the axis that many from the end.
         let (axis, own) = (graph.ty(x).shape.rank().checked_sub(dims.len())?, graph.ty(x).shape.dims()?);
         let along = own.get(axis) == dims.first() && dims[1..].iter().all(|&size| size == 1);
         let alike = graph.ty(x).dtype == graph.ty(scale).dtype;
@@ -237,6 +239,7 @@ fn follow(
     };
     let source = rewriter.graph_mut().add_source(update);
     let mut b = Build { graph: rewriter.graph_mut(), source };
+    // An exponential moving average, in the stored type: what a batch adds may be too little for 16 bits.
     let found = b.convert(found, b.dtype(stored))?;
     let kept = b.scale(stored, statistic.momentum.0)?;
     let new = b.scale(found, 1.0 - statistic.momentum.0)?;

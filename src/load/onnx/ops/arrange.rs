@@ -146,9 +146,11 @@ pub(super) fn det(at: &mut At<'_>) -> Result<()> {
         line[row] = Size::Known(left);
         let positions = at.iota(indices(line), row);
         let is_pivot = at.compare(Compare::Eq, positions, place)?;
+        // A gather would need the pivot's place as an index for each matrix; a masked sum is that row exactly.
         let alone = at.select_or(is_pivot, x, 0.0)?;
         let pivot_row = at.sum(alone, [row], true)?;
         let pivot = at.part(pivot_row, column, Size::Known(0), Size::Known(1))?;
+        // An exchange of rows changes the sign.
         let moved = at.compare_scalar(Compare::Ne, place, 0.0)?;
         let opposite = at.unary(Unary::Neg, pivot)?;
         let factor = at.select(moved, opposite, pivot)?;
@@ -163,6 +165,7 @@ pub(super) fn det(at: &mut At<'_>) -> Result<()> {
         let head = at.part(x, row, Size::Known(0), Size::Known(1))?;
         let swapped = at.select(is_pivot, head, x)?;
         let rest = at.part(swapped, row, Size::Known(1), Size::Known(left - 1))?;
+        // Without a pivot the determinant is 0 already; the rest must only stay finite.
         let none = at.compare_scalar(Compare::Eq, pivot, 0.0)?;
         let one = at.scalar(at.graph().ty(x).dtype, 1.0)?;
         let divisor = at.select(none, one, pivot)?;
@@ -319,6 +322,7 @@ pub(super) fn max_unpool(at: &mut At<'_>) -> Result<()> {
             last.checked_sub(pads[axis])?.checked_sub(pads[axis + axes])
         })
         .collect();
+    // Places count the elements of this result, whatever larger one is asked for.
     let inferred = inferred.map(|inferred| [&sizes[..2], &inferred].concat());
     let counted = inferred.and_then(|inferred| Some((products([&sizes, &inferred])?, inferred)));
     let Some(([listed, elements], inferred)) = counted else {

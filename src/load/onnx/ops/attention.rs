@@ -524,6 +524,7 @@ fn grown(at: &mut At<'_>, of: &Linear, mut state: ValueId, row: i64) -> Result<V
     let key = row_of(at, of.key, row)?;
     let key = at.transpose(key, vec![0, 1, 3, 2])?;
     let mut value = row_of(at, of.value, row)?;
+    // Decay first, then the correction reads what is left of the state (Yang et al., Gated Delta Networks, 2024).
     if let Some(decay) = of.decay {
         let decay = row_of(at, decay, row)?;
         let decay = at.unary(Unary::Exp, decay)?;
@@ -532,6 +533,7 @@ fn grown(at: &mut At<'_>, of: &Linear, mut state: ValueId, row: i64) -> Result<V
     }
     if let Some(beta) = of.beta {
         let beta = row_of(at, beta, row)?;
+        // The delta rule: only what the state does not yet give for the key is added.
         let retrieved = at.mul(state, key)?;
         let retrieved = at.sum(retrieved, [2], true)?;
         let rest = at.sub(value, retrieved)?;
@@ -546,6 +548,7 @@ fn read(at: &mut At<'_>, of: &Linear, state: ValueId, row: i64) -> Result<ValueI
     let query = row_of(at, of.query, row)?;
     let query = at.binary_scalar(Binary::Mul, query, of.scale)?;
     let (sizes, width) = (at.sizes_of(query), at.sizes_of(state)[3].clone());
+    // Heads that share keys are rows of one product with their state.
     let groups = sizes[HEADS].div_exact(of.shared).unwrap_or(Size::Known(1));
     let query = at.reshape(query, [sizes[0].clone(), groups, Size::Known(of.shared), sizes[3].clone()])?;
     let result = at.matmul(query, state)?;

@@ -104,6 +104,7 @@ fn diagonals(at: &mut At<'_>, mut of: Labelled) -> Result<Labelled> {
         if sizes[first] != sizes[second] {
             return Err(at.wrong("axes with one letter differ in size"));
         }
+        // A sum over one of the axes, of which all but the diagonal is zero: exact, and its gradient follows.
         let line = |axis: usize| {
             let mut line = vec![Size::Known(1); sizes.len()];
             line[axis] = sizes[axis].clone();
@@ -179,6 +180,7 @@ fn contracted(
     right: Labelled,
     is_needed: impl Fn(&Label) -> bool,
 ) -> Result<Labelled> {
+    // Two operands are a batch of matrices when their axes are merged into these four kinds.
     let shared = |label: &&Label| right.labels.contains(label);
     let axes = Axes {
         batch: left.labels.iter().filter(|l| shared(l) && is_needed(l)).copied().collect(),

@@ -24,12 +24,7 @@ pub(super) fn dynamic_quantize_lstm(at: &mut At<'_>) -> Result<()> {
 }
 
 fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str], matrices: Matrices) -> Result<()> {
-    let direction = match at.text("direction", "forward")?.as_str() {
-        "forward" => Direction::Forward,
-        "reverse" => Direction::Reverse,
-        "bidirectional" => Direction::Bidirectional,
-        other => return Err(at.wrong(format!("{other:?} is no direction"))),
-    };
+    let direction = direction(at)?;
     let directions: i64 = if direction == Direction::Bidirectional { 2 } else { 1 };
     let activations = activations(at, usual, directions as usize)?;
     let input_forget = cell == Cell::Lstm && at.flag("input_forget", false)?;
@@ -37,43 +32,23 @@ fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str], matrices: Matrices) ->
     // The other layout has the batch first.
     let batch_first = at.flag("layout", false)?;
     let mut x = at.value(0)?;
-    let shape = at.type_of(x).shape;
-    let weights = at.ty(2)?.shape;
-    if shape.rank() != 3 || weights.rank() != 3 {
-        return Err(at.wrong("its input or weights have not 3 axes"));
-    }
-    let is_plain = matrices == Matrices::Plain;
-    let hidden = weights[if is_plain { 2 } else { 1 }]
-        .known()
-        .ok_or_else(|| at.undecided("hidden size", weights.sizes()))?;
-    if at.int("hidden_size")?.is_some_and(|stated| stated != hidden) {
-        return Err(at.wrong(format!("hidden_size differs from the weights' {hidden}")));
-    }
+    let hidden = hidden_size(at, x, matrices)?;
     if batch_first {
         x = at.transpose(x, vec![1, 0, 2])?;
     }
     let shape = at.type_of(x).shape;
     let lengths = if is_whole(at, &shape[0]) { None } else { at.optional(4)? };
-    let is_usual = activations.iter().zip(usual.iter().cycle()).all(|(own, usual)| own.is(usual));
-    let peepholes = cell == Cell::Lstm && at.has(7);
     let state = Shape::new([Size::Known(directions), shape[1].clone(), Size::Known(hidden)]);
-    let gates = match cell {
-        Cell::Rnn => 1,
-        Cell::Gru | Cell::GruResetAfter => 3,
-        Cell::Lstm => 4,
-    };
-    let biases = hidden.checked_mul(2 * gates).ok_or_else(|| at.wrong("its hidden size overflows"))?;
+    let biases = hidden.checked_mul(2 * gates(cell)).ok_or_else(|| at.wrong("its hidden size overflows"))?;
     let mut states = vec![initial(at, 5, &state, batch_first)?];
     if cell == Cell::Lstm {
         states.push(initial(at, 6, &state, batch_first)?);
     }
-    let results = match is_plain
-        && is_usual
-        && clip.is_none()
-        && !input_forget
-        && lengths.is_none()
-        && !peepholes
-    {
+    let is_usual = activations.iter().zip(usual.iter().cycle()).all(|(own, usual)| own.is(usual));
+    let peepholes = cell == Cell::Lstm && at.has(7);
+    let is_plain = matrices == Matrices::Plain && is_usual && !input_forget && !peepholes;
+    // The IR's layer is the plain one over whole sequences. What it has no attribute for is spelled out step by step.
+    let results = match is_plain && clip.is_none() && lengths.is_none() {
         true => {
             let mut operands = vec![x, at.value(1)?, at.value(2)?];
             operands.push(or_zeros(at, 3, Shape::known(&[directions, biases]))?);
@@ -91,6 +66,38 @@ fn recurrent(at: &mut At<'_>, cell: Cell, usual: &[&str], matrices: Matrices) ->
         at.set(i, value);
     }
     Ok(())
+}
+
+fn direction(at: &At<'_>) -> Result<Direction> {
+    match at.text("direction", "forward")?.as_str() {
+        "forward" => Ok(Direction::Forward),
+        "reverse" => Ok(Direction::Reverse),
+        "bidirectional" => Ok(Direction::Bidirectional),
+        other => Err(at.wrong(format!("{other:?} is no direction"))),
+    }
+}
+
+const fn gates(cell: Cell) -> i64 {
+    match cell {
+        Cell::Rnn => 1,
+        Cell::Gru | Cell::GruResetAfter => 3,
+        Cell::Lstm => 4,
+    }
+}
+
+/// The hidden size, as the recurrent weights have it; quantised ones are stored transposed.
+fn hidden_size(at: &At<'_>, x: ValueId, matrices: Matrices) -> Result<i64> {
+    let (shape, weights) = (at.type_of(x).shape, at.ty(2)?.shape);
+    if shape.rank() != 3 || weights.rank() != 3 {
+        return Err(at.wrong("its input or weights have not 3 axes"));
+    }
+    let hidden = weights[if matrices == Matrices::Plain { 2 } else { 1 }]
+        .known()
+        .ok_or_else(|| at.undecided("hidden size", weights.sizes()))?;
+    if at.int("hidden_size")?.is_some_and(|stated| stated != hidden) {
+        return Err(at.wrong(format!("hidden_size differs from the weights' {hidden}")));
+    }
+    Ok(hidden)
 }
 
 /// Whether input 4, the length of each sequence, says that all are whole.

@@ -25,6 +25,8 @@ fn chosen(at: &mut At<'_>, holds: ValueId) -> Result<Chosen> {
 
 /// Where each element that holds goes; those that do not, behind all.
 fn places(at: &mut At<'_>, holds: ValueId, ones: ValueId, size: &Size) -> Result<ValueId> {
+    // How many hold before it is an element's place among those that do (Blelloch, Prefix Sums and Their Applications,
+    // 1990, section 1.3).
     let running = at.apply(Op::CumSum { axis: 0, exclusive: true, reverse: false }, &[ones])?;
     let behind = at.size_value(size, DType::I64)?;
     at.select(holds, running, behind)
@@ -62,6 +64,7 @@ pub(super) fn non_zero(at: &mut At<'_>) -> Result<()> {
     let holds = truth(at, x)?;
     let holds = flat(at, holds)?;
     let Chosen { mut positions, count } = chosen(at, holds)?;
+    // Digits of the flat position, the fastest axis first.
     let mut rows = Vec::with_capacity(sizes.len());
     for size in sizes.iter().rev() {
         let size = at.size_value(size, DType::I64)?;

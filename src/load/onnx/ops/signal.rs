@@ -83,6 +83,7 @@ pub(super) fn dft(at: &mut At<'_>) -> Result<()> {
     let parts =
         sizes[rank - 1].known().ok_or_else(|| at.undecided("parts of a number", &sizes[rank - 1..]))?;
     let complex = parts == 2;
+    // The transform is a product with a table of cosines and one of sines along the last axis.
     let last = at.moved_axis(x, axis, rank - 2)?;
     let real = at.element(last, rank - 1, 0)?;
     let imaginary = if complex { Some(at.element(last, rank - 1, 1)?) } else { None };
@@ -95,6 +96,7 @@ pub(super) fn dft(at: &mut At<'_>) -> Result<()> {
     for part in parts.iter_mut().flatten() {
         *part = with_length(at, *part, length)?;
     }
+    // The rest of a real signal's spectrum is the mirror image of this.
     let results = if onesided && !inverse { length / 2 + 1 } else { length };
     let [real, imaginary] = transformed(at, parts, Transform { length, results, inverse }, dtype)?;
     let y = match mirrored {

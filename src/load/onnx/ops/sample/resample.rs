@@ -153,6 +153,7 @@ pub(in super::super) fn resize_axis(
         return Err(at.unsupported("of so many elements"));
     }
     let rank = at.sizes_of(x).len();
+    // Elements are taken as they are: any type, and no rounding.
     if count == 1 {
         let picks: Vec<i64> = rows.iter().map(|taps| taps[0].0).collect();
         let picks = at.integer_constant(&[axis.to], &picks)?;
@@ -161,6 +162,7 @@ pub(in super::super) fn resize_axis(
     let dtype = at.graph().ty(x).dtype;
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let x = at.convert(x, wide)?;
+    // Few taps are a sum of gathers, which fuse; many would be as many nodes, and are one gather and a sum.
     let y = match count <= 4 {
         true => {
             let mut sum = None;

@@ -51,6 +51,7 @@ pub(in super::super) fn roi_align(at: &mut At<'_>) -> Result<()> {
         coordinates.push(place);
         there = super::both(at, there, Some(inside), Binary::And)?;
     }
+    // Samples are read of all images as one list: each region's image begins so many elements in.
     let images = at.value(2)?;
     let images = at.convert(images, DType::I64)?;
     let first = at.binary_scalar(Binary::Mul, images, rows as f64 * columns as f64)?;
@@ -109,6 +110,7 @@ fn line_points(
         at.reshape(value, [count, Size::Known(1), Size::Known(1), Size::Known(1), Size::Known(1)])
     };
     let (start, end) = (column(at, line.columns[0])?, column(at, line.columns[1])?);
+    // Regions that are not moved by half a pixel had at least a pixel (before opset 16).
     let mut span = at.sub(end, start)?;
     if !half {
         span = at.binary_scalar(Binary::Max, span, 1.0)?;
@@ -121,6 +123,7 @@ fn line_points(
         at.convert(iota, dtype)
     };
     let (results, samples) = (along(at, 1 + axis, line.results)?, along(at, 3 + axis, line.samples)?);
+    // Samples stand in the middle of equal parts of a bin.
     let samples = at.binary_scalar(Binary::Add, samples, 0.5)?;
     let samples = at.binary_scalar(Binary::Div, samples, line.samples as f64)?;
     let bins = at.add(results, samples)?;

@@ -185,6 +185,7 @@ impl Masks {
         if self.padding.is_none() {
             return weights;
         }
+        // The softmax of a row whose scores are all minus infinity is 0/0.
         let blind = net.node(&format!("{name}.blind"), "is_nan", &[&weights], json!({}));
         let zero = net.scalar(&format!("{name}.zero"), 0.0);
         net.node(&format!("{name}.weights"), "select", &[&blind, &zero, &weights], json!({}))
@@ -195,6 +196,7 @@ impl Masks {
 /// so that those of earlier tokens can be kept.
 fn beside_sinks(net: &mut Net, name: &str, scores: &str, sinks: &str) -> String {
     let last = |kind: &str| json!({"kind": kind, "axes": [-1], "keep": true});
+    // Less the greatest of keys and sink, no exponential overflows.
     let greatest = net.node(&format!("{name}.greatest_key"), "reduce", &[scores], last("max"));
     let greatest = net.node(&format!("{name}.greatest"), "max", &[&greatest, sinks], json!({}));
     let below = net.node(&format!("{name}.below"), "sub", &[scores, &greatest], json!({}));

@@ -101,6 +101,8 @@ impl Blocks<'_> {
             }
             Weighing::Softmax => best = net.node(&format!("{name}.softmax"), "softmax", &[&best], last),
         }
+        // Every expert computes every row, and counts with this weight: which rows an expert would have is data, and a
+        // plan has fixed sizes.
         let zero = net.scalar(&format!("{name}.zero"), 0.0);
         let shape = json!({"shape": [self.sides.batch, self.sides.rows, experts.count]});
         let none = net.node(&format!("{name}.none"), "broadcast", &[&zero], shape);
@@ -124,6 +126,7 @@ impl Blocks<'_> {
         let shape = json!({"shape": [batch, 1, rows, hidden]});
         let x = net.node(&format!("{both}.rows"), "reshape", &[x], shape);
         let y = by_expert(net, &both, &x, [count, hidden, 2 * inner]);
+        // Gates and what they let through stand in turns in one matrix.
         let pairs = json!({"shape": [batch, count, rows, inner, 2]});
         let y = net.node(&format!("{both}.pairs"), "reshape", &[&y], pairs);
         let mut one = |name: &str, which: u64| {
@@ -142,6 +145,7 @@ impl Blocks<'_> {
         let gate = net.node(&format!("{both}.gate.clamped"), "min", &[&gate, &most], json!({}));
         let up = net.node(&format!("{both}.up.below"), "min", &[&up, &most], json!({}));
         let up = net.node(&format!("{both}.up.clamped"), "max", &[&up, &least], json!({}));
+        // `(up + 1) * gate * sigmoid(alpha gate)`, gpt-oss' form of SwiGLU.
         let steep = net.scaled(&format!("{both}.gate.steep"), &gate, alpha);
         let share = net.node(&format!("{both}.gate.share"), "sigmoid", &[&steep], json!({}));
         let gate = net.node(&format!("{both}.gate.function"), "mul", &[&gate, &share], json!({}));

@@ -236,6 +236,7 @@ impl Rotary {
         let (short, long) = (factors("short_factor")?, factors("long_factor")?);
         let before = context as f64;
         let factor = own.real("factor", longest / before)?;
+        // Scores of longer sequences are spread over more keys; this keeps their entropy (Ding et al., LongRoPE, 2024).
         let inferred = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / before.ln()).sqrt() };
         self.magnitude = own.real("attention_factor", inferred)?;
         self.scaling = Scaling::Long { divisors: short };
@@ -248,6 +249,7 @@ impl Rotary {
             Some(_) => own.positive("factor")?,
             None => longest / context,
         };
+        // The temperature of the scores (Peng et al., YaRN, 2023, section 3.4), as a factor of cosines and sines.
         let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
         let (one, all) = (own.real("mscale", 0.0)?, own.real("mscale_all_dim", 0.0)?);
         let inferred = if one != 0.0 && all != 0.0 { scale(one) / scale(all) } else { scale(1.0) };

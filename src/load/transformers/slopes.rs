@@ -27,10 +27,12 @@ pub(super) fn write(net: &mut Net, slopes: Slopes, heads: Heads, scale: f64, mas
             net.node("slopes.position", "reshape", &[&real], shape)
         }
     };
+    // A softmax does not change with what is added to all of a row: the key's position stands for its distance.
     let values: Vec<f32> = (0..heads.count).map(|head| of_head(head, heads.count, rounded)).collect();
     let ty = format!("f32[{}, {}, 1, 1]", heads.shared, heads.count / heads.shared);
     let slopes = net.constant("slopes", &ty, json!(values));
     let mut added = net.node("slopes.added", "mul", &[&slopes, &positions], json!({}));
+    // Files of such models were trained with slopes in 16 bits.
     if rounded {
         added = net.node("slopes.half", "convert", &[&added], json!({"to": "bf16"}));
         added = net.node("slopes.rounded", "convert", &[&added], json!({"to": "f32"}));

@@ -175,6 +175,7 @@ fn by_order(
         let sizes: Vec<Vec<u64>> = layer.arrays.iter().map(|(path, _)| dims(path)).collect::<Result<_>>()?;
         queues.entry(&layer.class.0).or_default().push((layer, sizes));
     }
+    // The layers of a class are numbered as they were made, which is the model's order; the first is taken from the end.
     for queue in queues.values_mut() {
         queue.sort_by_key(|(layer, _)| std::cmp::Reverse(layer.class.1));
     }
@@ -192,6 +193,7 @@ fn by_order(
         let last = name.rsplit('/').next().unwrap_or_default();
         let alike =
             fitting.iter().find(|class| last.starts_with(class.rsplit('/').next().unwrap_or_default()));
+        // Sizes decide; where several classes fit, the one that the layer's name begins with.
         let class = match &fitting[..] {
             [one] => Some(*one),
             _ => alike.copied(),

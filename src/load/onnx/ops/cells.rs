@@ -180,6 +180,7 @@ pub(super) fn unrolled(at: &mut At<'_>, layer: &Layer) -> Result<Vec<ValueId>> {
             rows.push(stepped(at, layer, &weights, &mut states, [number as i64, step])?);
         }
         let rows = at.concat(&rows, 0)?;
+        // Results stand where their inputs did.
         let rows = if backwards { turned(at, layer, rows)? } else { rows };
         all.push(at.with_axis(rows, 1)?);
         for (list, state) in last.iter_mut().zip(states) {
@@ -225,6 +226,7 @@ fn weights(at: &mut At<'_>, layer: &Layer, number: usize, backwards: bool) -> Re
             }
         }
     };
+    // One product for the inputs of all steps: only the states' part has to wait for the step before.
     let (input, recurrent) = (factor(at, 1, 8)?, factor(at, 2, 10)?);
     let mut input = input.product(at, x)?;
     let mut recurrent_bias = None;
@@ -234,6 +236,7 @@ fn weights(at: &mut At<'_>, layer: &Layer, number: usize, backwards: bool) -> Re
         let own = at.part(biases, 0, Size::Known(0), width.clone())?;
         let other = at.part(biases, 0, width.clone(), width)?;
         input = at.add(input, own)?;
+        // Where the reset gate is applied to the recurrent product, this bias is inside of that.
         match layer.cell == Cell::GruResetAfter {
             true => recurrent_bias = Some(other),
             false => input = at.add(input, other)?,
@@ -267,6 +270,7 @@ fn stepped(
             let lengths = at.convert(lengths, DType::I64)?;
             let going = at.compare_scalar(Compare::Gt, lengths, step as f64)?;
             let going = at.with_axis(going, 1)?;
+            // A sequence that has ended keeps its last state, and gives zeros.
             for (state, &fresh) in states.iter_mut().zip(&fresh) {
                 *state = at.select(going, fresh, *state)?;
             }

@@ -62,6 +62,7 @@ fn index(call: &mut Call<'_, '_>) -> Result<()> {
     let mut order: Vec<i64> = places.iter().map(|&place| place as i64).collect();
     order.extend((0..rank).filter(|axis| !places.contains(&(*axis as usize))));
     let front = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
+    // The shape that all of them broadcast to is that of their sum; the numbers are not looked at.
     let wide = indices.iter().map(|(_, rank)| *rank).max().unwrap_or(0);
     let mut shape = indices[0].0.clone();
     for (other, _) in &indices[1..] {

@@ -156,6 +156,7 @@ pub(in super::super) fn conv_transpose(at: &mut At<'_>) -> Result<()> {
             (None, Padding::Same { .. }) => size.scale(window.strides[axis]),
             (None, Padding::Explicit) => None,
         };
+        // What the windows cover less what is wanted is cut away as padding.
         let Some(wanted) = wanted else { continue };
         let extent = extent(at, kernel[axis], window.dilations[axis])?;
         let whole = size.sub(&Size::Known(1)).and_then(|steps| steps.scale(window.strides[axis]));

@@ -127,6 +127,7 @@ impl Reader {
         let workspace = whole(&raw.workspace_bytes, "workspace_bytes")?;
         self.time_total += u128::from(longest);
         self.byte_total += bytes + u128::from(param_bytes) + u128::from(workspace);
+        // From here on sums of times and of bytes are 64 bits without a check.
         if self.time_total > MOST {
             return Err(place(Error::model(
                 "time_ns",
@@ -229,6 +230,7 @@ impl<'de> Visitor<'de> for DocumentSeed<'_> {
                     map.next_value_seed(ResultsSeed(reader))?;
                     reader.results_read = true;
                 }
+                // Read in one pass where keys are in order; what came too early is read in a second one.
                 other => {
                     reader.postponed |= match other {
                         "nodes" => reader.builder.is_none(),

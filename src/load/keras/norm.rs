@@ -63,6 +63,7 @@ impl BatchNorm {
         site.statistic(variance, Statistic { kind: StatisticKind::Variance, momentum });
         let variance = site.binary_scalar(Binary::Add, variance, self.epsilon)?;
         let deviation = site.unary(Unary::Sqrt, variance)?;
+        // `x * scale + shift`: both are of parameters alone, so that they are folded; training knows the pattern.
         let scale = match gamma {
             Some(gamma) => site.binary(Binary::Div, gamma, deviation)?,
             None => site.unary(Unary::Reciprocal, deviation)?,
@@ -183,6 +184,7 @@ impl GroupNorm {
         }
         let mut divided = sizes.clone();
         divided.splice(axis..=axis, [Size::Known(groups), Size::Known(channels / groups)]);
+        // Groups are an axis of their own, which stays beside the batch.
         let value = site.reshape(x, divided)?;
         let normalize = Op::Normalize {
             axes: (1..=rank).filter(|&other| other != axis).map(|axis| axis as u32).collect(),

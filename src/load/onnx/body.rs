@@ -65,6 +65,7 @@ impl Lowering {
         for scope in self.scopes.iter().rev() {
             match scope.names.get(name) {
                 Some(&binding) => return Some(binding),
+                // A function's body sees nothing of its call but the inputs.
                 None if scope.function.is_some() => return None,
                 None => {}
             }
@@ -109,11 +110,11 @@ impl Lowering {
         self.call_of().map_or(&self.file.opsets, |call| &call.opsets)
     }
 
-    /// Lowers the nodes of a graph with these names given, and finds its outputs.
+    /// Lowers the nodes of a graph with these names bound, and finds its outputs.
     pub(super) fn within(
         &mut self,
         scope: Scope,
-        given: Vec<(String, usize)>,
+        bound: Vec<(String, usize)>,
         nodes: &[NodeProto],
         outputs: &[&str],
         prefix: &str,
@@ -127,19 +128,19 @@ impl Lowering {
             return Err(Error::Unsupported(Report::new("", format!("{message} are not supported yet"))));
         }
         self.scopes.push(scope);
-        let result = self.lower_within(given, nodes, outputs, prefix);
+        let result = self.lower_within(bound, nodes, outputs, prefix);
         self.scopes.pop();
         result
     }
 
     fn lower_within(
         &mut self,
-        given: Vec<(String, usize)>,
+        bound: Vec<(String, usize)>,
         nodes: &[NodeProto],
         outputs: &[&str],
         prefix: &str,
     ) -> Result<Vec<usize>> {
-        for (name, binding) in given {
+        for (name, binding) in bound {
             self.name(name, binding)?;
         }
         let order = order(nodes, |name| self.has(name))?;
@@ -161,10 +162,10 @@ impl Lowering {
                     return true;
                 }
                 let name = std::mem::take(&mut attribute.ref_attr_name);
-                match call.attributes.iter().find(|given| given.name == name) {
-                    Some(given) => {
+                match call.attributes.iter().find(|stated| stated.name == name) {
+                    Some(stated) => {
                         *attribute =
-                            AttributeProto { name: std::mem::take(&mut attribute.name), ..given.clone() };
+                            AttributeProto { name: std::mem::take(&mut attribute.name), ..stated.clone() };
                         true
                     }
                     None => false,
@@ -204,10 +205,10 @@ impl At<'_> {
         let names = body.graph.input.iter().map(|input| input.name.clone());
         let constants =
             body.constants.iter().filter(|(name, _)| !body.graph.input.iter().any(|i| i.name == *name));
-        let given = names.zip(inputs.iter().copied()).chain(constants.cloned()).collect();
+        let bound = names.zip(inputs.iter().copied()).chain(constants.cloned()).collect();
         let outputs: Vec<&str> = body.graph.output.iter().map(|output| output.name.as_str()).collect();
         let prefix = format!("{}/{label}/", self.name());
-        self.lowering().within(Scope::default(), given, &body.graph.node, &outputs, &prefix)
+        self.lowering().within(Scope::default(), bound, &body.graph.node, &outputs, &prefix)
     }
 
     /// The binding of input `i`.

@@ -64,13 +64,13 @@ impl Lowering {
         let function = self.file.functions.functions[index].clone();
         let attributes = with_defaults(&node.attribute, function.attribute_proto);
         let call = Call { opsets: opsets(&function.opset_import), attributes };
-        let mut given = Vec::with_capacity(function.input.len());
+        let mut bound = Vec::with_capacity(function.input.len());
         for (i, name) in function.input.into_iter().enumerate() {
             let binding = match inputs.get(i).copied().flatten() {
                 Some(binding) => binding,
                 None => self.add_binding(Binding::of_form(source, Form::Optional(None))),
             };
-            given.push((name, binding));
+            bound.push((name, binding));
         }
         let scope = Scope::of_call(call);
         let prefix = format!("{}/", self.graph.source(source).name);
@@ -78,7 +78,7 @@ impl Lowering {
         self.scopes.push(scope);
         let nodes = self.resolved(function.node);
         let Some(scope) = self.scopes.pop() else { return Ok(Vec::new()) };
-        let found = self.within(scope, given, &nodes, &outputs, &prefix)?;
+        let found = self.within(scope, bound, &nodes, &outputs, &prefix)?;
         found
             .into_iter()
             .map(|index| {
@@ -92,7 +92,7 @@ impl Lowering {
 }
 
 /// The attributes of a call, and the defaults of those that it lacks.
-fn with_defaults(given: &[AttributeProto], defaults: Vec<AttributeProto>) -> Vec<AttributeProto> {
-    let missing = |default: &AttributeProto| !given.iter().any(|attribute| attribute.name == default.name);
-    given.iter().cloned().chain(defaults.into_iter().filter(missing)).collect()
+fn with_defaults(stated: &[AttributeProto], defaults: Vec<AttributeProto>) -> Vec<AttributeProto> {
+    let missing = |default: &AttributeProto| !stated.iter().any(|attribute| attribute.name == default.name);
+    stated.iter().cloned().chain(defaults.into_iter().filter(missing)).collect()
 }

@@ -266,13 +266,13 @@ const MOVES: &[&str] = &[
 
 /// Whether an operator reads such elements as they are held. Error: it does not.
 pub(super) fn check(at: &At<'_>) -> Result<()> {
-    let given: Vec<Narrow> = (0..at.input_count()).filter_map(|i| at.narrow(i)).collect();
-    let Some(first) = given.first() else { return Ok(()) };
-    let integers = given.iter().all(|one| matches!(one, Narrow::Int { .. }));
+    let operands: Vec<Narrow> = (0..at.input_count()).filter_map(|i| at.narrow(i)).collect();
+    let Some(first) = operands.first() else { return Ok(()) };
+    let integers = operands.iter().all(|one| matches!(one, Narrow::Int { .. }));
     match at.op_type() {
         "Cast" | "CastLike" | "Shape" | "Size" | "If" | "Loop" | "Scan" => Ok(()),
         "DequantizeLinear" if integers => Ok(()),
-        op if MOVES.contains(&op) && given.iter().all(|one| one == first) => Ok(()),
+        op if MOVES.contains(&op) && operands.iter().all(|one| one == first) => Ok(()),
         _ => Err(at.unsupported("of elements of less than eight bits, or floats of eight,")),
     }
 }

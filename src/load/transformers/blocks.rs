@@ -121,6 +121,7 @@ impl Blocks<'_> {
         let read = self.norm(shared.net, &inside, first.before, x);
         let y = self.attended(shared, &inside, layer, &read);
         let y = self.norm(shared.net, &inside, first.within, &y);
+        // Both parts read the stream as it was before the block (GPT-J), in place of one after the other.
         if wiring.residual == Residual::Parallel {
             let read = match second.before {
                 None => read,

@@ -32,7 +32,7 @@ pub(super) fn write(net: &mut Net, slopes: Slopes, heads: Heads, scale: f64, mas
     let ty = format!("f32[{}, {}, 1, 1]", heads.shared, heads.count / heads.shared);
     let slopes = net.constant("slopes", &ty, json!(values));
     let mut added = net.node("slopes.added", "mul", &[&slopes, &positions], json!({}));
-    // Files of such models were trained with slopes in 16 bits.
+    // As the library of Falcon computes them, in 16 bits.
     if rounded {
         added = net.node("slopes.half", "convert", &[&added], json!({"to": "bf16"}));
         added = net.node("slopes.rounded", "convert", &[&added], json!({"to": "f32"}));

@@ -162,6 +162,7 @@ fn step(at: &mut At<'_>, state: &mut Loop, trip: i64, condition: Option<usize>) 
     let (next, results) = (results[0], &results[1..]);
     let (carried, stacked) = results.split_at(state.carried.len());
     for (old, &new) in state.carried.iter_mut().zip(carried) {
+        // An iteration that does not count is computed all the same, and its results are not taken.
         *old = match state.active {
             Some(active) => chosen(at, active, new, *old)?,
             None => new,

@@ -76,9 +76,10 @@ fn in_blocks(at: &mut At<'_>, value: ValueId, shape: &Shape, axis: usize, size: 
     let sized =
         |middle: &[Size]| -> Vec<Size> { before.iter().chain(middle).chain(after).cloned().collect() };
     let long = own[axis].scale(size).ok_or_else(|| at.wrong("its blocks overflow"))?;
-    let apart = at.reshape(value, sized(&[own[axis].clone(), Size::Known(1)]))?;
-    let apart = at.broadcast(apart, Shape::new(sized(&[own[axis].clone(), Size::Known(size)])))?;
-    let all = at.reshape(apart, sized(std::slice::from_ref(&long)))?;
+    let divided = at.reshape(value, sized(&[own[axis].clone(), Size::Known(1)]))?;
+    let divided = at.broadcast(divided, Shape::new(sized(&[own[axis].clone(), Size::Known(size)])))?;
+    let all = at.reshape(divided, sized(std::slice::from_ref(&long)))?;
+    // The last block may be cut short.
     if long == shape[axis] {
         return Ok(all);
     }
@@ -117,6 +118,7 @@ pub(super) fn centered(
 ) -> Result<ValueId> {
     let ty = at.type_of(x);
     let Some(zero) = zero else { return at.convert(x, dtype) };
+    // f32 does not hold all numbers of 32 bits: what is left of them after the difference, it mostly does.
     if ty.dtype == DType::I32 {
         let zero = spread(at, zero, &ty.shape, along)?;
         let zero = at.convert(zero, DType::I32)?;
@@ -223,6 +225,7 @@ pub(super) fn dynamically(at: &mut At<'_>, x: ValueId) -> Result<[ValueId; 3]> {
         if !axes.is_empty() {
             *end = at.apply(Op::Reduce { kind, axes: axes.clone(), keep: false }, &[x])?;
         }
+        // Zero is among the numbers that bytes stand for exactly: padding is.
         let zero = if kind == ReduceKind::Min { Binary::Min } else { Binary::Max };
         *end = at.binary_scalar(zero, *end, 0.0)?;
     }

@@ -36,11 +36,11 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 /// The axes of an argument `dim`, all where it is left out or empty.
 fn axes(call: &Call<'_, '_>) -> Result<Vec<i64>> {
     let rank = call.rank("self")?;
-    let given = call.ints("dim")?.unwrap_or_default();
-    if given.is_empty() {
+    let stated = call.ints("dim")?.unwrap_or_default();
+    if stated.is_empty() {
         return Ok((0..rank).collect());
     }
-    given.into_iter().map(|axis| call.axis_of(axis, rank)).collect()
+    stated.into_iter().map(|axis| call.axis_of(axis, rank)).collect()
 }
 
 fn reduced(call: &mut Call<'_, '_>, operator: &str, x: &str) -> Result<String> {
@@ -115,8 +115,8 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
     let (axes, keep) = (axes(call)?, call.flag("keepdim", false)?);
     let axes = call.integers(&axes);
     let mean = call.op("ReduceMean", &[&x, &axes], &[("keepdims", Attribute::Int(1))]);
-    let apart = call.plain("Sub", &[&x, &mean]);
-    let square = call.plain("Mul", &[&apart, &apart]);
+    let deviation = call.plain("Sub", &[&x, &mean]);
+    let square = call.plain("Mul", &[&deviation, &deviation]);
     let sum = call.op("ReduceSum", &[&square, &axes], &[("keepdims", Attribute::Int(i64::from(keep)))]);
     let shape = call.plain("Shape", &[&x]);
     let sizes = call.plain("Gather", &[&shape, &axes]);

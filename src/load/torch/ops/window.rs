@@ -45,11 +45,11 @@ enum Direction {
 
 /// As many numbers as there are axes: one stands for all.
 fn for_axes(call: &Call<'_, '_>, name: &str, axes: usize, default: i64) -> Result<Vec<i64>> {
-    let given = call.ints(name)?.unwrap_or_default();
-    match given.len() {
+    let stated = call.ints(name)?.unwrap_or_default();
+    match stated.len() {
         0 => Ok(vec![default; axes]),
-        1 => Ok(vec![given[0]; axes]),
-        count if count == axes => Ok(given),
+        1 => Ok(vec![stated[0]; axes]),
+        count if count == axes => Ok(stated),
         _ => Err(call.wrong(format!("{name} is of another number of axes"))),
     }
 }

@@ -30,7 +30,8 @@ pub fn fill(init: &Init, dims: &[u64], dtype: DType, seed: u64, name: &str) -> R
             (0..elements).for_each(|i| writer.push(low.0 + stream.unit(i) * (high.0 - low.0)));
         }
         Init::Normal { mean, deviation, truncated } => {
-            (0..elements).for_each(|i| writer.push(mean.0 + deviation.0 * stream.normal(i, *truncated)));
+            let draw = if *truncated { Stream::truncated_normal } else { Stream::normal };
+            (0..elements).for_each(|i| writer.push(mean.0 + deviation.0 * draw(&stream, i)));
         }
         Init::VarianceScaling { scale, fan, distribution } => {
             let variance = scale.0 / fan_of(dims, *fan);

@@ -220,7 +220,7 @@ fn run_piece(
 }
 
 /// What a piece has of an operand: halves widened and parts copied, both into the area; else where it is.
-fn operand<'a>(view: &View<'a>, region: &'a Region, area: &mut &'a mut [u8]) -> Result<View<'a>> {
+fn operand<'a, 'w: 'a>(view: &View<'a>, region: &'a Region, area: &mut &'w mut [u8]) -> Result<View<'a>> {
     let (bytes, dtype) = match view.dtype {
         half if half.is_half() => {
             let wide = take::<f32>(area, region.count())?;

@@ -15,7 +15,7 @@
 //! Journal on Scientific Computing 14(4), 1993).
 
 use super::super::element::Float;
-use super::matmul::{Beta, Extent, Matrix, Strides};
+use super::matmul::{Beta, Extent, Lines, Matrix, Strides};
 use super::panels::transpose;
 pub(crate) use crate::run::cpu::product::panels::{pack, packed_column, unpack};
 use crate::run::cpu::product::skinny::{add_rows, dot_all};
@@ -197,10 +197,10 @@ impl<T: Plain + Float> Blocks<'_, T> {
                     let rows = tall.min(m - row);
                     let from = &a.elements[row * a.strides.row + inner * a.strides.column..];
                     let a = match contiguous {
-                        true => (from, a.strides.row),
+                        true => Lines::new(from, a.strides.row),
                         false => {
                             copy_rows(from, a.strides, (rows, depth), &mut *left);
-                            (&*left, depth + PADDING)
+                            Lines::new(&*left, depth + PADDING)
                         }
                     };
                     let mut c = c.block((row, column), (rows, columns));

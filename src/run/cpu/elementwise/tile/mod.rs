@@ -24,7 +24,7 @@ use compute::{Action, compute};
 use memory::{Load, Registers, TileMut, TileRef, load, store};
 
 use super::super::team::Team;
-use super::super::vectors::Stores;
+use super::super::vectors::{Stores, Vectorised};
 use super::super::view::Plain;
 use super::super::walk::Space;
 pub(crate) use memory::{Source, Target};

@@ -269,7 +269,7 @@ impl<T: Plain + Float + Product + Vectorised> Task<T> for Block<'_, '_, T> {
                 let offsets = Offsets::new(direct.grid, &padded, inner, part.depth);
                 let panels = Panels { k: depth, part, first: 0, from: weights, in_place: false };
                 panels.pack(lanes, packed, &mut []);
-                let (b, _) = panels.strided(0, channels).unwrap_or((packed, PANEL));
+                let b = panels.strided(0, channels).map_or(&*packed, |panel| panel.elements);
                 let ahead = panels.beyond(channels);
                 let strip = Strip { x: padded.x, places: &places[..count], offsets: &offsets, b, ahead };
                 strip.multiply(lanes, sums, if inner == 0 { Some(&begin) } else { None }, channels);

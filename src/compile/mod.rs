@@ -292,7 +292,7 @@ pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
 /// A network without what need not be computed; dimensions taken as 1; all dimensions.
 type Simplified = (Graph, Vec<String>, BTreeMap<String, i64>);
 
-/// Sources keep their numbers, so `places`, as in [`pass::group_apart`], hold before and after.
+/// Sources keep their numbers, so `places`, as in [`pass::group_placed`], hold before and after.
 fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Simplified> {
     mark(&mut graph, &options.place)?;
     let (assumed, dims) = bind(&mut graph, options)?;
@@ -321,7 +321,7 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
     Ok((graph, assumed, dims))
 }
 
-/// Groups a network; `places` as in [`pass::group_apart`].
+/// Groups a network; `places` as in [`pass::group_placed`].
 fn grouped(graph: &Graph, places: &[u32]) -> Result<Grouping> {
     let grouping = pass::group_placed(graph, &pass::GroupOptions::default(), places);
     if cfg!(debug_assertions) {

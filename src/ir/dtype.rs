@@ -34,6 +34,21 @@ pub enum DType {
     Bool,
 }
 
+/// The types of integers, as a pattern: a `match` on types stays exhaustive without a list of them.
+macro_rules! integers {
+    () => {
+        $crate::ir::DType::I8
+            | $crate::ir::DType::I16
+            | $crate::ir::DType::I32
+            | $crate::ir::DType::I64
+            | $crate::ir::DType::U8
+            | $crate::ir::DType::U16
+            | $crate::ir::DType::U32
+            | $crate::ir::DType::U64
+    };
+}
+pub(crate) use integers;
+
 impl DType {
     /// Every type, in the order of their declaration.
     pub const ALL: [Self; 13] = [

@@ -34,6 +34,7 @@ mod verify;
 
 pub use attributes::{Attention, Conv, ConvTranspose, Pad, Pool, Recurrent, Resize, Slice, TopK, Window};
 pub use dtype::DType;
+pub(crate) use dtype::integers;
 pub use equations::{Equations, Refused};
 pub use family::{
     AttentionOp, CumSum, ElementwiseOp, Family, GeneratorOp, IndexOp, LayoutOp, LocalResponse, MatMul,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use super::{DType, Size, Type};
+use super::{DType, Size, Type, integers};
 use crate::error::{Error, Result};
 
 /// Element type, sizes and little-endian row-major bytes. Cloning shares the bytes.
@@ -181,15 +181,7 @@ pub(crate) fn float_element(dtype: DType, bytes: &[u8]) -> Option<f64> {
         DType::F64 => f64::from_le_bytes(bytes.try_into().ok()?),
         DType::F16 => f16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
         DType::Bf16 => bf16_to_f32(u16::from_le_bytes(bytes.try_into().ok()?)).into(),
-        DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64
-        | DType::Bool => return None,
+        integers!() | DType::Bool => return None,
     })
 }
 

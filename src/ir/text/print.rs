@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
     DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, ParamSlice, Phase, Real, Repacked,
-    Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element,
+    Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -284,16 +284,9 @@ fn numbers(f: &mut Formatter<'_>, tensor: &Tensor) -> fmt::Result {
         DType::F32 => f32s(tensor.bytes()).iter().map(|value| format!("{value:?}")).collect(),
         DType::F64 => f64s(tensor.bytes()).iter().map(|value| format!("{value:?}")).collect(),
         DType::Bool => tensor.bytes().iter().map(|&byte| (byte != 0).to_string()).collect(),
-        DType::F16
-        | DType::Bf16
-        | DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64 => tensor.to_i64().unwrap_or_default().iter().map(i64::to_string).collect(),
+        DType::F16 | DType::Bf16 | integers!() => {
+            tensor.to_i64().unwrap_or_default().iter().map(i64::to_string).collect()
+        }
     };
     write!(f, "{{{}}}", texts.join(", "))
 }

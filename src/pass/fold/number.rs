@@ -5,7 +5,9 @@ use std::ops::{Add, Div, Mul, Sub};
 use super::Outcome;
 use super::elements::{places, strides};
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::ir::{Binary, Compare, CumSum, DType, ReduceKind, Tensor, Unary, each_element, random_bits};
+use crate::ir::{
+    Binary, Compare, CumSum, DType, ReduceKind, Tensor, Unary, each_element, integers, random_bits,
+};
 
 /// The elements of a tensor. 16-bit floats are held as f32, bools as 0 and 1.
 pub(super) enum Numbers {
@@ -276,15 +278,7 @@ pub(super) fn convert(x: &Numbers, to: DType) -> Option<Vec<u8>> {
             DType::F32 => Some(x.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect()),
             DType::F64 => Some(x.iter().flat_map(|&v| (v as f64).to_le_bytes()).collect()),
             DType::F16 | DType::Bf16 => exact_halves(x.iter().map(|&v| (v as f64, v as i128)), to),
-            DType::I8
-            | DType::I16
-            | DType::I32
-            | DType::I64
-            | DType::U8
-            | DType::U16
-            | DType::U32
-            | DType::U64
-            | DType::Bool => Numbers::Ints(x.clone()).encode(to),
+            integers!() | DType::Bool => Numbers::Ints(x.clone()).encode(to),
         },
         Numbers::F32(x) => convert_floats(x.iter().map(|&v| v.into()), to),
         Numbers::F64(x) => convert_floats(x.iter().copied(), to),
@@ -305,14 +299,7 @@ fn convert_floats(x: impl Iterator<Item = f64>, to: DType) -> Option<Vec<u8>> {
         DType::F64 => x.map(|v| Some(known(v)?.to_le_bytes().to_vec())).collect(),
         DType::F16 | DType::Bf16 => x.map(|v| exact_half(known(v)?, to)).collect(),
         DType::Bool => x.map(|v| Some(vec![u8::from(v != 0.0)])).collect(),
-        DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64 => x.map(|v| Numbers::Ints(vec![truncated(v, to)?]).encode(to)).collect(),
+        integers!() => x.map(|v| Numbers::Ints(vec![truncated(v, to)?]).encode(to)).collect(),
     };
     elements.map(|elements| elements.concat())
 }
@@ -338,17 +325,7 @@ fn narrow(value: f64, to: DType) -> Option<Vec<u8>> {
     let bits = match to {
         DType::F16 => f32_to_f16(value as f32),
         DType::Bf16 => f32_to_bf16(value as f32),
-        DType::F32
-        | DType::F64
-        | DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64
-        | DType::Bool => return None,
+        DType::F32 | DType::F64 | integers!() | DType::Bool => return None,
     };
     (!value.is_nan()).then(|| bits.to_le_bytes().to_vec())
 }

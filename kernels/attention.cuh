@@ -454,9 +454,9 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> DEVICE void atte
 //
 // The structure has more then:
 //
-//     const S *result(i64 b, i64 h, i64 r) const, *given(...) const;    the result, and its gradient
+//     const S *result(i64 b, i64 h, i64 r) const, *upstream(...) const;    the result, and its gradient
 //     S *of_query(i64 b, i64 h, i64 r) const, *of_key(i64 b, i64 h, i64 k) const, *of_value(...) const;
-//     T *logs, *levels;                       for each row: see row_numbers
+//     T *logs, *d;                       for each row: see row_numbers
 //     bool passes(i64 b, i64 h, i64 r, i64 k) const;    whether the score depends on query and key
 //
 // where of_key and of_value go by the heads of keys. No sum is of atomic additions: rows add up their own
@@ -469,16 +469,17 @@ template <class P> DEVICE typename P::T dot_of(const typename P::S* x, const typ
   return dot;
 }
 
-// What a score's weight and slope are, for a lane that has a pair of row and key.
-template <class P> DEVICE void pair_slope(const P& p, i64 b, i64 h, i64 row, i64 key, typename P::T log,
-                                          typename P::T level, typename P::T& weight, typename P::T& slope) {
+// What a score's weight is, and dS, for a lane that has a pair of row and key.
+template <class P> DEVICE void pair_ds(const P& p, i64 b, i64 h, i64 row, i64 key, typename P::T log,
+                                          typename P::T d, typename P::T& weight, typename P::T& ds) {
   typedef typename P::T T;
   const T dot = dot_of<P>(p.query(b, h, row), p.key(b, h, key), P::SIZE);
   // No key is left to the row: its result is perhaps not a number.
   const bool nothing = log == (T)infinity_f();
   weight = nothing ? (T)0 : f_exp(f_sub(p.score(b, h, row, key, dot), log));
-  const T above = f_sub(dot_of<P>(p.given(b, h, row), p.value(b, h, key), P::VALUES), level);
-  slope = !nothing && p.passes(b, h, row, key) ? f_mul(f_mul(weight, above), p.scale()) : (T)0;
+  // dS = P (dP - D), of the row's dP = dO V^T.
+  const T rest = f_sub(dot_of<P>(p.upstream(b, h, row), p.value(b, h, key), P::VALUES), d);
+  ds = !nothing && p.passes(b, h, row, key) ? f_mul(f_mul(weight, rest), p.scale()) : (T)0;
 }
 
 // A warp takes a row: the logarithm of the sum of its exponentials (infinite where no key is left to it),
@@ -491,7 +492,7 @@ template <class P> DEVICE void attention_gradient_rows(const P& p) {
   const int lane = threadIdx.x & 31;
   const i64 row = at.line, h = at.h, b = at.b;
   const i64 end = keys_seen(p, row);
-  T most = limits<T>::low(), sum = (T)0, level = (T)0;
+  T most = limits<T>::low(), sum = (T)0, d = (T)0;
   for (i64 key = lane; key < end; key += 32) {
     const T dot = dot_of<P>(p.query(b, h, row), p.key(b, h, key), P::SIZE);
     const T score = p.score(b, h, row, key, dot), next = f_max(most, score);
@@ -502,23 +503,23 @@ template <class P> DEVICE void attention_gradient_rows(const P& p) {
   const T all = warp_fold<fold_max>(most);
   sum = warp_fold<fold_sum>(most == limits<T>::low() ? (T)0 : f_mul(sum, f_exp(f_sub(most, all))));
   for (i64 i = lane; i < P::VALUES; i += 32)
-    level = f_add(level, f_mul(get(p.result(b, h, row)[i]), get(p.given(b, h, row)[i])));
-  level = warp_fold<fold_sum>(level);
+    d = f_add(d, f_mul(get(p.result(b, h, row)[i]), get(p.upstream(b, h, row)[i])));
+  d = warp_fold<fold_sum>(d);
   const bool broken = sum == (T)0 || (P::ZEROS && !(sum > (T)0));
   const T log = broken ? (T)infinity_f() : f_add(all, f_log(sum));
   if (lane == 0) {
     p.logs[at.number] = log;
-    p.levels[at.number] = level;
+    p.d[at.number] = d;
   }
   T out[EACH];
 #pragma unroll
   for (int i = 0; i < EACH; ++i) out[i] = (T)0;
   for (i64 k0 = 0; k0 < end; k0 += 32) {
     const int keys = end - k0 < 32 ? (int)(end - k0) : 32;
-    T weight = (T)0, slope = (T)0;
-    if (lane < keys) pair_slope(p, b, h, row, k0 + lane, log, level, weight, slope);
+    T weight = (T)0, ds = (T)0;
+    if (lane < keys) pair_ds(p, b, h, row, k0 + lane, log, d, weight, ds);
     for (int j = 0; j < keys; ++j) {
-      const T w = __shfl_sync(FULL_WARP, slope, j);
+      const T w = __shfl_sync(FULL_WARP, ds, j);
       const typename P::S* k = p.key(b, h, k0 + j);
 #pragma unroll
       for (int i = 0; i < EACH; ++i)
@@ -548,20 +549,20 @@ template <class P> DEVICE void attention_gradient_keys(const P& p) {
   for (i64 h = g * P::GROUP; h < (g + 1) * P::GROUP; ++h)
     for (i64 r0 = first; r0 < P::ROWS; r0 += 32) {
       const int rows = P::ROWS - r0 < 32 ? (int)(P::ROWS - r0) : 32;
-      T weight = (T)0, slope = (T)0;
+      T weight = (T)0, ds = (T)0;
       if (lane < rows) {
         const i64 number = (b * P::HEADS + h) * P::ROWS + r0 + lane;
-        pair_slope(p, b, h, r0 + lane, key, p.logs[number], p.levels[number], weight, slope);
+        pair_ds(p, b, h, r0 + lane, key, p.logs[number], p.d[number], weight, ds);
       }
       for (int j = 0; j < rows; ++j) {
-        const T s = __shfl_sync(FULL_WARP, slope, j), w = __shfl_sync(FULL_WARP, weight, j);
-        const typename P::S *q = p.query(b, h, r0 + j), *d = p.given(b, h, r0 + j);
+        const T s = __shfl_sync(FULL_WARP, ds, j), w = __shfl_sync(FULL_WARP, weight, j);
+        const typename P::S *q = p.query(b, h, r0 + j), *dy = p.upstream(b, h, r0 + j);
 #pragma unroll
         for (int i = 0; i < EACH_KEY; ++i)
           if (lane + 32 * i < P::SIZE) of_key[i] = f_add(of_key[i], f_mul(s, get(q[lane + 32 * i])));
 #pragma unroll
         for (int i = 0; i < EACH_VALUE; ++i)
-          if (lane + 32 * i < P::VALUES) of_value[i] = f_add(of_value[i], f_mul(w, get(d[lane + 32 * i])));
+          if (lane + 32 * i < P::VALUES) of_value[i] = f_add(of_value[i], f_mul(w, get(dy[lane + 32 * i])));
       }
     }
   typename P::S *k = p.of_key(b, g, key), *v = p.of_value(b, g, key);

@@ -275,34 +275,34 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
   const i64 b = at.b, h = at.h;
   const int lane = threadIdx.x & 31, place = lane & 3, own = (threadIdx.x >> 5) * 16;
   const i64 row0 = at.first + own + (lane >> 2);
-  u32 q[K::STEPS][4], given[V::STEPS][4];
+  u32 q[K::STEPS][4], upstream[V::STEPS][4];
   stage<64, K::WIDTH, K::PITCH, 128, WIDE>(keys, P::ROWS - at.first, (int)P::SIZE,
                                            [&](int row) { return p.query(b, h, at.first + row); });
   stage<64, V::WIDTH, V::PITCH, 128, WIDE>(values, P::ROWS - at.first, (int)P::VALUES,
-                                           [&](int row) { return p.given(b, h, at.first + row); });
+                                           [&](int row) { return p.upstream(b, h, at.first + row); });
   copies_end();
   copies_wait<0>();
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < K::STEPS; ++i) left_fragment<K::PITCH>(q[i], keys + own * K::PITCH + i * 16);
 #pragma unroll
-  for (int i = 0; i < V::STEPS; ++i) left_fragment<V::PITCH>(given[i], values + own * V::PITCH + i * 16);
-  float level[2];
+  for (int i = 0; i < V::STEPS; ++i) left_fragment<V::PITCH>(upstream[i], values + own * V::PITCH + i * 16);
+  float d[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const i64 row = row0 + r * 8;
-    level[r] = 0.0f;
+    d[r] = 0.0f;
     if (row < P::ROWS) {
       const H* result = p.result(b, h, row);
-      const u16* own_given = values + (own + (lane >> 2) + r * 8) * V::PITCH;
+      const u16* own_upstream = values + (own + (lane >> 2) + r * 8) * V::PITCH;
       for (int i = place; i < (int)P::VALUES; i += 4) {
         H other;
-        other.bits = own_given[i];
-        level[r] += widen(result[i]) * widen(other);
+        other.bits = own_upstream[i];
+        d[r] += widen(result[i]) * widen(other);
       }
     }
-    level[r] += swapped(level[r], 1);
-    level[r] += swapped(level[r], 2);
+    d[r] += swapped(d[r], 1);
+    d[r] += swapped(d[r], 2);
   }
   __syncthreads();
   float out[K::TILES][4];
@@ -330,7 +330,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
     cleared(s);
     cleared(above);
     scores_of<K::STEPS, BLOCK / 8, K::PITCH>(s, q, keys + half * K::PITCH, H());
-    scores_of<V::STEPS, BLOCK / 8, V::PITCH>(above, given, values + half * V::PITCH, H());
+    scores_of<V::STEPS, BLOCK / 8, V::PITCH>(above, upstream, values + half * V::PITCH, H());
     int seen[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -349,7 +349,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
       const int r = j / 2 % 2, key = j / 4 * 8 + place * 2 + j % 2;
       const bool passes = key < seen[r] && p.passes(b, h, row0 + r * 8, k0 + key);
       float& weight = s[j / 4][j % 4];
-      weight = passes ? weight * (above[j / 4][j % 4] - level[r]) : 0.0f;
+      weight = passes ? weight * (above[j / 4][j % 4] - d[r]) : 0.0f;
     }
 #pragma unroll
     for (int j = 0; j < K::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
@@ -364,7 +364,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
     if (place == 0) {
       const i64 number = (b * P::HEADS + h) * P::ROWS + row;
       p.logs[number] = broken ? infinity_f() : sums.most[r] + f_log(sum);
-      p.levels[number] = level[r];
+      p.d[number] = d[r];
     }
     if (broken) {
 #pragma unroll
@@ -383,7 +383,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p
   const int BLOCK = 32;
   DYNAMIC_SHARED(memory);
   u16 *keys = (u16*)memory, *values = keys + 64 * K::PITCH;
-  u16 *queries = values + 64 * V::PITCH, *givens = queries + 2 * BLOCK * K::PITCH;
+  u16 *queries = values + 64 * V::PITCH, *upstreams = queries + 2 * BLOCK * K::PITCH;
   // The first keys of a causal head meet the most rows: they begin first.
   const BlockTile at(P::HEADS / P::GROUP, P::KEYS, false);
   const i64 b = at.b, g = at.h;
@@ -398,8 +398,8 @@ template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p
       const i64 h = g * P::GROUP + step / blocks, r0 = first + step % blocks * BLOCK;
       stage<BLOCK, K::WIDTH, K::PITCH, 128, WIDE>(queries + half * K::PITCH, P::ROWS - r0, (int)P::SIZE,
                                                   [&](int row) { return p.query(b, h, r0 + row); });
-      stage<BLOCK, V::WIDTH, V::PITCH, 128, WIDE>(givens + half * V::PITCH, P::ROWS - r0, (int)P::VALUES,
-                                                  [&](int row) { return p.given(b, h, r0 + row); });
+      stage<BLOCK, V::WIDTH, V::PITCH, 128, WIDE>(upstreams + half * V::PITCH, P::ROWS - r0, (int)P::VALUES,
+                                                  [&](int row) { return p.upstream(b, h, r0 + row); });
     }
     copies_end();
   };
@@ -420,11 +420,11 @@ template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p
     stage_block(step + 1);
     const int half = (int)(step % 2) * BLOCK;
     const i64 h = g * P::GROUP + step / blocks, r0 = first + step % blocks * BLOCK;
-    float s[BLOCK / 8][4], slope[BLOCK / 8][4];
+    float s[BLOCK / 8][4], ds[BLOCK / 8][4];
     cleared(s);
-    cleared(slope);
+    cleared(ds);
     scores_of<K::STEPS, BLOCK / 8, K::PITCH, K::PITCH>(s, keys + own * K::PITCH, queries + half * K::PITCH, H());
-    scores_of<V::STEPS, BLOCK / 8, V::PITCH, V::PITCH>(slope, values + own * V::PITCH, givens + half * V::PITCH, H());
+    scores_of<V::STEPS, BLOCK / 8, V::PITCH, V::PITCH>(ds, values + own * V::PITCH, upstreams + half * V::PITCH, H());
     const int rows = P::ROWS - r0 < BLOCK ? (int)(P::ROWS - r0) : BLOCK;
     int from[2];
 #pragma unroll
@@ -437,20 +437,20 @@ template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p
     for (int j = 0; j < BLOCK / 4; ++j) {
       const int row = j / 2 * 8 + place * 2 + j % 2;
       const bool known = row < rows;
-      const float log = known ? p.logs[number + row] : infinity_f(), level = known ? p.levels[number + row] : 0.0f;
+      const float log = known ? p.logs[number + row] : infinity_f(), d = known ? p.d[number + row] : 0.0f;
       // No key is left to the row: its result is perhaps not a number.
       const bool nothing = log == infinity_f();
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const i64 key = key0 + r * 8;
-        float &weight = s[j / 2][r * 2 + j % 2], &above = slope[j / 2][r * 2 + j % 2];
+        float &weight = s[j / 2][r * 2 + j % 2], &above = ds[j / 2][r * 2 + j % 2];
         const bool meets = !nothing && row >= from[r];
         weight = meets ? near_exp(p.score(b, h, r0 + row, key, weight) - log) : 0.0f;
-        above = meets && p.passes(b, h, r0 + row, key) ? weight * (above - level) : 0.0f;
+        above = meets && p.passes(b, h, r0 + row, key) ? weight * (above - d) : 0.0f;
       }
     }
-    weighted<BLOCK / 8, V::TILES, V::PITCH>(of_value, s, givens + half * V::PITCH, H());
-    weighted<BLOCK / 8, K::TILES, K::PITCH>(of_key, slope, queries + half * K::PITCH, H());
+    weighted<BLOCK / 8, V::TILES, V::PITCH>(of_value, s, upstreams + half * V::PITCH, H());
+    weighted<BLOCK / 8, K::TILES, K::PITCH>(of_key, ds, queries + half * K::PITCH, H());
   }
   copies_wait<0>();
 #pragma unroll

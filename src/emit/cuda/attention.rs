@@ -98,7 +98,7 @@ fn form(heads: &Heads, dtype: DType) -> Form {
         Pass::Forward | Pass::Parts | Pass::Queries => "tiles of 64 rows on tensor cores",
         Pass::Keys => "tiles of 64 keys on tensor cores",
     };
-    // Of 64 keys and values, and twice 32 rows of queries and what is given; in halves, 8 beside each row.
+    // Of 64 keys and values, and twice 32 rows of queries and upstream gradients; in halves, 8 beside each row.
     let pitch = |size: u64| size.next_multiple_of(16) + 8;
     let staged = 2 * (64 + 2 * 32) * (pitch(geometry.size) + pitch(geometry.value_size));
     let shared = if heads.pass == Pass::Keys { staged as u32 } else { 0 };
@@ -183,12 +183,12 @@ fn pointers(heads: &Heads) -> Vec<(&'static str, u32)> {
     };
     let writes = written.iter().copied().zip(heads.writes.iter().map(|write| write.0));
     let upstream = ["out", "dout"].into_iter().zip(heads.upstream.into_iter().flatten());
-    let numbers = if heads.pass == Pass::Parts { ["mosts", "sums"] } else { ["logs", "levels"] };
+    let numbers = if heads.pass == Pass::Parts { ["mosts", "sums"] } else { ["logs", "d"] };
     let rows = numbers.into_iter().zip(heads.rows.into_iter().flatten());
     let read = ["q", "k", "v"].into_iter().zip(heads.reads);
-    let given = heads.mask.map(|mask| ("mask", mask)).into_iter();
-    let given = given.chain(heads.position.map(|position| ("position", position)));
-    read.chain(given).chain(upstream).chain(rows).chain(writes).collect()
+    let mask = heads.mask.map(|mask| ("mask", mask));
+    let position = heads.position.map(|position| ("position", position));
+    read.chain(mask).chain(position).chain(upstream).chain(rows).chain(writes).collect()
 }
 
 fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
@@ -234,7 +234,7 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
         row("result", "out", heads.pass == Pass::Forward, out, "h");
     }
     if heads.upstream.is_some() {
-        row("given", "dout", false, out, "h");
+        row("upstream", "dout", false, out, "h");
     }
     let made: &[(&str, &str)] = match heads.pass {
         Pass::Forward | Pass::Parts => &[],

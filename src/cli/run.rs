@@ -87,10 +87,12 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
         0 | 1 => None,
         _ => program.clocked(args.steps.clamp(1, MOST_CLOCKED))?,
     };
-    report(&plan, &reports, clocked, &comparisons, products.as_ref(), args, console)?;
+    let products = products.as_ref();
+    let finished = Finished { plan: &plan, reports: &reports, clocked, comparisons: &comparisons, products };
+    finished.report(args, console)?;
     if args.stats {
         console.print(&super::stats::stats(&plan, &network, reports.kept(), console.width())?)?;
-        console.print(&super::stats::products(products.as_ref(), console.width()))?;
+        console.print(&super::stats::products(products, console.width()))?;
     }
     verdict(&comparisons, args)?;
     signals::check()
@@ -285,22 +287,7 @@ fn from_plan(
         ModelFile::of_plan(&plan, &path, args.shape.trust.links()).map_err(|error| error.within(&name))?;
     written.are_not_read(model.path.as_deref())?;
     let options = compile::Options::of_plan(&plan)?;
-    if let Some(format) = args.shape.weights_as.map(block_format)
-        && plan.options.weights_as.as_deref() != Some(format.name())
-    {
-        let own = plan.options.weights_as.as_deref().unwrap_or("as they are supplied");
-        let message = format!("the plan holds weights {own}");
-        return Err(
-            Error::usage(format!("--weights-as {}", format.name()), message).with_help("plan the model anew")
-        );
-    }
-    if let Some(half) = half(args.shape.precision)
-        && plan.options.precision.as_deref() != Some(half.name())
-    {
-        let own = plan.options.precision.as_deref().unwrap_or("f32");
-        return Err(Error::usage(format!("--precision {half}"), format!("the plan is of {own}"))
-            .with_help("plan the model anew"));
-    }
+    types_are_the_plans(args, &plan)?;
     let mut graph = graph_of(&model, model.load(&options.dims)?)?;
     note_network(&graph, &options.dims, console);
     can_be_written(args, &graph)?;
@@ -318,6 +305,27 @@ fn from_plan(
     arrays.check_names(&graph)?;
     let network = compile::prepare(graph, &options)?;
     Ok((plan, network))
+}
+
+/// Error: an option asks for other types than the plan was made for.
+fn types_are_the_plans(args: &RunArgs, plan: &Plan) -> Result<()> {
+    if let Some(format) = args.shape.weights_as.map(block_format)
+        && plan.options.weights_as.as_deref() != Some(format.name())
+    {
+        let own = plan.options.weights_as.as_deref().unwrap_or("as they are supplied");
+        let message = format!("the plan holds weights {own}");
+        return Err(
+            Error::usage(format!("--weights-as {}", format.name()), message).with_help("plan the model anew")
+        );
+    }
+    if let Some(half) = half(args.shape.precision)
+        && plan.options.precision.as_deref() != Some(half.name())
+    {
+        let own = plan.options.precision.as_deref().unwrap_or("f32");
+        return Err(Error::usage(format!("--precision {half}"), format!("the plan is of {own}"))
+            .with_help("plan the model anew"));
+    }
+    Ok(())
 }
 
 fn graph_of(file: &ModelFile, model: Model) -> Result<Graph> {
@@ -452,51 +460,71 @@ struct RanOutput {
     max_error: f64,
 }
 
-fn report(
-    plan: &Plan,
-    reports: &Sample<RunReport>,
+/// What a run came to.
+struct Finished<'a> {
+    plan: &'a Plan,
+    reports: &'a Sample<RunReport>,
+    /// By the GPUs' clock, one step.
     clocked: Option<std::time::Duration>,
-    comparisons: &[Comparison],
-    products: Option<&Products>,
-    args: &RunArgs,
-    console: &Console,
-) -> Result<()> {
-    let median = median(reports.kept());
-    let memory = probe::resident();
-    let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
-        device: device.name.clone(),
-        steps: device.steps,
-        computing_ns: device.computing.as_nanos(),
-        copying_ns: device.copying.as_nanos(),
-        utilisation: median.utilisation(index),
-    };
-    let ran = Ran {
-        steps: reports.seen(),
-        step_ns: median.wall.as_nanos(),
-        device_ns: clocked.map(|time| time.as_nanos()),
-        predicted_ns: plan.cost.latency_ns.get(),
-        step_bytes: plan.cost.step_bytes.get(),
-        arena_bytes: plan.devices.iter().map(|device| device.arena.get()).sum(),
-        resident_bytes: memory.map(|memory| memory.resident.get()),
-        code_bytes: memory.map(|memory| memory.code.get()),
-        devices: median.devices.iter().enumerate().map(device).collect(),
-        outputs: comparisons
-            .iter()
-            .map(|c| RanOutput {
-                name: c.name.clone(),
-                elements: c.elements,
-                wrong: c.wrong,
-                max_error: c.max_error,
-            })
-            .collect(),
-        library: products.and_then(|found| found.library.as_deref()),
-        products: products.map_or(&[], |found| &found.products),
-        declined: products.map_or(0, |found| found.declined),
-    };
-    if args.json {
-        let text = to_json_pretty(&ran).map_err(|error| Error::Internal(error.to_string()))?;
-        return write_stdout(format!("{text}\n").as_bytes());
+    comparisons: &'a [Comparison],
+    products: Option<&'a Products>,
+}
+
+impl Finished<'_> {
+    fn ran(&self) -> Ran<'_> {
+        let Self { plan, reports, clocked, comparisons, products } = *self;
+        let median = median(reports.kept());
+        let memory = probe::resident();
+        let device = |(index, device): (usize, &crate::run::DeviceReport)| RanDevice {
+            device: device.name.clone(),
+            steps: device.steps,
+            computing_ns: device.computing.as_nanos(),
+            copying_ns: device.copying.as_nanos(),
+            utilisation: median.utilisation(index),
+        };
+        let output = |c: &Comparison| RanOutput {
+            name: c.name.clone(),
+            elements: c.elements,
+            wrong: c.wrong,
+            max_error: c.max_error,
+        };
+        Ran {
+            steps: reports.seen(),
+            step_ns: median.wall.as_nanos(),
+            device_ns: clocked.map(|time| time.as_nanos()),
+            predicted_ns: plan.cost.latency_ns.get(),
+            step_bytes: plan.cost.step_bytes.get(),
+            arena_bytes: plan.devices.iter().map(|device| device.arena.get()).sum(),
+            resident_bytes: memory.map(|memory| memory.resident.get()),
+            code_bytes: memory.map(|memory| memory.code.get()),
+            devices: median.devices.iter().enumerate().map(device).collect(),
+            outputs: comparisons.iter().map(output).collect(),
+            library: products.and_then(|found| found.library.as_deref()),
+            products: products.map_or(&[], |found| &found.products),
+            declined: products.map_or(0, |found| found.declined),
+        }
     }
+
+    fn report(&self, args: &RunArgs, console: &Console) -> Result<()> {
+        let ran = self.ran();
+        if args.json {
+            let text = to_json_pretty(&ran).map_err(|error| Error::Internal(error.to_string()))?;
+            return write_stdout(format!("{text}\n").as_bytes());
+        }
+        if self.comparisons.iter().any(|comparison| comparison.wrong > 0) {
+            // The error that follows tells the same.
+            return Ok(());
+        }
+        console.print(&text(&ran, self.plan))?;
+        if let Some(advice) = Predicted::of(self.plan, median(self.reports.kept()).wall).advice() {
+            console.note(&advice);
+        }
+        Ok(())
+    }
+}
+
+/// A line for the step, then one for each device that took part, and for each output that was compared.
+fn text(ran: &Ran<'_>, plan: &Plan) -> String {
     let used = ran.devices.iter().filter(|device| device.steps > 0);
     let hosts = plan.topology.hosts.len();
     let mut text = format!(
@@ -529,15 +557,7 @@ fn report(
             output.max_error
         );
     }
-    if comparisons.iter().any(|comparison| comparison.wrong > 0) {
-        // The error that follows tells the same.
-        return Ok(());
-    }
-    console.print(&text)?;
-    if let Some(advice) = Predicted::of(plan, median.wall).advice() {
-        console.note(&advice);
-    }
-    Ok(())
+    text
 }
 
 /// Error: an element is beyond the tolerance.

@@ -439,17 +439,11 @@ impl Bound<'_> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let mut sources = emptied(std::mem::take(&mut scratch.sources));
-        for (number, &(place, _)) in epilogue.iter().flat_map(|epilogue| epilogue.sources.iter().enumerate())
-        {
-            let range = self.range(place)?;
-            let made = outputs.first().map(|made| self.range(made.place)).transpose()?;
-            let own = epilogue.is_some_and(|epilogue| epilogue.source == number) || made == Some(range);
-            // SAFETY: initialised, and not written by other threads, as the caller promises. What
-            // the kernel makes, and what that replaces, is read through the result's own bytes, so
-            // that none of these are looked at.
-            sources.push(unsafe {
-                Source::from_raw(self.arena.pointer(range), if own { 0 } else { range.length })
-            });
+        let mut views = emptied(std::mem::take(&mut scratch.views));
+        let mut targets = emptied(std::mem::take(&mut scratch.targets));
+        if let (Some(chain), Some(made)) = (epilogue, outputs.first()) {
+            // SAFETY: as the caller promises.
+            unsafe { self.sources(chain, made, &mut sources)? };
         }
         let epilogue = epilogue.zip(outputs.first()).map(|(chain, made)| {
             let own = self.range(made.place).ok();
@@ -459,7 +453,63 @@ impl Bound<'_> {
             Epilogue::new(&chain.program, chain.source, &sources, made.dtype.size() as usize)
                 .replacing(chain.sources.iter().any(same))
         });
-        let mut views = emptied(std::mem::take(&mut scratch.views));
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.views(inputs, outputs, &mut views)?;
+            self.targets(outputs, epilogue.as_ref(), &mut targets)?;
+        }
+        // Values in the workspace lie behind what the kernel itself needs.
+        let offsets = inputs.iter().chain(outputs).filter_map(|tensor| match tensor.place {
+            Place::Workspace { offset, .. } => Some(offset as usize),
+            _ => None,
+        });
+        let length = offsets.fold(self.workspace.length, usize::min);
+        let own = Range { offset: self.workspace.offset, length };
+        // SAFETY: this group's alone, and apart from what lies in the workspace.
+        let workspace = unsafe { self.arena.bytes_mut(own) };
+        let done = cpu::execute(self.team, op, &views, &mut targets, workspace);
+        if let (Ok(()), Some(epilogue), Some(target)) = (&done, &epilogue, targets.first_mut()) {
+            epilogue.finish(self.team, target.bytes);
+        }
+        (scratch.views, scratch.targets) = (emptied(views), emptied(targets));
+        scratch.sources = emptied(sources);
+        done
+    }
+
+    /// What an epilogue reads beside what the kernel makes, which is `made`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Compiled::run`].
+    unsafe fn sources(
+        &self,
+        chain: &EpilogueChain,
+        made: &Tensor,
+        sources: &mut Vec<Source<'_>>,
+    ) -> Result<()> {
+        let made = self.range(made.place)?;
+        for (number, &(place, _)) in chain.sources.iter().enumerate() {
+            let range = self.range(place)?;
+            let own = chain.source == number || made == range;
+            // SAFETY: initialised, and not written by other threads, as the caller promises. What
+            // the kernel makes, and what that replaces, is read through the result's own bytes, so
+            // that none of these are looked at.
+            sources.push(unsafe {
+                Source::from_raw(self.arena.pointer(range), if own { 0 } else { range.length })
+            });
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// As [`Compiled::run`].
+    unsafe fn views<'t>(
+        &'t self,
+        inputs: &'t [Tensor],
+        outputs: &[Tensor],
+        views: &mut Vec<View<'t>>,
+    ) -> Result<()> {
         for tensor in inputs {
             let range = self.range(tensor.place)?;
             if outputs.iter().any(|made| self.range(made.place).is_ok_and(|made| made == range)) {
@@ -472,33 +522,30 @@ impl Bound<'_> {
             let view = View::new(tensor.dtype, &tensor.dims, bytes)?;
             views.push(View { packed: tensor.packed, ..view });
         }
-        let mut targets = emptied(std::mem::take(&mut scratch.targets));
-        let mut kernel_end = self.workspace.length;
+        Ok(())
+    }
+
+    /// The results, of which the first is what an epilogue follows.
+    ///
+    /// # Safety
+    ///
+    /// As [`Compiled::run`].
+    unsafe fn targets<'t>(
+        &'t self,
+        outputs: &'t [Tensor],
+        epilogue: Option<&'t Epilogue<'t>>,
+        targets: &mut Vec<ViewMut<'t>>,
+    ) -> Result<()> {
         for tensor in outputs {
             let range = self.range(tensor.place)?;
             // SAFETY: this group's alone, as the caller promises, and apart from the other
             // results: places of a layout are disjoint.
             let bytes = unsafe { self.arena.bytes_mut(range) };
             let view = ViewMut::new(tensor.dtype, &tensor.dims, bytes)?;
-            let epilogue = epilogue.as_ref().filter(|_| targets.is_empty());
+            let epilogue = epilogue.filter(|_| targets.is_empty());
             targets.push(ViewMut { epilogue, ..view });
         }
-        // Values in the workspace lie behind what the kernel itself needs.
-        for tensor in inputs.iter().chain(outputs) {
-            if let Place::Workspace { offset, .. } = tensor.place {
-                kernel_end = kernel_end.min(offset as usize);
-            }
-        }
-        let own = Range { offset: self.workspace.offset, length: kernel_end };
-        // SAFETY: this group's alone, and apart from what lies in the workspace.
-        let workspace = unsafe { self.arena.bytes_mut(own) };
-        let done = cpu::execute(self.team, op, &views, &mut targets, workspace);
-        if let (Ok(()), Some(epilogue), Some(target)) = (&done, &epilogue, targets.first_mut()) {
-            epilogue.finish(self.team, target.bytes);
-        }
-        (scratch.views, scratch.targets) = (emptied(views), emptied(targets));
-        scratch.sources = emptied(sources);
-        done
+        Ok(())
     }
 
     /// # Safety

@@ -81,6 +81,13 @@ fn form(heads: &Heads, dtype: DType) -> Form {
         let (call, grid) = (format!("{plain}<KERNEL_heads>"), ceil(lines.saturating_mul(each), 4));
         return Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention };
     }
+    on_tensor_cores(heads, name, [lines, each])
+}
+
+/// Tiles of halves, which are multiplied on tensor cores. `each`: rows or keys of each of the `lines`.
+fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2]) -> Form {
+    let geometry = &heads.geometry;
+    let longest = geometry.size.max(geometry.value_size);
     // Sixteen bytes at a time, where every row begins at a multiple of them.
     let even = |strides: &HeadStrides| {
         [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % 8 == 0)

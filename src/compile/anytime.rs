@@ -137,9 +137,7 @@ fn mark(plan: &Plan, control: &Control<'_>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::costgraph::{Builder, NodeSpec};
     use crate::place::Objective;
-    use crate::topology::Topology;
     use crate::units::Nanos;
 
     impl Planned for Plan {
@@ -158,14 +156,9 @@ mod tests {
         options
     }
 
-    /// The plan of one node that takes 100 ns.
+    /// The plan of one node that takes 100 ns. It is read, not made: a search would be compiled into every unit test.
     fn one_node() -> Plan {
-        let mut builder = Builder::new("one", vec!["cpu".into()]);
-        builder
-            .add(&NodeSpec { name: "n", op: "f", times: &[Some(Nanos(100))], ..NodeSpec::default() })
-            .unwrap();
-        let devices = Topology::parse("cpu").unwrap();
-        super::super::plan(&builder.finish().unwrap(), &devices, options(Effort::Fast, None)).unwrap()
+        Plan::from_json(include_bytes!("../../tests/plans/one_node.json"), "one_node.json").unwrap()
     }
 
     /// What is kept where each effort comes to a latency, or to nothing; and the efforts that were spent.

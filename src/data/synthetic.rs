@@ -95,24 +95,3 @@ fn random(bound: &Bound, below: Option<u64>, bits: u64) -> Number {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::{Options, Source};
-
-    #[test]
-    fn random_numbers_follow_from_seed_field_and_record() {
-        let spec = "random:records=4,seed=7,shape.input=3,type.target=i64,below.target=10";
-        let read = |batch| {
-            let options = Options { batch, ..Options::default() };
-            let source = Source::open(spec, &[]).unwrap();
-            let batches = source.batches(&options).unwrap().map(Result::unwrap);
-            batches.flat_map(|batch| batch.inputs[0].1.to_f32().unwrap()).collect::<Vec<f32>>()
-        };
-        let all = read(4);
-        assert_eq!(all, read(1));
-        assert!(all.iter().all(|value| (0.0..1.0).contains(value)));
-        assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
-    }
-}

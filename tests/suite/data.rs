@@ -271,6 +271,16 @@ fn names_and_ranges_choose_columns() {
 }
 
 #[test]
+fn random_numbers_follow_from_seed_field_and_record() {
+    let spec = "random:records=4,seed=7,shape.input=3,type.target=i64,below.target=10";
+    let read = |batch| inputs(spec, &Options { batch, ..Options::default() });
+    let all = read(4);
+    assert_eq!(all, read(1));
+    assert!(all.iter().all(|value| (0.0..1.0).contains(value)));
+    assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
+}
+
+#[test]
 fn a_slow_consumer_is_never_kept_waiting_and_memory_stays_bounded() {
     let source = Source::open("random:records=2000,shape.input=50", &[]).unwrap();
     let options = Options { batch: 100, prefetch: 2, memory: Bytes(1 << 20), ..Options::default() };

@@ -376,15 +376,3 @@ pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::table;
-
-    #[test]
-    fn the_tables_are_sorted() {
-        for domain in ["", "com.microsoft"] {
-            assert!(table(domain).windows(2).all(|pair| pair[0].name < pair[1].name), "{domain}");
-        }
-    }
-}

@@ -8,7 +8,7 @@ use crate::ir::{Conv, ConvTranspose, Layout, Op, ValueId, Window};
 
 /// What a convolution does, its operands aside.
 #[derive(Clone, Copy)]
-pub(in crate::pass::gradient) struct Form<'a> {
+pub(in crate::pass::gradient) struct ConvForm<'a> {
     pub(in crate::pass::gradient) layout: Layout,
     pub(in crate::pass::gradient) window: &'a Window,
     pub(in crate::pass::gradient) groups: i64,
@@ -62,7 +62,7 @@ fn lacking(window: &Window, axis: usize, size: i64, out: i64, kernel: i64) -> i6
 }
 
 /// Whether every window is one element of the input, in one group: the convolution is a product.
-fn is_product(Form { window, groups, .. }: Form<'_>, kernel: &[i64]) -> bool {
+fn is_product(ConvForm { window, groups, .. }: ConvForm<'_>, kernel: &[i64]) -> bool {
     let padded = window.pads_before.iter().chain(&window.pads_after).any(|&pad| pad != 0);
     groups == 1 && !padded && kernel.iter().all(|&size| size == 1)
 }
@@ -70,7 +70,7 @@ fn is_product(Form { window, groups, .. }: Form<'_>, kernel: &[i64]) -> bool {
 /// The transposed convolution of a convolution's input gradient.
 pub(in crate::pass::gradient) fn transposed(
     b: &mut Build<'_>,
-    Form { layout, window, groups }: Form<'_>,
+    ConvForm { layout, window, groups }: ConvForm<'_>,
     InputOf { weights, dims: x_dims }: InputOf<'_>,
     dy: ValueId,
 ) -> Result<ValueId> {
@@ -104,7 +104,7 @@ pub(in crate::pass::gradient) fn conv(
     want: &[bool],
 ) -> Result<Vec<Option<ValueId>>> {
     let x_dims = b.dims(x[0])?;
-    let form = Form { layout: conv.layout, window: &conv.window, groups: conv.groups };
+    let form = ConvForm { layout: conv.layout, window: &conv.window, groups: conv.groups };
     let mut gradients = vec![None; x.len()];
     if want[0] {
         gradients[0] = Some(input(b, form, InputOf { weights: x[1], dims: &x_dims }, dy)?);
@@ -120,7 +120,7 @@ pub(in crate::pass::gradient) fn conv(
 
 /// The gradient of a convolution's input: a product where windows are single elements, a convolution with
 /// the weights turned round where windows are one apart, else a transposed convolution.
-fn input(b: &mut Build<'_>, form: Form<'_>, of: InputOf<'_>, dy: ValueId) -> Result<ValueId> {
+fn input(b: &mut Build<'_>, form: ConvForm<'_>, of: InputOf<'_>, dy: ValueId) -> Result<ValueId> {
     let layout = form.layout;
     let kernel = kernel_dims(&b.dims(of.weights)?, layout).to_vec();
     if is_product(form, &kernel) {
@@ -139,7 +139,7 @@ fn input(b: &mut Build<'_>, form: Form<'_>, of: InputOf<'_>, dy: ValueId) -> Res
 
 fn input_of_product(
     b: &mut Build<'_>,
-    Form { layout, window, .. }: Form<'_>,
+    ConvForm { layout, window, .. }: ConvForm<'_>,
     InputOf { weights, dims: x_dims }: InputOf<'_>,
     dy: ValueId,
 ) -> Result<ValueId> {
@@ -167,7 +167,7 @@ fn input_of_product(
 /// The window of the convolution from the result's gradient to the input's, where windows are one apart
 /// and the padding is not larger than they are.
 fn turned_window(
-    Form { window, groups, .. }: Form<'_>,
+    ConvForm { window, groups, .. }: ConvForm<'_>,
     kernel: &[i64],
     sizes: &[i64],
     outs: &[i64],
@@ -198,7 +198,13 @@ fn turned(b: &mut Build<'_>, layout: Layout, weights: ValueId) -> Result<ValueId
 }
 
 /// The gradient of a convolution's weights.
-fn weights(b: &mut Build<'_>, form: Form<'_>, weights: ValueId, x: ValueId, dy: ValueId) -> Result<ValueId> {
+fn weights(
+    b: &mut Build<'_>,
+    form: ConvForm<'_>,
+    weights: ValueId,
+    x: ValueId,
+    dy: ValueId,
+) -> Result<ValueId> {
     let dims = b.dims(weights)?;
     if is_product(form, kernel_dims(&dims, form.layout)) {
         return weights_of_product(b, form, &dims, x, dy);
@@ -212,7 +218,7 @@ fn weights(b: &mut Build<'_>, form: Form<'_>, weights: ValueId, x: ValueId, dy: 
 /// What each window reads, times the result's gradient.
 fn weights_of_product(
     b: &mut Build<'_>,
-    Form { layout, window, .. }: Form<'_>,
+    ConvForm { layout, window, .. }: ConvForm<'_>,
     weight_dims: &[i64],
     x: ValueId,
     dy: ValueId,
@@ -252,7 +258,7 @@ fn weights_of_product(
 /// as large as the result, and neighbours in them are neighbours in memory.
 fn weights_of_one(
     b: &mut Build<'_>,
-    Form { layout, window, .. }: Form<'_>,
+    ConvForm { layout, window, .. }: ConvForm<'_>,
     weight_dims: &[i64],
     x: ValueId,
     dy: ValueId,
@@ -267,7 +273,7 @@ fn weights_of_one(
         }
     };
     let (x, dy) = (b.transpose(x, &to_x)?, b.transpose(dy, &to_dy)?);
-    let form = Form { layout: Layout::ChannelsLast, window, groups: 1 };
+    let form = ConvForm { layout: Layout::ChannelsLast, window, groups: 1 };
     let gradient = over_windows(b, form, kernel_dims(weight_dims, layout), x, dy)?;
     let perm: Vec<usize> = match layout {
         Layout::ChannelsFirst => [last, 0].into_iter().chain(inside).collect(),
@@ -280,7 +286,7 @@ fn weights_of_one(
 /// `kernel` has elements.
 fn over_windows(
     b: &mut Build<'_>,
-    Form { layout, window, groups }: Form<'_>,
+    ConvForm { layout, window, groups }: ConvForm<'_>,
     kernel: &[i64],
     x: ValueId,
     dy: ValueId,
@@ -316,7 +322,7 @@ fn exchanged(window: &Window, kernel: &[i64], sizes: &[i64], outs: &[i64]) -> (W
 /// `[in/groups, groups * batch, ...]` with `[out, batch, ...]`.
 fn weights_of_groups(
     b: &mut Build<'_>,
-    Form { layout, window, groups }: Form<'_>,
+    ConvForm { layout, window, groups }: ConvForm<'_>,
     weight_dims: &[i64],
     x: ValueId,
     dy: ValueId,
@@ -340,7 +346,7 @@ fn weights_of_groups(
     let x = b.reshape(x, &merged)?;
     let swap: Vec<usize> = [1, 0].into_iter().chain(2..2 + spatial).collect();
     let dy = b.transpose(dy, &swap)?;
-    let form = Form { layout: Layout::ChannelsFirst, window, groups };
+    let form = ConvForm { layout: Layout::ChannelsFirst, window, groups };
     let gradient = over_windows(b, form, kernel_dims(weight_dims, layout), x, dy)?;
     // [in/groups, out, kernel...]
     let perm: Vec<usize> = match layout {
@@ -368,7 +374,7 @@ pub(in crate::pass::gradient) fn conv_transpose(
         gradients[0] = Some(b.slice(full, &starts, &x_dims, &steps)?);
     }
     if want[1] {
-        let form = Form { layout: conv.layout, window: &conv.window, groups: conv.groups };
+        let form = ConvForm { layout: conv.layout, window: &conv.window, groups: conv.groups };
         gradients[1] = Some(weights(b, form, x[1], dy, x[0])?);
     }
     if want.get(2) == Some(&true) {

@@ -143,9 +143,9 @@ pub(super) struct ModelArgs {
     /// Tokens that a decoder's caches hold; each step then takes only the next tokens
     #[arg(hide_short_help = true, long, value_name = "N")]
     pub(super) context: Option<i64>,
-    /// Type of the operands of products, convolutions and attention
+    /// Type of products, convolutions and attention
     ///
-    /// Sums are in f32; operations that need the range stay in f32.
+    /// That of their operands; sums are in f32, and operations that need the range stay in f32.
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(super) precision: PrecisionArg,
     /// Quantise weight matrices when they are loaded
@@ -233,7 +233,7 @@ pub(super) struct PlacementArgs {
     /// Memory that the search may use beyond the graph and the plan; the plan says that it was cut short
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) memory_limit: Option<String>,
-    /// Use times that `partition run --calibrate` measured
+    /// Times measured by `partition run --calibrate`
     ///
     /// They replace estimates.
     #[arg(long, value_name = "FILE")]

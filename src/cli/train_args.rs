@@ -32,16 +32,16 @@ pub(super) struct TrainArgs {
     pub(super) placement: PlacementArgs,
     #[command(flatten)]
     pub(super) data: DataArgs,
-    /// Loss function (listed below)
+    /// Loss function
     #[arg(help_heading = "Training", long, value_name = "LOSS")]
     pub(super) loss: String,
-    /// Optimizer (listed below)
+    /// Optimizer
     #[arg(help_heading = "Training", long, value_name = "OPTIMIZER", default_value = "sgd")]
     pub(super) optimizer: String,
     /// Learning rate
     #[arg(help_heading = "Training", long, value_name = "RATE", default_value_t = 0.01)]
     pub(super) lr: f64,
-    /// Learning rate schedule (listed below)
+    /// Schedule of the learning rate
     #[arg(help_heading = "Training", long, value_name = "SCHEDULE", default_value = "constant")]
     pub(super) lr_schedule: String,
     /// Number of epochs
@@ -59,7 +59,7 @@ pub(super) struct TrainArgs {
     /// [default: dynamic for f16, 1 for bf16]
     #[arg(help_heading = "Training", hide_short_help = true, long, value_name = "SCALE")]
     pub(super) loss_scale: Option<String>,
-    /// Metric: accuracy, top5, mae, mse or auc (repeatable)
+    /// accuracy, top5, mae, mse or auc (repeatable)
     #[arg(help_heading = "Training", long = "metric", value_name = "METRIC")]
     pub(super) metrics: Vec<String>,
     /// Stop after this many epochs without a lower loss
@@ -87,9 +87,9 @@ pub(super) struct TrainArgs {
     #[arg(hide_possible_values = true, help_heading = "Output", long, value_enum, value_name = "WHEN", requires = "checkpoints", num_args = 0..=1, require_equals = true,
         default_missing_value = "must")]
     pub(super) resume: Option<Resume>,
-    /// Plan the step (and write it, with --plan), but do not train
+    /// Plan the step, but do not train
     ///
-    /// Neither devices nor data need be present.
+    /// --plan writes the plan. Neither devices nor data need be present.
     #[arg(help_heading = "Output", long, conflicts_with_all = ["ensemble", "output", "history", "report", "tensorboard", "resume"])]
     pub(super) dry_run: bool,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub(super) enum Resume {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Data")]
 pub(super) struct DataArgs {
-    /// Training records: files, or generated (ones, zeros, random)
+    /// Records: files, or generated (ones, zeros, random)
     ///
     /// Files are CSV, npz, safetensors, TFRecord or raw.
     #[arg(long, value_name = "DATA", required_unless_present = "dry_run")]
@@ -135,7 +135,7 @@ pub(super) struct DataArgs {
     /// Validation records
     #[arg(long, value_name = "DATA", conflicts_with = "validation_split")]
     pub(super) validation_data: Option<String>,
-    /// Share of the records to keep for validation
+    /// Share kept for validation
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(super) validation_split: f64,
     /// Skip an epoch's last batch if it is not full

@@ -131,16 +131,19 @@ pub(crate) fn parts_of(folded: Folded) -> i64 {
 /// normalisations along them, the gradients of these, and attention of few rows to many keys.
 pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let Some(&x) = operands.first() else { return Bytes::ZERO };
-    let of = |axes: Vec<u32>, numbers: u64, stored: bool, centred: bool| {
-        folds_along(x, &axes, stored, centred).saturating_mul(numbers)
+    let of = |axes: Vec<u32>, numbers: u64, follows: Follows| {
+        folds_along(x, &axes, follows).saturating_mul(numbers)
     };
     Bytes(match op.family() {
-        Family::Reduce(ReduceOp::Reduce { axes, .. }) => of(axes.to_vec(), 1, false, false),
-        Family::Normalize(NormalizeOp::Normalize(norm)) => of(norm.axes.to_vec(), 2, true, norm.center),
+        Family::Reduce(ReduceOp::Reduce { axes, .. }) => of(axes.to_vec(), 1, Follows::Nothing),
+        Family::Normalize(NormalizeOp::Normalize(norm)) => {
+            of(norm.axes.to_vec(), 2, Follows::Elements { centred: norm.center })
+        }
         Family::Normalize(NormalizeOp::NormalizeGradient { of: norm, scaled }) => {
             let others = (0..x.rank() as u32).filter(|axis| !norm.axes.contains(axis)).collect();
-            let rows = if norm.moments { of(norm.axes.to_vec(), 4, true, false) } else { 0 };
-            rows.max(if scaled { of(others, 2, false, false) } else { 0 })
+            let elements = Follows::Elements { centred: false };
+            let rows = if norm.moments { of(norm.axes.to_vec(), 4, elements) } else { 0 };
+            rows.max(if scaled { of(others, 2, Follows::Nothing) } else { 0 })
         }
         Family::Attention(AttentionOp::Attention(op)) => match (operands, results) {
             ([q, k, v, ..], [out]) => {
@@ -161,8 +164,22 @@ pub(crate) fn key_parts_numbers(geometry: &Geometry, size: u64) -> u64 {
     if parts < 2 { 0 } else { rows.saturating_mul(parts).saturating_mul(each) }
 }
 
+/// What follows from what is folded of a row.
+#[derive(Clone, Copy)]
+enum Follows {
+    Nothing,
+    /// An element for each of the row's; `centred`: what is folded are deviations from the row's mean.
+    Elements {
+        centred: bool,
+    },
+}
+
 /// What one number of each part takes, and one of each row.
-fn folds_along(x: &Type, axes: &[u32], stored: bool, centred: bool) -> u64 {
+fn folds_along(x: &Type, axes: &[u32], follows: Follows) -> u64 {
+    let (stored, centred) = match follows {
+        Follows::Nothing => (false, false),
+        Follows::Elements { centred } => (true, centred),
+    };
     let (columns, rows) = elements_along(axes, x);
     let (Ok(rows), Ok(columns)) = (i64::try_from(rows), i64::try_from(columns)) else { return 0 };
     let fastest = (0..x.rank()).rev().find(|&axis| x.size(axis) != 1);

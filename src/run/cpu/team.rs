@@ -466,7 +466,10 @@ pub(super) struct Slots<'a, U> {
 
 impl<U> Slots<'_, U> {
     fn count(&self) -> usize {
-        assert!(self.memory.len() % self.each == 0, "a part of a slot would have a part of the work");
+        assert!(
+            self.memory.len().is_multiple_of(self.each),
+            "a part of a slot would have a part of the work"
+        );
         self.memory.len() / self.each
     }
 }

@@ -133,7 +133,7 @@ enum Loaded {
 
 /// What a program runs.
 #[derive(Clone, Copy)]
-struct Work<'a> {
+struct GroupedPlan<'a> {
     graph: &'a Graph,
     groups: &'a [Fused<'a>],
     plan: &'a ExecPlan,
@@ -153,7 +153,7 @@ impl Program {
         options: ExecOptions,
     ) -> Result<Self> {
         let arenas = allocated(plan)?;
-        Self::on(arenas, Loaded::All, Work { graph, groups, plan }, weights, options)
+        Self::on(arenas, Loaded::All, GroupedPlan { graph, groups, plan }, weights, options)
     }
 
     /// As [`Program::new`], on the arenas of a program that holds the same parameters at the same places: they
@@ -168,13 +168,13 @@ impl Program {
     ) -> Result<Self> {
         let none = |_| Err(Error::Internal("a parameter is loaded twice".to_owned()));
         let arenas = Arc::clone(&self.shared.arenas);
-        Self::on(arenas, Loaded::Constants, Work { graph, groups, plan }, &none, options)
+        Self::on(arenas, Loaded::Constants, GroupedPlan { graph, groups, plan }, &none, options)
     }
 
     fn on(
         arenas: Arc<[Arena]>,
         loaded: Loaded,
-        Work { graph, groups, plan }: Work<'_>,
+        GroupedPlan { graph, groups, plan }: GroupedPlan<'_>,
         weights: Weights<'_>,
         options: ExecOptions,
     ) -> Result<Self> {

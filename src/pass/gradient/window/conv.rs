@@ -6,8 +6,20 @@ use super::super::layout::spread;
 use crate::error::Result;
 use crate::ir::{Conv, ConvTranspose, Layout, Op, ValueId, Window};
 
-/// Layout, window and number of groups.
-type Form<'a> = (Layout, &'a Window, i64);
+/// What a convolution does, its operands aside.
+#[derive(Clone, Copy)]
+pub(in crate::pass::gradient) struct ConvForm<'a> {
+    pub(in crate::pass::gradient) layout: Layout,
+    pub(in crate::pass::gradient) window: &'a Window,
+    pub(in crate::pass::gradient) groups: i64,
+}
+
+/// The input of a convolution, which is to be made anew: its sizes, and the weights that it met.
+#[derive(Clone, Copy)]
+pub(in crate::pass::gradient) struct InputOf<'a> {
+    pub(in crate::pass::gradient) weights: ValueId,
+    pub(in crate::pass::gradient) dims: &'a [i64],
+}
 
 /// The sizes of the spatial axes.
 fn spatial_dims(dims: &[i64], layout: Layout) -> &[i64] {
@@ -50,7 +62,7 @@ fn lacking(window: &Window, axis: usize, size: i64, out: i64, kernel: i64) -> i6
 }
 
 /// Whether every window is one element of the input, in one group: the convolution is a product.
-fn is_product((_, window, groups): Form<'_>, kernel: &[i64]) -> bool {
+fn is_product(ConvForm { window, groups, .. }: ConvForm<'_>, kernel: &[i64]) -> bool {
     let padded = window.pads_before.iter().chain(&window.pads_after).any(|&pad| pad != 0);
     groups == 1 && !padded && kernel.iter().all(|&size| size == 1)
 }
@@ -58,8 +70,8 @@ fn is_product((_, window, groups): Form<'_>, kernel: &[i64]) -> bool {
 /// The transposed convolution of a convolution's input gradient.
 pub(in crate::pass::gradient) fn transposed(
     b: &mut Build<'_>,
-    (layout, window, groups): Form<'_>,
-    (weights, x_dims): (ValueId, &[i64]),
+    ConvForm { layout, window, groups }: ConvForm<'_>,
+    InputOf { weights, dims: x_dims }: InputOf<'_>,
     dy: ValueId,
 ) -> Result<ValueId> {
     let (dy_dims, weight_dims) = (b.dims(dy)?, b.dims(weights)?);
@@ -92,10 +104,10 @@ pub(in crate::pass::gradient) fn conv(
     want: &[bool],
 ) -> Result<Vec<Option<ValueId>>> {
     let x_dims = b.dims(x[0])?;
-    let form = (conv.layout, &conv.window, conv.groups);
+    let form = ConvForm { layout: conv.layout, window: &conv.window, groups: conv.groups };
     let mut gradients = vec![None; x.len()];
     if want[0] {
-        gradients[0] = Some(input(b, form, (x[1], &x_dims), dy)?);
+        gradients[0] = Some(input(b, form, InputOf { weights: x[1], dims: &x_dims }, dy)?);
     }
     if want[1] {
         gradients[1] = Some(weights(b, form, x[1], x[0], dy)?);
@@ -108,31 +120,27 @@ pub(in crate::pass::gradient) fn conv(
 
 /// The gradient of a convolution's input: a product where windows are single elements, a convolution with
 /// the weights turned round where windows are one apart, else a transposed convolution.
-fn input(
-    b: &mut Build<'_>,
-    form: Form<'_>,
-    (weights, x_dims): (ValueId, &[i64]),
-    dy: ValueId,
-) -> Result<ValueId> {
-    let kernel = kernel_dims(&b.dims(weights)?, form.0).to_vec();
+fn input(b: &mut Build<'_>, form: ConvForm<'_>, of: InputOf<'_>, dy: ValueId) -> Result<ValueId> {
+    let layout = form.layout;
+    let kernel = kernel_dims(&b.dims(of.weights)?, layout).to_vec();
     if is_product(form, &kernel) {
-        return input_of_product(b, form, (weights, x_dims), dy);
+        return input_of_product(b, form, of, dy);
     }
     let outs = b.dims(dy)?;
-    match turned_window(form, &kernel, spatial_dims(x_dims, form.0), spatial_dims(&outs, form.0)) {
+    match turned_window(form, &kernel, spatial_dims(of.dims, layout), spatial_dims(&outs, layout)) {
         Some(window) => {
-            let weights = turned(b, form.0, weights)?;
-            let op = Conv { layout: form.0, window, groups: 1 };
+            let weights = turned(b, layout, of.weights)?;
+            let op = Conv { layout, window, groups: 1 };
             b.apply(Op::Conv(Box::new(op)), &[dy, weights])
         }
-        None => transposed(b, form, (weights, x_dims), dy),
+        None => transposed(b, form, of, dy),
     }
 }
 
 fn input_of_product(
     b: &mut Build<'_>,
-    (layout, window, _): Form<'_>,
-    (weights, x_dims): (ValueId, &[i64]),
+    ConvForm { layout, window, .. }: ConvForm<'_>,
+    InputOf { weights, dims: x_dims }: InputOf<'_>,
     dy: ValueId,
 ) -> Result<ValueId> {
     let dy_dims = b.dims(dy)?;
@@ -159,7 +167,7 @@ fn input_of_product(
 /// The window of the convolution from the result's gradient to the input's, where windows are one apart
 /// and the padding is not larger than they are.
 fn turned_window(
-    (_, window, groups): Form<'_>,
+    ConvForm { window, groups, .. }: ConvForm<'_>,
     kernel: &[i64],
     sizes: &[i64],
     outs: &[i64],
@@ -190,12 +198,18 @@ fn turned(b: &mut Build<'_>, layout: Layout, weights: ValueId) -> Result<ValueId
 }
 
 /// The gradient of a convolution's weights.
-fn weights(b: &mut Build<'_>, form: Form<'_>, weights: ValueId, x: ValueId, dy: ValueId) -> Result<ValueId> {
+fn weights(
+    b: &mut Build<'_>,
+    form: ConvForm<'_>,
+    weights: ValueId,
+    x: ValueId,
+    dy: ValueId,
+) -> Result<ValueId> {
     let dims = b.dims(weights)?;
-    if is_product(form, kernel_dims(&dims, form.0)) {
+    if is_product(form, kernel_dims(&dims, form.layout)) {
         return weights_of_product(b, form, &dims, x, dy);
     }
-    if form.2 == 1 {
+    if form.groups == 1 {
         return weights_of_one(b, form, &dims, x, dy);
     }
     weights_of_groups(b, form, &dims, x, dy)
@@ -204,7 +218,7 @@ fn weights(b: &mut Build<'_>, form: Form<'_>, weights: ValueId, x: ValueId, dy: 
 /// What each window reads, times the result's gradient.
 fn weights_of_product(
     b: &mut Build<'_>,
-    (layout, window, _): Form<'_>,
+    ConvForm { layout, window, .. }: ConvForm<'_>,
     weight_dims: &[i64],
     x: ValueId,
     dy: ValueId,
@@ -244,7 +258,7 @@ fn weights_of_product(
 /// as large as the result, and neighbours in them are neighbours in memory.
 fn weights_of_one(
     b: &mut Build<'_>,
-    (layout, window, _): Form<'_>,
+    ConvForm { layout, window, .. }: ConvForm<'_>,
     weight_dims: &[i64],
     x: ValueId,
     dy: ValueId,
@@ -259,7 +273,7 @@ fn weights_of_one(
         }
     };
     let (x, dy) = (b.transpose(x, &to_x)?, b.transpose(dy, &to_dy)?);
-    let form = (Layout::ChannelsLast, window, 1);
+    let form = ConvForm { layout: Layout::ChannelsLast, window, groups: 1 };
     let gradient = over_windows(b, form, kernel_dims(weight_dims, layout), x, dy)?;
     let perm: Vec<usize> = match layout {
         Layout::ChannelsFirst => [last, 0].into_iter().chain(inside).collect(),
@@ -272,14 +286,14 @@ fn weights_of_one(
 /// `kernel` has elements.
 fn over_windows(
     b: &mut Build<'_>,
-    (layout, window, groups): Form<'_>,
+    ConvForm { layout, window, groups }: ConvForm<'_>,
     kernel: &[i64],
     x: ValueId,
     dy: ValueId,
 ) -> Result<ValueId> {
     let (x_dims, dy_dims) = (b.dims(x)?, b.dims(dy)?);
-    let sizes = (spatial_dims(&x_dims, layout), kernel_dims(&dy_dims, layout));
-    let (window, crop) = exchanged(window, kernel, sizes);
+    let (sizes, outs) = (spatial_dims(&x_dims, layout), kernel_dims(&dy_dims, layout));
+    let (window, crop) = exchanged(window, kernel, sizes, outs);
     let after = on_axes(layout, [0, 0], &crop);
     let x = b.pad(x, &vec![0; x_dims.len()], &after, 0.0)?;
     b.apply(Op::Conv(Box::new(Conv { layout, window, groups })), &[x, dy])
@@ -287,7 +301,7 @@ fn over_windows(
 
 /// The window whose strides are the dilations of another, and what is cropped of each spatial axis before:
 /// rows after the last window would make the kernel longer than it is.
-fn exchanged(window: &Window, kernel: &[i64], (sizes, outs): (&[i64], &[i64])) -> (Window, Vec<i64>) {
+fn exchanged(window: &Window, kernel: &[i64], sizes: &[i64], outs: &[i64]) -> (Window, Vec<i64>) {
     let (mut pads_after, mut crop) = (window.pads_after.clone(), vec![0; kernel.len()]);
     for axis in 0..kernel.len() {
         let spare = lacking(window, axis, sizes[axis], outs[axis], kernel[axis]);
@@ -308,7 +322,7 @@ fn exchanged(window: &Window, kernel: &[i64], (sizes, outs): (&[i64], &[i64])) -
 /// `[in/groups, groups * batch, ...]` with `[out, batch, ...]`.
 fn weights_of_groups(
     b: &mut Build<'_>,
-    (layout, window, groups): Form<'_>,
+    ConvForm { layout, window, groups }: ConvForm<'_>,
     weight_dims: &[i64],
     x: ValueId,
     dy: ValueId,
@@ -332,7 +346,7 @@ fn weights_of_groups(
     let x = b.reshape(x, &merged)?;
     let swap: Vec<usize> = [1, 0].into_iter().chain(2..2 + spatial).collect();
     let dy = b.transpose(dy, &swap)?;
-    let form = (Layout::ChannelsFirst, window, groups);
+    let form = ConvForm { layout: Layout::ChannelsFirst, window, groups };
     let gradient = over_windows(b, form, kernel_dims(weight_dims, layout), x, dy)?;
     // [in/groups, out, kernel...]
     let perm: Vec<usize> = match layout {
@@ -360,7 +374,7 @@ pub(in crate::pass::gradient) fn conv_transpose(
         gradients[0] = Some(b.slice(full, &starts, &x_dims, &steps)?);
     }
     if want[1] {
-        let form = (conv.layout, &conv.window, conv.groups);
+        let form = ConvForm { layout: conv.layout, window: &conv.window, groups: conv.groups };
         gradients[1] = Some(weights(b, form, x[1], dy, x[0])?);
     }
     if want.get(2) == Some(&true) {

@@ -6,7 +6,7 @@ use super::build::Build;
 use super::rules::Site;
 use crate::error::Result;
 use crate::ir::{Layout, Op, Pool, PoolKind, Resize, Shape, ValueId, WindowOp};
-use conv::transposed;
+use conv::{ConvForm, InputOf, transposed};
 
 pub(super) fn gradients(
     b: &mut Build<'_>,
@@ -64,8 +64,8 @@ fn average_pool(b: &mut Build<'_>, pool: &Pool, x: ValueId, dy: ValueId) -> Resu
     let kernel: Vec<i64> = [1, 1].into_iter().chain(pool.kernel.iter().copied()).collect();
     let ones = vec![1.0; pool.kernel.iter().product::<i64>() as usize];
     let ones = b.constant(dtype, &kernel, &ones)?;
-    let shape = (Layout::ChannelsFirst, &pool.window, 1);
-    let gradient = transposed(b, shape, (ones, &images(&x_dims)), dy)?;
+    let form = ConvForm { layout: Layout::ChannelsFirst, window: &pool.window, groups: 1 };
+    let gradient = transposed(b, form, InputOf { weights: ones, dims: &images(&x_dims) }, dy)?;
     b.reshape(gradient, &x_dims)
 }
 

@@ -339,7 +339,7 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
         let goes_on = self.in_place && matches!(self.from, Rhs::Packed { .. });
         for row in (0..rows).step_by(tall) {
             let height = tall.min(rows - row);
-            let a = a.from(row);
+            let a = a.at_line(row);
             for (at, width) in self.each() {
                 let b = self.strided(at, width).unwrap_or(Lines::new(&packed[at * depth..], PANEL));
                 if !self.in_place {

@@ -89,13 +89,13 @@ impl<'a, T> Lines<'a, T> {
 
     /// Those from one on.
     #[inline(always)]
-    pub(crate) fn from(self, line: usize) -> Self {
+    pub(crate) fn at_line(self, line: usize) -> Self {
         Self { elements: &self.elements[line * self.stride..], stride: self.stride }
     }
 
     /// The same from an element of each line on.
     #[inline(always)]
-    pub(crate) fn from_element(self, element: usize) -> Self {
+    pub(crate) fn at_element(self, element: usize) -> Self {
         Self { elements: &self.elements[element..], stride: self.stride }
     }
 

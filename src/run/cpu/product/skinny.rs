@@ -38,7 +38,7 @@ pub(crate) fn add_rows<T: Plain + Float, L: Lanes<T>>(
         for row in (0..m).step_by(GEMV_ROWS) {
             let rows = GEMV_ROWS.min(m - row);
             let mut c = c.block((row, column), (rows, columns));
-            let some = Rows { n: columns, k, a: a.at_row(row), b: b.from_element(column) };
+            let some = Rows { n: columns, k, a: a.at_row(row), b: b.at_element(column) };
             match rows {
                 1 => lanes.outlined(AddRows::<T, 1, 8> { rows: &some, c: &mut c, spare }),
                 2 => lanes.outlined(AddRows::<T, 2, 8> { rows: &some, c: &mut c, spare }),
@@ -156,7 +156,7 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
         let mut row = 0;
         while row < m {
             let height = if m - row >= 4 { 4 } else { (m - row).min(2) };
-            let dots = Dots { k, a: a.from(row), b: b.from(column), beta: beta.at_row(row) };
+            let dots = Dots { k, a: a.at_line(row), b: b.at_line(column), beta: beta.at_row(row) };
             let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
             match (height, wide) {
                 (4, true) => lanes.outlined(Dot::<T, 4, 4> { dots: &dots, c }),

@@ -40,8 +40,8 @@ impl<T: Plain + Float> Strip<'_, T> {
         for first in (0..self.depth).step_by(CHAIN) {
             let chain = Strip {
                 depth: CHAIN.min(self.depth - first),
-                a: self.a.from_element(first),
-                b: self.b.from(first),
+                a: self.a.at_element(first),
+                b: self.b.at_line(first),
                 goes_on: self.goes_on,
             };
             chain.multiply_chain(lanes, c, if first == 0 { beta } else { Beta::Add });

@@ -11,6 +11,7 @@ use partition::unstable::topology::Topology;
 
 use crate::networks::Network;
 use crate::shared;
+use crate::sweep::Share;
 
 fn open(file: &str) -> Option<Network> {
     let path = shared::file(&format!("corpus/{file}"))?;
@@ -56,7 +57,8 @@ pub(crate) fn same_results(what: &str, network: &Network, compiled: &Compiled) {
     let whole = network.plan("cpu:memory=64GB", DeviceUse::Auto).unwrap();
     let expected = network.run(&whole).unwrap();
     let found = network.run(compiled).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let exact = compiled.plan.options.splits.iter().all(|split| split.over.starts_with("axis"));
+    let keeps_bits = |over: &str| over.starts_with("axis") || over == "slices";
+    let exact = compiled.plan.options.splits.iter().all(|split| keeps_bits(&split.over));
     for ((name, found), (_, whole)) in found.iter().zip(&expected) {
         if exact {
             assert!(found == whole, "{what}: {name} has other bits");
@@ -144,15 +146,25 @@ fn networks_of_the_corpus_are_split_where_they_must_be() {
     }
 }
 
+sweep! {
+    every_network_of_the_corpus_is_split_where_it_must_be: one of 6;
+}
+
+/// Networks that no way to split them fits on such devices: an output is larger than each of them.
+const BEYOND: [&str; 1] = ["onnx/tract_deconv_group.onnx"];
+
 /// All of them; where no split helps, the error names what stands in the way.
-#[test]
-#[ignore = "long: cargo test -- --ignored every_network"]
-fn every_network_of_the_corpus_is_split_where_it_must_be() {
+fn every_network_of_the_corpus_is_split_where_it_must_be(share: Share) {
     let mut failed = Vec::new();
-    for file in corpus() {
+    for file in share.among(corpus()) {
         let Some(path) = shared::file(&format!("corpus/{file}")) else { continue };
-        if Network::open(&path).is_ok() && std::panic::catch_unwind(|| forced(&file)).is_err() {
-            failed.push(file);
+        if Network::open(&path).is_err() {
+            continue;
+        }
+        match std::panic::catch_unwind(|| forced(&file)) {
+            Ok(Some(false)) if !BEYOND.contains(&file.as_str()) => failed.push(format!("{file}: no plan")),
+            Ok(_) => {}
+            Err(_) => failed.push(format!("{file}: failed")),
         }
     }
     assert!(failed.is_empty(), "{failed:?}");

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::expected::profile;
-use super::step::{Asked, Step};
 use super::split::Parted;
+use super::step::{Asked, Step};
 use super::{Compiled, Network, Options, labels, phases, pipeline, replan, split, unrolled};
 use crate::control::Control;
 use crate::cost::{self, Lowered};

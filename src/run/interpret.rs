@@ -54,8 +54,8 @@ fn walk<'g>(
     weights: Weights<'_>,
     go_on: &mut dyn FnMut(&Interpreter<'g>, NodeId) -> bool,
 ) -> Result<Interpreter<'g>> {
-    let callers_name = |(name, _): &(String, ValueId)| graph.input_box(name).map_or(name, |part| &part.name);
-    known_inputs(graph.inputs().iter().map(|input| callers_name(input).as_str()), inputs)?;
+    let names = graph.inputs().iter().map(|(name, _)| graph.input_box(name).map_or(name, |part| &part.name));
+    known_inputs(names.map(String::as_str), inputs)?;
     let mut interpreter = Interpreter::new(graph)?;
     for node in graph.node_ids() {
         let place = || format!("node {}", graph.source(graph.node(node).source).name);

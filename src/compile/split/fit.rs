@@ -14,11 +14,25 @@ use crate::place;
 use crate::topology::Topology;
 use crate::units::Bytes;
 
-/// What is tried, in this order: which fraction of the largest device's memory one part may take, and whether what one
-/// node of the source stands for may be apart. A part has to leave room for what lives beside it, and for
-/// parts of other operations.
-const TRIES: [(u64, bool); 8] =
-    [(1, false), (2, false), (1, true), (2, true), (4, true), (8, true), (16, true), (32, true)];
+/// What is tried, in this order: how many hundredths of the largest device's memory one part may take, and whether what
+/// one node of the source stands for may be apart. A part has to leave room for what lives beside it, and for parts of
+/// other operations; but what is finer takes more copies, each of which needs room at both ends.
+const TRIES: [(u64, bool); 14] = [
+    (100, false),
+    (50, false),
+    (100, true),
+    (90, true),
+    (80, true),
+    (72, true),
+    (65, true),
+    (58, true),
+    (50, true),
+    (38, true),
+    (25, true),
+    (12, true),
+    (6, true),
+    (3, true),
+];
 
 /// Parts of one node for each device, at most: finer ones find room where others leave it, more copies take it.
 const PARTS: u64 = 8;
@@ -82,9 +96,9 @@ impl Splits {
     ///
     /// Errors: none but internal ones.
     pub(in crate::compile) fn next(&mut self) -> Result<Option<Parted>> {
-        while let Some(&(fraction, apart)) = TRIES.get(self.next) {
+        while let Some(&(hundredths, apart)) = TRIES.get(self.next) {
             self.next += 1;
-            let limits = Limits { bytes: self.memory / fraction, ..self.limits };
+            let limits = Limits { bytes: share(self.memory, hundredths, 100), ..self.limits };
             let Some(found) = divisions(&self.whole, limits, apart, |_| true)? else { return Ok(None) };
             if self.last.as_ref() == Some(&found) {
                 continue;

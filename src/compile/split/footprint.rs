@@ -100,9 +100,8 @@ pub(super) fn smallest_part(graph: &Graph, node: NodeId) -> Result<u64> {
         let shortest = split.least.max(split.unit).next_multiple_of(split.unit.max(1)).min(split.extent);
         let part = part(graph, node, &split, 0, shortest)?;
         let regions = part.operands.into_iter().chain(part.results);
-        least = least.min(total(
-            values().zip(regions).map(|(value, region)| region_bytes(graph.ty(value), region)),
-        )?);
+        least = least
+            .min(total(values().zip(regions).map(|(value, region)| region_bytes(graph.ty(value), region)))?);
     }
     Ok(least)
 }

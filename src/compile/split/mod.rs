@@ -24,9 +24,9 @@ use crate::ir::Graph;
 use crate::plan::PlanSplit;
 
 pub(super) use self::fit::{beyond_all, narrower};
-pub(super) use self::parted::{Parted, unsplittable_layers};
 pub(super) use self::keep::together;
 pub(super) use self::otherwise::{is_of, other_ways, own_ways};
+pub(super) use self::parted::Parted;
 pub(super) use self::pay::faster;
 pub use self::rule::{SplitAxis, SplitRule};
 

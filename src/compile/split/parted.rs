@@ -117,7 +117,7 @@ impl Parted {
 }
 
 /// Recurrent layers of which even the smallest part takes more than `bytes`: only their steps can be divided further.
-pub(in crate::compile) fn unsplittable_layers(graph: &Graph, bytes: u64) -> Result<BTreeSet<NodeId>> {
+pub(super) fn unsplittable_layers(graph: &Graph, bytes: u64) -> Result<BTreeSet<NodeId>> {
     let mut found = BTreeSet::new();
     for node in graph.node_ids().filter(|&node| matches!(graph.node(node).op, Op::Recurrent(_))) {
         if super::footprint::smallest_part(graph, node)? > bytes {

@@ -5,9 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    BlockFormat, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, InputBox, NodeId, Noise,
-    NoiseKind, Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole,
-    State, Statistic, StatisticKind, Tensor, Type, ValueId,
+    BlockFormat, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, InputBox, NodeId,
+    Noise, NoiseKind, Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId,
+    SourceRole, State, Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;

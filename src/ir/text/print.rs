@@ -4,8 +4,8 @@ use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    DType, Data, DimId, Distribution, Fan, Graph, Init, InputBox, Node, Op, Param, ParamSlice, Phase, Real, Repacked,
-    Size, Source, SourceRole, State, StatisticKind, Tensor, Type,
+    DType, Data, DimId, Distribution, Fan, Graph, Init, InputBox, Node, Op, Param, ParamSlice, Phase, Real,
+    Repacked, Size, Source, SourceRole, State, StatisticKind, Tensor, Type,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};

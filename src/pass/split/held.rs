@@ -60,6 +60,9 @@ pub(super) struct Holder<'g> {
     slices: BTreeMap<ValueId, SliceOf>,
     /// What old values are parts of, where the graph was divided before.
     before: &'g BTreeMap<ValueId, SliceOf>,
+    /// Parameters and inputs by name: two values may be slices of one, and have parts that are the same. Looked up, never
+    /// iterated.
+    named: HashMap<String, ValueId>,
     /// Leaves and slices of them, by old value.
     leaves: HashMap<(ValueId, Option<Region>), ValueId>,
 }
@@ -76,6 +79,7 @@ impl<'g> Holder<'g> {
             cutters: HashMap::new(),
             slices: BTreeMap::new(),
             before,
+            named: HashMap::new(),
             leaves: HashMap::new(),
         }
     }
@@ -162,7 +166,7 @@ impl<'g> Holder<'g> {
     pub(super) fn add_input(&mut self, old: ValueId) -> Result<ValueId> {
         let name = self.old.inputs()[self.input_number(old)?].0.clone();
         let source = self.old.maker(old).source;
-        Ok(self.graph.add_input(name, self.old.ty(old).clone(), source))
+        Ok(self.input(name, self.old.ty(old).clone(), source))
     }
 
     /// Elements of an old value along an axis.
@@ -416,7 +420,7 @@ impl<'g> Holder<'g> {
         }
         self.graph.box_input(&part, InputBox { name: whole, axes });
         let source = self.old.maker(old).source;
-        Ok(self.graph.add_input(part, ty, source))
+        Ok(self.input(part, ty, source))
     }
 
     /// The number of an input.
@@ -430,8 +434,22 @@ impl<'g> Holder<'g> {
         Ok(self.old.input_box(&self.old.inputs()[self.input_number(old)?].0).is_some())
     }
 
+    /// The input of this name.
+    fn input(&mut self, name: String, ty: Type, source: SourceId) -> ValueId {
+        if let Some(&value) = self.named.get(&name) {
+            return value;
+        }
+        let value = self.graph.add_input(name.clone(), ty, source);
+        self.named.insert(name, value);
+        value
+    }
+
     fn add_param(&mut self, param: Param, ty: Type, source: SourceId) -> ValueId {
+        if let Some(&value) = self.named.get(&param.name) {
+            return value;
+        }
         let value = self.graph.add_param(param.name.clone(), ty, param.init.clone(), None, source);
+        self.named.insert(param.name.clone(), value);
         if let Op::Param(id) = self.graph.maker(value).op {
             let node = self.graph.param(id).node;
             *self.graph.param_mut(id) = Param { node, ..param };

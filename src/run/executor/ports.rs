@@ -106,7 +106,8 @@ impl Ports {
     ) -> Result<Vec<(String, Tensor)>> {
         let parts = self.outputs.chunks(self.batch.count.max(1) as usize);
         let mut all = Vec::new();
-        for (position, (Port { name, held, seen, .. }, parts)) in self.graph_outputs.iter().zip(parts).enumerate()
+        for (position, (Port { name, held, seen, .. }, parts)) in
+            self.graph_outputs.iter().zip(parts).enumerate()
         {
             if self.replaces[position] {
                 continue;

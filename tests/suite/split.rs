@@ -6,7 +6,7 @@ use partition::unstable::error::Error;
 use partition::unstable::ir::Param;
 use partition::unstable::load::Model;
 use partition::unstable::place::{DeviceUse, Effort};
-use partition::unstable::plan::{Plan, check, export};
+use partition::unstable::plan::{Action, Plan, check, export};
 use partition::unstable::topology::Topology;
 
 use crate::networks::Network;
@@ -255,4 +255,50 @@ fn what_a_caller_asks_for_is_split_so() {
     assert!(told(&["hidden_0=5:2"], false).contains("hidden_0: axis 1, at most 1000 parts"));
     assert!(told(&["hidden_0=sum:2"], true).contains("can be split so"), "an exact plan has no partial sums");
     assert!(told(&["hidden_0=1:2@cpu0,cpu9"], false).contains("cpu9"));
+}
+
+/// Rows of slices by columns lie one behind the other in each: they are read, and sent, from where they were made, by no
+/// kernel and no copy. A plan that has them elsewhere is refused.
+#[test]
+fn contiguous_slices_lie_in_what_they_are_cut_from() {
+    let mut network = Network::open(std::path::Path::new("examples/seed_stack.json")).unwrap();
+    network = network.with_batch(128).unwrap();
+    let ask = |rules: &[&str]| {
+        let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        planned(&network, "2xcpu:cores=1", SplitOptions { auto: false, rules, ..SplitOptions::default() })
+            .unwrap()
+    };
+    let cut = ask(&["hidden_0=1:2@cpu0,cpu1", "hidden_1=0:2@cpu0,cpu1", "hidden_2=1:2@cpu0,cpu1"]);
+    sound("rows of columns", &network, &cut);
+    same_results("rows of columns", &network, &cut);
+    let within = |plan: &Plan| -> Vec<usize> {
+        let numbered = plan.buffers.iter().enumerate();
+        numbered.filter(|(_, buffer)| buffer.alias.is_some()).map(|(number, _)| number).collect()
+    };
+    let views = within(&cut.plan);
+    assert!(views.len() >= 4, "{} slices lie in others", views.len());
+    let ids: Vec<&str> = views.iter().map(|&at| cut.plan.buffers[at].id.as_str()).collect();
+    let mut sent = 0;
+    for step in &cut.plan.steps {
+        match &step.action {
+            Action::Copy(copy) => sent += usize::from(ids.contains(&copy.from.as_str())),
+            Action::Launch(launch) if launch.writes.iter().any(|write| ids.contains(&write.as_str())) => {
+                let at = |id: &String| cut.plan.buffers.iter().find(|buffer| buffer.id == *id).unwrap();
+                let (read, write) = (at(&launch.reads[0]), at(&launch.writes[0]));
+                assert_eq!(write.alias.as_deref(), Some(read.id.as_str()));
+                assert!(write.offset >= read.offset && write.bytes < read.bytes);
+            }
+            Action::Launch(_) => {}
+        }
+    }
+    assert!(sent > 0, "no slice is sent from where it lies");
+    let model = || Model::Graph(network.graph.clone());
+    let options = Options { bind: network.dims.clone(), ..Options::of_plan(&cut.plan).unwrap() };
+    for change in [64, 128] {
+        let mut forged = cut.plan.clone();
+        let at = *views.iter().find(|&&at| forged.buffers[at].offset.0 >= 64 * change).unwrap();
+        forged.buffers[at].offset.0 -= change;
+        let error = compile::check_model(&forged, model(), &options).unwrap_err();
+        assert!(matches!(error, Error::Check(_)), "{error}");
+    }
 }

@@ -110,7 +110,11 @@ impl Parted {
         dims: BTreeMap<String, i64>,
     ) -> Result<Network> {
         let Self { graph, places, parts, slices, splits, sources } = self;
-        let grouping = grouped(&graph, &places)?;
+        let mut grouping = grouped(&graph, &places)?;
+        // What is cut for other devices is sent from where it lies.
+        if !splits.is_empty() {
+            grouping.find_slices(&graph);
+        }
         let added = graph.sources().len() - sources;
         Ok(Network { splits, added, parts, slices, ..Network::whole(graph, grouping, assumed, dims) })
     }

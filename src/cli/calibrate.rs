@@ -66,7 +66,8 @@ struct Files<'a> {
 
 impl Source for Files<'_> {
     fn inputs(&self, network: &Network) -> Result<Vec<(String, Tensor)>> {
-        let graph = &network.graph;
+        let whole = network.graph.callers_ports();
+        let graph = whole.as_ref().unwrap_or(&network.graph);
         let types: Vec<_> = (0..graph.inputs().len()).map(|number| graph.input_type(number)).collect();
         self.arrays.inputs(graph, &types, Some(self.seed))
     }

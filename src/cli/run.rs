@@ -50,9 +50,11 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     if let Some(line) = shared_cores(&plan.topology, used(&plan)) {
         console.note(&line);
     }
-    let types = (0..network.graph.inputs().len()).map(|number| input_type(&plan, &network.graph, number));
+    let whole = network.graph.callers_ports();
+    let callers = whole.as_ref().unwrap_or(&network.graph);
+    let types = (0..callers.inputs().len()).map(|number| input_type(&plan, callers, number));
     let types: Vec<Type> = types.collect();
-    arrays.check_sizes(&network.graph, &types, &plan.options.dims)?;
+    arrays.check_sizes(callers, &types, &plan.options.dims)?;
     let targets = targets(&plan, &args.map, args.backend)?;
     let mut program = {
         let _working = console.working("loading weights");
@@ -60,7 +62,8 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     };
     // The arenas have what the model's file holds of weights.
     network.graph.forget_data();
-    let inputs = arrays.inputs(&network.graph, &types, seed)?;
+    let callers = whole.as_ref().unwrap_or(&network.graph);
+    let inputs = arrays.inputs(callers, &types, seed)?;
     // What was cut short is not run.
     signals::check()?;
     let (outputs, reports) = {
@@ -77,7 +80,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
     if let Some(path) = &args.trace {
         write_trace(path, &plan, median(reports.kept()))?;
     }
-    let comparisons = arrays.compare(&network.graph, &outputs)?;
+    let comparisons = arrays.compare(callers, &outputs)?;
     let products = program.products();
     if let Some(note) = products.as_ref().and_then(Products::note) {
         console.note(&note);

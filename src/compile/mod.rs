@@ -43,7 +43,7 @@ use crate::schedule::Schedule;
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 
-use self::problem::{Problem, Whole};
+use self::problem::Problem;
 use self::step::{Asked, Step};
 
 pub use alternatives::{Alternative, alternatives, fewer};
@@ -281,12 +281,7 @@ pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let divided = options.pipeline.is_some() || options.unrolled.is_some();
     let places = phases(&graph, places.unwrap_or_default(), divided);
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
-    let divisions = options.split.divisions(&graph)?;
-    if divisions.is_empty() {
-        let grouping = grouped(&graph, &places)?;
-        return Ok(Network::whole(graph, grouping, assumed, dims));
-    }
-    Whole { assumed, dims, places }.split(&graph, &divisions)
+    options.split.parted(graph, places)?.network(assumed, dims)
 }
 
 /// A network without what need not be computed; dimensions taken as 1; all dimensions.

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::expected::profile;
+use super::split::Parted;
 use super::step::{Asked, Step};
-use super::{
-    Compiled, Network, Options, grouped, labels, phases, pipeline, replan, split, unrolled, verified,
-};
+use super::{Compiled, Network, Options, labels, phases, pipeline, replan, split, unrolled};
 use crate::control::Control;
 use crate::cost::{self, Lowered};
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Infeasible, Result};
 use crate::ir::{Graph, NodeId};
-use crate::pass::{self, Divided, Division};
+use crate::pass::Division;
 use crate::place;
 use crate::plan::{self, ExpectedModel, Plan};
 use crate::strategy::{self, pipeline::Turn};
@@ -204,21 +203,19 @@ impl Problem<'_> {
     /// to split it fits either.
     pub(super) fn split(&self, network: Network, mut why: Box<Infeasible>) -> Result<Compiled> {
         let Network { graph, assumed, dims, .. } = network;
-        if let Some(line) =
-            split::beyond_all(&graph, self.topology, &self.options.place, self.options.split.exact)?
-        {
+        let Self { topology, options, .. } = *self;
+        let exact = options.split.exact;
+        if let Some(line) = split::beyond_all(&graph, topology, &options.place, exact)? {
             why.details.push(line);
             return Err(Error::Infeasible(why));
         }
-        let places = phases(&graph, Vec::new(), self.options.pipeline.is_some());
-        let whole = Whole { assumed, dims, places };
-        let exact = self.options.split.exact;
-        let mut ways = split::narrower(&graph, self.topology, &self.options.place, exact);
+        let places = phases(&graph, Vec::new(), options.pipeline.is_some());
+        let mut ways = split::narrower(Parted::whole(graph, places), topology, &options.place, exact)?;
         let mut closest = None;
         while !self.control.stopped()
-            && let Some(divisions) = ways.next()?
+            && let Some(parted) = ways.next()?
         {
-            let network = whole.split(&graph, &divisions)?;
+            let network = parted.network(assumed.clone(), dims.clone())?;
             match self.plan_as(&network, true) {
                 Ok(planned) => return Ok(planned.compiled(network, self.topology)),
                 Err(Error::Infeasible(split)) => closest = Some(split.conflict),
@@ -263,39 +260,18 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// The network with some of its nodes divided.
-    pub(super) fn split(&self, graph: &Graph, divisions: &BTreeMap<NodeId, Division>) -> Result<Network> {
-        let divided = pass::split(graph, divisions, &self.places)?;
-        self.network(graph, divisions, divided)
-    }
-
-    /// As [`Self::split`]; none where so much is to be cut and put together that more than `most` nodes come of it.
+    /// The network with some of its nodes divided; none where so much is to be cut and put together that more than `most`
+    /// nodes come of it.
     fn split_within(
         &self,
         graph: &Graph,
         divisions: &BTreeMap<NodeId, Division>,
         most: usize,
     ) -> Result<Option<Network>> {
-        let divided = pass::split(graph, divisions, &self.places)?;
+        let divided = Parted::whole(graph.clone(), self.places.clone()).divided(divisions)?;
         match divided.graph.node_count() > most.max(2 * graph.node_count()) {
             true => Ok(None),
-            false => self.network(graph, divisions, divided).map(Some),
+            false => divided.network(self.assumed.clone(), self.dims.clone()).map(Some),
         }
-    }
-
-    fn network(
-        &self,
-        graph: &Graph,
-        divisions: &BTreeMap<NodeId, Division>,
-        divided: Divided,
-    ) -> Result<Network> {
-        let splits = split::record(graph, divisions);
-        let Divided { graph: divided, places, parts, slices } = divided;
-        verified(&divided)?;
-        let added = divided.sources().len() - graph.sources().len();
-        let grouping = grouped(&divided, &places)?;
-        let network = Network::whole(divided, grouping, self.assumed.clone(), self.dims.clone());
-        let parts = parts.into_iter().map(|part| part.source).collect();
-        Ok(Network { splits, added, parts, slices, ..network })
     }
 }

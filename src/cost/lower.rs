@@ -233,6 +233,11 @@ impl Lowering<'_> {
         }
     }
 
+    /// Whether a group reads what steps write over.
+    fn reads_state(&self, group: &Group) -> bool {
+        group.reads.iter().any(|&value| self.is_state(&self.graph.maker(value).op))
+    }
+
     fn is_backward(&self, group: &Group) -> bool {
         let phase = |node: &NodeId| self.graph.source(self.graph.node(*node).source).phase;
         group.nodes.iter().all(|node| phase(node) != Phase::Forward)
@@ -245,7 +250,11 @@ impl Lowering<'_> {
                 *group.nodes.last().ok_or_else(|| Error::Internal(format!("group {index} is empty")))?;
             let source = self.graph.source(self.graph.node(last).source);
             let name = self.unique(&source.name);
-            let times = self.times(group);
+            let view = self.grouping.slice(GroupId(index as u32)).filter(|_| !self.reads_state(group));
+            let times = match view {
+                Some(_) => vec![Some(Nanos::ZERO); self.rates.len()],
+                None => self.times(group),
+            };
             let outputs = group.writes.iter().map(|&value| self.bytes(value)).collect::<Result<Vec<_>>>()?;
             let class = classes[index].map(|class| class.to_string());
             let pin = self.pin_of(&group.nodes)?;
@@ -260,6 +269,7 @@ impl Lowering<'_> {
                 colocate: class.as_deref(),
                 backward: self.is_backward(group),
                 pin: pin.as_deref(),
+                view,
                 ..NodeSpec::default()
             };
             let node = self.add(&spec, Origin::Group(GroupId(index as u32)), &group.writes)?;

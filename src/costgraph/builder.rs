@@ -37,6 +37,8 @@ pub struct NodeSpec<'a> {
     /// elements depends on no element of that input but the one at its place. Inputs count as in
     /// [`CostGraph::inputs`].
     pub in_place: &'a [(u32, u32)],
+    /// Nothing runs: the only output is the part of the only input that begins at this byte, and lies in its bytes.
+    pub view: Option<u64>,
 }
 
 /// Collects nodes and edges; [`Builder::finish`] checks them and makes the graph.
@@ -114,6 +116,7 @@ impl Builder {
             graph.pins.push((ix, pin.to_owned()));
         }
         graph.in_place.extend(node.in_place.iter().map(|&(input, output)| (ix, input, output)));
+        graph.views.extend(node.view.map(|first| (ix, first)));
         for bytes in node.outputs {
             graph.tensor_bytes.push(bytes.0);
             graph.tensor_node.push(ix.0);
@@ -239,6 +242,7 @@ impl Builder {
         graph.updates.sort_unstable();
         check_in_place(&graph)?;
         check_updates(&graph)?;
+        check_views(&graph)?;
         graph.acyclic()
     }
 }
@@ -259,6 +263,27 @@ fn check_in_place(graph: &CostGraph) -> Result<()> {
                 "cannot write output {output} in place of input {input}: one does not exist, or their sizes differ"
             );
             return Err(Error::model(format!("node {}", graph.node_name(node)), message));
+        }
+    }
+    Ok(())
+}
+
+/// Every view is of one output that lies within the one input, which is no parameter.
+fn check_views(graph: &CostGraph) -> Result<()> {
+    for &(node, first) in &graph.views {
+        let fits = match (graph.inputs(node), graph.outputs(node).len()) {
+            (&[read], 1) => graph.outputs(node).all(|made| {
+                let end = first.checked_add(graph.tensor_bytes(made).0);
+                let is_param = graph.role(graph.producer(read)) == Role::Param;
+                end.is_some_and(|end| end <= graph.tensor_bytes(read).0)
+                    && !is_param
+                    && first.is_multiple_of(crate::units::ALIGNMENT)
+            }),
+            _ => false,
+        };
+        if !fits {
+            let place = format!("node {}", graph.node_name(node));
+            return Err(Error::model(place, "a view is one output within one input that is no parameter"));
         }
     }
     Ok(())
@@ -307,6 +332,7 @@ impl CostGraph {
             pins: Vec::new(),
             in_place: Vec::new(),
             updates: Vec::new(),
+            views: Vec::new(),
             output_start: vec![0],
             tensor_bytes: Vec::new(),
             tensor_node: Vec::new(),

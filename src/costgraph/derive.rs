@@ -186,6 +186,7 @@ impl<'a> Derivation<'a> {
         if let Some(pin) = some(self.pins[node]) {
             graph.pins.push((ix, base.pins[pin as usize].1.clone()));
         }
+        graph.views.extend(base.view(instance.node).map(|first| (ix, first)));
         for tensor in outputs {
             graph.tensor_bytes.push(base.tensor_bytes[tensor.index()]);
             graph.tensor_node.push(ix.0);
@@ -206,6 +207,10 @@ impl<'a> Derivation<'a> {
             if *time != u64::MAX {
                 *time = time.div_ceil(parts);
             }
+        }
+        // Bytes of a part of the input lie elsewhere.
+        if graph.view(node).is_some() {
+            graph.views.retain(|&(view, _)| view != node);
         }
         let workspace = &mut graph.workspace[node.index()];
         *workspace = workspace.div_ceil(parts);

@@ -85,6 +85,8 @@ pub struct CostGraph {
     in_place: Vec<(NodeIx, u32, u32)>,
     /// (tensor made in the step, input tensor whose place it takes after it), ascending.
     updates: Vec<(TensorIx, TensorIx)>,
+    /// (node whose output is a part of its input, where that begins), ascending.
+    views: Vec<(NodeIx, u64)>,
     output_start: Vec<u32>,
     tensor_bytes: Vec<u64>,
     tensor_node: Vec<u32>,
@@ -228,6 +230,26 @@ impl CostGraph {
         &self.updates
     }
 
+    /// The byte of a node's only input at which its only output begins, where that lies in the input's bytes and nothing
+    /// runs for it. O(log views).
+    pub fn view(&self, node: NodeIx) -> Option<u64> {
+        let found = self.views.binary_search_by_key(&node, |&(node, _)| node).ok()?;
+        Some(self.views[found].1)
+    }
+
+    /// Whether any node's output lies in its input.
+    pub fn has_views(&self) -> bool {
+        !self.views.is_empty()
+    }
+
+    /// Bytes that a tensor takes where it is made: none where it lies in another's.
+    pub fn made_bytes(&self, tensor: TensorIx) -> Bytes {
+        match self.view(self.producer(tensor)) {
+            Some(_) => Bytes::ZERO,
+            None => self.tensor_bytes(tensor),
+        }
+    }
+
     /// The node's outputs that cannot be where one of its inputs is. O(outputs x pairs).
     pub fn distinct_outputs(&self, node: NodeIx) -> impl Iterator<Item = TensorIx> + '_ {
         let outputs = self.outputs(node).enumerate();
@@ -306,6 +328,7 @@ impl CostGraph {
                 .flat_map(|&(node, input, output)| [node.0, input, output].map(u64::from)),
         );
         words(&mut self.updates.iter().flat_map(|&(new, state)| [new.0, state.0].map(u64::from)));
+        words(&mut self.views.iter().flat_map(|&(node, first)| [node.0.into(), first]));
         format!("{:032x}", hash.digest128())
     }
 }

@@ -53,7 +53,7 @@ pub use packed::{BlockFormat, Packed, PackedRow, Zeros};
 pub use param::{
     Data, Distribution, Fan, Init, Param, ParamSlice, Repacked, State, Statistic, StatisticKind,
 };
-pub use ports::Counted;
+pub use ports::{Counted, InputBox};
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DType, Graph, Type, ValueId};
+use super::{DType, Graph, Shape, Size, Type, ValueId};
 
 /// By name, what callers supply or take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +11,25 @@ pub(super) struct PortTypes {
     pub(super) inputs: BTreeMap<String, DType>,
     pub(super) outputs: BTreeMap<String, DType>,
     pub(super) counts: BTreeMap<String, Counted>,
+    /// By name of an input: the box of a caller's input that it is.
+    pub(super) boxes: BTreeMap<String, InputBox>,
+}
+
+/// What an input is of one that callers supply whole and devices are handed in slices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputBox {
+    /// The name of the whole, which callers know.
+    pub name: String,
+    /// By axis: the first element, and the elements of the whole. How many there are is its type's.
+    pub axes: Vec<(u64, u64)>,
+}
+
+impl InputBox {
+    /// The type of the whole, where this one's is known.
+    pub fn whole(&self, ty: &Type) -> Type {
+        let sizes = self.axes.iter().map(|&(_, size)| Size::Known(size as i64));
+        Type { dtype: ty.dtype, shape: Shape::new(sizes) }
+    }
 }
 
 /// How much of an output callers see: the first elements of an axis.
@@ -38,6 +57,45 @@ impl Graph {
     fn port_type(&self, types: &BTreeMap<String, DType>, name: &str, value: ValueId) -> Type {
         let ty = self.ty(value);
         Type { dtype: types.get(name).copied().unwrap_or(ty.dtype), shape: ty.shape.clone() }
+    }
+
+    /// Lets what reads a part of an input be handed that part alone. Error: none but internal ones.
+    pub fn slice_input(&mut self, name: &str) {
+        let found = self.inputs.iter().find(|(own, _)| own == name);
+        let sizes = found.and_then(|(_, value)| self.ty(*value).shape.dims()).unwrap_or_default();
+        let axes = sizes.into_iter().map(|size| (0, size.unsigned_abs())).collect();
+        self.ports.boxes.insert(name.to_owned(), InputBox { name: name.to_owned(), axes });
+    }
+
+    /// Says that an input is this box of a caller's.
+    pub(crate) fn box_input(&mut self, name: &str, of: InputBox) {
+        self.ports.boxes.insert(name.to_owned(), of);
+    }
+
+    /// The box of a caller's input that an input is; none where it is one as it is.
+    pub fn input_box(&self, name: &str) -> Option<&InputBox> {
+        self.ports.boxes.get(name)
+    }
+
+    /// The inputs and outputs as callers see them: inputs whole, in the order of the first box of each, and of outputs
+    /// the names. None where the graph's own are those.
+    pub fn callers_ports(&self) -> Option<Self> {
+        if self.ports.boxes.is_empty() {
+            return None;
+        }
+        let mut seen = self.emptied();
+        seen.ports.boxes.clear();
+        for (name, value) in &self.inputs {
+            let (ty, source) = (self.ty(*value), self.maker(*value).source);
+            let (name, ty) =
+                self.input_box(name).map_or_else(|| (name, ty.clone()), |part| (&part.name, part.whole(ty)));
+            if seen.inputs.iter().all(|(other, _)| other != name) {
+                seen.add_input(name.clone(), ty, source);
+            }
+        }
+        let outputs = self.outputs.iter().map(|(name, _)| (name.clone(), ValueId(0)));
+        seen.outputs = outputs.collect();
+        Some(seen)
     }
 
     /// Outputs of which callers see only a part, by name.

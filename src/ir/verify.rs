@@ -62,7 +62,24 @@ fn verify_port_types(graph: &Graph) -> Result<()> {
     };
     check("input", &graph.inputs, &graph.ports.inputs)?;
     check("output", &graph.outputs, &graph.ports.outputs)?;
+    verify_boxes(graph)?;
     verify_counts(graph)
+}
+
+/// An input that is a box of a caller's lies within that.
+fn verify_boxes(graph: &Graph) -> Result<()> {
+    let is_within = |(name, value): &(String, ValueId)| {
+        let (Some(of), Some(sizes)) = (graph.input_box(name), graph.ty(*value).shape.dims()) else {
+            return true;
+        };
+        let fits = |(&(start, whole), size): (&(u64, u64), i64)| {
+            u64::try_from(size).is_ok_and(|size| start.checked_add(size).is_some_and(|end| end <= whole))
+        };
+        of.axes.len() == sizes.len() && of.axes.iter().zip(sizes).all(fits)
+    };
+    graph.inputs.iter().find(|input| !is_within(input)).map_or(Ok(()), |(name, _)| {
+        Err(Error::model(format!("input {name}"), "it is a box that lies beyond what callers supply"))
+    })
 }
 
 /// What says how much of an output is seen is one i64, and the axis one of the output's.

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use super::Fused;
 use crate::error::{Error, Result};
 use crate::escape::escaped;
-use crate::ir::{Graph, NodeId, ValueId};
+use crate::ir::{Graph, NodeId, Op, Size, ValueId};
+use crate::units::ALIGNMENT;
 
 /// A group's position in [`Grouping::groups`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +52,30 @@ pub struct Group {
     pub writes: Vec<ValueId>,
 }
 
+/// The byte of what it reads at which the result of these nodes begins, where they are one contiguous slice whose bytes
+/// begin at a multiple of the alignment, as kernels ask of all that they read.
+pub(crate) fn slice_at(graph: &Graph, nodes: &[NodeId]) -> Option<u64> {
+    let &[node] = nodes else { return None };
+    let node = graph.node(node);
+    let Op::Slice(slice) = &node.op else { return None };
+    let ty = graph.ty(node.operands[0]);
+    let whole = ty.shape.dims()?;
+    let known = |sizes: &[Size]| sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>();
+    let (starts, sizes) = (known(&slice.starts)?, known(&slice.sizes)?);
+    // Behind the first axis of which there are several elements, all others are there whole.
+    let cut = sizes.iter().position(|&size| size != 1).unwrap_or(sizes.len());
+    let is_whole = (cut + 1..sizes.len()).all(|axis| sizes[axis] == whole[axis]);
+    if !is_whole || slice.steps.iter().any(|&step| step != 1) || sizes.contains(&0) {
+        return None;
+    }
+    let mut first = 0u64;
+    for (start, size) in starts.iter().zip(&whole) {
+        first = first.checked_mul(size.unsigned_abs())?.checked_add(start.unsigned_abs())?;
+    }
+    let first = first.checked_mul(ty.dtype.size())?;
+    first.is_multiple_of(ALIGNMENT).then_some(first)
+}
+
 /// Every node of a graph in a group, but for those that are no work: leaves and views.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grouping {
@@ -60,6 +85,9 @@ pub struct Grouping {
     pub group_of: Vec<Option<GroupId>>,
     /// By value: the value whose bytes it shares. Itself, but for contiguous views.
     pub base: Vec<ValueId>,
+    /// Groups for which nothing need run: each makes one contiguous slice of what it reads, which lies in that value's
+    /// bytes from this one on. Ascending.
+    pub slices: Vec<(GroupId, u64)>,
 }
 
 impl Grouping {
@@ -67,6 +95,33 @@ impl Grouping {
     pub fn fused(&self, group: GroupId) -> Fused<'_> {
         let Group { nodes, reads, writes, .. } = &self.groups[group.index()];
         Fused { nodes, reads, writes, base: &self.base }
+    }
+
+    /// Finds the groups that only cut contiguous slices which may lie in what they are cut from: of what another group
+    /// makes or is handed over, and no output. O(groups).
+    pub fn find_slices(&mut self, graph: &Graph) {
+        let is_output =
+            |value: ValueId| graph.outputs().iter().any(|(_, output)| self.base[output.index()] == value);
+        let mut found = Vec::new();
+        for (number, group) in self.groups.iter().enumerate() {
+            let (&[read], &[made]) = (&group.reads[..], &group.writes[..]) else { continue };
+            let is_made = match graph.maker(read).op {
+                Op::Param(_) | Op::Constant(_) => false,
+                Op::Input => true,
+                _ => self.group_of[graph.value(read).node.index()].is_some(),
+            };
+            match slice_at(graph, &group.nodes) {
+                Some(first) if is_made && !is_output(made) => found.push((GroupId(number as u32), first)),
+                Some(_) | None => {}
+            }
+        }
+        self.slices = found;
+    }
+
+    /// Where in what it reads a group's result lies, where nothing runs for it. O(log groups).
+    pub fn slice(&self, group: GroupId) -> Option<u64> {
+        let found = self.slices.binary_search_by_key(&group, |&(group, _)| group).ok()?;
+        Some(self.slices[found].1)
     }
 
     /// All groups as kernels take them, in order.

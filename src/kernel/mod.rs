@@ -19,6 +19,8 @@ pub(crate) use fused::is_staged;
 pub use fused::{Fused, group_workspace, group_workspace_on_gpu, in_place};
 #[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, is_update, layout};
+#[cfg_attr(not(feature = "run"), allow(unused_imports))]
+pub(crate) use group::slice_at;
 pub use group::{Group, GroupId, Grouping, Hero};
 pub(crate) use positions::Positions;
 pub(crate) use skinny::{SKINNY_ROWS, normalizes_rows};

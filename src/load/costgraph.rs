@@ -149,6 +149,7 @@ impl Reader {
             backward: raw.backward.unwrap_or(false),
             pin: raw.pin.as_ref().map(|text| &*text.0),
             in_place: raw.in_place.as_deref().unwrap_or_default(),
+            view: None,
         })?;
         if let Some(forward) = &raw.forward {
             match builder.find(&forward.0) {

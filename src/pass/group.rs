@@ -453,7 +453,7 @@ impl<'g> Fuser<'g> {
             group.writes =
                 results.filter(|value| written[value.index()] || self.readers[value.index()] == 0).collect();
         }
-        Grouping { groups: self.groups, group_of: self.group_of, base: self.base }
+        Grouping { groups: self.groups, group_of: self.group_of, base: self.base, slices: Vec::new() }
     }
 }
 

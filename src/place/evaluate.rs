@@ -297,7 +297,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         // Copies for this node arrive before it starts, beside what is there.
         sums.live[d] = sums.live[d].saturating_add(self.gained[node.index()]);
         for tensor in graph.outputs(node) {
-            sums.live[d] = sums.live[d].saturating_add(aligned(graph.tensor_bytes(tensor)));
+            sums.live[d] = sums.live[d].saturating_add(aligned(graph.made_bytes(tensor)));
         }
         // Workspace ends with the node: it raises the peak, not what stays.
         let working = sums.live[d].saturating_add(aligned(graph.workspace_bytes(node)));
@@ -309,7 +309,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let mut sent = self.sent_head[node.index()];
         while sent != NONE {
             let sender = &mut sums.live[device[graph.producer(TensorIx(sent)).index()].index()];
-            *sender = sender.saturating_sub(aligned(graph.tensor_bytes(TensorIx(sent))));
+            *sender = sender.saturating_sub(aligned(graph.made_bytes(TensorIx(sent))));
             sent = self.sent_next[sent as usize];
         }
     }
@@ -354,7 +354,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     fn forget(&mut self, tensor: TensorIx, home: DeviceId, last: NodeIx, device: &[DeviceId]) {
         if device[last.index()] == home {
             let freed = &mut self.freed[last.index()];
-            *freed = freed.saturating_add(aligned(self.problem.graph.tensor_bytes(tensor)));
+            *freed = freed.saturating_add(aligned(self.problem.graph.made_bytes(tensor)));
         } else {
             self.sent_next[tensor.index()] = self.sent_head[last.index()];
             self.sent_head[last.index()] = tensor.0;

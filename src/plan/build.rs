@@ -285,7 +285,7 @@ impl PlanBuilder<'_> {
                     offset: buffer.offset,
                     bytes: buffer.bytes,
                     kind,
-                    alias: None,
+                    alias: buffer.within.map(buffer_id),
                     value,
                     microbatch: self.microbatch(buffer.content),
                     of: slice.map(|slice| slice.of.clone()),

@@ -174,7 +174,8 @@ pub struct PlanOptions {
 pub struct PlanSplit {
     /// Operations: `name#0` is the first of those that the source's node `name` stands for.
     pub nodes: Vec<String>,
-    /// `axis 1` of the first result, or `sum 1`: that axis of the first operand is summed in parts.
+    /// `axis 1` of the first result, or `sum 1`: that axis of the first operand is summed in parts. `steps`: recurrent
+    /// layers are computed step by step. `slices`: these are inputs, and devices are handed what they read of them.
     pub over: String,
     /// Where each part begins along it, and its extent.
     pub bounds: Vec<u64>,

@@ -35,6 +35,10 @@ impl<'a> Parts<'a> {
         let (mut list, mut of) = (Vec::new(), HashMap::new());
         for split in &options.splits {
             let parts = split.bounds.len().saturating_sub(1) as u32;
+            // Layers in steps and inputs in slices have no parts.
+            if parts < 2 {
+                continue;
+            }
             for node in split.nodes.iter().map(|node| placed_name(node, split.apart)) {
                 if of.contains_key(node) {
                     continue;
@@ -114,8 +118,10 @@ impl Plan {
             true => HashMap::new(),
             false => self.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect(),
         };
-        let wholes = self.placement.iter().filter(|(node, _)| parts.find(node).is_none());
-        wholes
+        // A part that is divided again has an entry of its own.
+        let is_entry = |node: &str| parts.find(node).is_none() || parts.is_split(node);
+        let entries = self.placement.iter().filter(|(node, _)| is_entry(node));
+        entries
             .map(|(node, device)| {
                 let of = parts.of(node);
                 if of.is_empty() {
@@ -165,18 +171,24 @@ impl Plan {
             let split = launch.nodes.iter().filter(|node| parts.is_split(node));
             split.for_each(|node| _ = alone.entry(node).or_insert(&step.device));
         }
-        let firsts: HashMap<String, String> = self
-            .placement
-            .iter()
-            .filter_map(|(name, device)| {
-                let part = parts.find(name).filter(|part| part.number == 0)?;
-                Some((part.node.to_owned(), device.clone()))
-            })
-            .collect();
-        for (node, device) in &mut self.placement {
-            let own = alone.get(node.as_str()).copied().or_else(|| firsts.get(node).map(String::as_str));
+        let placed: HashMap<&str, &str> =
+            self.placement.iter().map(|(name, device)| (name.as_str(), device.as_str())).collect();
+        // A first part may be divided again, and has its own first part then.
+        let own = |node: &str| {
+            let mut name = node;
+            loop {
+                match (alone.get(name), parts.of(name).first()) {
+                    (None, Some(first)) => name = &first.name,
+                    (Some(device), _) => return Some((*device).to_owned()),
+                    (None, None) => return placed.get(name).map(|device| (*device).to_owned()),
+                }
+            }
+        };
+        let devices: Vec<Option<String>> =
+            self.placement.iter().map(|(node, _)| own(node).filter(|_| parts.is_split(node))).collect();
+        for ((_, device), own) in self.placement.iter_mut().zip(devices) {
             if let Some(own) = own {
-                own.clone_into(device);
+                *device = own;
             }
         }
     }
@@ -268,7 +280,7 @@ impl<'de> Visitor<'de> for Entries {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found: Vec<(String, String)> = Vec::new();
-        let mut seen = HashSet::new();
+        let (mut seen, mut parts_seen) = (HashSet::new(), HashSet::new());
         while let Some((node, entry)) = map.next_entry::<String, RawEntry>()? {
             if !seen.insert(node.clone()) {
                 return Err(A::Error::custom(format!("{node:?} appears twice")));
@@ -280,11 +292,16 @@ impl<'de> Visitor<'de> for Entries {
                     let Some(first) = parts.first().filter(|_| tile && parts.len() > 1) else {
                         return Err(A::Error::custom(format!("the parts of {node:?} do not tile it")));
                     };
-                    found.push((node.clone(), first.device.clone()));
+                    // A part that is divided again was told with the whole.
+                    if !parts_seen.contains(&node) {
+                        found.push((node.clone(), first.device.clone()));
+                    }
                     let count = parts.len() as u32;
-                    let named =
-                        |(number, part): (u32, RawPart)| (part_name(&node, number, count), part.device);
-                    found.extend((0..).zip(parts).map(named));
+                    for (number, part) in (0..).zip(parts) {
+                        let name = part_name(&node, number, count);
+                        parts_seen.insert(name.clone());
+                        found.push((name, part.device));
+                    }
                 }
             }
         }

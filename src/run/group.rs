@@ -5,7 +5,7 @@
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, NodeId, Op, ValueId};
 use crate::kernel::workspace::widens;
-use crate::kernel::{Fused, Layout, Place, Segment, is_staged, is_update, layout};
+use crate::kernel::{Fused, Layout, Place, Segment, is_staged, is_update, layout, slice_at};
 
 use super::arena::{ALIGNMENT, Arena, Range};
 use super::cpu::tile::{Epilogue, Operand, Part, Program, Source, Target};
@@ -23,6 +23,8 @@ pub(super) struct Compiled {
     pub(super) workspace: u64,
     /// The source node that people know it by.
     pub(super) name: String,
+    /// Where in the bytes of what it reads its result is, where it is a contiguous slice of that.
+    pub(super) slice: Option<u64>,
 }
 
 /// What a group does, one after the other.
@@ -173,6 +175,7 @@ impl Compiled {
             writes: sizes(fused.writes)?,
             workspace: layout.workspace.get(),
             name: name.to_owned(),
+            slice: slice_at(graph, fused.nodes),
             segments,
         })
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
+use crate::ir::{DType, Graph, InputBox, NodeId, Op, ParamId, Tensor, Type, ValueId};
 use crate::kernel::workspace::workspace;
 
 use super::arena::Buffer;
@@ -54,7 +54,8 @@ fn walk<'g>(
     weights: Weights<'_>,
     go_on: &mut dyn FnMut(&Interpreter<'g>, NodeId) -> bool,
 ) -> Result<Interpreter<'g>> {
-    known_inputs(graph.inputs().iter().map(|(name, _)| name.as_str()), inputs)?;
+    let names = graph.inputs().iter().map(|(name, _)| graph.input_box(name).map_or(name, |part| &part.name));
+    known_inputs(names.map(String::as_str), inputs)?;
     let mut interpreter = Interpreter::new(graph)?;
     for node in graph.node_ids() {
         let place = || format!("node {}", graph.source(graph.node(node).source).name);
@@ -71,7 +72,9 @@ pub(super) fn known_inputs<'a>(
     names: impl Iterator<Item = &'a str>,
     inputs: &[(String, Tensor)],
 ) -> Result<()> {
-    let names: Vec<&str> = names.collect();
+    let mut names: Vec<&str> = names.collect();
+    // Boxes of one input are handed over together.
+    names.dedup();
     for (position, (name, _)) in inputs.iter().enumerate() {
         if !names.contains(&name.as_str()) {
             return Err(Error::usage(format!("input {name}"), "the model has no such input")
@@ -90,6 +93,23 @@ pub(super) fn input<'a>(inputs: &'a [(String, Tensor)], name: &str) -> Result<&'
     found
         .map(|(_, tensor)| tensor)
         .ok_or_else(|| Error::usage(format!("input {name}"), "no data is given").with_help("--inputs F.npz"))
+}
+
+/// What of a caller's input an input of type `seen` is: all of it, or its box.
+pub(super) fn supplied<'t>(
+    whole: &'t Tensor,
+    part: Option<&InputBox>,
+    seen: &Type,
+) -> Result<Cow<'t, Tensor>> {
+    let Some(part) = part else { return Ok(Cow::Borrowed(whole)) };
+    check_type(whole, &part.whole(seen))?;
+    let mut found = Cow::Borrowed(whole);
+    for (axis, (&(start, all), size)) in part.axes.iter().zip(dims(seen)?).enumerate() {
+        if (start, size.unsigned_abs()) != (0, all) {
+            found = Cow::Owned(found.sliced(axis, start, size.unsigned_abs())?);
+        }
+    }
+    Ok(found)
 }
 
 /// The sizes of a type as numbers. Error: a dimension is not bound.
@@ -181,11 +201,13 @@ impl<'a> Interpreter<'a> {
                     return Err(Error::Internal("a nameless input".to_owned()));
                 };
                 let name = &self.graph.inputs()[number].0;
-                let supplied = input(inputs, name)?;
-                let held =
-                    as_held(supplied, &self.graph.input_type(number), self.graph.ty(node.first_result));
-                held.and_then(|held| self.set(node.first_result, &held))
-                    .map_err(|error| error.within(&format!("input {name}")))?;
+                let part = self.graph.input_box(name);
+                let name = part.map_or(name, |part| &part.name);
+                let within = |error: Error| error.within(&format!("input {name}"));
+                let (seen, held) = (self.graph.input_type(number), self.graph.ty(node.first_result));
+                let own = supplied(input(inputs, name)?, part, &seen).map_err(within)?;
+                let held = as_held(&own, &seen, held).map_err(within)?;
+                self.set(node.first_result, &held).map_err(within)?;
             }
             Op::Param(param) => {
                 let place = format!("parameter {}", self.graph.param(*param).name);

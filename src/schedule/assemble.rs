@@ -10,7 +10,7 @@ use super::{Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Part, Sc
 use crate::costgraph::{NodeIx, TensorIx};
 use crate::schedule::cost;
 use crate::schedule::memory::lifetimes::lives;
-use crate::schedule::memory::offsets::{Ground, arenas, merged, settle, taken};
+use crate::schedule::memory::offsets::{Ground, arenas, merged, settle, storage, taken};
 use crate::schedule::memory::residents::Residents;
 use crate::topology::DeviceId;
 use crate::units::{Bytes, Nanos};
@@ -154,7 +154,7 @@ impl Buffers {
         offset: u64,
         bytes: Bytes,
     ) -> BufferIx {
-        self.buffers.push(Buffer { device, content, kind, offset: Bytes(offset), bytes });
+        self.buffers.push(Buffer { device, content, kind, offset: Bytes(offset), bytes, within: None });
         BufferIx(self.buffers.len() as u32 - 1)
     }
 
@@ -177,8 +177,11 @@ impl Buffers {
                         if problem.graph.is_result(tensor) { BufferKind::Output } else { BufferKind::Temp };
                     let bytes = problem.graph.tensor_bytes(tensor);
                     let offset = layout.tensors[tensor.index()];
-                    self.home[tensor.index()] =
-                        self.add(device, Content::Tensor(tensor), kind, offset, bytes).0;
+                    let added = self.add(device, Content::Tensor(tensor), kind, offset, bytes);
+                    self.home[tensor.index()] = added.0;
+                    if problem.graph.view(node).is_some() {
+                        self.buffers[added.index()].within = Some(BufferIx(self.cut_from(problem, node)));
+                    }
                 }
                 let workspace = problem.graph.workspace_bytes(node);
                 if workspace > Bytes::ZERO {
@@ -230,8 +233,14 @@ impl Buffers {
     /// writes.
     fn touched(&self, problem: &Problem<'_>, step: &Step, visit: &mut dyn FnMut(u32, bool)) {
         let mut known = |buffer: u32, writes: bool| {
-            if buffer != NONE && !(writes && self.is_resident(buffer)) {
-                visit(buffer, writes);
+            if buffer == NONE {
+                return;
+            }
+            // What lies in other bytes uses those.
+            let storage = storage(&self.buffers, buffer);
+            let writes = writes && storage == buffer;
+            if !(writes && self.is_resident(storage)) {
+                visit(storage, writes);
             }
         };
         match step.action {
@@ -246,6 +255,15 @@ impl Buffers {
                     known(self.operand(problem, node, input), false);
                 }
             }
+        }
+    }
+
+    /// The buffer that the result of a launch lies in.
+    fn cut_from(&self, problem: &Problem<'_>, node: NodeIx) -> u32 {
+        let read = problem.graph.inputs(node)[0];
+        match problem.copies.sources(node)[0] {
+            Source::Local(_) | Source::Resident => self.home[read.index()],
+            Source::Copied(arrival) => self.arrival[arrival.index()],
         }
     }
 
@@ -272,9 +290,9 @@ impl Buffers {
                 let operand = self.operand(problem, node, input as usize);
                 let result = problem.graph.outputs(node).nth(output as usize);
                 let result = result.map(|result| self.home[result.index()]);
-                if let Some(result) = result.filter(|&result| operand != NONE && !self.is_resident(result)) {
-                    pairs.push((operand, result));
-                }
+                let has_own = |buffer: u32| buffer != NONE && self.buffers[buffer as usize].within.is_none();
+                let result = result.filter(|&result| has_own(result) && !self.is_resident(result));
+                pairs.extend(result.filter(|_| has_own(operand)).map(|result| (operand, result)));
             }
         }
         pairs

@@ -185,6 +185,8 @@ pub struct Buffer {
     pub offset: Bytes,
     /// How long it is.
     pub bytes: Bytes,
+    /// The buffer in whose bytes it lies, where it is a part of that and has none of its own.
+    pub within: Option<BufferIx>,
 }
 
 pub use crate::units::ALIGNMENT;

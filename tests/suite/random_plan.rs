@@ -307,7 +307,7 @@ impl Scheduler<'_> {
         slots[slot].free = false;
         after.append(&mut slots[slot].uses.drain(..).collect());
         let offset = Bytes(slots[slot].offset);
-        self.out.buffers.push(Buffer { device, content, kind, offset, bytes });
+        self.out.buffers.push(Buffer { device, content, kind, offset, bytes, within: None });
         self.slot_of.push(slot);
         BufferIx(self.out.buffers.len() as u32 - 1)
     }
@@ -402,7 +402,7 @@ impl Scheduler<'_> {
                     memory.extend(self.slot(buffer).uses.drain(..));
                     let slot = self.slot_of[buffer.index()];
                     let offset = self.out.buffers[buffer.index()].offset;
-                    self.out.buffers.push(Buffer { device, content, kind, offset, bytes });
+                    self.out.buffers.push(Buffer { device, content, kind, offset, bytes, within: None });
                     self.slot_of.push(slot);
                     BufferIx(self.out.buffers.len() as u32 - 1)
                 }

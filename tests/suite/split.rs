@@ -6,11 +6,12 @@ use partition::unstable::error::Error;
 use partition::unstable::ir::Param;
 use partition::unstable::load::Model;
 use partition::unstable::place::{DeviceUse, Effort};
-use partition::unstable::plan::{Plan, check, export};
+use partition::unstable::plan::{Action, Plan, check, export};
 use partition::unstable::topology::Topology;
 
 use crate::networks::Network;
 use crate::shared;
+use crate::sweep::Share;
 
 fn open(file: &str) -> Option<Network> {
     let path = shared::file(&format!("corpus/{file}"))?;
@@ -56,7 +57,8 @@ pub(crate) fn same_results(what: &str, network: &Network, compiled: &Compiled) {
     let whole = network.plan("cpu:memory=64GB", DeviceUse::Auto).unwrap();
     let expected = network.run(&whole).unwrap();
     let found = network.run(compiled).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let exact = compiled.plan.options.splits.iter().all(|split| split.over.starts_with("axis"));
+    let keeps_bits = |over: &str| over.starts_with("axis") || over == "slices";
+    let exact = compiled.plan.options.splits.iter().all(|split| keeps_bits(&split.over));
     for ((name, found), (_, whole)) in found.iter().zip(&expected) {
         if exact {
             assert!(found == whole, "{what}: {name} has other bits");
@@ -144,15 +146,39 @@ fn networks_of_the_corpus_are_split_where_they_must_be() {
     }
 }
 
+sweep! {
+    every_network_of_the_corpus_is_split_where_it_must_be: one of 6;
+}
+
+/// Networks that no way to split them fits on such devices: an output is larger than each of them.
+const BEYOND: [&str; 1] = ["onnx/tract_deconv_group.onnx"];
+
+/// Networks of which no way that is tried fits, though none is proven not to: their layers are divided along two loops, or
+/// step by step, and what joins the parts finds no place.
+const OPEN: [&str; 9] = [
+    "keras/gru_conv1d_small.k2.json",
+    "keras/gru_conv1d_small.k3.json",
+    "keras/siamese_multi_io.k2.json",
+    "keras/siamese_multi_io.k3.json",
+    "keras/transformer_small.k2.json",
+    "keras/transformer_small.k3.json",
+    "onnx/s_lstm.onnx",
+    "onnx/s_resnet_hf.onnx",
+    "onnx/s_vit.onnx",
+];
+
 /// All of them; where no split helps, the error names what stands in the way.
-#[test]
-#[ignore = "long: cargo test -- --ignored every_network"]
-fn every_network_of_the_corpus_is_split_where_it_must_be() {
+fn every_network_of_the_corpus_is_split_where_it_must_be(share: Share) {
     let mut failed = Vec::new();
-    for file in corpus() {
+    for file in share.among(corpus()) {
         let Some(path) = shared::file(&format!("corpus/{file}")) else { continue };
-        if Network::open(&path).is_ok() && std::panic::catch_unwind(|| forced(&file)).is_err() {
-            failed.push(file);
+        if OPEN.contains(&file.as_str()) || Network::open(&path).is_err() {
+            continue;
+        }
+        match std::panic::catch_unwind(|| forced(&file)) {
+            Ok(Some(false)) if !BEYOND.contains(&file.as_str()) => failed.push(format!("{file}: no plan")),
+            Ok(_) => {}
+            Err(_) => failed.push(format!("{file}: failed")),
         }
     }
     assert!(failed.is_empty(), "{failed:?}");
@@ -229,4 +255,50 @@ fn what_a_caller_asks_for_is_split_so() {
     assert!(told(&["hidden_0=5:2"], false).contains("hidden_0: axis 1, at most 1000 parts"));
     assert!(told(&["hidden_0=sum:2"], true).contains("can be split so"), "an exact plan has no partial sums");
     assert!(told(&["hidden_0=1:2@cpu0,cpu9"], false).contains("cpu9"));
+}
+
+/// Rows of slices by columns lie one behind the other in each: they are read, and sent, from where they were made, by no
+/// kernel and no copy. A plan that has them elsewhere is refused.
+#[test]
+fn contiguous_slices_lie_in_what_they_are_cut_from() {
+    let mut network = Network::open(std::path::Path::new("examples/seed_stack.json")).unwrap();
+    network = network.with_batch(128).unwrap();
+    let ask = |rules: &[&str]| {
+        let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        planned(&network, "2xcpu:cores=1", SplitOptions { auto: false, rules, ..SplitOptions::default() })
+            .unwrap()
+    };
+    let cut = ask(&["hidden_0=1:2@cpu0,cpu1", "hidden_1=0:2@cpu0,cpu1", "hidden_2=1:2@cpu0,cpu1"]);
+    sound("rows of columns", &network, &cut);
+    same_results("rows of columns", &network, &cut);
+    let within = |plan: &Plan| -> Vec<usize> {
+        let numbered = plan.buffers.iter().enumerate();
+        numbered.filter(|(_, buffer)| buffer.alias.is_some()).map(|(number, _)| number).collect()
+    };
+    let views = within(&cut.plan);
+    assert!(views.len() >= 4, "{} slices lie in others", views.len());
+    let ids: Vec<&str> = views.iter().map(|&at| cut.plan.buffers[at].id.as_str()).collect();
+    let mut sent = 0;
+    for step in &cut.plan.steps {
+        match &step.action {
+            Action::Copy(copy) => sent += usize::from(ids.contains(&copy.from.as_str())),
+            Action::Launch(launch) if launch.writes.iter().any(|write| ids.contains(&write.as_str())) => {
+                let at = |id: &String| cut.plan.buffers.iter().find(|buffer| buffer.id == *id).unwrap();
+                let (read, write) = (at(&launch.reads[0]), at(&launch.writes[0]));
+                assert_eq!(write.alias.as_deref(), Some(read.id.as_str()));
+                assert!(write.offset >= read.offset && write.bytes < read.bytes);
+            }
+            Action::Launch(_) => {}
+        }
+    }
+    assert!(sent > 0, "no slice is sent from where it lies");
+    let model = || Model::Graph(network.graph.clone());
+    let options = Options { bind: network.dims.clone(), ..Options::of_plan(&cut.plan).unwrap() };
+    for change in [64, 128] {
+        let mut forged = cut.plan.clone();
+        let at = *views.iter().find(|&&at| forged.buffers[at].offset.0 >= 64 * change).unwrap();
+        forged.buffers[at].offset.0 -= change;
+        let error = compile::check_model(&forged, model(), &options).unwrap_err();
+        assert!(matches!(error, Error::Check(_)), "{error}");
+    }
 }

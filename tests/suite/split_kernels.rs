@@ -252,3 +252,80 @@ fn parts_put_together_are_the_whole() {
         assert!(divided > 0, "{file}: nothing was divided");
     }
 }
+
+/// What was divided is divided again, and inputs are handed over in the slices that are read.
+#[test]
+fn parts_of_parts_put_together_are_the_whole() {
+    for file in
+        ["keras/cnn_small.k3.json", "keras/gru_conv1d_small.k3.json", "onnx/s_gpt2.onnx", "onnx/s_vit.onnx"]
+    {
+        let Some((network, graph)) = open(file) else { return };
+        let weight = |id: ParamId| network.weight_of(&graph, id);
+        let expected = interpret(&graph, &network.inputs, &weight).unwrap();
+        for seed in 0..3 {
+            let mut rng = Rng::new(seed);
+            let first = divisions(&graph, &mut rng, true);
+            let once = pass::split(&graph, &first, &[]).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let second = divisions(&once.graph, &mut rng, true);
+            assert!(!second.is_empty(), "{file}: no part was divided again");
+            let twice = pass::split_again(&once.graph, &second, &once.places, &once.slices)
+                .unwrap_or_else(|error| panic!("{file}: {error}"));
+            verify(&twice.graph).unwrap_or_else(|error| panic!("{file}, seed {seed}: {error}"));
+            let weight = |id: ParamId| network.weight_of(&twice.graph, id);
+            let found = interpret(&twice.graph, &network.inputs, &weight)
+                .unwrap_or_else(|error| panic!("{file}, seed {seed}: {error}"));
+            assert!(found == expected, "{file}, seed {seed}: other bits");
+            within_their_values(file, &graph, &twice.slices);
+        }
+    }
+}
+
+/// What parts are said to be lies within the values that they are of.
+fn within_their_values(
+    file: &str,
+    graph: &Graph,
+    slices: &std::collections::BTreeMap<ValueId, pass::SliceOf>,
+) {
+    let names: HashSet<&str> = graph.sources().iter().map(|source| source.name.as_str()).collect();
+    let params: HashSet<&str> = graph.params().iter().map(|param| param.name.as_str()).collect();
+    for slice in slices.values() {
+        // What was put together from parts has the name of who reads it.
+        let name = slice.of.split('[').next().unwrap_or_default();
+        let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
+        assert!(names.contains(name) || params.contains(name), "{file}: a part of {}", slice.of);
+        assert!(slice.bounds.iter().all(|&(start, end)| start <= end), "{file}: {slice:?}");
+    }
+}
+
+/// A box of an input that was cut along two axes, in the text form and as it is fed.
+#[test]
+fn inputs_are_handed_over_in_boxes() {
+    let mut graph = Graph::new("boxes");
+    let data = graph.add_source(Source::new("x", "input", SourceRole::Data));
+    let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[4, 6])), data);
+    let source = graph.add_source(Source::new("neg", "neg", SourceRole::Node));
+    let y = graph.apply(Op::Unary(partition::unstable::ir::Unary::Neg), &[x], source).unwrap();
+    graph.add_output("y", y);
+    let values: Vec<f32> = (0..24).map(|value| value as f32).collect();
+    let inputs = vec![("x".to_owned(), Tensor::from_f32(vec![4, 6], &values).unwrap())];
+    let expected = interpret(&graph, &inputs, &no_params).unwrap();
+    graph.slice_input("x");
+    let by = |graph: &Graph, axis: u32| -> BTreeMap<NodeId, Division> {
+        let is_neg = |&node: &NodeId| matches!(graph.node(node).op, Op::Unary(_));
+        let of = |node: NodeId| {
+            let split = splits(graph, node).unwrap().swap_remove(axis as usize);
+            let bounds = vec![0, split.extent / 2, split.extent];
+            (node, Division { split, bounds, devices: Vec::new(), apart: false })
+        };
+        graph.node_ids().filter(is_neg).map(of).collect()
+    };
+    let once = pass::split(&graph, &by(&graph, 0), &[]).unwrap();
+    let twice = pass::split_again(&once.graph, &by(&once.graph, 1), &once.places, &once.slices).unwrap();
+    let names: Vec<&str> = twice.graph.inputs().iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["x[0..2, 0..3]", "x[0..2, 3..6]", "x[2..4, 0..3]", "x[2..4, 3..6]"]);
+    assert_eq!(interpret(&twice.graph, &inputs, &no_params).unwrap(), expected);
+    let read = partition::unstable::ir::text::parse(&twice.graph.to_string()).unwrap();
+    assert_eq!(interpret(&read, &inputs, &no_params).unwrap(), expected);
+    let seen = twice.graph.callers_ports().unwrap();
+    assert_eq!((seen.inputs().len(), seen.input_type(0)), (1, graph.input_type(0)));
+}

@@ -18,10 +18,11 @@ use crate::ir::{NodeId, Op, ValueId};
 use crate::kernel::split::{Split, part};
 use crate::units::Nanos;
 
-/// States that are kept for each node: fewer in large graphs.
+/// States that are kept for each node: fewer in large graphs. A value is held in a handful of ways (whole, by rows, by
+/// columns, on all), and two or three values are open between the nodes of a block: two dozen hold their combinations.
 const STATES: usize = 24;
 
-/// Bounds that are tried for one loop, at most.
+/// Bounds that are tried for one loop, at most: by share in two units, evenly, and as two or three operands are held.
 const MOST_BOUNDS: usize = 6;
 
 /// Numbers that all steps together may hold in memory, at most: 256 MB. Where nothing repeats, steps are remembered in
@@ -51,7 +52,10 @@ pub(super) struct Beam<'a> {
 
 #[derive(Clone)]
 struct State {
-    time: Nanos,
+    /// What states are ranked by: the time until now, and the price of parameters.
+    rank: Nanos,
+    /// The price in it.
+    price: Nanos,
     /// How each value is held that is still to be read.
     held: Vec<u32>,
     /// The last entry of the record of what was decided.
@@ -73,7 +77,7 @@ struct Start {
     operands: Vec<(u32, bool)>,
     /// By result: whether it is read.
     are_read: Vec<bool>,
-    /// By state: the time since the first, and how values are held.
+    /// By state: how far its rank is behind the first's, and how values are held.
     states: Vec<(Nanos, Vec<u32>)>,
 }
 
@@ -81,8 +85,10 @@ struct Start {
 struct Next {
     from: usize,
     way: Rc<Way>,
-    /// Since the first state before it.
-    time: Nanos,
+    /// Behind that of the first state before it.
+    rank: Nanos,
+    /// What this step adds to the price.
+    price: Nanos,
     held: Vec<u32>,
 }
 
@@ -106,7 +112,7 @@ impl<'a> Beam<'a> {
             team,
             price,
             live: Vec::new(),
-            states: vec![State { time: Nanos::ZERO, held: Vec::new(), decided: None }],
+            states: vec![State { rank: Nanos::ZERO, price: Nanos::ZERO, held: Vec::new(), decided: None }],
             held: Vec::new(),
             numbers: HashMap::new(),
             decided: Vec::new(),
@@ -138,6 +144,7 @@ impl<'a> Beam<'a> {
     fn remember(&mut self, start: Start, next: &Rc<[Next]>) {
         let before = start.states.iter().map(|(_, held)| held.len() + 1).sum::<usize>();
         let behind = next.iter().map(|next| next.held.len() + 1).sum::<usize>();
+        // All are forgotten at once: a network that still repeats itself soon has its steps again.
         if self.remembered + before + behind > MOST_REMEMBERED {
             self.steps.clear();
             self.remembered = 0;
@@ -152,8 +159,9 @@ impl<'a> Beam<'a> {
             let at = self.live.binary_search(&value).map_or(LEAF, |at| at as u32);
             (at, last[value.index()] == Last::By(node))
         };
-        let first = self.first_time();
-        let states = self.states.iter().map(|state| (state.time.saturating_sub(first), state.held.clone()));
+        // Ranks count from the first state's, or no step would ever be met again.
+        let first = self.first_rank();
+        let states = self.states.iter().map(|state| (state.rank.saturating_sub(first), state.held.clone()));
         Start {
             kind: kinds[node.index()],
             operands: graph.node(node).operands.iter().map(place).collect(),
@@ -162,8 +170,8 @@ impl<'a> Beam<'a> {
         }
     }
 
-    fn first_time(&self) -> Nanos {
-        self.states.first().map_or(Nanos::ZERO, |state| state.time)
+    fn first_rank(&self) -> Nanos {
+        self.states.first().map_or(Nanos::ZERO, |state| state.rank)
     }
 
     /// The best states behind a node.
@@ -172,24 +180,27 @@ impl<'a> Beam<'a> {
         let mut at: HashMap<Vec<u32>, usize> = HashMap::new();
         for way in self.ways(visit.node)? {
             let makes: Vec<u32> = way.makes.iter().map(|held| self.number(held)).collect();
+            let price = self.priced(&way);
+            // Most states hold a node's operands alike: what is fetched is found once for all of these.
             let mut seen: HashMap<Vec<u32>, Fetched> = HashMap::new();
             for from in 0..self.states.len() {
                 let (before, held) = &visit.start.states[from];
                 let fetched = self.fetched(visit, &way, held, &mut seen)?;
-                let time = *before + fetched.time + way.time + self.priced(&way);
+                let rank = *before + fetched.time + way.time + price;
                 let held = after(visit.start, held, &fetched, &makes);
+                // What follows depends on how values are held alone: of states that hold the same, the best is kept.
                 match at.get(&held) {
-                    Some(&place) if found[place].time <= time => {}
-                    Some(&place) => found[place] = Next { from, way: Rc::clone(&way), time, held },
+                    Some(&place) if found[place].rank <= rank => {}
+                    Some(&place) => found[place] = Next { from, way: Rc::clone(&way), rank, price, held },
                     None => {
                         at.insert(held.clone(), found.len());
-                        found.push(Next { from, way: Rc::clone(&way), time, held });
+                        found.push(Next { from, way: Rc::clone(&way), rank, price, held });
                     }
                 }
             }
         }
-        // Stable: of equal times, what was found first.
-        found.sort_by_key(|next| next.time);
+        // Stable: of equal ranks, what was found first.
+        found.sort_by_key(|next| next.rank);
         found.truncate(self.most_states());
         Ok(found)
     }
@@ -197,16 +208,18 @@ impl<'a> Beam<'a> {
     /// Goes on to the states behind a node.
     fn take(&mut self, node: NodeId, next: &[Next]) {
         let Work { graph, last, .. } = self.work;
-        let first = self.first_time();
+        let first = self.first_rank();
         let mut states = Vec::with_capacity(next.len());
-        for Next { from, way, time, held } in next {
+        for Next { from, way, rank, price, held } in next {
             let mut decided = self.states[*from].decided;
+            // What stays whole is not recorded: a chain of records has only what a plan tells.
             if way.is_divided() {
                 let before = decided;
                 decided = Some(self.decided.len() as u32);
                 self.decided.push(Decided { before, node, way: Rc::clone(way) });
             }
-            states.push(State { time: first + *time, held: held.clone(), decided });
+            let price = self.states[*from].price + *price;
+            states.push(State { rank: first + *rank, price, held: held.clone(), decided });
         }
         self.states = states;
         self.live.retain(|value| last[value.index()] != Last::By(node));
@@ -214,6 +227,7 @@ impl<'a> Beam<'a> {
     }
 
     fn most_states(&self) -> usize {
+        // Of more than 4096 nodes each has fewer, so that the work is that of 4096.
         (STATES * 4096 / self.work.graph.node_count().max(1)).clamp(4, STATES)
     }
 
@@ -269,7 +283,7 @@ impl<'a> Beam<'a> {
         Ok(fetched)
     }
 
-    /// What a way's parameters cost.
+    /// What a way's parameters cost: those of the device that reads most, as that is the one that may have no room.
     fn priced(&self, way: &Way) -> Nanos {
         let most = way.params.iter().max().copied().unwrap_or(0);
         Nanos(most.saturating_mul(self.price))
@@ -315,6 +329,7 @@ impl<'a> Beam<'a> {
             }
         };
         let unit = self.work.units.of(graph, node, split);
+        // First what readers can take apart, as whole heads; then as near to the shares as may be.
         for unit in [unit, split.unit.max(1)] {
             take(by_share(split, unit, &self.team.shares));
         }
@@ -346,13 +361,17 @@ impl<'a> Beam<'a> {
         let graph = self.work.graph;
         let params = vec![0; self.team.len()];
         let mut found = Found { time: Nanos::MAX, params, divisions: Default::default() };
-        let mut best = None;
+        let mut best: Option<(Nanos, &State)> = None;
         for state in &self.states {
-            let time = state.time + self.outputs_time(state)?;
-            if time < found.time {
-                (found.time, best) = (time, Some(state));
+            let outputs = self.outputs_time(state)?;
+            let rank = state.rank + outputs;
+            if best.is_none_or(|(least, _)| rank < least) {
+                // Ways that were searched for with different prices are compared by their times.
+                found.time = rank.saturating_sub(state.price);
+                best = Some((rank, state));
             }
         }
+        let best = best.map(|(_, state)| state);
         let mut next = best.and_then(|best| best.decided);
         while let Some(at) = next {
             let Decided { before, node, way } = &self.decided[at as usize];

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::layout::{Layout, bytes, own_bytes, region_bytes, scaled, share};
-use super::rule::{is_inexact, parts};
+use super::layout::{Layout, aligned_unit, bytes, own_bytes, region_bytes, scaled, share};
+use super::rule::{even_by, is_inexact, parts};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, ValueId};
 use crate::kernel::split::{Made, Part, Region, Split, part, splits};
@@ -15,12 +15,16 @@ pub(super) struct Choices<'g> {
     divisions: BTreeMap<NodeId, Division>,
     /// By value; of what is not divided, whole.
     pub(super) layouts: Vec<Option<Layout>>,
+    /// By value: an input that is handed over in slices, as parameters are.
+    boxed: Vec<bool>,
+    /// By value: an output of the graph, which is put together on one device.
+    pub(super) is_output: Vec<bool>,
     /// By node: a leaf, or held by a control dependency.
     fixed: Vec<bool>,
     /// By source: how many parts its nodes have, where some are divided. All of one source have as many, unless they
     /// need not go together.
     parts_of: Vec<Option<usize>>,
-    apart: bool,
+    pub(super) apart: bool,
 }
 
 /// What parts may take.
@@ -32,6 +36,8 @@ pub(super) struct Limits {
     pub(super) parts: u64,
     /// No sum is divided.
     pub(super) exact: bool,
+    /// What is still too large may be divided again, along another loop.
+    pub(super) may_go_on: bool,
 }
 
 /// What a way to compute one node comes to.
@@ -51,10 +57,17 @@ impl<'g> Choices<'g> {
         for &(before, after) in graph.controls() {
             (fixed[before.index()], fixed[after.index()]) = (true, true);
         }
+        let (mut boxed, mut is_output) = (vec![false; graph.value_count()], vec![false; graph.value_count()]);
+        for (name, value) in graph.inputs() {
+            boxed[value.index()] = graph.input_box(name).is_some();
+        }
+        graph.outputs().iter().for_each(|(_, value)| is_output[value.index()] = true);
         Self {
             graph,
             divisions: BTreeMap::new(),
             layouts: vec![None; graph.value_count()],
+            boxed,
+            is_output,
             fixed,
             parts_of: vec![None; graph.sources().len()],
             apart: false,
@@ -152,10 +165,68 @@ impl<'g> Choices<'g> {
                 take(cost, Some(division));
             }
         }
-        if let Some((_, Some(division))) = best {
+        let Some((cost, mut chosen)) = best else { return Ok(()) };
+        if cost.over > 0 && limits.may_go_on {
+            chosen = self.first_of_two(node, limits)?.or(chosen);
+        }
+        if let Some(division) = chosen {
             self.divide(node, division);
         }
         Ok(())
+    }
+
+    /// The first of two divisions along two loops that together make parts small enough, of as few parts as there can be;
+    /// the second is for the next round. O(loops^2 x counts^2 x operands).
+    fn first_of_two(&self, node: NodeId, limits: Limits) -> Result<Option<Division>> {
+        let mut ways = splits(self.graph, node)?;
+        ways.retain(|split| !(limits.exact && is_inexact(split)));
+        let mut cuts = Vec::new();
+        for split in &ways {
+            for number in COUNTS.into_iter().take_while(|&number| number <= parts(split).min(limits.parts)) {
+                let bounds = even_by(split, number, aligned_unit(self.graph, node, split)?);
+                if !self.may_have(node, bounds.len() - 1) {
+                    continue;
+                }
+                let division =
+                    Division { split: split.clone(), bounds, devices: Vec::new(), apart: self.apart };
+                let left = self.left_of_each(node, &division)?;
+                cuts.push((division, left));
+            }
+        }
+        let mut best: Option<(usize, &Division)> = None;
+        for (first, left) in &cuts {
+            for (second, then) in cuts.iter().filter(|(second, _)| second.split.over != first.split.over) {
+                let number = first.parts() * second.parts();
+                let is_fewer = best.is_none_or(|(least, _)| number < least);
+                if is_fewer && self.bytes_left(node, left, then)? <= limits.bytes {
+                    best = Some((number, first));
+                }
+            }
+        }
+        Ok(best.map(|(_, division)| division.clone()))
+    }
+
+    /// Of each operand and result: which share the longest part reads or makes, of [`ALL`].
+    fn left_of_each(&self, node: NodeId, division: &Division) -> Result<Vec<u64>> {
+        let longest = division.bounds.windows(2).max_by_key(|pair| pair[1] - pair[0]);
+        let Some(pair) = longest else { return Ok(Vec::new()) };
+        let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
+        let operands = self.graph.node(node).operands.iter().copied().zip(part.operands);
+        let results = self.graph.results(node).zip(part.results);
+        let of_one = |(value, region): (ValueId, Option<Region>)| {
+            let ty = self.graph.ty(value);
+            Ok(share(ALL, region_bytes(ty, region)?, bytes(ty)?).saturating_add(1).min(ALL))
+        };
+        operands.chain(results).map(of_one).collect()
+    }
+
+    /// About the bytes of a part of a part.
+    fn bytes_left(&self, node: NodeId, left: &[u64], then: &[u64]) -> Result<u64> {
+        let values = self.graph.node(node).operands.iter().copied().chain(self.graph.results(node));
+        total(values.zip(left.iter().zip(then)).map(|(value, (&left, &then))| {
+            let whole = bytes(self.graph.ty(value))?;
+            Ok(share(share(whole, left, ALL), then, ALL).next_multiple_of(crate::units::ALIGNMENT))
+        }))
     }
 
     /// Whether a node may be divided into so many parts beside the others of its source.
@@ -179,11 +250,16 @@ impl<'g> Choices<'g> {
         let fewest = whole.div_ceil(limits.bytes.max(1)).clamp(2, most.max(2));
         let mut number = others.unwrap_or(fewest);
         while number <= most {
-            let bounds = super::rule::even(split, number);
-            let division = Division { split: split.clone(), bounds, devices: Vec::new(), apart: self.apart };
-            let is_last = others.is_some() || self.largest_part(node, &division)? <= limits.bytes;
-            found.push(division.bounds);
-            if is_last || found.len() > MOST_CANDIDATES {
+            // What begins at a multiple of the alignment wastes nothing where it is put together.
+            let mut is_last = others.is_some();
+            for unit in [aligned_unit(self.graph, node, split)?, split.unit.max(1)] {
+                let bounds = even_by(split, number, unit);
+                let division =
+                    Division { split: split.clone(), bounds, devices: Vec::new(), apart: self.apart };
+                is_last |= self.largest_part(node, &division)? <= limits.bytes;
+                found.push(division.bounds);
+            }
+            if is_last || found.len() > 2 * MOST_CANDIDATES {
                 break;
             }
             number = match number * 2 > most && number < most {
@@ -219,7 +295,7 @@ impl<'g> Choices<'g> {
         divisions.next().map_or_else(Vec::new, |division| division.devices.clone())
     }
 
-    fn result_bounds(&self, result: ValueId, axis: u32, division: &Division) -> Vec<u64> {
+    pub(super) fn result_bounds(&self, result: ValueId, axis: u32, division: &Division) -> Vec<u64> {
         let extent = division.split.extent;
         let size = self.graph.ty(result).shape.sizes()[axis as usize].known().unwrap_or(0).unsigned_abs();
         division.bounds.iter().map(|&bound| share(size, bound, extent)).collect()
@@ -272,9 +348,9 @@ impl<'g> Choices<'g> {
         Ok(sum)
     }
 
-    /// A parameter or constant.
+    /// What is cut before it is on a device: a parameter or constant, or an input that is handed over in slices.
     pub(super) fn is_stored(&self, value: ValueId) -> bool {
-        matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_))
+        matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_)) || self.boxed[value.index()]
     }
 }
 
@@ -283,5 +359,11 @@ pub(super) fn total(mut bytes: impl Iterator<Item = Result<u64>>) -> Result<u64>
     bytes.try_fold(0, |sum: u64, bytes| Ok(sum.saturating_add(bytes?)))
 }
 
-/// Most bounds that are tried for one way to split.
+/// Most numbers of parts that are tried for one way to split.
 const MOST_CANDIDATES: usize = 8;
+
+/// Numbers of parts along each of two loops.
+const COUNTS: [u64; 9] = [2, 3, 4, 6, 8, 12, 16, 32, 64];
+
+/// What shares of a value add up to.
+const ALL: u64 = 1 << 20;

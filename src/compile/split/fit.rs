@@ -3,21 +3,36 @@
 use std::collections::BTreeMap;
 
 use super::choose::{Choices, Limits};
-use super::layout::region_bytes;
+use super::layout::{region_bytes, share};
+use super::parted::{Parted, unsplittable_layers};
 use super::rule::is_inexact;
 use crate::error::Result;
 use crate::ir::{Graph, Node, NodeId, Op, ValueId};
-use crate::kernel::split::{Region, part, splits};
+use crate::kernel::split::{part, splits};
 use crate::pass::Division;
 use crate::place;
 use crate::topology::Topology;
 use crate::units::Bytes;
 
-/// What is tried, in this order: which fraction of the largest device's memory one part may take, and whether what one
-/// node of the source stands for may be apart. A part has to leave room for what lives beside it, and for
-/// parts of other operations.
-const TRIES: [(u64, bool); 8] =
-    [(1, false), (2, false), (1, true), (2, true), (4, true), (8, true), (16, true), (32, true)];
+/// What is tried, in this order: how many hundredths of the largest device's memory one part may take, and whether what
+/// one node of the source stands for may be apart. A part has to leave room for what lives beside it, and for parts of
+/// other operations; but what is finer takes more copies, each of which needs room at both ends.
+const TRIES: [(u64, bool); 14] = [
+    (100, false),
+    (50, false),
+    (100, true),
+    (90, true),
+    (80, true),
+    (72, true),
+    (65, true),
+    (58, true),
+    (50, true),
+    (38, true),
+    (25, true),
+    (12, true),
+    (6, true),
+    (3, true),
+];
 
 /// Parts of one node for each device, at most: finer ones find room where others leave it, more copies take it.
 const PARTS: u64 = 8;
@@ -25,59 +40,106 @@ const PARTS: u64 = 8;
 /// Parts of all nodes, at most: each is planned for like a node.
 const MOST_PARTS: usize = 1 << 16;
 
+/// Rounds of dividing, at most: one for each loop of a matrix product but the one that is left.
+const ROUNDS: usize = 3;
+
 /// Ways to split a graph, from the coarsest.
-pub(in crate::compile) struct Splits<'g> {
-    graph: &'g Graph,
+pub(in crate::compile) struct Splits {
+    whole: Parted,
     /// Bytes of the largest device.
     memory: u64,
     limits: Limits,
     next: usize,
-    last: BTreeMap<NodeId, Division>,
+    last: Option<BTreeMap<NodeId, Division>>,
 }
 
-/// Ways to split a graph that fits nowhere whole, each in smaller parts than the one before.
-pub(in crate::compile) fn narrower<'g>(
-    graph: &'g Graph,
+/// Ways to split a graph that fits nowhere whole, each in smaller parts than the one before. Recurrent layers that no
+/// split makes small enough are computed step by step, inputs that cannot be cut on a device are handed over in slices.
+///
+/// Errors: none but internal ones.
+pub(in crate::compile) fn narrower(
+    mut whole: Parted,
     topology: &Topology,
     place: &place::Options,
     exact: bool,
-) -> Splits<'g> {
+) -> Result<Splits> {
     let room = |id| place.usable(topology.device(id).memory).get();
     let memory = topology.computing().map(room).max().unwrap_or(0);
     let parts = (topology.computing().count() as u64 * PARTS).max(2 * PARTS);
-    let limits = Limits { bytes: memory, parts, exact };
-    Splits { graph, memory, limits, next: 0, last: BTreeMap::new() }
+    let limits = Limits { bytes: memory, parts, exact, may_go_on: true };
+    // What is split so already is nothing new.
+    let mut last = Some(BTreeMap::new());
+    let layers = if exact { <_>::default() } else { unsplittable_layers(&whole.graph, memory)? };
+    if !layers.is_empty() {
+        (whole, last) = (whole.in_steps(&layers)?, None);
+    }
+    for name in uncuttable_inputs(&whole.graph, memory)? {
+        whole.slice_input(&name);
+        last = None;
+    }
+    Ok(Splits { whole, memory, limits, next: 0, last })
 }
 
-impl Splits<'_> {
+/// Inputs beside which a device has no room for a half of them.
+fn uncuttable_inputs(graph: &Graph, memory: u64) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for (name, value) in graph.inputs() {
+        if region_bytes(graph.ty(*value), None)? > memory / 3 * 2 {
+            found.push(name.clone());
+        }
+    }
+    Ok(found)
+}
+
+impl Splits {
     /// The next way that is unlike the one before; none where there is none. O(nodes + edges x parts).
     ///
     /// Errors: none but internal ones.
-    pub(in crate::compile) fn next(&mut self) -> Result<Option<BTreeMap<NodeId, Division>>> {
-        while let Some(&(fraction, apart)) = TRIES.get(self.next) {
+    pub(in crate::compile) fn next(&mut self) -> Result<Option<Parted>> {
+        while let Some(&(hundredths, apart)) = TRIES.get(self.next) {
             self.next += 1;
-            let mut choices = match apart {
-                true => Choices::apart(self.graph),
-                false => Choices::new(self.graph),
-            };
-            for node in self.graph.node_ids() {
-                choices.cheapest(node, Limits { bytes: self.memory / fraction, ..self.limits })?;
-                if choices.parts() > MOST_PARTS {
-                    return Ok(None);
+            let limits = Limits { bytes: share(self.memory, hundredths, 100), ..self.limits };
+            let Some(found) = divisions(&self.whole, limits, apart, |_| true)? else { return Ok(None) };
+            if self.last.as_ref() == Some(&found) {
+                continue;
+            }
+            let mut parted = self.whole.clone().divided(&found)?;
+            self.last = Some(found);
+            for round in 1..ROUNDS {
+                let limits = Limits { may_go_on: round + 1 < ROUNDS, ..limits };
+                let made = |node| parted.is_made_by_splitting(node);
+                let Some(more) = divisions(&parted, limits, apart, made)? else { return Ok(None) };
+                if more.is_empty() {
+                    break;
                 }
+                parted = parted.divided(&more)?;
             }
-            let found = choices.finish();
-            if found != self.last {
-                self.last.clone_from(&found);
-                return Ok(Some(found));
-            }
+            return Ok(Some(parted));
         }
         Ok(None)
     }
 }
 
-/// Why even splitting does not help, where that is sure: inputs and outputs are whole on a device, what a node reads
-/// and makes however it is split must fit on one, and all parameters have to be somewhere. O(nodes + edges).
+/// How the nodes of a graph are divided at the least cost, of those that may be; none where there are too many parts.
+fn divisions(
+    parted: &Parted,
+    limits: Limits,
+    apart: bool,
+    may_be: impl Fn(NodeId) -> bool,
+) -> Result<Option<BTreeMap<NodeId, Division>>> {
+    let graph = &parted.graph;
+    let mut choices = if apart { Choices::apart(graph) } else { Choices::new(graph) };
+    for node in graph.node_ids().filter(|&node| may_be(node)) {
+        choices.cheapest(node, limits)?;
+        if choices.parts() > MOST_PARTS {
+            return Ok(None);
+        }
+    }
+    Ok(Some(choices.finish()))
+}
+
+/// Why even splitting does not help, where that is sure: outputs are whole on a device, the parameters that a node reads
+/// however it is split must fit on one, and all parameters have to be somewhere. O(nodes + edges).
 ///
 /// Errors: none but internal ones.
 pub(in crate::compile) fn beyond_all(
@@ -93,13 +155,11 @@ pub(in crate::compile) fn beyond_all(
         let ty = graph.ty(value);
         ty.elements().map_or(u64::MAX, |elements| elements.saturating_mul(ty.dtype.size()))
     };
-    let ports = graph.inputs().iter().map(|port| ("input", port));
-    let ports = ports.chain(graph.outputs().iter().map(|port| ("output", port)));
-    for (what, (name, value)) in ports {
+    for (name, value) in graph.outputs() {
         if held(*value) > largest {
             let (bytes, largest) = (Bytes(held(*value)), Bytes(largest));
             return Ok(Some(format!(
-                "splitting operations does not help: {what} {name} takes {bytes} and lies on one device, \
+                "splitting operations does not help: output {name} takes {bytes} and lies on one device, \
                  the largest has {largest}"
             )));
         }
@@ -107,7 +167,9 @@ pub(in crate::compile) fn beyond_all(
     if let Some(line) = beyond_joined(graph, largest, exact)? {
         return Ok(Some(line));
     }
-    for node in graph.node_ids().filter(|&node| !graph.node(node).op.is_leaf()) {
+    // The steps of a recurrent layer are nodes of their own, where their order of sums may be another.
+    let is_layer = |node: NodeId| !exact && matches!(graph.node(node).op, Op::Recurrent(_));
+    for node in graph.node_ids().filter(|&node| !graph.node(node).op.is_leaf() && !is_layer(node)) {
         let least = Bytes(least_params(graph, node, exact)?);
         if least.get() > largest {
             let (name, largest) = (&graph.source(graph.node(node).source).name, Bytes(largest));
@@ -167,25 +229,26 @@ fn is_param(graph: &Graph, value: ValueId) -> bool {
     matches!(graph.maker(value).op, Op::Param(_))
 }
 
-/// The fewest bytes of parameters that any part of a node reads in the way to split it that reads fewest.
+/// The fewest bytes of parameters that a part of a node reads, along whichever loops it is divided: of each parameter
+/// what is left where all loops are cut as short as they can be.
 fn least_params(graph: &Graph, node: NodeId, exact: bool) -> Result<u64> {
     let operands = graph.node(node).operands.iter().copied().enumerate();
     let params: Vec<(usize, ValueId)> = operands.filter(|&(_, value)| is_param(graph, value)).collect();
-    let read = |regions: Option<&[Option<Region>]>| {
-        let of = |&(at, value): &(usize, ValueId)| {
-            region_bytes(graph.ty(value), regions.and_then(|regions| regions[at]))
-        };
-        params.iter().map(of).try_fold(0u64, |sum, bytes| Ok(sum.saturating_add(bytes?)))
-    };
-    let mut least = read(None)?;
+    let whole = params.iter().map(|&(_, value)| region_bytes(graph.ty(value), None));
+    let whole = whole.collect::<Result<Vec<u64>>>()?;
     if params.is_empty() {
-        return Ok(least);
+        return Ok(0);
     }
+    let mut least = whole.clone();
     for split in splits(graph, node)?.into_iter().filter(|split| !(exact && is_inexact(split))) {
         // The shortest part that there can be.
         let shortest = split.least.max(split.unit).min(split.extent);
         let shortest = shortest.next_multiple_of(split.unit.max(1)).min(split.extent);
-        least = least.min(read(Some(&part(graph, node, &split, 0, shortest)?.operands))?);
+        let part = part(graph, node, &split, 0, shortest)?;
+        for (own, (&(at, value), &all)) in least.iter_mut().zip(params.iter().zip(&whole)) {
+            let read = region_bytes(graph.ty(value), part.operands[at])?;
+            *own = share(*own, read, all);
+        }
     }
-    Ok(least)
+    Ok(least.into_iter().fold(0, u64::saturating_add))
 }

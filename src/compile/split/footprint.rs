@@ -5,7 +5,7 @@ use super::choose::{Choices, total};
 use super::layout::{Layout, bytes, own_bytes, region_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, Shape, Size, Type, ValueId};
-use crate::kernel::split::{Made, Region, part};
+use crate::kernel::split::{Made, Region, part, splits};
 use crate::kernel::workspace::workspace;
 use crate::pass::{Division, scattered};
 use crate::units::Bytes;
@@ -22,8 +22,7 @@ impl Choices<'_> {
         let mut most = together(self.graph, &self.graph.node(node).op, &operands, &results)?;
         for &(value, _) in &operands {
             if let Some(layout) = &self.layouts[value.index()] {
-                let pieces = layout.bounds.len() as u64;
-                most = most.max(joined(bytes(self.graph.ty(value))?, pieces));
+                most = most.max(joined(self.graph.ty(value), None, layout)?);
             }
         }
         Ok(most)
@@ -43,7 +42,16 @@ impl Choices<'_> {
         }
         if let Made::Partial(_) = division.split.made {
             for result in self.graph.results(node) {
-                most = most.max(folded(self.graph.ty(result), division.parts() as u64)?);
+                most = most.max(folded(self.graph.ty(result), division.parts() as u64, self.apart)?);
+            }
+        }
+        if let Made::Slices(axes) = &division.split.made {
+            for (result, &axis) in self.graph.results(node).zip(axes) {
+                // Put together for the caller.
+                if self.is_output[result.index()] {
+                    let layout = Layout { axis, bounds: self.result_bounds(result, axis, division) };
+                    most = most.max(joined(self.graph.ty(result), None, &layout)?);
+                }
             }
         }
         Ok(most)
@@ -59,7 +67,7 @@ impl Choices<'_> {
             Some(Layout { axis, bounds }) if own_bytes(asked, region, *axis, bounds, number) == asked => {
                 aligned(asked)
             }
-            Some(layout) => joined(asked, layout.bounds.len() as u64),
+            Some(layout) => joined(ty, region, layout)?,
         })
     }
 }
@@ -75,19 +83,36 @@ fn together(graph: &Graph, op: &Op, operands: &[Piece], results: &[Piece]) -> Re
     Ok(all.saturating_add(aligned(own)))
 }
 
-/// Bytes where so many are put together from pieces.
-fn joined(asked: u64, pieces: u64) -> u64 {
-    // Each piece begins at a multiple of the alignment.
-    let gaps = pieces.saturating_mul(crate::units::ALIGNMENT - 1);
-    aligned(asked).saturating_add(asked).saturating_add(gaps.min(asked))
+/// Bytes where a region of a value is put together from its slices: that, and of each slice what is in it, which begins
+/// at a multiple of the alignment.
+fn joined(ty: &Type, region: Option<Region>, layout: &Layout) -> Result<u64> {
+    let asked = region_bytes(ty, region)?;
+    let pieces = 0..layout.bounds.len().saturating_sub(1);
+    let pieces = pieces.map(|number| aligned(own_bytes(asked, region, layout.axis, &layout.bounds, number)));
+    Ok(pieces.fold(aligned(asked), u64::saturating_add))
 }
 
-/// Bytes where partial results of so many parts are folded.
-fn folded(ty: &Type, parts: u64) -> Result<u64> {
+/// Bytes of the smallest part of a node, of all ways to divide it along one loop: what it reads and makes.
+pub(super) fn smallest_part(graph: &Graph, node: NodeId) -> Result<u64> {
+    let values = || graph.node(node).operands.iter().copied().chain(graph.results(node));
+    let mut least = total(values().map(|value| bytes(graph.ty(value))))?;
+    for split in splits(graph, node)? {
+        let shortest = split.least.max(split.unit).next_multiple_of(split.unit.max(1)).min(split.extent);
+        let part = part(graph, node, &split, 0, shortest)?;
+        let regions = part.operands.into_iter().chain(part.results);
+        least = least
+            .min(total(values().zip(regions).map(|(value, region)| region_bytes(graph.ty(value), region)))?);
+    }
+    Ok(least)
+}
+
+/// Bytes where partial results of so many parts are folded; two at a time where they need not go together.
+fn folded(ty: &Type, parts: u64, apart: bool) -> Result<u64> {
     let all = bytes(ty)?;
     Ok(match scattered(ty, parts) {
         // The whole partial result, and one slice of it from each part.
         Some(_) => aligned(all).saturating_mul(2).saturating_add(aligned(all / parts)),
+        None if apart => aligned(all).saturating_mul(parts.min(3)),
         None => aligned(all).saturating_mul(parts),
     })
 }

@@ -117,10 +117,14 @@ impl Held {
         Ok(Fetch { traffic, kernels, held })
     }
 
-    /// How many slices the device that cuts most has to cut so that these regions are put together, and their bytes.
+    /// How many kernels cut slices on the device that cuts most has to cut so that these regions are put together, and their bytes.
     fn cuts(&self, ty: &Type, regions: &[Region]) -> Result<(u64, u64)> {
         let all = region_bytes(ty, None)?;
         let parts = regions.len() as u64;
+        // What is cut so lies in the bytes of what it is cut from.
+        if regions.iter().all(|region| is_contiguous(ty, region.axis, self.bounds())) {
+            return Ok((0, 0));
+        }
         let Some((axis, bounds)) = self.bounds().filter(|_| !self.first_has_all) else {
             return Ok((parts, all));
         };
@@ -149,4 +153,17 @@ impl Held {
             (Some((axis, bounds)), part) => own_bytes(asked, region, axis, bounds, part),
         })
     }
+}
+
+/// Whether the elements of a region along an axis lie one behind the other, where the value is held so.
+fn is_contiguous(ty: &Type, axis: u32, held: Option<(u32, &[u64])>) -> bool {
+    let longest = |size: u64, own: u32| match held {
+        Some((axis, bounds)) if axis == own => {
+            bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(size)
+        }
+        _ => size,
+    };
+    let sizes = ty.shape.sizes().iter().zip(0..);
+    let mut before = sizes.take(axis as usize);
+    before.all(|(size, own)| size.known().is_some_and(|size| longest(size.unsigned_abs(), own) == 1))
 }

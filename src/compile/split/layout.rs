@@ -1,8 +1,9 @@
 //! How values are held while divisions are chosen, and bytes of slices.
 
 use crate::error::{Error, Result};
-use crate::ir::Type;
-use crate::kernel::split::{Region, Split};
+use crate::ir::{Graph, NodeId, Type};
+use crate::kernel::split::{Made, Region, Split};
+use crate::units::ALIGNMENT;
 
 /// How a value is held, as far as choices go: in slices along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +56,22 @@ pub(super) fn scaled(bounds: &[u64], split: &Split) -> Option<Vec<u64>> {
         found.push(scaled);
     }
     found.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] >= split.least).then_some(found)
+}
+
+/// A multiple of a loop's unit at whose multiples the slices of a node's first result are as long as the alignment, or
+/// several times that.
+pub(super) fn aligned_unit(graph: &Graph, node: NodeId, split: &Split) -> Result<u64> {
+    let unit = split.unit.max(1);
+    let Made::Slices(axes) = &split.made else { return Ok(unit) };
+    let ty = graph.ty(graph.node(node).first_result);
+    let size = ty.shape.sizes()[axes[0] as usize].known().unwrap_or(1).unsigned_abs().max(1);
+    // Bytes of a slice one unit long.
+    let each = share(share(bytes(ty)?, 1, size), size * unit, split.extent);
+    let mut times = 1;
+    while times < ALIGNMENT && (each * times) % ALIGNMENT != 0 {
+        times *= 2;
+    }
+    Ok(unit * times)
 }
 
 /// Bytes of a value.

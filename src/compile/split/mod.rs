@@ -10,6 +10,7 @@ mod keep;
 mod kinds;
 mod layout;
 mod otherwise;
+mod parted;
 mod pay;
 mod record;
 mod rule;
@@ -18,18 +19,15 @@ mod team;
 mod units;
 mod way;
 
-use std::collections::BTreeMap;
-
 use crate::error::Result;
-use crate::ir::{Graph, NodeId};
-use crate::pass::Division;
+use crate::ir::Graph;
 use crate::plan::PlanSplit;
 
 pub(super) use self::fit::{beyond_all, narrower};
 pub(super) use self::keep::together;
 pub(super) use self::otherwise::{is_of, other_ways, own_ways};
+pub(super) use self::parted::Parted;
 pub(super) use self::pay::faster;
-pub(super) use self::record::record;
 pub use self::rule::{SplitAxis, SplitRule};
 
 /// What may be split.
@@ -55,15 +53,18 @@ impl Default for SplitOptions {
 }
 
 impl SplitOptions {
-    /// How the nodes of a simplified graph are divided before anything is known of devices.
+    /// A simplified graph, divided as far as that is asked for before anything is known of devices.
     ///
     /// Errors: a rule that matches nothing, or whose parts there are not; a plan's split of nodes that are
     /// not there.
-    pub(super) fn divisions(&self, graph: &Graph) -> Result<BTreeMap<NodeId, Division>> {
+    pub(super) fn parted(&self, graph: Graph, places: Vec<u32>) -> Result<Parted> {
         match &self.planned {
-            Some(planned) => record::divisions(graph, planned),
-            None if self.rules.is_empty() => Ok(BTreeMap::new()),
-            None => rule::divisions(graph, &self.rules, self.exact),
+            Some(planned) => Parted::planned(graph, places, planned),
+            None if self.rules.is_empty() => Ok(Parted::whole(graph, places)),
+            None => {
+                let divisions = rule::divisions(&graph, &self.rules, self.exact)?;
+                Parted::whole(graph, places).divided(&divisions)
+            }
         }
     }
 }

@@ -173,7 +173,13 @@ pub(super) fn is_inexact(split: &Split) -> bool {
 
 /// Bounds of parts as equal as units allow.
 pub(super) fn even(split: &Split, parts: u64) -> Vec<u64> {
-    let unit = split.unit.max(1);
+    even_by(split, parts, split.unit)
+}
+
+/// As [`even`], at multiples of `unit` where there are enough of them, each of the loop's own units.
+pub(super) fn even_by(split: &Split, parts: u64, unit: u64) -> Vec<u64> {
+    let fits = |unit: u64| split.extent / unit >= parts && split.extent / parts >= split.least + unit;
+    let unit = if unit > 0 && fits(unit) { unit } else { split.unit.max(1) };
     let units = split.extent / unit;
     let bound = |part: u64| if part == parts { split.extent } else { units * part / parts * unit };
     (0..=parts).map(bound).collect()

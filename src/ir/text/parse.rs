@@ -5,9 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    BlockFormat, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId, Noise,
-    NoiseKind, Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole,
-    State, Statistic, StatisticKind, Tensor, Type, ValueId,
+    BlockFormat, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, InputBox, NodeId,
+    Noise, NoiseKind, Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId,
+    SourceRole, State, Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -215,6 +215,9 @@ impl Parser {
                 if let Some(dtype) = supplied(cursor)? {
                     self.graph.supply_input(&name, dtype);
                 }
+                if cursor.eat("box=") {
+                    self.graph.box_input(&name, input_box(cursor)?);
+                }
                 self.graph.inputs.push((name, value));
                 Ok(Op::Input)
             }
@@ -289,6 +292,17 @@ fn repacked(cursor: &mut Cursor<'_>) -> Result<Repacked> {
     let turned = cursor.bool()?;
     cursor.expect(")")?;
     Ok(Repacked { format, columns, turned })
+}
+
+/// `x(0 of 24, 8 of 16)`
+fn input_box(cursor: &mut Cursor<'_>) -> Result<InputBox> {
+    let name = cursor.string()?;
+    let axes = cursor.entries("(", ")", |cursor| {
+        let start = cursor.integer()?;
+        cursor.expect("of")?;
+        Ok((start, cursor.integer()?))
+    })?;
+    Ok(InputBox { name, axes })
 }
 
 fn slice(cursor: &mut Cursor<'_>) -> Result<ParamSlice> {

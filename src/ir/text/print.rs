@@ -4,8 +4,8 @@ use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, ParamSlice, Phase, Real, Repacked,
-    Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
+    DType, Data, DimId, Distribution, Fan, Graph, Init, InputBox, Node, Op, Param, ParamSlice, Phase, Real,
+    Repacked, Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -108,6 +108,13 @@ impl<'g> Printer<'g> {
                 let name = at.map_or("", |at| inputs[at].0.as_str());
                 write!(f, " {}", Quoted(name))?;
                 supplied(f, self.graph.ports.inputs.get(name).copied())?;
+                if let Some(InputBox { name, axes }) = self.graph.input_box(name) {
+                    write!(f, " box={}(", Quoted(name))?;
+                    for (at, (start, size)) in axes.iter().enumerate() {
+                        write!(f, "{}{start} of {size}", if at > 0 { ", " } else { "" })?;
+                    }
+                    f.write_str(")")?;
+                }
             }
             Op::Param(id) => self.param(f, self.graph.param(*id))?,
             Op::Constant(id) => {

@@ -10,16 +10,24 @@ use crate::pass::rewrite::Rewriter;
 ///
 /// Errors: a dimension that is not bound.
 pub fn unroll(graph: &mut Graph) -> Result<()> {
-    let recurrent = |node: NodeId| matches!(graph.node(node).op, Op::Recurrent(_));
+    unroll_some(graph, &|_| true)
+}
+
+/// As [`unroll`], of the layers that `chosen` says.
+pub(crate) fn unroll_some(graph: &mut Graph, chosen: &dyn Fn(NodeId) -> bool) -> Result<()> {
+    let recurrent = |node: NodeId| matches!(graph.node(node).op, Op::Recurrent(_)) && chosen(node);
     if !graph.node_ids().any(recurrent) {
         return Ok(());
     }
     let mut rewriter = Rewriter::new(graph);
     for node in graph.node_ids() {
         let data = graph.node(node);
-        let Op::Recurrent(layer) = &data.op else {
-            rewriter.keep(node)?;
-            continue;
+        let layer = match &data.op {
+            Op::Recurrent(layer) if chosen(node) => layer,
+            _ => {
+                rewriter.keep(node)?;
+                continue;
+            }
         };
         let operands = rewriter.operands(node)?;
         let mut b = Build { graph: rewriter.graph_mut(), source: data.source };

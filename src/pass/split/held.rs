@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::sources::{PartOf, Sources};
 use super::{Divided, SliceOf};
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Graph, NodeId, Op, Param, ParamSlice, Shape, Size, Slice, SourceId, Type, ValueId};
+use crate::ir::{
+    Binary, Graph, InputBox, NodeId, Op, Param, ParamSlice, Shape, Size, Slice, SourceId, Type, ValueId,
+};
 use crate::kernel::split::{Fold, Region};
 
 /// Partial results of fewer elements are folded once, whole: a slice each would be more copies than bytes.
@@ -23,7 +25,7 @@ pub(super) struct Reader {
 #[derive(Clone, Debug)]
 pub(super) enum Held {
     Whole(ValueId),
-    /// A parameter or constant: cut as it is read.
+    /// A parameter, a constant, or an input that is handed over in slices: cut as it is read.
     Leaf,
     Pieces(Pieces),
     /// Each has the sizes of the whole.
@@ -56,12 +58,17 @@ pub(super) struct Holder<'g> {
     /// By new value that is an input: the source that cuts it.
     cutters: HashMap<ValueId, SourceId>,
     slices: BTreeMap<ValueId, SliceOf>,
+    /// What old values are parts of, where the graph was divided before.
+    before: &'g BTreeMap<ValueId, SliceOf>,
+    /// Parameters and inputs by name: two values may be slices of one, and have parts that are the same. Looked up, never
+    /// iterated.
+    named: HashMap<String, ValueId>,
     /// Leaves and slices of them, by old value.
     leaves: HashMap<(ValueId, Option<Region>), ValueId>,
 }
 
 impl<'g> Holder<'g> {
-    pub(super) fn new(old: &'g Graph, sources: Sources) -> Self {
+    pub(super) fn new(old: &'g Graph, sources: Sources, before: &'g BTreeMap<ValueId, SliceOf>) -> Self {
         Self {
             old,
             graph: old.emptied(),
@@ -71,6 +78,8 @@ impl<'g> Holder<'g> {
             cuts: HashMap::new(),
             cutters: HashMap::new(),
             slices: BTreeMap::new(),
+            before,
+            named: HashMap::new(),
             leaves: HashMap::new(),
         }
     }
@@ -92,7 +101,17 @@ impl<'g> Holder<'g> {
     }
 
     pub(super) fn hold(&mut self, old: ValueId, held: Held) {
+        if let Held::Whole(value) = held {
+            self.is_still(old, value);
+        }
         self.held[old.index()] = Some(held);
+    }
+
+    /// What is a part of a value stays one.
+    fn is_still(&mut self, old: ValueId, value: ValueId) {
+        if let Some(slice) = self.before.get(&old) {
+            self.slices.insert(value, slice.clone());
+        }
     }
 
     pub(super) fn hold_pieces(&mut self, old: ValueId, pieces: Pieces) {
@@ -113,6 +132,21 @@ impl<'g> Holder<'g> {
 
     /// What a part of an old value is.
     fn slice_of(&self, old: ValueId, region: Option<Region>, partial: Option<(u32, u32)>) -> SliceOf {
+        let mut slice = self.before.get(&old).cloned().unwrap_or_else(|| self.all_of(old));
+        if let Some(Region { axis, start, size }) = region {
+            let own = &mut slice.bounds[axis as usize];
+            *own = (own.0 + start, own.0 + start + size);
+        }
+        slice.partial = match (slice.partial, partial) {
+            // Parts of a partial result: each is one of all of them.
+            (Some((outer, all)), Some((inner, parts))) => Some((outer * parts + inner, all * parts)),
+            (outer, inner) => inner.or(outer),
+        };
+        slice
+    }
+
+    /// A value that was not divided before, as all of itself.
+    fn all_of(&self, old: ValueId) -> SliceOf {
         let node = self.old.maker(old);
         let of = match node.op {
             Op::Param(id) => self.old.param(id).name.clone(),
@@ -125,20 +159,14 @@ impl<'g> Holder<'g> {
             }
         };
         let sizes = self.old.ty(old).shape.dims().unwrap_or_default();
-        let all = |size: i64| (0, size.unsigned_abs());
-        let mut bounds: Vec<(u64, u64)> = sizes.into_iter().map(all).collect();
-        if let Some(Region { axis, start, size }) = region {
-            bounds[axis as usize] = (start, start + size);
-        }
-        SliceOf { of, bounds, partial }
+        let bounds = sizes.into_iter().map(|size| (0, size.unsigned_abs())).collect();
+        SliceOf { of, bounds, partial: None }
     }
 
     pub(super) fn add_input(&mut self, old: ValueId) -> Result<ValueId> {
-        let inputs = self.old.inputs();
-        let at = inputs.binary_search_by_key(&old, |input| input.1);
-        let at = at.map_err(|_| Error::Internal(format!("{old} is an input without an entry")))?;
+        let name = self.old.inputs()[self.input_number(old)?].0.clone();
         let source = self.old.maker(old).source;
-        Ok(self.graph.add_input(inputs[at].0.clone(), self.old.ty(old).clone(), source))
+        Ok(self.input(name, self.old.ty(old).clone(), source))
     }
 
     /// Elements of an old value along an axis.
@@ -264,7 +292,7 @@ impl<'g> Holder<'g> {
             Some((axis, bounds)) => self.scatter(old, fold, &values, axis, bounds)?,
             None => {
                 // Not that of a part: no part's kernel waits for the others to be done.
-                let source = self.sources.helper(&mut self.graph, self.old.maker(old).source, "fold");
+                let source = self.old.maker(old).source;
                 Held::Whole(self.folded(fold, &values, source)?)
             }
         };
@@ -289,7 +317,6 @@ impl<'g> Holder<'g> {
             let reader = Reader { source, lane: number as u32 + 1 };
             let cut = |&value: &ValueId| self.cut(old, value, region, reader);
             let cuts: Vec<ValueId> = values.iter().map(cut).collect::<Result<_>>()?;
-            let source = self.sources.helper(&mut self.graph, source, "fold");
             let piece = self.folded(fold, &cuts, source)?;
             let slice = self.slice_of(old, Some(region), None);
             self.slices.insert(piece, slice);
@@ -298,7 +325,8 @@ impl<'g> Holder<'g> {
         Ok(Held::Pieces(Pieces { axis, bounds, values: pieces }))
     }
 
-    /// Values of the same sizes, folded in their order.
+    /// Values of the same sizes, folded in their order; where memory is scarce two at a time, so that all need not be
+    /// in one place at once.
     fn folded(&mut self, fold: Fold, values: &[ValueId], source: SourceId) -> Result<ValueId> {
         let op = match fold {
             Fold::Sum => Binary::Add,
@@ -307,7 +335,10 @@ impl<'g> Holder<'g> {
             Fold::Min => Binary::Min,
         };
         let (&first, rest) = values.split_first().ok_or_else(|| Error::Internal("no parts".to_owned()))?;
-        rest.iter().try_fold(first, |sum, &value| self.graph.apply(Op::Binary(op), &[sum, value], source))
+        rest.iter().try_fold(first, |sum, &value| {
+            let source = self.sources.helper(&mut self.graph, source, "fold");
+            self.graph.apply(Op::Binary(op), &[sum, value], source)
+        })
     }
 
     fn leaf(&mut self, old: ValueId) -> Result<ValueId> {
@@ -320,13 +351,15 @@ impl<'g> Holder<'g> {
                 self.add_param(self.old.param(id).clone(), self.old.ty(old).clone(), node.source)
             }
             Op::Constant(id) => self.graph.add_constant(self.old.constant(id).clone(), node.source),
+            Op::Input => self.add_input(old)?,
             _ => return Err(Error::Internal(format!("{old} is no leaf"))),
         };
+        self.is_still(old, value);
         self.leaves.insert((old, None), value);
         Ok(value)
     }
 
-    /// A part of a parameter or constant, as one of its own; of a parameter that steps update, cut from it.
+    /// A part of a leaf, as one of its own; of a parameter that steps update, cut from it.
     fn leaf_part(&mut self, old: ValueId, region: Region, reader: Reader) -> Result<ValueId> {
         if let Some(&value) = self.leaves.get(&(old, Some(region))) {
             return Ok(value);
@@ -337,21 +370,25 @@ impl<'g> Holder<'g> {
                 let part = self.old.constant(id).sliced(region.axis as usize, region.start, region.size)?;
                 self.graph.add_constant(part, node.source)
             }
+            Op::Input => self.add_box(old, region)?,
             Op::Param(id) => {
                 let param = self.old.param(id);
-                let is_cut = param.update.is_none() && param.statistic.is_none() && param.slice.is_none();
+                // Of a slice, a part along the same axis is a slice as well.
+                let along = param.slice.as_ref().is_none_or(|slice| slice.axis == region.axis);
+                let is_cut = param.update.is_none() && param.statistic.is_none() && along;
                 // An update writes the whole parameter: a slice held by itself would keep the old values.
                 if !is_cut {
                     let (whole, op) = (self.leaf(old)?, slice_of(ty, region));
                     return self.graph.apply(op, &[whole], reader.source);
                 }
-                let extent = extent(ty, region.axis)?;
                 let Region { axis, start, size } = region;
-                let param = Param {
-                    name: format!("{}[axis {axis}, {start}..{}]", param.name, start + size),
-                    slice: Some(ParamSlice { name: param.name.clone(), axis, start, extent }),
-                    ..param.clone()
+                let slice = match &param.slice {
+                    Some(outer) => ParamSlice { start: outer.start + start, ..outer.clone() },
+                    None => ParamSlice { name: param.name.clone(), axis, start, extent: extent(ty, axis)? },
                 };
+                let (name, start) = (&slice.name, slice.start);
+                let name = format!("{name}[axis {axis}, {start}..{}]", start + size);
+                let param = Param { name, slice: Some(slice), ..param.clone() };
                 self.add_param(param, resized(ty, region), node.source)
             }
             _ => return Err(Error::Internal(format!("{old} is no leaf"))),
@@ -362,8 +399,57 @@ impl<'g> Holder<'g> {
         Ok(value)
     }
 
+    /// A part of an input that is handed over in slices, as an input.
+    fn add_box(&mut self, old: ValueId, region: Region) -> Result<ValueId> {
+        let number = self.input_number(old)?;
+        let name = &self.old.inputs()[number].0;
+        let of = self.old.input_box(name).cloned();
+        let InputBox { name: whole, mut axes } =
+            of.ok_or_else(|| Error::Internal(format!("{name} is handed over whole")))?;
+        axes[region.axis as usize].0 += region.start;
+        let ty = resized(self.old.ty(old), region);
+        let sizes = ty.shape.dims().unwrap_or_default();
+        let ranges = axes.iter().zip(sizes).map(|(&(start, _), size)| {
+            let end = start + size.unsigned_abs();
+            format!("{start}..{end}")
+        });
+        let part = format!("{whole}[{}]", ranges.collect::<Vec<_>>().join(", "));
+        let supplied = self.old.input_type(number).dtype;
+        if supplied != ty.dtype {
+            self.graph.supply_input(&part, supplied);
+        }
+        self.graph.box_input(&part, InputBox { name: whole, axes });
+        let source = self.old.maker(old).source;
+        Ok(self.input(part, ty, source))
+    }
+
+    /// The number of an input.
+    fn input_number(&self, old: ValueId) -> Result<usize> {
+        let at = self.old.inputs().binary_search_by_key(&old, |input| input.1);
+        at.map_err(|_| Error::Internal(format!("{old} is an input without an entry")))
+    }
+
+    /// Whether an input is handed over in slices.
+    pub(super) fn is_boxed(&self, old: ValueId) -> Result<bool> {
+        Ok(self.old.input_box(&self.old.inputs()[self.input_number(old)?].0).is_some())
+    }
+
+    /// The input of this name.
+    fn input(&mut self, name: String, ty: Type, source: SourceId) -> ValueId {
+        if let Some(&value) = self.named.get(&name) {
+            return value;
+        }
+        let value = self.graph.add_input(name.clone(), ty, source);
+        self.named.insert(name, value);
+        value
+    }
+
     fn add_param(&mut self, param: Param, ty: Type, source: SourceId) -> ValueId {
+        if let Some(&value) = self.named.get(&param.name) {
+            return value;
+        }
         let value = self.graph.add_param(param.name.clone(), ty, param.init.clone(), None, source);
+        self.named.insert(param.name.clone(), value);
         if let Op::Param(id) = self.graph.maker(value).op {
             let node = self.graph.param(id).node;
             *self.graph.param_mut(id) = Param { node, ..param };

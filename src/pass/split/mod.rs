@@ -6,7 +6,10 @@
 //! they are read, once for each number of part, so that each element crosses to a device once. Partial
 //! results are folded in the order of the parts, each slice of them with the part of that number
 //! (reduce-scatter), and gathered where they are read (all-gather). Parameters and constants are cut into
-//! parameters and constants: no device holds more of them than its parts read.
+//! parameters and constants: no device holds more of them than its parts read. So are inputs that are to be handed
+//! over in slices ([`Graph::slice_input`]).
+//!
+//! What is divided can be divided again, along another loop: a part is a node.
 //!
 //! How a node can be divided is derived in [`kernel::split`](crate::kernel::split).
 
@@ -80,10 +83,22 @@ pub struct SliceOf {
 /// O(nodes + edges x parts). Errors: a division that does not fit its node; a node that a control dependency
 /// holds; both name the node.
 pub fn split(graph: &Graph, divisions: &BTreeMap<NodeId, Division>, places: &[u32]) -> Result<Divided> {
+    split_again(graph, divisions, places, &BTreeMap::new())
+}
+
+/// As [`split`], of a graph that was divided before: `before` says what its values are parts of, and is heeded in what
+/// the result says of its own.
+pub fn split_again(
+    graph: &Graph,
+    divisions: &BTreeMap<NodeId, Division>,
+    places: &[u32],
+    before: &BTreeMap<ValueId, SliceOf>,
+) -> Result<Divided> {
     let apart = divisions.values().any(|division| division.apart);
     let mut splitter = Splitter {
         old: graph,
-        holder: Holder::new(graph, Sources::new(graph, places, apart)),
+        holder: Holder::new(graph, Sources::new(graph, places, apart), before),
+        is_read: is_read(graph),
         nodes: vec![None; graph.node_count()],
         ordered: vec![false; graph.node_count()],
     };
@@ -106,6 +121,17 @@ struct Splitter<'g> {
     nodes: Vec<Option<NodeId>>,
     /// By old node: whether a control dependency holds it.
     ordered: Vec<bool>,
+    /// By old value.
+    is_read: Vec<bool>,
+}
+
+/// By value: whether a node reads it.
+fn is_read(graph: &Graph) -> Vec<bool> {
+    let mut read = vec![false; graph.value_count()];
+    for node in graph.node_ids() {
+        graph.node(node).operands.iter().for_each(|value| read[value.index()] = true);
+    }
+    read
 }
 
 impl Splitter<'_> {
@@ -172,6 +198,12 @@ impl Splitter<'_> {
     fn keep(&mut self, node: NodeId) -> Result<()> {
         let old = self.old.node(node);
         if matches!(old.op, Op::Param(_) | Op::Constant(_)) {
+            self.holder.hold(old.first_result, Held::Leaf);
+            return Ok(());
+        }
+        // One that nothing reads is still an input.
+        let is_input = matches!(old.op, Op::Input);
+        if is_input && self.is_read[old.first_result.index()] && self.holder.is_boxed(old.first_result)? {
             self.holder.hold(old.first_result, Held::Leaf);
             return Ok(());
         }

@@ -66,11 +66,11 @@ pub(super) fn unit_need(problem: &Problem<'_>, unit: usize, seen: &mut [u32]) ->
                     seen[param.index()] = unit as u32;
                     resident = resident.saturating_add(aligned(graph.param_bytes(param)));
                 }
-                None => moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor))),
+                None => moving = moving.saturating_add(aligned(graph.made_bytes(tensor))),
             }
         }
         for tensor in graph.distinct_outputs(node) {
-            moving = moving.saturating_add(aligned(graph.tensor_bytes(tensor)));
+            moving = moving.saturating_add(aligned(graph.made_bytes(tensor)));
         }
         if moving > worst.0 {
             worst = (moving, node);

@@ -35,7 +35,7 @@ fn suspects(problem: &Problem<'_>) -> Vec<NodeIx> {
     let mut turn = None;
     for &node in problem.order.iter().filter(|&&node| graph.role(node) == Role::Compute) {
         for tensor in graph.outputs(node) {
-            live = live.saturating_add(graph.tensor_bytes(tensor).get());
+            live = live.saturating_add(graph.made_bytes(tensor).get());
         }
         if live > most.0 {
             most = (live, Some(node));
@@ -45,7 +45,7 @@ fn suspects(problem: &Problem<'_>) -> Vec<NodeIx> {
             *readers = readers.saturating_sub(1);
             let made = graph.role(graph.producer(*tensor)) == Role::Compute;
             if *readers == 0 && made && !graph.is_result(*tensor) {
-                live = live.saturating_sub(graph.tensor_bytes(*tensor).get());
+                live = live.saturating_sub(graph.made_bytes(*tensor).get());
             }
         }
         let backward = |tensor| graph.consumers(tensor).iter().any(|&reader| graph.is_backward(reader));

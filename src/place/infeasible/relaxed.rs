@@ -31,7 +31,8 @@ impl Thing {
         aligned(match self {
             Self::Param(param) => graph.param_bytes(param),
             Self::Owned(node) => graph.owned_bytes(node),
-            Self::Tensor(tensor) => graph.tensor_bytes(tensor),
+            // What lies in another's bytes may take none.
+            Self::Tensor(tensor) => graph.made_bytes(tensor),
             Self::Workspace(node) => graph.workspace_bytes(node),
         })
     }

@@ -72,6 +72,8 @@ pub struct ExpectedLaunch {
     pub workspace: Bytes,
     /// Which results may be where an operand does.
     pub in_place: Vec<InPlace>,
+    /// Where in its only operand its only result lies, where nothing runs.
+    pub view: Option<u64>,
     /// True where it runs for each microbatch of a step that is divided.
     pub each: bool,
 }
@@ -101,6 +103,7 @@ impl ExpectedModel {
             writes: graph.outputs(node).map(|tensor| values.tensors[tensor.index()]).collect(),
             workspace: graph.workspace_bytes(node),
             in_place: values.in_place(graph, node),
+            view: graph.view(node),
             each: runs[node.index()] == Runs::Each,
         });
         Self {

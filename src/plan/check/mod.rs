@@ -83,7 +83,8 @@ fn prove<'a>(
     model: Option<&Names<'_>>,
     faults: &mut Faults,
 ) -> (Checked, Option<Resolved<'a>>) {
-    let views = if model.is_some() { Views::Ignored } else { Views::Declared };
+    let known = model.map(|names| values::views(plan, names)).unwrap_or_default();
+    let views = if model.is_some() { Views::Known(&known) } else { Views::Declared };
     let resolved = resolve::resolve(plan, views, faults);
     let mut checked = Checked {
         devices: plan.devices.len(),

@@ -1,7 +1,7 @@
 //! Names become numbers. What names nothing, or is named twice, is a violation here, so that the
 //! proofs that follow can index freely.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::{Action, Buffer, BufferKind, CopyAction, Lane, Plan, Step};
 use super::Faults;
@@ -49,17 +49,17 @@ pub(super) struct Resolved<'a> {
 }
 
 /// What is made of `alias`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Views {
+#[derive(Clone, Copy)]
+pub(super) enum Views<'v> {
     /// A view has its bytes of what it names.
     Declared,
-    /// A buffer has the bytes that its offset gives it, whatever it names: kernels that write a view
-    /// write bytes.
-    Ignored,
+    /// A buffer has the bytes that its offset gives it, whatever it names, for kernels that write a view write bytes; but
+    /// for these, by their ids, for which no kernel runs.
+    Known(&'v HashSet<&'v str>),
 }
 
 /// Numbers every name; none where one of them names nothing.
-pub(super) fn resolve<'a>(plan: &'a Plan, views: Views, faults: &mut Faults) -> Option<Resolved<'a>> {
+pub(super) fn resolve<'a>(plan: &'a Plan, views: Views<'_>, faults: &mut Faults) -> Option<Resolved<'a>> {
     let before = faults.count;
     let too_many = |len: usize| u32::try_from(len).is_err();
     if too_many(plan.steps.len()) || too_many(plan.buffers.len()) || too_many(plan.devices.len()) {
@@ -73,12 +73,11 @@ pub(super) fn resolve<'a>(plan: &'a Plan, views: Views, faults: &mut Faults) -> 
         buffers.push(resolve_buffer(buffer, &devices, &ids, faults)?);
     }
     feeds(plan, &ids, faults);
-    storages(plan, &mut buffers, faults);
-    if views == Views::Ignored {
-        for (number, buffer) in (0..).zip(&mut buffers) {
-            (buffer.storage, buffer.alias) = (number, None);
-        }
+    if let Views::Known(known) = views {
+        let others = plan.buffers.iter().zip(&mut buffers).filter(|(of, _)| !known.contains(of.id.as_str()));
+        others.for_each(|(_, buffer)| buffer.alias = None);
     }
+    storages(plan, &mut buffers, faults);
     let (steps, lanes) = steps(plan, &devices, &ids, faults)?;
     (faults.count == before).then_some(Resolved { devices, buffers, steps, lanes })
 }

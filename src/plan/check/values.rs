@@ -46,6 +46,35 @@ impl<'m> Names<'m> {
     }
 }
 
+/// Buffers that lie in another as the model has it: each is the slice of what a launch reads at which nothing runs.
+pub(super) fn views<'a>(plan: &'a Plan, names: &Names<'_>) -> HashSet<&'a str> {
+    let launches = names.model.launches.iter().filter(|launch| launch.view.is_some());
+    let groups: HashMap<u32, &ExpectedLaunch> = launches.map(|launch| (launch.group, launch)).collect();
+    if groups.is_empty() {
+        return HashSet::new();
+    }
+    let buffers: HashMap<&str, &'a Buffer> =
+        plan.buffers.iter().map(|buffer| (buffer.id.as_str(), buffer)).collect();
+    let of_step = |step: &'a Step| {
+        let Action::Launch(launch) = &step.action else { return None };
+        let expected = groups.get(&launch.group?)?;
+        let ([read], [write]) = (&launch.reads[..], &launch.writes[..]) else { return None };
+        let (read, write) = (buffers.get(read.as_str())?, buffers.get(write.as_str())?);
+        let is_named = write.alias.as_ref() == Some(&read.id);
+        (is_named && is_slice(read, write, expected.view)).then_some(write.id.as_str())
+    };
+    plan.steps.iter().filter_map(of_step).collect()
+}
+
+/// Whether a buffer is the bytes of another from `first` on.
+fn is_slice(whole: &Buffer, part: &Buffer, first: Option<u64>) -> bool {
+    let begins = first.and_then(|first| whole.offset.0.checked_add(first));
+    let ends = part.offset.0.checked_add(part.bytes.0);
+    part.device == whole.device
+        && begins == Some(part.offset.0)
+        && ends.is_some_and(|end| end <= whole.offset.0.saturating_add(whole.bytes.0))
+}
+
 /// Follows the values; plan and names are to have passed all that is checked without the model.
 /// O(buffers + accesses).
 pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, names: &Names<'_>, faults: &mut Faults) {
@@ -224,7 +253,8 @@ impl<'a> Flow<'a, '_> {
             for (&write, &result) in results.iter().zip(&expected.writes) {
                 let (old, new) = (self.buffer(read), self.buffer(write));
                 let same = (old.offset, old.bytes) == (new.offset, new.bytes);
-                let allowed = same && expected.in_place.contains(&InPlace { operand, result });
+                let allowed = same && expected.in_place.contains(&InPlace { operand, result })
+                    || is_slice(old, new, expected.view);
                 if share(old, new) && !allowed {
                     let (old, new) = (&self.names.value(operand).name, &self.names.value(result).name);
                     let id = step.id;

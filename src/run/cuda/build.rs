@@ -230,7 +230,7 @@ impl<'a> Builder<'a> {
         }
         let copies = self.plan.steps.iter().zip(tasks).filter_map(|(step, task)| match task {
             Task::Copy { from, .. } => Some((from.device, step.device as usize, lane_number(step.lane))),
-            Task::Launch { .. } => None,
+            Task::Launch { .. } | Task::Nothing { .. } => None,
         });
         let updated = updates.iter().map(|(from, to)| (from.device, to.device, lane_number(Lane::Copy)));
         let mut asked = BTreeSet::new();
@@ -406,7 +406,7 @@ impl Maker<'_> {
             let device = step.device as usize;
             let name = &self.builder.plan.devices[device].name;
             let place = match &task {
-                Task::Launch { group, .. } => {
+                Task::Launch { group, .. } | Task::Nothing { group } => {
                     format!("step {number} on {name}: node {}", compiled[*group].name)
                 }
                 Task::Copy { from, .. } => {
@@ -416,7 +416,7 @@ impl Maker<'_> {
             };
             let own = match &task {
                 Task::Launch { group, .. } => compiled[*group].workspace,
-                Task::Copy { .. } => 0,
+                Task::Copy { .. } | Task::Nothing { .. } => 0,
             };
             let work = self.work(task, StepSite { device, lane, own, place: &place }, chooser)?;
             orders.push(Order { lane, after, signals: false, work, place });
@@ -435,6 +435,8 @@ impl Maker<'_> {
             (Task::Copy { from, to }, _) => {
                 Ok(Work::Copy(self.transfer(lane, from, Located { device, range: to })?))
             }
+            // The slice lies where it is read.
+            (Task::Nothing { .. }, _) => Ok(Work::Launches(vec![])),
             (Task::Launch { group, reads, writes, workspace }, Base::Host(_)) => {
                 let place = place.to_owned();
                 Ok(Work::Host(self.host.work(host::Task { group, device, reads, writes, workspace, place })))

@@ -136,8 +136,20 @@ pub(in crate::run) struct Located {
 /// A step whose buffers are found and checked.
 #[derive(Debug)]
 pub(in crate::run) enum Task {
-    Launch { group: usize, reads: Box<[Range]>, writes: Box<[Range]>, workspace: Range },
-    Copy { from: Located, to: Range },
+    Launch {
+        group: usize,
+        reads: Box<[Range]>,
+        writes: Box<[Range]>,
+        workspace: Range,
+    },
+    Copy {
+        from: Located,
+        to: Range,
+    },
+    /// What a group would make lies in what it reads.
+    Nothing {
+        group: usize,
+    },
 }
 
 /// Checks a plan against its arenas and groups.
@@ -254,6 +266,11 @@ impl Checker<'_> {
                 self.local(buffers, (position, found), device, place)?
             }
         };
+        if let (&[read], &[write], Some(first)) = (&reads[..], &writes[..], compiled.slice)
+            && read.part(first, write.length as u64) == Some(write)
+        {
+            return Ok(Task::Nothing { group });
+        }
         disjoint(compiled, &reads, &writes, workspace).map_err(|error| error.within(place))?;
         Ok(Task::Launch { group, reads, writes, workspace })
     }

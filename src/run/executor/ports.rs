@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::counted::cut;
-use super::super::interpret::{Weights, as_held, as_taken, check_type, input, known_inputs, rounded, tensor};
+use super::super::interpret::{
+    Weights, as_held, as_taken, check_type, input, known_inputs, rounded, supplied, tensor,
+};
 use super::plan::{Batch, Checker, ExecPlan, Located};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Counted, Graph, Op, ParamId, Tensor, Type, ValueId};
+use crate::ir::{Counted, Graph, InputBox, Op, ParamId, Tensor, Type, ValueId};
 
 /// Inputs and outputs of a program.
 pub(in crate::run) struct Ports {
@@ -31,6 +33,15 @@ struct Port {
     held: Type,
     /// As callers see it.
     seen: Type,
+    /// The box of a caller's input that it is.
+    part: Option<InputBox>,
+}
+
+impl Port {
+    /// The name that callers know.
+    fn callers_name(&self) -> &str {
+        self.part.as_ref().map_or(&self.name, |part| &part.name)
+    }
 }
 
 impl Ports {
@@ -48,6 +59,7 @@ impl Ports {
                     name: name.clone(),
                     held: batch.whole(graph.ty(*value), *axis),
                     seen: batch.whole(&seen(number), *axis),
+                    part: graph.input_box(name).cloned(),
                 };
             list.iter().zip(axes).enumerate().map(port).collect::<Vec<Port>>()
         };
@@ -70,13 +82,13 @@ impl Ports {
         inputs: &[(String, Tensor)],
         write: &mut dyn FnMut(Located, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        known_inputs(self.graph_inputs.iter().map(|port| port.name.as_str()), inputs)?;
+        known_inputs(self.graph_inputs.iter().map(Port::callers_name), inputs)?;
         let parts = self.inputs.chunks(self.batch.count.max(1) as usize);
-        for ((Port { name, held, seen }, parts), axis) in
-            self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs)
-        {
-            let whole = as_held(input(inputs, name)?, seen, held)
-                .map_err(|error| error.within(&format!("input {name}")))?;
+        for ((port, parts), axis) in self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs) {
+            let within = |error: Error| error.within(&format!("input {}", port.callers_name()));
+            let own = input(inputs, port.callers_name())?;
+            let own = supplied(own, port.part.as_ref(), &port.seen).map_err(within)?;
+            let whole = as_held(&own, &port.seen, &port.held).map_err(within)?;
             for (number, places) in parts.iter().enumerate() {
                 let bytes = self.batch.part(&whole, *axis, number);
                 places.iter().try_for_each(|&place| write(place, &bytes))?;
@@ -94,7 +106,8 @@ impl Ports {
     ) -> Result<Vec<(String, Tensor)>> {
         let parts = self.outputs.chunks(self.batch.count.max(1) as usize);
         let mut all = Vec::new();
-        for (position, (Port { name, held, seen }, parts)) in self.graph_outputs.iter().zip(parts).enumerate()
+        for (position, (Port { name, held, seen, .. }, parts)) in
+            self.graph_outputs.iter().zip(parts).enumerate()
         {
             if self.replaces[position] {
                 continue;

@@ -110,7 +110,7 @@ impl Shared {
     fn place(&self, step: usize) -> String {
         let device = &self.names[self.lanes.device_of(step)];
         match &self.tasks[step] {
-            Task::Launch { group, .. } => {
+            Task::Launch { group, .. } | Task::Nothing { group } => {
                 format!("step {step} on {device}: node {}", self.groups[*group].name)
             }
             Task::Copy { from, .. } => {
@@ -205,6 +205,7 @@ impl Shared {
                 target.copy_from_slice(source);
                 Ok(())
             }
+            Task::Nothing { .. } => Ok(()),
         }
     }
 }

@@ -18,6 +18,7 @@ impl WriteSet {
                     own.extend(writes.iter().chain([workspace]).map(end));
                 }
                 Task::Copy { to, .. } => own.push(end(to)),
+                Task::Nothing { .. } => {}
             }
         }
         for own in &mut all {

@@ -90,7 +90,7 @@ fn crowded(schedule: &Schedule, lives: &Lives, taken: &[u32], over: &[bool]) -> 
         .collect();
     for (number, buffer) in schedule.buffers.iter().enumerate() {
         let device = buffer.device.index();
-        if !over[device] || follows[number] || buffer.kind.is_resident() {
+        if !over[device] || follows[number] || buffer.kind.is_resident() || buffer.within.is_some() {
             continue;
         }
         // Buffers that follow one another in place are one storage, from the first to the last.

@@ -25,6 +25,7 @@ use crate::schedule::clocks::Clocks;
 use crate::schedule::memory::arena::{Arena, Occupant, aligned};
 use crate::schedule::memory::residents::{Residents, too_large};
 use crate::schedule::waits::{compute_lane, copy_lane, data_dependencies, lane_of, needed};
+use crate::schedule::{Buffer, Content};
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 
@@ -92,6 +93,17 @@ pub(super) fn lay_out(
     Ok(layout)
 }
 
+/// What a part of a tensor lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Under {
+    /// A tensor that was made in the step, at home.
+    Tensor(TensorIx),
+    /// A copy.
+    Arrival(ArrivalIx),
+    /// What is there in every step.
+    Resident,
+}
+
 struct Planner<'p, 'a> {
     problem: &'p Problem<'a>,
     reuse: &'p [Reuse],
@@ -108,6 +120,12 @@ struct Planner<'p, 'a> {
     arrival_readers: Vec<u32>,
     /// By arrival: the last step on the receiver that wrote or read it.
     arrival_last: Vec<u32>,
+    /// By tensor that lies in another's bytes: where that is.
+    under: BTreeMap<TensorIx, Under>,
+    /// What lies in the bytes of a tensor at home, or of an arrival.
+    inside: BTreeMap<Under, Vec<TensorIx>>,
+    /// By input: its offset at home. Only where something may lie in one.
+    inputs: BTreeMap<TensorIx, u64>,
     /// By state: launches at home and copies that are yet to read it.
     state_readers: BTreeMap<TensorIx, u32>,
     /// By arrival that is under way in parts: who had its bytes before, the last step on each lane.
@@ -164,6 +182,9 @@ impl<'p, 'a> Planner<'p, 'a> {
             reuse,
             order,
             clocks: Clocks::new(waiters, problem.topology.len() * 2),
+            under: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            inputs: if graph.has_views() { inputs(residents) } else { BTreeMap::new() },
             arenas: residents.base.iter().map(|&base| Arena::new(base)).collect(),
             position: vec![NONE; problem.task_count()],
             readers,
@@ -184,6 +205,11 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.clocks.begin_launch(lane, position);
         self.wait(data);
         self.hold(position);
+        if let Some(first) = graph.view(node) {
+            self.lies_within(node, first, position);
+            self.clocks.end(lane, position);
+            return Ok(());
+        }
         // Results and workspace are given bytes while all operands are still there.
         for tensor in graph.outputs(node) {
             self.last[tensor.index()] = position;
@@ -211,6 +237,28 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.release(device, self.layout.workspaces[node.index()], workspace, Occupant::Launch(node.0));
         self.clocks.end(lane, position);
         Ok(())
+    }
+
+    /// Lets the result of a launch lie in the bytes of its operand, which are kept until nobody reads that either.
+    fn lies_within(&mut self, node: NodeIx, first: u64, position: u32) {
+        let (graph, sources) = (self.problem.graph, self.problem.copies.sources(node));
+        for ((tensor, &read), source) in graph.outputs(node).zip(graph.inputs(node)).zip(sources) {
+            self.last[tensor.index()] = position;
+            let (offset, under) = match *source {
+                Source::Local(_) => {
+                    self.last[read.index()] = position;
+                    (self.layout.tensors[read.index()], Under::Tensor(read))
+                }
+                Source::Copied(arrival) => {
+                    self.arrival_last[arrival.index()] = position;
+                    (self.layout.arrivals[arrival.index()], Under::Arrival(arrival))
+                }
+                Source::Resident => (self.inputs.get(&read).copied().unwrap_or(0), Under::Resident),
+            };
+            self.layout.tensors[tensor.index()] = offset.saturating_add(first);
+            self.under.insert(tensor, under);
+            self.inside.entry(under).or_default().push(tensor);
+        }
     }
 
     fn copy(&mut self, copy: CopyIx, position: u32, data: Option<u32>) -> Result<()> {
@@ -311,6 +359,12 @@ impl<'p, 'a> Planner<'p, 'a> {
         let graph = self.problem.graph;
         self.readers[tensor.index()] -= 1;
         if self.readers[tensor.index()] == 0 && !graph.is_result(tensor) {
+            match self.under.get(&tensor) {
+                Some(&Under::Tensor(other)) => return self.read(other),
+                Some(&Under::Arrival(arrival)) => return self.read_arrival(arrival),
+                Some(Under::Resident) => return,
+                None => {}
+            }
             let device = self.problem.device(graph.producer(tensor));
             let offset = self.layout.tensors[tensor.index()];
             self.release(device, offset, graph.tensor_bytes(tensor), Occupant::Tensor(tensor.0));
@@ -462,13 +516,28 @@ impl<'p, 'a> Planner<'p, 'a> {
             Occupant::Arrival(arrival) => {
                 visit(self.arrival_last[arrival as usize])?;
                 let arrival = ArrivalIx(arrival);
-                self.readers_of(self.problem.copies.arrival(arrival).tensor, Some(arrival), visit)
+                self.readers_of(self.problem.copies.arrival(arrival).tensor, Some(arrival), &mut visit)?;
+                self.users_inside(Under::Arrival(arrival), &mut visit)
             }
             Occupant::Tensor(tensor) => {
                 visit(self.last[tensor as usize])?;
-                self.readers_of(TensorIx(tensor), None, visit)
+                self.readers_of(TensorIx(tensor), None, &mut visit)?;
+                self.users_inside(Under::Tensor(TensorIx(tensor)), &mut visit)
             }
         }
+    }
+
+    /// Visits the steps that used what lies in other bytes last.
+    fn users_inside(&self, under: Under, visit: &mut dyn FnMut(u32) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut open = vec![under];
+        while let Some(under) = open.pop() {
+            for &tensor in self.inside.get(&under).into_iter().flatten() {
+                visit(self.last[tensor.index()])?;
+                self.readers_of(tensor, None, &mut *visit)?;
+                open.push(Under::Tensor(tensor));
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// Visits the copies that read a tensor at home, or at an arrival.
@@ -485,6 +554,15 @@ impl<'p, 'a> Planner<'p, 'a> {
             filling.try_for_each(|copy| visit(self.position[self.problem.copy_task(copy) as usize]))
         })
     }
+}
+
+/// Where inputs lie at home.
+fn inputs(residents: &Residents) -> BTreeMap<TensorIx, u64> {
+    let of = |buffer: &Buffer| match buffer.content {
+        Content::Tensor(tensor) => Some((tensor, buffer.offset.0)),
+        Content::Returned(_) | Content::Param(_) | Content::Owned(_) | Content::Workspace(_) => None,
+    };
+    residents.buffers.iter().filter_map(of).collect()
 }
 
 /// Launches and copies that read a state where it is.

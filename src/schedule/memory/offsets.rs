@@ -29,6 +29,24 @@ pub(crate) fn arenas(buffers: &[Buffer], devices: usize) -> Vec<Bytes> {
     arenas
 }
 
+/// The buffer whose bytes a buffer has: itself, where it lies in no other.
+pub(crate) fn storage(buffers: &[Buffer], mut buffer: u32) -> u32 {
+    while let Some(within) = buffers[buffer as usize].within {
+        buffer = within.0;
+    }
+    buffer
+}
+
+/// Of each buffer that lies in another: that, and how far it begins behind it.
+fn inside(buffers: &[Buffer]) -> Vec<(usize, usize, Bytes)> {
+    let numbered = buffers.iter().enumerate().filter(|(_, buffer)| buffer.within.is_some());
+    let of = |(number, buffer): (usize, &Buffer)| {
+        let storage = storage(buffers, number as u32) as usize;
+        (number, storage, buffer.offset.saturating_sub(buffers[storage].offset))
+    };
+    numbered.map(of).collect()
+}
+
 /// What part of the work is done where the arena cannot become as short as it should.
 const HOPELESS: usize = 16;
 
@@ -47,6 +65,7 @@ pub(crate) fn settle(
     let arena = arenas(buffers, wanted.len());
     let mut bounds = vec![None; wanted.len()];
     let mut waiting = wanted.iter().flatten().count();
+    let inside = inside(buffers);
     let storages = storages(buffers, wanted, lives, taken);
     for (device, storages) in storages.into_iter().enumerate() {
         let Some(goal) = wanted[device] else { continue };
@@ -79,6 +98,9 @@ pub(crate) fn settle(
             let offset = Bytes(base.saturating_add(offset));
             storage.buffers.iter().for_each(|&buffer| buffers[buffer as usize].offset = offset);
         }
+    }
+    for (number, storage, behind) in inside {
+        buffers[number].offset = buffers[storage].offset + behind;
     }
     bounds
 }
@@ -128,7 +150,8 @@ fn storages(buffers: &[Buffer], wanted: &[Option<Bytes>], lives: &Lives, taken: 
     taken.iter().filter(|&&next| next != NONE).for_each(|&next| follows[next as usize] = true);
     let mut storages: Vec<Vec<Storage>> = wanted.iter().map(|_| Vec::new()).collect();
     for (number, buffer) in buffers.iter().enumerate() {
-        let nothing = buffer.bytes == Bytes::ZERO || wanted[buffer.device.index()].is_none();
+        let nothing =
+            buffer.bytes == Bytes::ZERO || buffer.within.is_some() || wanted[buffer.device.index()].is_none();
         if nothing || buffer.kind.is_resident() || follows[number] {
             continue;
         }

@@ -4,7 +4,7 @@ use crate::costgraph::CostGraph;
 use crate::schedule::memory::arena;
 use crate::schedule::memory::hold::hold_back;
 use crate::schedule::memory::lifetimes::lives;
-use crate::schedule::memory::offsets::{Ground, arenas, merged, settle, taken};
+use crate::schedule::memory::offsets::{Ground, arenas, merged, settle, storage, taken};
 use crate::schedule::{Accesses, Action, BufferIx, Content, Schedule, Step, cost};
 use crate::units::Bytes;
 
@@ -82,12 +82,16 @@ struct Uses {
     /// (operand, result) of each launch of which the second may be where the first does, as far as
     /// the operation goes; in the order of the steps.
     in_place: Vec<(u32, u32)>,
+    /// By buffer: the one whose bytes it has.
+    storage: Vec<u32>,
 }
 
 impl Uses {
     fn new(graph: &CostGraph, schedule: &Schedule) -> Self {
         let accesses = Accesses::new(graph, schedule);
-        let mut uses = Self { start: Vec::new(), buffers: Vec::new(), in_place: Vec::new() };
+        let count = schedule.buffers.len() as u32;
+        let storage: Vec<u32> = (0..count).map(|buffer| storage(&schedule.buffers, buffer)).collect();
+        let mut uses = Self { start: Vec::new(), buffers: Vec::new(), in_place: Vec::new(), storage };
         let mut device = vec![None; graph.node_count()];
         for step in &schedule.steps {
             let Action::Launch(node) = step.action else { continue };
@@ -97,7 +101,10 @@ impl Uses {
                 let result = graph.outputs(node).nth(output as usize);
                 let result = result.and_then(|tensor| accesses.find(Content::Tensor(tensor), step.device));
                 let result = result.filter(|result| !schedule.buffers[result.index()].kind.is_resident());
-                uses.in_place.extend(operand.zip(result).map(|(operand, result)| (operand.0, result.0)));
+                let pair = operand.zip(result).map(|(operand, result)| (operand.0, result.0));
+                // What lies in other bytes is not free when it is read for the last time.
+                uses.in_place
+                    .extend(pair.filter(|&(operand, result)| uses.has_own(operand) && uses.has_own(result)));
             }
         }
         for (node, device) in graph.nodes().zip(device) {
@@ -106,13 +113,23 @@ impl Uses {
             let outputs = graph.outputs(node).map(Content::Tensor).chain([Content::Workspace(node)]);
             let writes = outputs.filter_map(|content| accesses.find(content, device));
             let made = |buffer: &BufferIx| !schedule.buffers[buffer.index()].kind.is_resident();
-            uses.buffers.extend(writes.filter(made).map(|buffer| (buffer.0, true)));
+            let written =
+                writes.filter(made).map(|buffer| (uses.storage[buffer.index()], uses.has_own(buffer.0)));
+            let written: Vec<(u32, bool)> = written.collect();
+            uses.buffers.extend(written);
             let reads =
                 graph.inputs(node).iter().filter_map(|&tensor| accesses.operand(node, tensor, device));
-            uses.buffers.extend(reads.filter(made).map(|buffer| (buffer.0, false)));
+            let read: Vec<(u32, bool)> =
+                reads.filter(made).map(|buffer| (uses.storage[buffer.index()], false)).collect();
+            uses.buffers.extend(read);
         }
         uses.start.push(uses.buffers.len() as u32);
         uses
+    }
+
+    /// Whether a buffer has bytes of its own.
+    fn has_own(&self, buffer: u32) -> bool {
+        self.storage[buffer as usize] == buffer
     }
 
     /// Visits the buffers that a step uses and that are not there before; true with those that it
@@ -120,7 +137,7 @@ impl Uses {
     fn touched(&self, step: &Step, visit: &mut dyn FnMut(u32, bool)) {
         match step.action {
             Action::Copy { from, to, .. } => {
-                visit(from.0, false);
+                visit(self.storage[from.index()], false);
                 visit(to.0, true);
             }
             Action::Launch(node) => {

@@ -92,7 +92,7 @@ impl Residents {
         *base = next;
         self.end[device.index()] = self.end[device.index()].max(end);
         self.bytes[device.index()] += bytes;
-        self.buffers.push(Buffer { device, content, kind, offset: Bytes(offset), bytes });
+        self.buffers.push(Buffer { device, content, kind, offset: Bytes(offset), bytes, within: None });
         Ok(())
     }
 }

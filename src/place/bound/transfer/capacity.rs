@@ -203,7 +203,7 @@ fn memory(problem: &Problem<'_>, weights: &mut Weights) {
     let graph = problem.graph;
     let limit = limit(graph);
     for (node, &unit) in graph.nodes().zip(&problem.unit_of).filter(|&(_, &unit)| unit != NONE) {
-        let bytes = |tensor: TensorIx| graph.tensor_bytes(tensor).get();
+        let bytes = |tensor: TensorIx| graph.made_bytes(tensor).get();
         let moving = |tensor: &TensorIx| graph.role(graph.producer(*tensor)) != Role::Param;
         let reads = graph.inputs(node).iter().copied().filter(moving).map(bytes).fold(0, u64::saturating_add);
         let writes = graph.outputs(node).map(bytes).fold(0, u64::saturating_add);

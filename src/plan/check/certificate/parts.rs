@@ -127,10 +127,10 @@ impl Parts {
             let mut moving = [0u64; 2];
             let is_param = |tensor: TensorIx| graph.role(graph.producer(tensor)) == Role::Param;
             for &tensor in graph.inputs(node).iter().filter(|&&tensor| !is_param(tensor)) {
-                moving[0] = moving[0].saturating_add(graph.tensor_bytes(tensor).0);
+                moving[0] = moving[0].saturating_add(graph.made_bytes(tensor).0);
             }
             for tensor in graph.outputs(node) {
-                moving[1] = moving[1].saturating_add(graph.tensor_bytes(tensor).0);
+                moving[1] = moving[1].saturating_add(graph.made_bytes(tensor).0);
             }
             let need = moving[0].max(moving[1]).saturating_add(graph.workspace_bytes(node).0);
             self.need[class] = self.need[class].max(need);

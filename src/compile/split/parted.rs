@@ -1,0 +1,132 @@
+//! A network whose operations are divided round by round: what is a part after one can be divided in the next, along
+//! another loop.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::record::{self, IN_SLICES, IN_STEPS};
+use crate::compile::{Network, grouped, verified};
+use crate::error::Result;
+use crate::ir::{Graph, NodeId, Op, SourceId, ValueId};
+use crate::pass::{self, Division, SliceOf};
+use crate::plan::PlanSplit;
+
+/// A graph that was divided so far.
+#[derive(Clone)]
+pub(in crate::compile) struct Parted {
+    pub(in crate::compile) graph: Graph,
+    /// By source: its place, as in [`pass::group_placed`].
+    places: Vec<u32>,
+    /// Sources that are parts of others.
+    parts: Vec<SourceId>,
+    slices: BTreeMap<ValueId, SliceOf>,
+    /// What was done, as a plan records it.
+    splits: Vec<PlanSplit>,
+    /// Sources of the network as it was.
+    sources: usize,
+}
+
+impl Parted {
+    /// A graph of which nothing is divided.
+    pub(in crate::compile) fn whole(graph: Graph, places: Vec<u32>) -> Self {
+        let sources = graph.sources().len();
+        Self { graph, places, parts: Vec::new(), slices: BTreeMap::new(), splits: Vec::new(), sources }
+    }
+
+    /// A graph divided as a plan records it. Errors: the plan is of another graph.
+    pub(super) fn planned(graph: Graph, places: Vec<u32>, planned: &[PlanSplit]) -> Result<Self> {
+        let mut parted = Self::whole(graph, places);
+        let of_kind = |kind: &str| {
+            let entries = planned.iter().filter(|entry| entry.over == kind);
+            entries.flat_map(|entry| entry.nodes.iter().map(String::as_str)).collect::<Vec<_>>()
+        };
+        let stepped = record::nodes(&parted.graph, &of_kind(IN_STEPS))?;
+        parted = parted.in_steps(&stepped)?;
+        for name in of_kind(IN_SLICES) {
+            record::input(&parted.graph, name)?;
+            parted.slice_input(name);
+        }
+        let is_division = |entry: &&PlanSplit| entry.over != IN_STEPS && entry.over != IN_SLICES;
+        let mut left: Vec<PlanSplit> = planned.iter().filter(is_division).cloned().collect();
+        while !left.is_empty() {
+            let (divisions, later) = record::divisions(&parted.graph, left)?;
+            parted = parted.divided(&divisions)?;
+            left = later;
+        }
+        Ok(parted)
+    }
+
+    /// Replaces recurrent layers by their steps.
+    pub(in crate::compile) fn in_steps(mut self, nodes: &BTreeSet<NodeId>) -> Result<Self> {
+        if nodes.is_empty() {
+            return Ok(self);
+        }
+        let names = record::Names::new(&self.graph);
+        let named = nodes.iter().map(|&node| names.of(&self.graph, node)).collect();
+        self.splits.push(record::entry(IN_STEPS, named));
+        pass::gradient::unroll_some(&mut self.graph, &|node| nodes.contains(&node))?;
+        // All steps begin with the same slices of the weights.
+        pass::simplify(&mut self.graph)?;
+        pass::cse(&mut self.graph)?;
+        pass::dce(&mut self.graph)?;
+        verified(&self.graph)?;
+        Ok(self)
+    }
+
+    /// Lets devices be handed the slices of an input that they read, and no more.
+    pub(in crate::compile) fn slice_input(&mut self, name: &str) {
+        self.splits.push(record::entry(IN_SLICES, vec![name.to_owned()]));
+        self.graph.slice_input(name);
+    }
+
+    /// Divides nodes, those that are parts as well.
+    pub(in crate::compile) fn divided(self, divisions: &BTreeMap<NodeId, Division>) -> Result<Self> {
+        let Self { graph, places, mut parts, slices, mut splits, sources } = self;
+        if divisions.is_empty() {
+            return Ok(Self { graph, places, parts, slices, splits, sources });
+        }
+        splits.extend(record::record(&graph, divisions));
+        let divided = pass::split_again(&graph, divisions, &places, &slices)?;
+        verified(&divided.graph)?;
+        parts.extend(divided.parts.iter().map(|part| part.source));
+        Ok(Self {
+            graph: divided.graph,
+            places: divided.places,
+            parts,
+            slices: divided.slices,
+            splits,
+            sources,
+        })
+    }
+
+    /// Whether a node is a part, or cuts, joins or folds parts.
+    pub(super) fn is_made_by_splitting(&self, node: NodeId) -> bool {
+        self.graph.node(node).source.index() >= self.sources
+    }
+
+    /// The network, grouped.
+    pub(in crate::compile) fn network(
+        self,
+        assumed: Vec<String>,
+        dims: BTreeMap<String, i64>,
+    ) -> Result<Network> {
+        let Self { graph, places, parts, slices, splits, sources } = self;
+        let mut grouping = grouped(&graph, &places)?;
+        // What is cut for other devices is sent from where it lies.
+        if !splits.is_empty() {
+            grouping.find_slices(&graph);
+        }
+        let added = graph.sources().len() - sources;
+        Ok(Network { splits, added, parts, slices, ..Network::whole(graph, grouping, assumed, dims) })
+    }
+}
+
+/// Recurrent layers of which even the smallest part takes more than `bytes`: only their steps can be divided further.
+pub(super) fn unsplittable_layers(graph: &Graph, bytes: u64) -> Result<BTreeSet<NodeId>> {
+    let mut found = BTreeSet::new();
+    for node in graph.node_ids().filter(|&node| matches!(graph.node(node).op, Op::Recurrent(_))) {
+        if super::footprint::smallest_part(graph, node)? > bytes {
+            found.insert(node);
+        }
+    }
+    Ok(found)
+}

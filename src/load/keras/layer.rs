@@ -39,6 +39,8 @@ pub(super) enum Kind {
     Input(Input),
     /// Nothing.
     Identity,
+    /// Steps whose elements all have this value do not count, and become 0.
+    Masking(f64),
     /// Nothing at inference.
     Noise(Disturb),
     Dense(Dense),
@@ -137,6 +139,7 @@ impl Parser<'_> {
             "Dropout" | "SpatialDropout1D" | "SpatialDropout2D" | "SpatialDropout3D" | "GaussianNoise"
             | "GaussianDropout" | "AlphaDropout" => Kind::Noise(Disturb::read(class, config)?),
             "ActivityRegularization" | "Identity" => Kind::Identity,
+            "Masking" => Kind::Masking(config.real_or("mask_value", 0.0)?),
             "Dense" => Kind::Dense(Dense::read(config, version, self.unsupported)?),
             "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
             "PReLU" => Kind::Prelu {

@@ -312,8 +312,14 @@ impl<'u> Parser<'u> {
                 "return_attention_scores" => call.options.scores |= flag,
                 "training" if call.never_trains => {}
                 "training" if flag => self.unsupported.add(place, "a call with training=True"),
-                "mask" | "query_mask" | "value_mask" | "key_mask" if !tensors.is_empty() => {
-                    self.unsupported.add(place, format!("a call with {keyword}"));
+                "mask" if value.as_array().is_some_and(|_| list_history(value).is_none()) => {
+                    let items = value.as_array().map_or(&[][..], Vec::as_slice);
+                    for (at, item) in items.iter().enumerate() {
+                        let mut tensors = Vec::new();
+                        collect(item, &mut tensors, history);
+                        let named = |tensor| Argument { keyword: Some(format!("mask[{at}]")), tensor };
+                        call.arguments.extend(tensors.into_iter().map(named));
+                    }
                 }
                 _ => {
                     let named = |tensor| Argument { keyword: Some(keyword.clone()), tensor };

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{Argument, Node, TensorMeta};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
-use crate::load::onnx::written::{Attribute, Operation, Written, number};
+use crate::load::onnx::written::{Attribute, Bytes, Operation, Written, number};
 
 /// The graph that is written, and what stands for the program's values in it.
 pub(super) struct Emit<'d> {
@@ -15,6 +15,8 @@ pub(super) struct Emit<'d> {
     pub(super) metas: &'d BTreeMap<String, TensorMeta>,
     /// Names of the values that the user is given.
     pub(super) outputs: HashSet<String>,
+    /// Names of the values that nodes read, or that the user is given.
+    pub(super) read: HashSet<String>,
     /// By the program's name, that of the value in the graph.
     values: HashMap<String, String>,
     lost: HashSet<String>,
@@ -33,11 +35,18 @@ impl<'d> Emit<'d> {
         written: Written,
         metas: &'d BTreeMap<String, TensorMeta>,
         outputs: HashSet<String>,
+        nodes: &[Node],
     ) -> Self {
+        let mut read = outputs.clone();
+        for input in nodes.iter().flat_map(|node| &node.inputs) {
+            read.extend(input.arg.name().map(str::to_owned));
+            read.extend(input.arg.names().unwrap_or_default().into_iter().map(str::to_owned));
+        }
         Self {
             written,
             metas,
             outputs,
+            read,
             values: HashMap::new(),
             lost: HashSet::new(),
             storage: HashMap::new(),
@@ -362,6 +371,19 @@ impl<'d> Call<'_, 'd> {
         let name = self.emit.fresh();
         self.emit.written.scalar(&name, dtype, value);
         name
+    }
+
+    /// A vector of f32.
+    pub(super) fn reals(&mut self, values: &[f64]) -> String {
+        let name = self.emit.fresh();
+        let bytes = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+        self.emit.written.array(&name, DType::F32, &[values.len() as i64], Bytes::Inline(bytes));
+        name
+    }
+
+    /// Whether anything reads the node's result of this number.
+    pub(super) fn is_read(&self, number: usize) -> bool {
+        results(self.node).get(number).is_some_and(|name| self.emit.read.contains(*name))
     }
 
     /// A vector of i64.

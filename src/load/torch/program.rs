@@ -18,7 +18,7 @@ pub(super) fn written(document: &Document, written: Written) -> Result<Written> 
     let module = &document.program.graph_module;
     let graph = &module.graph;
     let outputs = outputs(&module.signature.output_specs)?;
-    let mut emit = Emit::new(written, &graph.tensor_values, outputs.iter().cloned().collect());
+    let mut emit = Emit::new(written, &graph.tensor_values, outputs.iter().cloned().collect(), &graph.nodes);
     placeholders(&mut emit, document)?;
     nodes(&mut emit, &graph.nodes)?;
     for (index, name) in outputs.iter().enumerate() {

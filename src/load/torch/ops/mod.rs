@@ -12,6 +12,8 @@ mod normalize;
 mod product;
 mod recurrent;
 mod reduce;
+mod sample;
+mod scatter;
 mod size;
 mod window;
 
@@ -30,6 +32,8 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         reduce::find,
         layout::find,
         index::find,
+        scatter::find,
+        sample::find,
         make::find,
         product::find,
         normalize::find,

@@ -22,6 +22,12 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "argmin" => |call| place(call, "ArgMin"),
         "var" => |call| variance(call, Moment::Variance),
         "std" => |call| variance(call, Moment::Deviation),
+        "count_nonzero" => |call| {
+            let x = call.operand("self", DType::Bool)?;
+            let number = call.cast(&x, DType::I64);
+            let value = reduced(call, "ReduceSum", &number)?;
+            call.result(value)
+        },
         "linalg_vector_norm" | "norm" => norm,
         "cumsum" => |call| {
             let (x, axis) = (call.operand("self", call.result_dtype()?)?, call.axis("dim", 0)?);
@@ -134,10 +140,29 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
 fn norm(call: &mut Call<'_, '_>) -> Result<()> {
     let order = if call.argument("ord").is_some() { "ord" } else { "p" };
     let order = call.float(order, 2.0)?;
-    let operator = match order {
-        1.0 => "ReduceL1",
-        2.0 => "ReduceL2",
-        _ => return Err(call.unsupported(format!("order {order}"))),
+    match order {
+        1.0 => return reduction(call, "ReduceL1"),
+        2.0 => return reduction(call, "ReduceL2"),
+        _ => {}
+    }
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    let size = call.plain("Abs", &[&x]);
+    let value = match order {
+        f64::INFINITY => reduced(call, "ReduceMax", &size)?,
+        f64::NEG_INFINITY => reduced(call, "ReduceMin", &size)?,
+        0.0 => {
+            let zero = call.scalar(dtype, 0.0);
+            let differs = call.plain("Greater", &[&size, &zero]);
+            let differs = call.cast(&differs, dtype);
+            reduced(call, "ReduceSum", &differs)?
+        }
+        _ => {
+            let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
+            let powers = call.plain("Pow", &[&size, &power]);
+            let sum = reduced(call, "ReduceSum", &powers)?;
+            call.plain("Pow", &[&sum, &root])
+        }
     };
-    reduction(call, operator)
+    call.result(value)
 }

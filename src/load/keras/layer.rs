@@ -10,10 +10,10 @@ use super::dense::{Dense, Embedding};
 use super::dot_attention::DotAttention;
 use super::einsum::EinsumDense;
 use super::merge::Merge;
-use super::network::{Network, Parser};
+use super::network::{Network, Parser, keras2_arguments};
 use super::noise::Disturb;
 use super::norm::{AdaptedNorm, Affine, BatchNorm, GroupNorm, LayerNorm};
-use super::operation::Operation;
+use super::operation::{Operation, Translated, translated};
 use super::pool::{GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
@@ -123,10 +123,33 @@ impl Parser<'_> {
                     }
                 }
             }
+            "TFOpLambda" | "SlicingOpLambda" => self.function(value, config)?,
             _ => self.kind(class, config)?,
         };
         let trainable = config.flag("trainable", true)?;
         Ok(Layer { uid: self.next_uid(), name, class: class.to_owned(), policy, trainable, kind })
+    }
+
+    /// A function of TensorFlow, whose attributes stand in its call.
+    fn function(&mut self, layer: &Value, config: Config<'_>) -> Result<Kind> {
+        let function = config.text("function")?.ok_or_else(|| config.missing("function"))?;
+        let none = Map::new();
+        let arguments = layer.get("inbound_nodes").and_then(keras2_arguments).unwrap_or(&none);
+        let translated = match translated(function, arguments) {
+            Ok(translated) => translated,
+            Err(what) => {
+                self.unsupported.add(config.place(), what);
+                return Ok(Kind::Unknown);
+            }
+        };
+        let Translated { class, config: own, .. } = translated;
+        match Operation::read(class, Config::new(&own, config.place()), self.unsupported)? {
+            Some(operation) => Ok(Kind::Operation(operation)),
+            None => {
+                self.unsupported.add(config.place(), format!("function tf.{function} with these attributes"));
+                Ok(Kind::Unknown)
+            }
+        }
     }
 
     fn kind(&mut self, class: &str, config: Config<'_>) -> Result<Kind> {

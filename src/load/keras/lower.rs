@@ -191,7 +191,8 @@ impl Lowering {
         };
         let results = match &layer.kind {
             Kind::Operation(operation) => {
-                vec![Masked::bare(operation.lower(&mut site, &operands(arguments, &call.slots))?)]
+                let results = operation.lower(&mut site, &operands(arguments, &call.slots))?;
+                results.into_iter().map(Masked::bare).collect()
             }
             _ => site.layer(layer, arguments, call.options)?,
         };

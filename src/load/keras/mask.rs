@@ -226,6 +226,8 @@ pub(super) fn of_scores(
 /// The steps of sequences that count, moved to the front of each in their order: what runs over them sees the steps
 /// that do not count after all others, and what it then has to forget is behind what is read.
 pub(super) struct Compacted {
+    /// `[batch, time]`: which steps count.
+    mask: ValueId,
     /// `[batch, time]`: how many steps up to this one count.
     upto: ValueId,
     /// `[batch, 1]`: how many count.
@@ -250,7 +252,7 @@ impl Compacted {
         let to = site.apply(Op::Select, &[mask, front, behind])?;
         let from =
             site.apply(Op::ScatterElements { axis: 1, kind: ScatterKind::Replace }, &[place, to, place])?;
-        Ok(Self { upto, total, from })
+        Ok(Self { mask, upto, total, from })
     }
 
     /// `[batch, time, features]` with the steps that count in front.
@@ -279,6 +281,15 @@ impl Compacted {
         let any = self.any(site, self.upto)?;
         let zero = site.scalar_like(0.0, y)?;
         site.apply(Op::Select, &[any, y, zero])
+    }
+
+    /// `[batch, time, features]` with 0 at steps that do not count.
+    pub(super) fn zeroed(&self, site: &mut Site<'_>, y: ValueId) -> Result<ValueId> {
+        let mut sizes = site.sizes(self.mask);
+        sizes.push(Size::Known(1));
+        let mask = site.reshape(self.mask, sizes)?;
+        let zero = site.scalar_like(0.0, y)?;
+        site.apply(Op::Select, &[mask, y, zero])
     }
 
     /// A state `[batch, units]` where any step counts, else the one before all of them.

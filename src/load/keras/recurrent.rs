@@ -23,6 +23,8 @@ pub(super) struct Rnn {
     pub(super) sequences: bool,
     state: bool,
     backwards: bool,
+    /// What a step that does not count gives: 0, or what the last one before it gave.
+    zero_masked: bool,
     kernel: Init,
     recurrent: Init,
     bias: Option<Init>,
@@ -75,6 +77,7 @@ impl Rnn {
             sequences: config.flag("return_sequences", false)?,
             state: config.flag("return_state", false)?,
             backwards: config.flag("go_backwards", false)?,
+            zero_masked: config.flag("zero_output_for_mask", false)?,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             recurrent: initialiser(config, "recurrent_initializer", orthogonal, unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
@@ -222,19 +225,23 @@ impl Rnn {
         let all = site.transpose(all, &[1, 0, 2])?;
         let all = steps.spread(site, all)?;
         let end = time.sub(&Size::Known(1)).ok_or_else(|| site.error("a size overflows"))?;
-        let last = Slice {
+        let last = Op::Slice(Box::new(Slice {
             starts: vec![Size::Known(0), end, Size::Known(0)],
             sizes: vec![batch.clone(), Size::Known(1), units.clone()],
             steps: vec![1; 3],
-        };
+        }));
         let flat = vec![batch, units];
-        let last = site.apply(Op::Slice(Box::new(last)), &[all])?;
-        let last = site.reshape(last, flat.clone())?;
+        let shown = if self.zero_masked { steps.zeroed(site, all)? } else { all };
         let output = match (self.sequences, self.backwards) {
-            (false, _) => last,
-            (true, false) => all,
-            (true, true) => site.reverse(all, 1)?,
+            (false, _) => {
+                let last = site.apply(last.clone(), &[shown])?;
+                site.reshape(last, flat.clone())?
+            }
+            (true, false) => shown,
+            (true, true) => site.reverse(shown, 1)?,
         };
+        let last = site.apply(last, &[all])?;
+        let last = site.reshape(last, flat.clone())?;
         let mut states = Vec::new();
         if self.state {
             states.push(steps.state(site, last, before)?);
@@ -315,12 +322,16 @@ impl Parser<'_> {
         };
         let (forward_name, backward_name) =
             (format!("forward_{}", plain(&forward.name)), format!("backward_{}", plain(&backward.name)));
-        let (Kind::Rnn(forward), Kind::Rnn(mut backward)) = (forward.kind, backward.kind) else {
+        let (Kind::Rnn(mut forward), Kind::Rnn(mut backward)) = (forward.kind, backward.kind) else {
             self.unsupported.add(config.place(), "a wrapped layer other than LSTM, GRU and SimpleRNN");
             return Ok(Bidirectional::placeholder());
         };
         if !has_backward {
             backward.backwards = !forward.backwards;
+        }
+        if self.version == KerasVersion::Two {
+            forward.zero_masked = forward.sequences;
+            backward.zero_masked = backward.sequences;
         }
         if forward.sequences != backward.sequences || forward.state != backward.state {
             return Err(config.fault("backward_layer", "returns other things than the forward layer"));
@@ -348,6 +359,7 @@ impl Bidirectional {
             sequences: false,
             state: false,
             backwards: false,
+            zero_masked: false,
             kernel: Init::zeros(),
             recurrent: Init::zeros(),
             bias: None,

@@ -111,7 +111,7 @@ static TABLE: &[Entry] = &[
     op("Cos", 7, |at| elementwise::unary(at, Unary::Cos)),
     op("Cosh", 9, |at| elementwise::unary(at, Unary::Cosh)),
     op("CumProd", 26, arrange::cum_prod),
-    op("CumSum", 11, reduce::cum_sum),
+    folding("CumSum", 11, fold::cum_sum, reduce::cum_sum),
     op("DFT", 17, signal::dft),
     op("DeformConv", 19, sample::deform::deform_conv),
     op("DepthToSpace", 7, layout::depth_to_space),

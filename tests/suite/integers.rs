@@ -1,7 +1,8 @@
 //! Numbers of files, changed at random: attributes, constants, sizes, ranks. Each file then ends in a clear
 //! error or a plan, whatever the numbers: nothing panics, and no allocation is out of proportion.
 //!
-//! Case `n` is the same on every machine: a file and a few changes to it. `PARTITION_INTEGERS=SEED` draws others.
+//! Case `n` is the same on every machine: a file and a few changes to it. `PARTITION_INTEGERS=SEED` draws others and names each
+//! before it begins; `SEED:CASE` goes on from a case that ended the process.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -417,15 +418,18 @@ fn originals(own: &[&str], corpus: &[&str]) -> Vec<Original> {
 /// A case: which file, and which changes.
 fn faults(originals: &[Original], cases: u64, share: Share) -> BTreeSet<String> {
     assert!(originals.len() >= 5, "only {} files", originals.len());
-    let seed: u64 = std::env::var("PARTITION_INTEGERS").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let asked = std::env::var("PARTITION_INTEGERS").ok();
+    let (seed, first) = asked.as_deref().map_or((0, 0), |asked| {
+        let (seed, first) = asked.split_once(':').unwrap_or((asked, "0"));
+        (seed.parse::<u64>().unwrap(), first.parse::<u64>().unwrap())
+    });
     let mut found = BTreeSet::new();
-    let verbose = std::env::var_os("PARTITION_INTEGERS").is_some();
-    for case in share.among(0..cases) {
+    for case in share.among(0..cases).filter(|case| *case >= first) {
         let mut rng = Rng::new(seed << 32 | case);
         let original = &originals[rng.below(originals.len() as u64) as usize];
         let (bytes, changes) = original.form.changed(&mut rng);
         let devices = if rng.chance(50) { "cpu" } else { "2xcpu:memory=1GB" };
-        if verbose {
+        if asked.is_some() {
             println!("case {case}: {} {changes:?}", original.path.display());
         }
         if let Some(fault) = fault(original, &bytes, devices) {
@@ -442,7 +446,7 @@ fn assert_none(found: &BTreeSet<String>) {
 
 sweep! {
     numbers_of_onnx_files: one of 40;
-    numbers_of_json_files: one of 40;
+    numbers_of_json_files: one of 100;
 }
 
 fn numbers_of_onnx_files(share: Share) {

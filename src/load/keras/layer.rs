@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::activation::Activation;
 use super::attention::Attention;
-use super::config::{Config, Policy, dtype, dtype_name, policy};
+use super::config::{Config, KerasVersion, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
 use super::dense::{Dense, Embedding};
 use super::dot_attention::DotAttention;
@@ -114,11 +114,15 @@ impl Parser<'_> {
                 Value::Object(object) => Kind::Model(Box::new(self.network(object, &place)?)),
                 _ => return Err(outer.fault("config", "expected an object")),
             },
-            _ if module.contains(".ops.") || module.ends_with(".ops") => {
+            "InputLayer" => self.kind(class, config)?,
+            _ if module.contains(".ops.")
+                || module.ends_with(".ops")
+                || self.is_operation(module, config) =>
+            {
                 match Operation::read(class, config, self.unsupported)? {
                     Some(operation) => Kind::Operation(operation),
                     None => {
-                        self.unsupported.add(&place, format!("operation {class} of {module}"));
+                        self.unsupported.add(&place, format!("function {class} of keras.ops"));
                         Kind::Unknown
                     }
                 }
@@ -128,6 +132,14 @@ impl Parser<'_> {
         };
         let trainable = config.flag("trainable", true)?;
         Ok(Layer { uid: self.next_uid(), name, class: class.to_owned(), policy, trainable, kind })
+    }
+
+    /// HDF5 files of Keras 3 do not say where a class is from: layers have fields that operations have not.
+    fn is_operation(&self, module: &str, config: Config<'_>) -> bool {
+        self.version == KerasVersion::Three
+            && module.is_empty()
+            && !config.has("trainable")
+            && !config.has("dtype_policy")
     }
 
     /// A function of TensorFlow, whose attributes stand in its call.
@@ -162,6 +174,28 @@ impl Parser<'_> {
             "Dropout" | "SpatialDropout1D" | "SpatialDropout2D" | "SpatialDropout3D" | "GaussianNoise"
             | "GaussianDropout" | "AlphaDropout" => Kind::Noise(Disturb::read(class, config)?),
             "ActivityRegularization" | "Identity" => Kind::Identity,
+            // Images are changed at random in training alone.
+            "RandomFlip"
+            | "RandomRotation"
+            | "RandomZoom"
+            | "RandomTranslation"
+            | "RandomContrast"
+            | "RandomBrightness"
+            | "RandomHeight"
+            | "RandomWidth"
+            | "RandomShear"
+            | "RandomHue"
+            | "RandomSaturation"
+            | "RandomColorJitter"
+            | "RandomGrayscale"
+            | "RandomInvert"
+            | "RandomPosterization"
+            | "RandomSharpness"
+            | "RandomErasing"
+            | "RandomGaussianBlur"
+            | "RandomColorDegeneration"
+            | "RandomPerspective"
+            | "RandomElasticTransform" => Kind::Identity,
             "Masking" => Kind::Masking(config.real_or("mask_value", 0.0)?),
             "Dense" => Kind::Dense(Dense::read(config, version, self.unsupported)?),
             "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
@@ -223,6 +257,14 @@ impl Parser<'_> {
             }
             "LSTM" | "GRU" | "SimpleRNN" => {
                 Kind::Rnn(Box::new(Rnn::read(class, config, version, self.unsupported)?))
+            }
+            "RNN" => self.around_cell(config)?,
+            "Lambda" => {
+                self.unsupported.add(
+                    config.place(),
+                    "a Lambda holds Python code, which is not run: keras.ops, or an export to ONNX",
+                );
+                Kind::Unknown
             }
             "Bidirectional" => Kind::Bidirectional(Box::new(self.bidirectional(config)?)),
             "TimeDistributed" => {

@@ -291,7 +291,8 @@ impl<'u> Parser<'u> {
     }
 
     fn call(&mut self, node: &Value, layer: &Layer, place: &str) -> Result<RawCall> {
-        let never_trains = matches!(layer.kind, Kind::Rearrange(_));
+        // Their calls are written with training=True, which a call of the model replaces.
+        let never_trains = matches!(layer.kind, Kind::Rearrange(_)) || layer.class.starts_with("Random");
         let mut call = RawCall { never_trains, ..RawCall::default() };
         let mut positional = Vec::new();
         match node.get("args") {

@@ -5,6 +5,8 @@
 //! (GRU). The operation wants them transposed, an LSTM's gates in the order input, output, forget,
 //! cell, and a bias for each of the two products. The nodes that rearrange read parameters only.
 
+use serde_json::Value;
+
 use super::activation::Activation;
 use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
@@ -297,6 +299,30 @@ enum MergeMode {
     Separate,
 }
 
+impl Parser<'_> {
+    /// `RNN` around a cell: the layer that is called after the cell.
+    pub(super) fn around_cell(&mut self, config: Config<'_>) -> Result<Kind> {
+        let cell = config.get("cell").ok_or_else(|| config.missing("cell"))?;
+        let class = cell.get("class_name").and_then(Value::as_str).unwrap_or("a cell without a class");
+        let layer = match class {
+            "LSTMCell" => "LSTM",
+            "GRUCell" => "GRU",
+            "SimpleRNNCell" => "SimpleRNN",
+            _ => {
+                self.unsupported.add(config.place(), format!("a recurrent layer around {class}"));
+                return Ok(Kind::Unknown);
+            }
+        };
+        let mut fields = config.fields().clone();
+        if let Some(Value::Object(own)) = cell.get("config") {
+            let own = own.iter().filter(|(key, _)| !matches!(key.as_str(), "name" | "trainable" | "dtype"));
+            fields.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+        }
+        let config = Config::new(&fields, config.place());
+        Ok(Kind::Rnn(Box::new(Rnn::read(layer, config, self.version, self.unsupported)?)))
+    }
+}
+
 /// A recurrent layer in both directions.
 #[derive(Debug)]
 pub(super) struct Bidirectional {
@@ -329,10 +355,8 @@ impl Parser<'_> {
         if !has_backward {
             backward.backwards = !forward.backwards;
         }
-        if self.version == KerasVersion::Two {
-            forward.zero_masked = forward.sequences;
-            backward.zero_masked = backward.sequences;
-        }
+        forward.zero_masked = forward.sequences;
+        backward.zero_masked = backward.sequences;
         if forward.sequences != backward.sequences || forward.state != backward.state {
             return Err(config.fault("backward_layer", "returns other things than the forward layer"));
         }

@@ -38,7 +38,8 @@ impl<'d> Emit<'d> {
         nodes: &[Node],
     ) -> Self {
         let mut read = outputs.clone();
-        for input in nodes.iter().flat_map(|node| &node.inputs) {
+        let computed = nodes.iter().filter(|node| !super::ops::is_assertion(&node.target));
+        for input in computed.flat_map(|node| &node.inputs) {
             read.extend(input.arg.name().map(str::to_owned));
             read.extend(input.arg.names().unwrap_or_default().into_iter().map(str::to_owned));
         }

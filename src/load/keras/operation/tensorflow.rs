@@ -37,6 +37,7 @@ const TABLE: &[Row] = &[
     ("identity", "Identity", NONE, PLAIN), ("stop_gradient", "StopGradient", NONE, PLAIN),
     ("linalg.matmul", "Product", &["b"], &[("transpose_a", "transpose_a"), ("transpose_b", "transpose_b")]),
     ("linalg.norm", "Norm", NONE, &[("axis", "axis"), ("keepdims", "keepdims"), ("ord", "ord")]),
+    ("compat.v1.norm", "Norm", NONE, &[("axis", "axis"), ("keepdims", "keepdims"), ("ord", "ord")]),
     ("norm", "Norm", NONE, &[("axis", "axis"), ("keepdims", "keepdims"), ("ord", "ord")]),
     ("math.abs", "Absolute", NONE, PLAIN), ("abs", "Absolute", NONE, PLAIN),
     ("math.add_n", "AddN", NONE, PLAIN),

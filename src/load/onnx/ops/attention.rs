@@ -9,6 +9,9 @@ use crate::ir::{
     ScatterKind, Shape, Size, Unary, ValueId, Window,
 };
 
+/// Rows that are computed one after another.
+const MOST_ROWS: i64 = 1 << 14;
+
 /// Queries, keys and values with their heads.
 struct Heads {
     /// `[batch, heads, rows, head size]`, or with rows before heads where `rows_first`.
@@ -486,6 +489,9 @@ pub(super) fn linear_attention(at: &mut At<'_>) -> Result<()> {
     let of = Linear { query, key, value, decay, beta, shared: heads / key_heads, scale };
     let sizes = at.sizes_of(value);
     let rows = sizes[ROWS].known().ok_or_else(|| at.undecided("length", &sizes))?;
+    if rows > MOST_ROWS {
+        return Err(at.unsupported(format!("of more than {MOST_ROWS} rows")));
+    }
     let (state_type, mut state) = match at.optional(3)? {
         Some(state) => (at.graph().ty(state).dtype, at.convert(state, DType::F32)?),
         None => {

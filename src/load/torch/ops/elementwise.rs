@@ -603,17 +603,22 @@ fn gelu(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-/// `log(1 + exp(beta x)) / beta`
+/// `log(1 + exp(beta x)) / beta`; `x` itself where `beta x` is above a threshold.
 fn softplus(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, dtype, beta) = (call.tensor("self")?, call.result_dtype()?, call.float("beta", 1.0)?);
-    if beta == 1.0 {
-        let value = call.plain("Softplus", &[&x]);
-        return call.result(value);
+    let threshold = call.float("threshold", 20.0)?;
+    let factor = call.scalar(dtype, beta);
+    let scaled = if beta == 1.0 { x.clone() } else { call.plain("Mul", &[&x, &factor]) };
+    let mut value = call.plain("Softplus", &[&scaled]);
+    if beta != 1.0 {
+        value = call.plain("Div", &[&value, &factor]);
     }
-    let beta = call.scalar(dtype, beta);
-    let scaled = call.plain("Mul", &[&x, &beta]);
-    let soft = call.plain("Softplus", &[&scaled]);
-    let value = call.plain("Div", &[&soft, &beta]);
+    // From 20 on the two are the same number.
+    if threshold < 20.0 {
+        let threshold = call.scalar(dtype, threshold);
+        let above = call.plain("Greater", &[&scaled, &threshold]);
+        value = call.plain("Where", &[&above, &x, &value]);
+    }
     call.result(value)
 }
 

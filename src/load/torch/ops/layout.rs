@@ -78,7 +78,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         "squeeze" => squeeze,
         "expand" => expand,
-        "repeat" => repeat,
+        "repeat" => |call| repeat(call, "repeats"),
+        "tile" => |call| repeat(call, "dims"),
         "cat" | "concat" => cat,
         "stack" => stack,
         "slice" => slice,
@@ -164,6 +165,9 @@ fn regrouped(call: &mut Call<'_, '_>, x: &str, apart: &[i64], order: &[i64], sha
 
 /// Each element of an axis so many times, one copy behind the other.
 fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.argument("self").is_none() {
+        return Err(call.unsupported("with a number for each element"));
+    }
     let (mut x, mut rank) = (call.tensor("self")?, call.rank("self")?);
     let times = call.int("repeats", 1).map_err(|_| call.unsupported("with a number for each element"))?;
     let axis = match call.argument("dim") {
@@ -417,16 +421,20 @@ fn expand(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-fn repeat(call: &mut Call<'_, '_>) -> Result<()> {
+/// Fewer numbers than axes are those of the last ones.
+fn repeat(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
     let (mut x, rank) = (call.tensor("self")?, call.rank("self")?);
-    let times = call.sizes("repeats")?;
-    let count = call
-        .argument("repeats")
-        .map_or(0, |argument| argument.parts().1.as_array().map_or(0, Vec::len) as i64);
+    let mut times = call.sizes(name)?;
+    let count =
+        call.argument(name).map_or(0, |argument| argument.parts().1.as_array().map_or(0, Vec::len) as i64);
     if count > rank {
         let axes: Vec<i64> = (0..count - rank).collect();
         let axes = call.integers(&axes);
         x = call.plain("Unsqueeze", &[&x, &axes]);
+    }
+    if count < rank {
+        let ones = call.integers(&vec![1; (rank - count) as usize]);
+        times = call.op("Concat", &[&ones, &times], &[("axis", Attribute::Int(0))]);
     }
     let value = call.plain("Tile", &[&x, &times]);
     call.result(value)

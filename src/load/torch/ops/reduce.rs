@@ -22,6 +22,9 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "argmin" => |call| place(call, "ArgMin"),
         "var" => |call| variance(call, Moment::Variance),
         "std" => |call| variance(call, Moment::Deviation),
+        "cosine_similarity" => cosine_similarity,
+        "mse_loss" => |call| loss(call, "Mul"),
+        "l1_loss" => |call| loss(call, "Abs"),
         "count_nonzero" => |call| {
             let x = call.operand("self", DType::Bool)?;
             let number = call.cast(&x, DType::I64);
@@ -134,6 +137,44 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
     if let Moment::Deviation = moment {
         value = call.plain("Sqrt", &[&value]);
     }
+    call.result(value)
+}
+
+/// The product of two vectors along an axis, each divided by its norm.
+fn cosine_similarity(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
+    let axis = call.axis_of(call.int("dim", 1)?, call.rank("x1")?)?;
+    if call.rank("x1")? != call.rank("x2")? {
+        return Err(call.unsupported("of tensors of different rank"));
+    }
+    let axes = call.integers(&[axis]);
+    let least = call.float("eps", 1e-8)?;
+    let least = call.scalar(dtype, least);
+    let none = [("keepdims", Attribute::Int(0))];
+    let product = call.plain("Mul", &[&x, &y]);
+    let product = call.op("ReduceSum", &[&product, &axes], &none);
+    let mut norms = Vec::new();
+    for value in [&x, &y] {
+        let norm = call.op("ReduceL2", &[value, &axes], &none);
+        norms.push(call.plain("Max", &[&norm, &least]));
+    }
+    let both = call.plain("Mul", &[&norms[0], &norms[1]]);
+    let value = call.plain("Div", &[&product, &both]);
+    call.result(value)
+}
+
+/// The mean or sum of the squares or sizes of differences.
+fn loss(call: &mut Call<'_, '_>, of: &str) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("target", dtype)?);
+    let apart = call.plain("Sub", &[&x, &y]);
+    let each = if of == "Abs" { call.plain("Abs", &[&apart]) } else { call.plain("Mul", &[&apart, &apart]) };
+    let all = [("keepdims", Attribute::Int(0))];
+    let value = match call.int("reduction", 1)? {
+        0 => each,
+        1 => call.op("ReduceMean", &[&each], &all),
+        _ => call.op("ReduceSum", &[&each], &all),
+    };
     call.result(value)
 }
 

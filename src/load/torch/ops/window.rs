@@ -275,6 +275,7 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     }
     if smooth {
         attributes.push(("antialias", Attribute::Int(1)));
+        attributes.push(("exclude_outside", Attribute::Int(1)));
     }
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let value = call.op("Resize", &inputs, &attributes);

@@ -306,8 +306,10 @@ def store(folder, wanted):
             continue
         module = filled(module)
         program = export(module, inputs, dynamic_shapes=sizes)
-        save_plain(program, f"{folder}/{name}.pt2")
-        np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
+        # Writes over views are read decomposed alone.
+        if name != "places":
+            save_plain(program, f"{folder}/{name}.pt2")
+            np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
         if name in ("block", "conv", "places"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")

@@ -116,6 +116,9 @@ fn with_past(at: &mut At<'_>, of: &mut Heads) -> Result<Size> {
     }
     let mut past = Size::Known(0);
     if let (Some(key), Some(value)) = (key, value) {
+        if [key, value].iter().any(|&cache| at.sizes_of(cache).len() != 4) {
+            return Err(at.wrong("its cache has not 4 axes"));
+        }
         past = at.sizes_of(key)[ROWS].clone();
         of.key = at.concat(&[key, of.key], ROWS)?;
         of.value = at.concat(&[value, of.value], ROWS)?;
@@ -168,8 +171,10 @@ fn bias(at: &mut At<'_>, of: &Heads, mask: &Mask, causal_already: bool) -> Resul
     let mut allowed = None;
     if let Some(valid) = mask.valid {
         let valid = at.convert(valid, DType::I64)?;
-        let batch = at.sizes_of(valid);
-        let valid = at.reshape(valid, [batch[0].clone(), Size::Known(1), Size::Known(1), Size::Known(1)])?;
+        let [batch] = &at.sizes_of(valid)[..] else {
+            return Err(at.wrong("its numbers of keys are not one for each entry of the batch"));
+        };
+        let valid = at.reshape(valid, [batch.clone(), Size::Known(1), Size::Known(1), Size::Known(1)])?;
         allowed = Some(at.compare(Compare::Lt, positions, valid)?);
         if mask.causal {
             let count = at.size_value(&rows, DType::I64)?;
@@ -382,6 +387,9 @@ pub(super) fn tensor_scatter(at: &mut At<'_>) -> Result<()> {
     let axis = at.axis(at.int_or("axis", -2)?, rank)?;
     if axis == 0 {
         return Err(at.wrong("its axis is that of the batch"));
+    }
+    if at.sizes_of(update).len() != rank {
+        return Err(at.wrong("cache and update have not as many axes"));
     }
     let (cache, update) = (at.moved_axis(cache, axis, 1)?, at.moved_axis(update, axis, 1)?);
     let (batch, rows) = (at.sizes_of(update)[0].clone(), at.sizes_of(update)[1].clone());

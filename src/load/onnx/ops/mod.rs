@@ -17,6 +17,7 @@ mod product;
 mod quantized;
 mod ragged;
 mod random;
+mod ranks;
 mod recurrent;
 mod reduce;
 mod sample;
@@ -358,6 +359,7 @@ fn find_operator(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entr
 /// Lowers a node: evaluates it where it can be, else adds its operations.
 pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     narrow::check(at)?;
+    ranks::check(at)?;
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
     let folded = match entry.fold.filter(|_| known) {
         Some(fold) => fold(at)?,

@@ -221,6 +221,9 @@ fn extend_caches(at: &mut At<'_>, operands: &mut [ValueId; 3], inputs: [usize; 2
 /// Keys and values behind those of input 4, `[2, batch, heads, rows, size]`, heads first; output 1 has both.
 fn extend_stacked_cache(at: &mut At<'_>, operands: &mut [ValueId; 3], input: usize) -> Result<()> {
     let past = at.optional(input)?;
+    if past.is_some_and(|past| at.type_of(past).shape.rank() != 5) {
+        return Err(at.wrong("its cache has not 5 axes"));
+    }
     let mut stacked = Vec::with_capacity(2);
     for number in [1usize, 2] {
         let new = heads_first(at, operands[number])?;

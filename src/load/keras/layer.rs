@@ -121,6 +121,8 @@ impl Parser<'_> {
             {
                 match Operation::read(class, config, self.unsupported)? {
                     Some(operation) => Kind::Operation(operation),
+                    // Some layers leave out what others have.
+                    None if module.is_empty() => self.kind(class, config)?,
                     None => {
                         self.unsupported.add(&place, format!("function {class} of keras.ops"));
                         Kind::Unknown

@@ -40,8 +40,7 @@ impl<'d> Emit<'d> {
         let mut read = outputs.clone();
         let computed = nodes.iter().filter(|node| !super::ops::is_assertion(&node.target));
         for input in computed.flat_map(|node| &node.inputs) {
-            read.extend(input.arg.name().map(str::to_owned));
-            read.extend(input.arg.names().unwrap_or_default().into_iter().map(str::to_owned));
+            named(input.arg.parts().1, &mut read);
         }
         Self {
             written,
@@ -171,6 +170,22 @@ impl<'d> Emit<'d> {
             }
         }
         self.values.insert(name.to_owned(), value);
+    }
+}
+
+/// The names of tensors and open sizes in an argument, however deep in lists.
+fn named(argument: &Value, found: &mut HashSet<String>) {
+    match argument {
+        Value::Array(items) => items.iter().for_each(|item| named(item, found)),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match (key.as_str(), value) {
+                    ("name" | "as_name", Value::String(name)) => drop(found.insert(name.clone())),
+                    (_, value) => named(value, found),
+                }
+            }
+        }
+        _ => {}
     }
 }
 

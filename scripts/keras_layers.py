@@ -1,9 +1,10 @@
 """Makes tests/keras: small models of Keras 3 with weights, inputs and Keras' own outputs.
 
     pip install keras jax h5py numpy
-    KERAS_BACKEND=jax python scripts/keras_layers.py tests/keras
+    KERAS_BACKEND=jax python scripts/keras_layers.py tests/keras [NAME...]
 
-`functions` is made of functions of keras.ops, `layers` of layers that have weights.
+`functions` is made of functions of keras.ops, `layers` of layers that have weights; `masks` of layers that make, keep and
+heed masks, in a `.keras` file; `arranged` of functions that repeat, divide and order, in a `.h5` file.
 """
 
 import os
@@ -68,13 +69,54 @@ def with_weights():
     return keras.Model([x, image], outputs, name="layers")
 
 
+def masks():
+    ids, y = keras.Input((5,), dtype="int32", name="ids"), keras.Input((5, 3), name="y")
+    e = layers.Embedding(9, 4, mask_zero=True)(ids)
+    m = layers.Masking(0.5)(y)
+    kept = layers.Dropout(0.1)(layers.LayerNormalization()(layers.Activation("relu")(layers.Dense(4)(e))))
+    outputs = [
+        layers.LSTM(3)(e), layers.GRU(3, return_sequences=True)(e), layers.SimpleRNN(2, go_backwards=True)(kept),
+        layers.GRU(2, reset_after=False, return_sequences=True, go_backwards=True)(m), *layers.LSTM(3, return_state=True)(m),
+        layers.Bidirectional(layers.LSTM(2, return_sequences=True))(e), layers.Bidirectional(layers.GRU(2), merge_mode="sum")(m),
+        layers.GlobalAveragePooling1D()(e), layers.LSTM(2)(layers.Add()([e, kept])), layers.GRU(2)(layers.Concatenate()([e, kept])),
+        m, layers.GRU(2)(layers.TimeDistributed(layers.Dense(3))(m)), layers.RNN(layers.LSTMCell(2))(m),
+        layers.LSTM(2, return_sequences=True, zero_output_for_mask=True)(m), layers.LSTM(2)(layers.LSTM(3, return_sequences=True)(e)),
+        layers.GlobalMaxPooling1D()(layers.Conv1D(2, 3)(e)),
+    ]  # fmt: skip
+    return keras.Model([ids, y], outputs, name="masks")
+
+
+def arranged():
+    x, y = keras.Input((4, 6), name="x"), keras.Input((4, 6), name="y")
+    outputs = [
+        ops.pad(x, ((0, 0), (1, 0), (0, 2))), ops.cumsum(x, 1), ops.repeat(x, 2, 1), ops.tile(x, (1, 1, 2)),
+        *ops.split(x, 3, 2), *ops.split(x, [1, 4], 2), *ops.top_k(x, 2), ops.sort(x, 1), ops.argsort(x, 2),
+        ops.take(x, np.array([[0, 2], [3, 3]]), axis=1), ops.roll(x, 1, 1), ops.one_hot(ops.argmax(x, -1), 6),
+        ops.zeros_like(x), ops.ones_like(y), ops.any(x > 2, axis=1), ops.all(x > -2, axis=2, keepdims=True),
+        ops.norm(x, axis=-1), ops.moveaxis(x, 1, 2), ops.round(x * 3), x + 1, ops.maximum(x, y), x @ ops.transpose(y, (0, 2, 1)),
+        x[:, 1:3], layers.Add()([x, y]), layers.RandomFlip()(ops.expand_dims(x, -1)),
+    ]  # fmt: skip
+    return keras.Model([x, y], outputs, name="arranged")
+
+
+MODELS = [functions, with_weights, masks, arranged]
 keras.utils.set_random_seed(1)
-for model in [functions(), with_weights()]:
+for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
         if weight.trainable and not weight.path.startswith("normalization"):
             weight.assign(rng.uniform(-1, 1, weight.shape))
     inputs = [rng.normal(size=(3, *tensor.shape[1:])).astype("float32") for tensor in model.inputs]
-    outputs = model(inputs)
+    if model.name == "masks":
+        # The first sequence is padded, one has a gap, one counts no step.
+        inputs[0] = np.array([[1, 2, 3, 0, 0], [4, 0, 6, 7, 8], [0, 0, 0, 0, 0]], "int32")
+        inputs[1][0, 3:] = inputs[1][1, 1] = inputs[1][2] = 0.5
+    outputs = [keras.ops.convert_to_numpy(output) for output in model(inputs, training=False)]
+    if model.name in ("masks", "arranged"):
+        model.save(f"{folder}/{model.name}" + (".keras" if model.name == "masks" else ".h5"))
+        arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
+        arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}
+        np.savez_compressed(f"{folder}/{model.name}.io.npz", **arrays)
+        continue
     with open(f"{folder}/{model.name}.json", "w") as file:
         file.write(model.to_json())
     if model.weights:

@@ -1,7 +1,7 @@
 """Exports small modules of PyTorch and compares them with the program.
 
     pip install torch
-    python scripts/torch_export.py store tests/torch               # the stored archives, with inputs and outputs
+    python scripts/torch_export.py store tests/torch [NAME...]     # the stored archives, with inputs and outputs
     python scripts/torch_export.py run target/debug/partition [NAME...]   # every module, as exported and decomposed
 
 `run` also exports each operation of OPERATIONS in three forms: operands that are inputs, parameters, and results of other
@@ -117,6 +117,34 @@ class Unet(nn.Module):
         return torch.sigmoid(self.out(torch.cat([x, self.up(y)], 1)))
 
 
+class Places(nn.Module):
+    """Elements that are replaced, added to, or looked up; windows and images of uneven sizes; in-place writes of views."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 3, 3))
+        self.rnn = nn.RNN(3, 2, nonlinearity="relu", bidirectional=True)
+
+    def forward(self, x, image):
+        rows = torch.tensor([[0, 2, 1], [1, 1, 3]])
+        y = x.scatter_add(1, rows, x * 2).scatter_reduce(1, rows, x, "amax")
+        z = x.clone()
+        z[:, 1:3] = y[:, :2]
+        z[0] = 0.5
+        z[torch.tensor([0, 1]), torch.tensor([3, 0])] += 1.0
+        kept = torch.where(x > 0, x, torch.atan2(x, y)).index_add(1, torch.tensor([2, 0]), x[:, :2], alpha=0.5)
+        grid = F.affine_grid(torch.tensor([[[0.8, 0.1, 0.0], [-0.2, 1.1, 0.1]]]), [1, 2, 3, 4], align_corners=False)
+        seen = F.grid_sample(image, grid, padding_mode="border", align_corners=False)
+        pooled, places = F.max_pool2d(image, 2, return_indices=True)
+        uneven = F.adaptive_avg_pool2d(image, (3, 2)) + F.adaptive_max_pool2d(image, (3, 2))
+        sizes = F.interpolate(image, scale_factor=(1.5, 0.6), mode="bilinear"), F.interpolate(image, (3, 4), mode="bilinear", antialias=True)
+        columns = F.fold(F.unfold(image, (2, 3), padding=1, stride=2), (5, 7), (2, 3), padding=1, stride=2)
+        windows = x.unfold(1, 2, 1).repeat_interleave(2, 0), torch.diagonal(image, 1, 2, 3), image[torch.tensor([0, 0]), :, torch.tensor([1, 3])]
+        turned, _ = self.rnn(self.conv(image.flatten(2))[..., :4].permute(2, 0, 1))
+        counts = (x > 0).nonzero().sum(0), x[x > 0.1].sum(), torch.cdist(x, y)
+        return y, z, kept, seen, pooled, places, uneven, *sizes, columns, *windows, turned, *counts
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
@@ -129,6 +157,7 @@ def modules():
         "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),
         "sizes": (Sizes(), (torch.randn(3, 4), torch.rand(3, 4) > 0.5), ({0: rows}, {0: rows})),
         "unet": (Unet(), (torch.randn(2, 2, 8, 12),), None),
+        "places": (Places(), (torch.randn(2, 4), torch.randn(1, 2, 5, 7)), None),
     }
 
 
@@ -199,6 +228,22 @@ OPERATIONS = {
     "attention_mask": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, scale=0.3), (2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 6), (3, 5)),
     "attention_groups": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (1, 4, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4)),
     "attention3": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (2, 3, 4), (2, 5, 4), (2, 5, 4)),
+    "truncated": (lambda x: x.trunc() + x.frac() + F.softshrink(x) + F.hardshrink(x, 0.3) + F.threshold(x, 0.1, -2.0) + torch.log2(x * x + 1), (3, 4)),
+    "angles": (lambda x, y: torch.atan2(x, y) + torch.hypot(x, y) + torch.lerp(x, y, 0.3) + torch.logaddexp(x, y), (3, 4), (4,)),
+    "special": (lambda x, y: torch.isclose(x, y) | (torch.nan_to_num(x / 0) > 1) | (torch.heaviside(x, y) > 0.5), (3, 4), (3, 4)),
+    "scatters": (lambda x, y: x.scatter_add(1, torch.tensor([[0], [2], [1]]), y) + x.scatter_reduce(1, torch.tensor([[0], [2], [1]]), y, "prod"), (3, 4), (3, 2)),
+    "index_puts": (lambda x, y: x.index_put((torch.tensor([0, 2]), torch.tensor([1, 3])), y) + x.index_put((torch.tensor([1, 1]),), y[0], accumulate=True), (3, 4), (2,)),
+    "index_copies": (lambda x, y: x.index_copy(1, torch.tensor([3, 0]), y) + x.index_add(1, torch.tensor([1, 1]), y, alpha=2) + x.slice_scatter(y, 1, 1, 3) + x.select_scatter(y[:, 0], 1, 2), (3, 4), (3, 2)),
+    "grid": (lambda x, g: F.grid_sample(x, g, "bicubic", "reflection", True) + F.grid_sample(x, g, "nearest", "border", False), (2, 3, 5, 4), (2, 3, 3, 2)),
+    "columns": (lambda x: F.unfold(x, (2, 3), dilation=(1, 2), padding=1, stride=(2, 1)), (2, 3, 5, 7)),
+    "windows": (lambda x: (x.unfold(1, 3, 2), torch.diagonal(x, -1, 0, 2), x[:, 0, :2].trace()), (3, 7, 4)),
+    "interleaved": (lambda x: x.repeat_interleave(3, 1) + x.repeat_interleave(3, -1).sum(), (2, 3, 4)),
+    "uneven": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)) + F.adaptive_max_pool2d(x, (3, 4)), (2, 3, 7, 9)),
+    "factors": (lambda x: (F.interpolate(x, scale_factor=(1.3, 2.4), mode="bilinear"), F.interpolate(x, scale_factor=0.7, mode="nearest"), F.interpolate(x, scale_factor=1.7, mode="nearest-exact"), F.interpolate(x, scale_factor=1.7, mode="bicubic")), (1, 2, 6, 7)),
+    "smooth": (lambda x: (F.interpolate(x, (3, 4), mode="bilinear", antialias=True), F.interpolate(x, (4, 3), mode="bicubic", antialias=True)), (1, 2, 9, 8)),
+    "distances": (lambda x, y: torch.cdist(x, y) + torch.cdist(x, y, 1.0) + torch.linalg.vector_norm(x, 3, 1, keepdim=True), (3, 4), (5, 4)),
+    "ordered": (lambda x: (x.argsort(1), *x.kthvalue(2, 1), torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), x.take(torch.tensor([3, 0]))), (3, 4)),
+    "conditions": (lambda x: (x[x > 0].sum(), torch.masked_select(x, x < 0.5).amax()), (3, 4)),
     "in_place": (lambda x, y: (x * 2).add_(y).relu_().mul_(3), (3, 4), (4,)),
 }
 
@@ -254,14 +299,18 @@ def save_plain(program, path):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
 
 
-def store(folder):
+def store(folder, wanted):
     os.makedirs(folder, exist_ok=True)
     for name, (module, inputs, sizes) in modules().items():
+        if wanted and name not in wanted:
+            continue
         module = filled(module)
         program = export(module, inputs, dynamic_shapes=sizes)
-        save_plain(program, f"{folder}/{name}.pt2")
-        np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv"):
+        # Writes over views are read decomposed alone.
+        if name != "places":
+            save_plain(program, f"{folder}/{name}.pt2")
+            np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
+        if name in ("block", "conv", "places"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))
@@ -319,6 +368,6 @@ if __name__ == "__main__":
     torch.manual_seed(3)
     torch.set_num_threads(1)
     if sys.argv[1] == "store":
-        store(sys.argv[2])
+        store(sys.argv[2], sys.argv[3:])
     else:
         sys.exit(run(sys.argv[2], sys.argv[3:]) > 0)

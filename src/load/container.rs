@@ -64,6 +64,15 @@ pub(crate) fn gguf_end(head: &[u8]) -> Result<Option<i64>> {
     Ok(head.whole("tokenizer.ggml.eos_token_id"))
 }
 
+/// The `tokenizer.json` of the vocabulary in a GGUF file's head; none where the head has no vocabulary.
+///
+/// Errors: the head is damaged; a vocabulary of a kind that is not read.
+#[cfg(all(feature = "run", feature = "tokenizer"))]
+pub(crate) fn gguf_tokenizer(head: &[u8]) -> Result<Option<Vec<u8>>> {
+    let head = gguf::read_with(&mut &*head, head.len() as u64, gguf::Lists::Whole)?;
+    super::vocabulary::tokenizer(&head)
+}
+
 /// The most tokens of a text, as a GGUF file's head says; none where it is damaged or does not say.
 #[cfg(feature = "run")]
 pub(crate) fn gguf_longest(head: &[u8]) -> Option<i64> {

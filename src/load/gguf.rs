@@ -1,7 +1,7 @@
 //! The head of a GGUF file (llama.cpp's format of models): metadata by key, and where each tensor is.
 //!
-//! Counts, lengths and offsets are compared with the file before anything is kept; of long lists, which a
-//! tokenizer has, only the lengths are.
+//! Counts, lengths and offsets are compared with the file before anything is kept. Long lists, which a vocabulary
+//! has, are kept only for [`Lists::Whole`].
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -30,6 +30,10 @@ pub(crate) enum Meta {
     Text(String),
     /// Whole numbers, one after another.
     Wholes(Vec<i64>),
+    /// Numbers, one after another; only with [`Lists::Whole`].
+    Reals(Vec<f64>),
+    /// Texts, one after another; only with [`Lists::Whole`].
+    Texts(Vec<String>),
     /// Something else, which is not kept.
     Skipped,
 }
@@ -70,11 +74,28 @@ impl Head {
     }
 }
 
+/// Which lists of the metadata are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// Those of few whole numbers: settings of layers.
+    Short,
+    /// All: those of a vocabulary, too.
+    #[cfg_attr(not(feature = "tokenizer"), expect(dead_code))]
+    Whole,
+}
+
 /// Reads a head from the front of a file of this many bytes. O(bytes of the head).
 ///
 /// Errors: another format or version, counts or lengths beyond the file, a name that is there twice.
 pub(crate) fn read(source: &mut impl Read, length: u64) -> Result<Head> {
-    let mut source = Source { source, at: 0, length };
+    read_with(source, length, Lists::Short)
+}
+
+/// As [`read`], with these lists.
+///
+/// Errors: those of [`read`].
+pub(crate) fn read_with(source: &mut impl Read, length: u64, lists: Lists) -> Result<Head> {
+    let mut source = Source { source, at: 0, length, lists };
     if source.bytes(4)? != MAGIC {
         return Err(Error::format("", "no GGUF file"));
     }
@@ -116,6 +137,7 @@ struct Source<'r, R> {
     source: &'r mut R,
     at: u64,
     length: u64,
+    lists: Lists,
 }
 
 impl<R: Read> Source<'_, R> {
@@ -198,13 +220,7 @@ impl<R: Read> Source<'_, R> {
             LIST => {
                 let kind = self.u32()?;
                 match kind {
-                    TEXT => {
-                        for _ in 0..self.count(8, "texts")? {
-                            let length = self.u64()?;
-                            self.skip(length)?;
-                        }
-                        Meta::Skipped
-                    }
+                    TEXT => self.texts()?,
                     LIST => return Err(Error::format("", "lists of lists are not read")),
                     _ => self.numbers(kind)?,
                 }
@@ -213,22 +229,40 @@ impl<R: Read> Source<'_, R> {
         })
     }
 
+    fn texts(&mut self) -> Result<Meta> {
+        let count = self.count(8, "texts")?;
+        if self.lists == Lists::Whole {
+            let texts: Result<Vec<String>> = (0..count).map(|_| self.name()).collect();
+            return texts.map(Meta::Texts);
+        }
+        for _ in 0..count {
+            let length = self.u64()?;
+            self.skip(length)?;
+        }
+        Ok(Meta::Skipped)
+    }
+
     fn numbers(&mut self, kind: u32) -> Result<Meta> {
         let size = size_of(kind)?;
         let count = self.count(size, "numbers")?;
-        if count > LONGEST {
+        if count > LONGEST && self.lists == Lists::Short {
             self.skip(count * size)?;
             return Ok(Meta::Skipped);
         }
-        let mut wholes = Vec::new();
+        let (mut wholes, mut reals) = (Vec::new(), Vec::new());
         for _ in 0..count {
             match self.number(kind)? {
                 Meta::Whole(value) => wholes.push(value),
                 Meta::Flag(value) => wholes.push(i64::from(value)),
+                Meta::Real(value) if self.lists == Lists::Whole => reals.push(value),
                 _ => {}
             }
         }
-        Ok(if wholes.len() as u64 == count { Meta::Wholes(wholes) } else { Meta::Skipped })
+        Ok(match () {
+            () if wholes.len() as u64 == count => Meta::Wholes(wholes),
+            () if reals.len() as u64 == count => Meta::Reals(reals),
+            () => Meta::Skipped,
+        })
     }
 
     fn number(&mut self, kind: u32) -> Result<Meta> {

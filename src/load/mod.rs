@@ -30,10 +30,14 @@ pub mod onnx;
 #[cfg(feature = "torch")]
 mod torch;
 mod transformers;
+#[cfg(all(feature = "cli", feature = "run", feature = "tokenizer"))]
+mod vocabulary;
 #[cfg(feature = "weights")]
 pub mod weights;
 mod workload;
 
+#[cfg(all(feature = "cli", feature = "run", feature = "tokenizer"))]
+pub(crate) use container::gguf_tokenizer;
 #[cfg_attr(not(feature = "cli"), expect(unused_imports))]
 #[cfg(feature = "cli")]
 pub(crate) use container::{Inside, model_inside};

@@ -16,6 +16,8 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static WATCHED: Cell<bool> = const { Cell::new(false) };
+    /// The largest allocation of this thread, while it is measured.
+    static LARGEST: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Counts this thread's allocations from here on, or no longer.
@@ -23,33 +25,43 @@ pub(crate) fn watch(on: bool) {
     WATCHED.with(|watched| watched.set(on));
 }
 
+/// What `work` gives, and the largest single allocation of this thread meanwhile.
+#[allow(dead_code, reason = "benchmarks count alone")]
+pub(crate) fn with_largest<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    LARGEST.with(|largest| largest.set(Some(0)));
+    let result = work();
+    (result, LARGEST.with(|largest| largest.take().unwrap_or(0)) as u64)
+}
+
 /// How often watched threads have allocated so far.
 pub(crate) fn counted() -> u64 {
     COUNT.load(Ordering::SeqCst)
 }
 
-fn count() {
+fn count(bytes: usize) {
     if WATCHED.try_with(Cell::get).unwrap_or(false) {
         COUNT.fetch_add(1, Ordering::SeqCst);
     }
+    // A thread that ends may have none any more.
+    let _ = LARGEST.try_with(|largest| largest.set(largest.get().map(|most| most.max(bytes))));
 }
 
 // SAFETY: hands everything on to the system's allocator; counting touches no heap.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size);
         // SAFETY: as the caller promises.
         unsafe { System.realloc(pointer, layout, size) }
     }

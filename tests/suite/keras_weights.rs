@@ -62,6 +62,24 @@ fn functions_and_layers_give_the_outputs_of_keras() {
     }
 }
 
+/// Of `scripts/keras_layers.py` and `keras_tensorflow.py`: masks, functions that a `.h5` file names by their class alone,
+/// and functions of TensorFlow in a model of Keras 2.
+#[test]
+fn whole_files_give_the_outputs_of_keras() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keras");
+    for name in ["masks.keras", "arranged.h5", "tensorflow.h5"] {
+        let arrays = folder.join(name.split('.').next().unwrap().to_owned() + ".io.npz");
+        for devices in ["cpu", "2xcpu"] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_partition"));
+            command.arg("run").arg(folder.join(name)).args(["-d", devices, "--use", "all"]);
+            command.arg("--inputs").arg(&arrays).arg("--expect").arg(&arrays);
+            let out = command.args(["--rtol", "1e-4", "--atol", "1e-5"]).output().unwrap();
+            let message = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success(), "{name} on {devices}: {message}");
+        }
+    }
+}
+
 #[test]
 fn a_file_that_holds_its_model_needs_no_other() {
     let arrays = file("net.io.npz");

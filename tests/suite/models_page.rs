@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use partition::unstable::load::Format;
 use partition::unstable::load::listing::{families, gguf_types};
+use partition::unstable::load::onnx::operators;
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -42,6 +44,86 @@ fn of_families() -> String {
         }
         let (classes, gguf) = (family.classes.join(", "), family.gguf.join(", "));
         writeln!(table, "| {} | {classes} | {stored} | {gguf} |", family.name).unwrap();
+    }
+    table
+}
+
+/// How a format is called on the page, what of it is read, and the modules of this suite that show it.
+struct Row {
+    format: &'static str,
+    read: String,
+    tests: &'static [&'static str],
+}
+
+const FORMATS: [Format; 9] = [
+    Format::Onnx,
+    Format::Keras,
+    Format::Transformers,
+    Format::Gguf,
+    Format::Torch,
+    Format::Native,
+    Format::CostGraph,
+    Format::Workload,
+    Format::Fx,
+];
+
+/// A format's row. A new format does not compile until it has one.
+fn row(format: Format) -> Row {
+    let own = |format, read: &str, tests| Row { format, read: read.to_owned(), tests };
+    match format {
+        Format::Onnx => {
+            let count = operators().len();
+            let read = format!(
+                "opsets 7 to 27, {count} operators, external data; [operators](operators.md), [differences](onnx.md)"
+            );
+            Row { format: "ONNX", read, tests: &["onnx_nodes", "networks", "differential", "integers"] }
+        }
+        Format::Keras => own(
+            "Keras 2 and 3",
+            "JSON of `to_json`; `.keras`, and `.h5` of `model.save`, with the weights inside; masks; functions of `keras.ops` and of TensorFlow",
+            &["keras", "keras_weights"],
+        ),
+        Format::Transformers => {
+            let read = format!(
+                "a folder or its `config.json`; [{} families, heads, fields](transformers.md)",
+                families().len()
+            );
+            Row { format: "transformers", read, tests: &["families", "checkpoints", "transformers"] }
+        }
+        Format::Gguf => {
+            let dialects: usize = families().iter().map(|family| family.gguf.len()).sum();
+            let read = format!(
+                "[{dialects} architectures](transformers.md#gguf), metadata as configuration, vocabulary for `generate --prompt`"
+            );
+            Row { format: "GGUF", read, tests: &["gguf"] }
+        }
+        Format::Torch => own(
+            "[`torch.export`](torch.md)",
+            "`.pt2` archives, as exported and decomposed, with their arrays and open sizes",
+            &["torch"],
+        ),
+        Format::Native => own("native `model.json`", "[all of it](model-json.md)", &["native", "schemas"]),
+        Format::CostGraph => own("[cost graph](cost-graph.md)", "all of it", &["costgraph"]),
+        Format::Workload => own("placement workload", "all of it", &["workload"]),
+        Format::Fx => own(
+            "[`torch.fx` graph](torch.md#graphs-of-torchfx)",
+            "ATen operations with shapes in JSON (`torch-fx-aten-json-1`), to plan",
+            &["fx"],
+        ),
+    }
+}
+
+/// What is read as a model. Each row names modules with tests.
+fn of_formats() -> String {
+    let mut table = "| model | read | test |\n|---|---|---|\n".to_owned();
+    for Row { format, read, tests } in FORMATS.map(row) {
+        for module in tests {
+            let source = std::fs::read_to_string(root().join(format!("tests/suite/{module}.rs"))).unwrap();
+            let has_tests = source.contains("#[test]") || source.contains("sweep!");
+            assert!(has_tests, "{module} has no test of {format}");
+        }
+        let tests: Vec<String> = tests.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(table, "| {format} | {read} | {} |", tests.join(", ")).unwrap();
     }
     table
 }
@@ -99,7 +181,12 @@ fn with(page: &str, mark: &str, table: &str) -> String {
 fn the_page_of_models_is_what_the_code_reads() {
     let path = Path::new(&root()).join("docs/models.md");
     let stored = std::fs::read_to_string(&path).unwrap();
-    let tables = [("families", of_families()), ("types", of_types()), ("tokenizers", of_tokenizers())];
+    let tables = [
+        ("formats", of_formats()),
+        ("families", of_families()),
+        ("types", of_types()),
+        ("tokenizers", of_tokenizers()),
+    ];
     let page = tables.iter().fold(stored.clone(), |page, (mark, table)| with(&page, mark, table));
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &page).unwrap();

@@ -347,7 +347,7 @@ fn outcome(folder: &Path, loaded: Result<Graph, Error>, runs: Runs) -> Option<Ou
     Some(Outcome::Same)
 }
 
-fn unpacked() -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
+pub(crate) fn unpacked() -> Option<(tempfile::TempDir, Vec<PathBuf>)> {
     let archive = shared::file("corpus/onnx/onnx-1.22.0-backend-node.tar.xz")?;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let status = Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(folder.path()).status();

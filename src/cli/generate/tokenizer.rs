@@ -1,4 +1,4 @@
-//! Text as tokens and back, by the `tokenizer.json` beside a model.
+//! Text as tokens and back, by the `tokenizer.json` beside a model, or by the vocabulary in a GGUF file.
 //!
 //! Tokens are those that transformers gives by default: with what the file's template adds at the ends, whatever flags
 //! `tokenizer_config.json` has; no truncation, no padding.
@@ -9,7 +9,7 @@ use tokenizers::AddedToken;
 use super::super::model::ModelFile;
 use super::super::tokens::{beside, read};
 use crate::error::{Error, Report, Result};
-use crate::load::{Format, recognise};
+use crate::load::{Format, gguf_tokenizer, recognise};
 
 /// The tokenizer itself.
 const FILE: &str = "tokenizer.json";
@@ -30,30 +30,42 @@ pub(super) struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// The tokenizer beside a model. Errors: there is none; it cannot be read.
+    /// The tokenizer beside a model, or in it. Errors: there is none; it cannot be read.
     pub(super) fn beside(file: &ModelFile) -> Result<Self> {
         let Some(path) = beside(file, FILE) else {
-            let message = format!("there is no {FILE} beside {}", file.name());
-            let help = match recognise(&file.bytes) {
-                Ok(Format::Gguf) => {
-                    "the vocabulary in a GGUF file is not read: the tokenizer.json of the same model goes beside it, or --tokens 1,2,3"
-                }
-                _ => "--tokens 1,2,3 takes numbers of tokens",
-            };
-            return Err(Error::usage("--prompt", message).with_help(help));
+            return Self::inside(file);
         };
-        let place = path.display().to_string();
-        let mut inner =
-            tokenizers::Tokenizer::from_bytes(read(&path)?).map_err(|error| unreadable(&place, &*error))?;
-        inner.with_padding(None);
-        inner.with_truncation(None).map_err(|error| unreadable(&place, &*error))?;
-        let mut tokenizer = Self { inner };
+        let mut tokenizer = Self::read(&read(&path)?, &path.display().to_string())?;
         if let Some(path) = beside(file, CONFIG) {
             let config: Value = serde_json::from_slice(&read(&path)?)
                 .map_err(|error| unreadable(&path.display().to_string(), &error))?;
             tokenizer.add_special(&config).map_err(|error| error.within(&path.display().to_string()))?;
         }
         Ok(tokenizer)
+    }
+
+    /// The tokenizer of the vocabulary in a GGUF file.
+    fn inside(file: &ModelFile) -> Result<Self> {
+        let place = file.name();
+        let message = format!("there is no {FILE} beside {place}");
+        if recognise(&file.bytes).ok() != Some(Format::Gguf) {
+            return Err(Error::usage("--prompt", message).with_help("--tokens 1,2,3 takes numbers of tokens"));
+        }
+        match gguf_tokenizer(&file.bytes).map_err(|error| error.within(&place))? {
+            Some(json) => Self::read(&json, &place),
+            None => {
+                let message = format!("{message}, and it holds no vocabulary");
+                Err(Error::usage("--prompt", message).with_help("--tokens 1,2,3 takes numbers of tokens"))
+            }
+        }
+    }
+
+    fn read(json: &[u8], place: &str) -> Result<Self> {
+        let mut inner =
+            tokenizers::Tokenizer::from_bytes(json).map_err(|error| unreadable(place, &*error))?;
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| unreadable(place, &*error))?;
+        Ok(Self { inner })
     }
 
     /// Adds the special tokens that a configuration names.
@@ -226,6 +238,30 @@ mod tests {
                         assert_eq!(written, text, "{place}");
                     }
                 }
+            }
+        }
+    }
+
+    /// Files of `scripts/gguf_vocabularies.py`, with what `sentencepiece` and `tokenizers` say.
+    #[test]
+    fn vocabularies_of_gguf_files_give_the_tokens_of_their_tokenizers() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vocabularies");
+        let mut names: Vec<PathBuf> =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.retain(|path| path.extension().is_some_and(|end| end == "gguf"));
+        names.sort();
+        assert_eq!(names.len(), 6);
+        for path in names {
+            let file = ModelFile::read(&path, Links::Inside).unwrap();
+            let tokenizer = Tokenizer::beside(&file).unwrap();
+            let cases = std::fs::read(path.with_extension("json")).unwrap();
+            for case in serde_json::from_slice::<Vec<Value>>(&cases).unwrap() {
+                let text = case[0].as_str().unwrap();
+                let found = tokenizer.encode(text).unwrap();
+                assert_eq!(found, ids(&case[1]), "{} {text:?}", path.display());
+                let back =
+                    tokenizer.decode(&found.iter().map(|&id| id as u32).collect::<Vec<u32>>()).unwrap();
+                assert_eq!(back, text.replace("<|begin|>", "").replace("<|end|>", ""), "{}", path.display());
             }
         }
     }

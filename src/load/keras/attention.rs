@@ -3,6 +3,7 @@
 use super::config::{Config, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
+use super::mask::{self, Masked};
 use super::network::{Argument, CallOptions};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Init, Op, Shape, Size, ValueId};
@@ -30,10 +31,10 @@ struct Heads {
 /// What the layer is called with.
 #[derive(Default)]
 struct Operands {
-    query: Option<ValueId>,
-    value: Option<ValueId>,
-    key: Option<ValueId>,
-    mask: Option<ValueId>,
+    query: Option<Masked>,
+    value: Option<Masked>,
+    key: Option<Masked>,
+    mask: Option<Masked>,
 }
 
 impl Attention {
@@ -102,13 +103,15 @@ impl Attention {
     pub(super) fn lower(
         &self,
         site: &mut Site<'_>,
-        arguments: &[Argument<ValueId>],
+        arguments: &[Argument<Masked>],
         options: CallOptions,
     ) -> Result<Vec<ValueId>> {
         let operands = operands(site, arguments)?;
         let Some(query) = operands.query else { return Err(site.error("is called without a query")) };
         let Some(value) = operands.value else { return Err(site.error("is called without a value")) };
-        let key = operands.key.unwrap_or(value);
+        let counts = mask::of_scores(site, query.mask, &[value.mask, operands.key.and_then(|key| key.mask)])?;
+        let key = operands.key.unwrap_or(value).value;
+        let (query, value) = (query.value, value.value);
         for input in [query, value, key] {
             if site.rank(input) != 3 {
                 return Err(site.unsupported(&format!("attention over inputs of rank {}", site.rank(input))));
@@ -122,7 +125,8 @@ impl Attention {
         let (k, v) = (self.repeated(site, k)?, self.repeated(site, v)?);
         let q = site.binary_scalar(Binary::Mul, q, 1.0 / (self.key_size as f64).sqrt())?;
         let scores = site.matmul(q, k, true)?;
-        let scores = self.masked(site, scores, operands.mask, options.causal)?;
+        let scores =
+            self.masked(site, scores, [operands.mask.map(|mask| mask.value), counts], options.causal)?;
         let weights = site.apply(Op::Softmax { axis: 3, log: false }, &[scores])?;
         let mixed = site.matmul(weights, v, false)?;
         let mixed = site.transpose(mixed, &[0, 2, 1, 3])?;
@@ -187,23 +191,18 @@ impl Attention {
         &self,
         site: &mut Site<'_>,
         scores: ValueId,
-        mask: Option<ValueId>,
+        masks: [Option<ValueId>; 2],
         causal: bool,
     ) -> Result<ValueId> {
         let sizes = site.sizes(scores);
-        let mask = match mask {
-            None => None,
-            Some(mask) => {
-                let mask = site.convert(mask, DType::Bool)?;
-                let mut own = site.sizes(mask);
-                match own.len() {
-                    3 => own.insert(1, Size::Known(1)),
-                    2 | 4 => {}
-                    rank => return Err(site.unsupported(&format!("an attention mask of rank {rank}"))),
-                }
-                Some(site.reshape(mask, own)?)
-            }
-        };
+        let mut mask = None;
+        for own in masks.into_iter().flatten() {
+            let own = of_heads(site, own)?;
+            mask = Some(match mask {
+                None => own,
+                Some(mask) => site.binary(Binary::And, mask, own)?,
+            });
+        }
         let causal = match causal {
             false => None,
             true => {
@@ -223,11 +222,23 @@ impl Attention {
     }
 }
 
+/// A mask of scores as one of the scores of all heads.
+fn of_heads(site: &mut Site<'_>, mask: ValueId) -> Result<ValueId> {
+    let mask = site.convert(mask, DType::Bool)?;
+    let mut sizes = site.sizes(mask);
+    match sizes.len() {
+        3 => sizes.insert(1, Size::Known(1)),
+        2 | 4 => {}
+        rank => return Err(site.unsupported(&format!("an attention mask of rank {rank}"))),
+    }
+    site.reshape(mask, sizes)
+}
+
 fn wide(site: &Site<'_>, heads: i64, size: i64) -> Result<i64> {
     heads.checked_mul(size).ok_or_else(|| site.error("num_heads * key_dim overflows"))
 }
 
-fn operands(site: &Site<'_>, arguments: &[Argument<ValueId>]) -> Result<Operands> {
+fn operands(site: &Site<'_>, arguments: &[Argument<Masked>]) -> Result<Operands> {
     let mut operands = Operands::default();
     let mut position = 0;
     for argument in arguments {

@@ -33,6 +33,10 @@ impl<'a> Config<'a> {
         }
     }
 
+    pub(super) fn fields(&self) -> &'a Map<String, Value> {
+        self.fields
+    }
+
     pub(super) fn place(&self) -> &'a str {
         self.place
     }
@@ -257,8 +261,10 @@ pub(super) fn dtype(name: &str) -> Option<DType> {
 pub(super) fn dtype_name<'a>(config: Config<'a>) -> Result<Option<&'a str>> {
     match config.get("dtype") {
         Some(Value::Object(policy)) => {
-            let inner = policy.get("config").and_then(|inner| inner.get("name")).and_then(Value::as_str);
-            inner.map(Some).ok_or_else(|| config.fault("dtype", "the policy has no name"))
+            let inner = policy.get("config").and_then(|inner| inner.get("name"));
+            // A policy of quantised layers has no name; its class says what it is.
+            let name = inner.or_else(|| policy.get("class_name")).and_then(Value::as_str);
+            name.map(Some).ok_or_else(|| config.fault("dtype", "the policy has no name"))
         }
         _ => config.text("dtype"),
     }

@@ -57,6 +57,8 @@ impl Dense {
 /// Rows of a table by their numbers.
 #[derive(Debug)]
 pub(super) struct Embedding {
+    /// Steps of 0 do not count.
+    pub(super) mask_zero: bool,
     rows: i64,
     columns: i64,
     init: Init,
@@ -64,14 +66,12 @@ pub(super) struct Embedding {
 
 impl Embedding {
     pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
-        if config.flag("mask_zero", false)? {
-            unsupported.add(config.place(), "mask_zero");
-        }
         if config.get("lora_rank").is_some() {
             unsupported.add(config.place(), "lora_rank");
         }
         let uniform = Init::Uniform { low: Real(-0.05), high: Real(0.05) };
         Ok(Self {
+            mask_zero: config.flag("mask_zero", false)?,
             rows: config.positive("input_dim")?,
             columns: config.positive("output_dim")?,
             init: initialiser(config, "embeddings_initializer", uniform, unsupported)?,

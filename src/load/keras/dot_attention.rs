@@ -2,6 +2,7 @@
 
 use super::config::{Config, Unsupported};
 use super::lower::Site;
+use super::mask::{self, Masked};
 use super::network::CallOptions;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Init, Op, ReduceKind, Size, Unary, ValueId};
@@ -78,14 +79,15 @@ impl DotAttention {
     pub(super) fn lower(
         &self,
         site: &mut Site<'_>,
-        inputs: &[ValueId],
+        inputs: &[Masked],
         options: CallOptions,
     ) -> Result<Vec<ValueId>> {
-        let (query, value, key) = match inputs {
+        let (queries, values, keys) = match inputs {
             [query, value] => (*query, *value, *value),
             [query, value, key] => (*query, *value, *key),
             _ => return Err(site.error(&format!("expected 2 or 3 inputs, found {}", inputs.len()))),
         };
+        let (query, value, key) = (queries.value, values.value, keys.value);
         for input in [query, value, key] {
             site.expect_rank(input, 3)?;
         }
@@ -93,10 +95,23 @@ impl DotAttention {
         if options.causal {
             scores = causal(site, scores)?;
         }
+        if let Some(counts) = mask::of_scores(site, None, &[values.mask])? {
+            let low = site.binary_scalar(Binary::Add, scores, low(site.dtype(scores)))?;
+            scores = site.apply(Op::Select, &[counts, scores, low])?;
+        }
         let weights = site.apply(Op::Softmax { axis: 2, log: false }, &[scores])?;
-        let result = site.matmul(weights, value, false)?;
+        let mut result = site.matmul(weights, value, false)?;
+        if let Some(counts) = mask::of_scores(site, queries.mask, &[])? {
+            let zero = site.scalar_like(0.0, result)?;
+            result = site.apply(Op::Select, &[counts, result, zero])?;
+        }
         Ok(if options.scores { vec![result, weights] } else { vec![result] })
     }
+}
+
+/// A score of what is not seen.
+fn low(dtype: DType) -> f64 {
+    if dtype == DType::F16 { -3e4 } else { -1e9 }
 }
 
 /// Each query and each key, `[batch, queries, keys, features]`.
@@ -114,7 +129,6 @@ fn causal(site: &mut Site<'_>, scores: ValueId) -> Result<ValueId> {
     let rows = site.iota(&sizes[1..], 0);
     let columns = site.iota(&sizes[1..], 1);
     let sees = site.apply(Op::Compare(Compare::Ge), &[rows, columns])?;
-    let low = if site.dtype(scores) == DType::F16 { -3e4 } else { -1e9 };
-    let low = site.scalar_like(low, scores)?;
+    let low = site.scalar_like(low(site.dtype(scores)), scores)?;
     site.apply(Op::Select, &[sees, scores, low])
 }

@@ -4,16 +4,16 @@ use serde_json::{Map, Value};
 
 use super::activation::Activation;
 use super::attention::Attention;
-use super::config::{Config, Policy, dtype, dtype_name, policy};
+use super::config::{Config, KerasVersion, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
 use super::dense::{Dense, Embedding};
 use super::dot_attention::DotAttention;
 use super::einsum::EinsumDense;
 use super::merge::Merge;
-use super::network::{Network, Parser};
+use super::network::{Network, Parser, keras2_arguments};
 use super::noise::Disturb;
 use super::norm::{AdaptedNorm, Affine, BatchNorm, GroupNorm, LayerNorm};
-use super::operation::Operation;
+use super::operation::{Operation, Translated, translated};
 use super::pool::{GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
@@ -39,6 +39,8 @@ pub(super) enum Kind {
     Input(Input),
     /// Nothing.
     Identity,
+    /// Steps whose elements all have this value do not count, and become 0.
+    Masking(f64),
     /// Nothing at inference.
     Noise(Disturb),
     Dense(Dense),
@@ -112,19 +114,56 @@ impl Parser<'_> {
                 Value::Object(object) => Kind::Model(Box::new(self.network(object, &place)?)),
                 _ => return Err(outer.fault("config", "expected an object")),
             },
-            _ if module.contains(".ops.") || module.ends_with(".ops") => {
+            "InputLayer" => self.kind(class, config)?,
+            _ if module.contains(".ops.")
+                || module.ends_with(".ops")
+                || self.is_operation(module, config) =>
+            {
                 match Operation::read(class, config, self.unsupported)? {
                     Some(operation) => Kind::Operation(operation),
+                    // Some layers leave out what others have.
+                    None if module.is_empty() => self.kind(class, config)?,
                     None => {
-                        self.unsupported.add(&place, format!("operation {class} of {module}"));
+                        self.unsupported.add(&place, format!("function {class} of keras.ops"));
                         Kind::Unknown
                     }
                 }
             }
+            "TFOpLambda" | "SlicingOpLambda" => self.function(value, config)?,
             _ => self.kind(class, config)?,
         };
         let trainable = config.flag("trainable", true)?;
         Ok(Layer { uid: self.next_uid(), name, class: class.to_owned(), policy, trainable, kind })
+    }
+
+    /// HDF5 files of Keras 3 do not say where a class is from: layers have fields that operations have not.
+    fn is_operation(&self, module: &str, config: Config<'_>) -> bool {
+        self.version == KerasVersion::Three
+            && module.is_empty()
+            && !config.has("trainable")
+            && !config.has("dtype_policy")
+    }
+
+    /// A function of TensorFlow, whose attributes stand in its call.
+    fn function(&mut self, layer: &Value, config: Config<'_>) -> Result<Kind> {
+        let function = config.text("function")?.ok_or_else(|| config.missing("function"))?;
+        let none = Map::new();
+        let arguments = layer.get("inbound_nodes").and_then(keras2_arguments).unwrap_or(&none);
+        let translated = match translated(function, arguments) {
+            Ok(translated) => translated,
+            Err(what) => {
+                self.unsupported.add(config.place(), what);
+                return Ok(Kind::Unknown);
+            }
+        };
+        let Translated { class, config: own, .. } = translated;
+        match Operation::read(class, Config::new(&own, config.place()), self.unsupported)? {
+            Some(operation) => Ok(Kind::Operation(operation)),
+            None => {
+                self.unsupported.add(config.place(), format!("function tf.{function} with these attributes"));
+                Ok(Kind::Unknown)
+            }
+        }
     }
 
     fn kind(&mut self, class: &str, config: Config<'_>) -> Result<Kind> {
@@ -137,6 +176,29 @@ impl Parser<'_> {
             "Dropout" | "SpatialDropout1D" | "SpatialDropout2D" | "SpatialDropout3D" | "GaussianNoise"
             | "GaussianDropout" | "AlphaDropout" => Kind::Noise(Disturb::read(class, config)?),
             "ActivityRegularization" | "Identity" => Kind::Identity,
+            // Images are changed at random in training alone.
+            "RandomFlip"
+            | "RandomRotation"
+            | "RandomZoom"
+            | "RandomTranslation"
+            | "RandomContrast"
+            | "RandomBrightness"
+            | "RandomHeight"
+            | "RandomWidth"
+            | "RandomShear"
+            | "RandomHue"
+            | "RandomSaturation"
+            | "RandomColorJitter"
+            | "RandomGrayscale"
+            | "RandomInvert"
+            | "RandomPosterization"
+            | "RandomSharpness"
+            | "RandomErasing"
+            | "RandomGaussianBlur"
+            | "RandomColorDegeneration"
+            | "RandomPerspective"
+            | "RandomElasticTransform" => Kind::Identity,
+            "Masking" => Kind::Masking(config.real_or("mask_value", 0.0)?),
             "Dense" => Kind::Dense(Dense::read(config, version, self.unsupported)?),
             "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
             "PReLU" => Kind::Prelu {
@@ -197,6 +259,14 @@ impl Parser<'_> {
             }
             "LSTM" | "GRU" | "SimpleRNN" => {
                 Kind::Rnn(Box::new(Rnn::read(class, config, version, self.unsupported)?))
+            }
+            "RNN" => self.around_cell(config)?,
+            "Lambda" => {
+                self.unsupported.add(
+                    config.place(),
+                    "a Lambda holds Python code, which is not run: keras.ops, or an export to ONNX",
+                );
+                Kind::Unknown
             }
             "Bidirectional" => Kind::Bidirectional(Box::new(self.bidirectional(config)?)),
             "TimeDistributed" => {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::config::Policy;
+use super::config::{KerasVersion, Policy};
 use super::layer::{Input, Kind, Layer};
+use super::mask::{self, Masked};
 use super::network::{Argument, Call, CallOptions, Network, Slot, TensorRef};
 use super::operation::Operand;
 use crate::error::{Error, Report, Result};
@@ -18,9 +19,15 @@ const MOST_CALLS: usize = 1_000_000;
 
 /// Lowers the model. Names of inputs are those of the input layers, names of outputs those of the
 /// layers that make them.
-pub(super) fn lower(name: &str, network: &Network, options: &LoadOptions) -> Result<Graph> {
+pub(super) fn lower(
+    name: &str,
+    network: &Network,
+    version: KerasVersion,
+    options: &LoadOptions,
+) -> Result<Graph> {
     let mut lowering = Lowering {
         graph: Graph::new(name),
+        version,
         fixed: options.dims.clone(),
         dims: Vec::new(),
         sources: HashMap::new(),
@@ -33,7 +40,7 @@ pub(super) fn lower(name: &str, network: &Network, options: &LoadOptions) -> Res
     let mut inputs = Vec::with_capacity(network.inputs.len());
     for &call in &network.inputs {
         let layer = &network.layers[network.calls[call].layer];
-        inputs.push(lowering.graph_input(layer)?);
+        inputs.push(Masked::bare(lowering.graph_input(layer)?));
     }
     lowering.check_dims()?;
     let outputs = lowering.run(network, &inputs, "")?;
@@ -46,7 +53,7 @@ pub(super) fn lower(name: &str, network: &Network, options: &LoadOptions) -> Res
             number += 1;
             name = format!("{layer}_{number}");
         }
-        lowering.graph.add_output(name, value);
+        lowering.graph.add_output(name, value.value);
     }
     lowering.finish()
 }
@@ -54,6 +61,7 @@ pub(super) fn lower(name: &str, network: &Network, options: &LoadOptions) -> Res
 /// The graph so far, and what belongs to which layer.
 struct Lowering {
     graph: Graph,
+    version: KerasVersion,
     /// Values that the caller gives to open dimensions.
     fixed: BTreeMap<String, i64>,
     /// Names of the open dimensions, also of those that the options fix.
@@ -127,16 +135,16 @@ impl Lowering {
     }
 
     /// Runs a model on `inputs`. Recurses into nested models, as deep as the text is nested.
-    fn run(&mut self, network: &Network, inputs: &[ValueId], prefix: &str) -> Result<Vec<ValueId>> {
+    fn run(&mut self, network: &Network, inputs: &[Masked], prefix: &str) -> Result<Vec<Masked>> {
         if inputs.len() != network.inputs.len() {
             return Err(Error::model(
                 format!("model {prefix}{}", network.name),
                 format!("has {} inputs and is given {}", network.inputs.len(), inputs.len()),
             ));
         }
-        let mut values: HashMap<usize, ValueId> = HashMap::new();
+        let mut values: HashMap<usize, Masked> = HashMap::new();
         values.extend(network.inputs.iter().copied().zip(inputs.iter().copied()));
-        let mut results: Vec<Vec<ValueId>> = Vec::with_capacity(network.calls.len());
+        let mut results: Vec<Vec<Masked>> = Vec::with_capacity(network.calls.len());
         for (index, call) in network.calls.iter().enumerate() {
             self.calls += 1;
             if self.calls > MOST_CALLS {
@@ -146,7 +154,7 @@ impl Lowering {
             if let Some(&value) = values.get(&index) {
                 if !matches!(&layer.kind, Kind::Input(Input { implied: true, .. })) {
                     let source = self.source(layer, prefix)?;
-                    self.passed.push((source, value));
+                    self.passed.push((source, value.value));
                 }
                 results.push(vec![value]);
                 continue;
@@ -164,12 +172,12 @@ impl Lowering {
     fn call(
         &mut self,
         layer: &Layer,
-        arguments: &[Argument<ValueId>],
+        arguments: &[Argument<Masked>],
         call: &Call,
         prefix: &str,
-    ) -> Result<Vec<ValueId>> {
+    ) -> Result<Vec<Masked>> {
         if let Kind::Model(inner) = &layer.kind {
-            let inputs: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor).collect();
+            let inputs: Vec<Masked> = arguments.iter().map(|argument| argument.tensor).collect();
             return self.run(inner, &inputs, &format!("{prefix}{}/", layer.name));
         }
         let source = self.source(layer, prefix)?;
@@ -183,13 +191,14 @@ impl Lowering {
         };
         let results = match &layer.kind {
             Kind::Operation(operation) => {
-                vec![operation.lower(&mut site, &operands(arguments, &call.slots))?]
+                let results = operation.lower(&mut site, &operands(arguments, &call.slots))?;
+                results.into_iter().map(Masked::bare).collect()
             }
             _ => site.layer(layer, arguments, call.options)?,
         };
         for &result in &results {
-            if arguments.iter().any(|argument| argument.tensor == result) {
-                self.passed.push((source, result));
+            if arguments.iter().any(|argument| argument.tensor.value == result.value) {
+                self.passed.push((source, result.value));
             }
         }
         Ok(results)
@@ -222,8 +231,8 @@ impl Lowering {
 }
 
 /// The operands of an operation: tensors and what is between them.
-fn operands(arguments: &[Argument<ValueId>], slots: &[Slot]) -> Vec<Operand> {
-    let mut tensors = arguments.iter().filter(|argument| argument.keyword.is_none()).map(|a| a.tensor);
+fn operands(arguments: &[Argument<Masked>], slots: &[Slot]) -> Vec<Operand> {
+    let mut tensors = arguments.iter().filter(|argument| argument.keyword.is_none()).map(|a| a.tensor.value);
     let operand = |slot: &Slot| match slot {
         Slot::Tensor => tensors.next().map(Operand::Value),
         Slot::Tensors(count) => Some(Operand::List(tensors.by_ref().take(*count).collect())),
@@ -232,7 +241,7 @@ fn operands(arguments: &[Argument<ValueId>], slots: &[Slot]) -> Vec<Operand> {
     slots.iter().filter_map(operand).collect()
 }
 
-fn fetch(results: &[Vec<ValueId>], reference: TensorRef, network: &Network) -> Result<ValueId> {
+fn fetch(results: &[Vec<Masked>], reference: TensorRef, network: &Network) -> Result<Masked> {
     let call = results.get(reference.call);
     call.and_then(|call| call.get(reference.output)).copied().ok_or_else(|| {
         let layer = network.calls.get(reference.call).map_or("", |call| &network.layers[call.layer].name);
@@ -254,24 +263,41 @@ pub(super) struct Site<'l> {
 }
 
 impl Site<'_> {
+    /// The results of a layer, with their masks.
     fn layer(
         &mut self,
         layer: &Layer,
-        arguments: &[Argument<ValueId>],
+        arguments: &[Argument<Masked>],
+        options: CallOptions,
+    ) -> Result<Vec<Masked>> {
+        let arguments = mask::with_given(self, arguments)?;
+        let results = self.results(layer, &arguments, options)?;
+        mask::with_masks(self, layer, &arguments, &results)
+    }
+
+    fn results(
+        &mut self,
+        layer: &Layer,
+        arguments: &[Argument<Masked>],
         options: CallOptions,
     ) -> Result<Vec<ValueId>> {
-        let values: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor).collect();
+        let values: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor.value).collect();
         let Some(&x) = values.first() else { return Err(self.error("is called without arguments")) };
         // Floating-point inputs are taken over to the type that the layer computes in.
         let cast: Vec<ValueId> = match &layer.kind {
-            Kind::Embedding(_) | Kind::Identity | Kind::Noise(_) | Kind::Rearrange(_) => values.clone(),
+            Kind::Embedding(_) | Kind::Masking(_) | Kind::Identity | Kind::Noise(_) | Kind::Rearrange(_) => {
+                values.clone()
+            }
             Kind::Attention(_) => values.clone(),
             _ => values.iter().map(|&value| self.computed(value)).collect::<Result<_>>()?,
         };
         let first = cast[0];
+        let mask = arguments[0].tensor.mask;
+        let sequence = Masked { value: first, mask };
         let one = |value: ValueId| vec![value];
         match &layer.kind {
             Kind::Identity => Ok(one(x)),
+            Kind::Masking(value) => mask::cleared(self, x, *value).map(one),
             Kind::Noise(disturb) => disturb.lower(self, x).map(one),
             Kind::Dense(dense) => dense.lower(self, first).map(one),
             Kind::Embedding(embedding) => embedding.lower(self, x).map(one),
@@ -283,15 +309,19 @@ impl Site<'_> {
             Kind::UnitNorm(axes) => super::norm::unit(self, first, axes).map(one),
             Kind::AdaptedNorm(norm) => norm.lower(self, first).map(one),
             Kind::Einsum(dense) => dense.lower(self, first).map(one),
-            Kind::DotAttention(attention) => attention.lower(self, &cast, options),
+            Kind::DotAttention(attention) => {
+                let masks = arguments.iter().map(|argument| argument.tensor.mask);
+                let inputs = cast.iter().zip(masks).map(|(&value, mask)| Masked { value, mask });
+                attention.lower(self, &inputs.collect::<Vec<Masked>>(), options)
+            }
             Kind::Affine(affine) => affine.lower(self, first).map(one),
             Kind::Conv(conv) => conv.lower(self, first).map(one),
             Kind::Pool(pool) => pool.lower(self, first).map(one),
-            Kind::GlobalPool(pool) => pool.lower(self, first).map(one),
+            Kind::GlobalPool(pool) => pool.lower(self, first, mask).map(one),
             Kind::Rearrange(rearrange) => rearrange.lower(self, x).map(one),
             Kind::Merge(merge) => merge.lower(self, &cast).map(one),
-            Kind::Rnn(rnn) => rnn.lower(self, first, &cast[1..], ""),
-            Kind::Bidirectional(both) => both.lower(self, first, &cast[1..]),
+            Kind::Rnn(rnn) => rnn.lower(self, sequence, &cast[1..], ""),
+            Kind::Bidirectional(both) => both.lower(self, sequence, &cast[1..]),
             Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
             Kind::Attention(attention) => attention.lower(self, arguments, options),
             Kind::Input(_) | Kind::Operation(_) | Kind::Model(_) | Kind::Unknown => {
@@ -314,6 +344,7 @@ impl Site<'_> {
         let mut folded = vec![steps];
         folded.extend_from_slice(&sizes[2..]);
         let value = self.reshape(x, folded)?;
+        let value = Masked::bare(value);
         let argument = [Argument { keyword: None, tensor: value }];
         let value = match &inner.kind {
             Kind::Model(network) => {
@@ -326,6 +357,7 @@ impl Site<'_> {
                 results.first().copied().ok_or_else(|| self.error("the wrapped layer has no output"))?
             }
         };
+        let value = value.value;
         self.path = path;
         self.policy = policy;
         let mut unfolded = sizes[..2].to_vec();
@@ -344,6 +376,11 @@ impl Site<'_> {
         let low = self.binary_scalar(Binary::Min, x, 0.0)?;
         let low = self.binary(Binary::Mul, low, alpha)?;
         self.binary(Binary::Add, high, low)
+    }
+
+    /// Which Keras wrote the model.
+    pub(super) fn version(&self) -> KerasVersion {
+        self.lowering.version
     }
 
     /// An error at this layer.

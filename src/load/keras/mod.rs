@@ -18,6 +18,7 @@ mod einsum;
 mod init;
 mod layer;
 mod lower;
+mod mask;
 mod merge;
 mod network;
 mod noise;
@@ -47,11 +48,12 @@ pub fn load(text: &[u8], options: &LoadOptions) -> Result<Graph> {
         return Err(Error::format("", "not a Keras model: expected an object"));
     };
     let mut unsupported = Unsupported::default();
-    let mut parser = Parser::new(version_of(&document), &mut unsupported);
+    let version = version_of(&document);
+    let mut parser = Parser::new(version, &mut unsupported);
     let network = parser.root(root)?;
     unsupported.check()?;
     let Network { name, .. } = &network;
-    lower::lower(name, &network, options)
+    lower::lower(name, &network, version, options)
 }
 
 /// Keras 2 writes its version beside the model; Keras 3 does not, and writes `batch_shape` where

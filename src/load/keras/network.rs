@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::config::{Config, KerasVersion, Unsupported};
 use super::layer::{Input, Kind, Layer, input_shape};
+use super::operation::translated;
 use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::order::first_ready;
@@ -252,11 +253,46 @@ impl<'u> Parser<'u> {
             let input = matches!(layer.kind, Kind::Input(_));
             return Ok(if input { vec![RawCall::default()] } else { Vec::new() });
         }
-        nodes.iter().map(|node| self.call(node, layer, &place)).collect()
+        let function = value.get("config").and_then(|config| config.get("function")).and_then(Value::as_str);
+        match function.filter(|_| matches!(layer.class.as_str(), "TFOpLambda" | "SlicingOpLambda")) {
+            Some(function) => nodes.iter().map(|node| self.function_call(node, function)).collect(),
+            None => nodes.iter().map(|node| self.call(node, layer, &place)).collect(),
+        }
+    }
+
+    /// A call of a function of TensorFlow: the first argument stands by itself, the others by their names.
+    fn function_call(&mut self, node: &Value, function: &str) -> Result<RawCall> {
+        let none = Map::new();
+        let arguments = keras2_arguments(node).unwrap_or(&none);
+        let mut call = RawCall::default();
+        let mut operand = |value: &Value| {
+            let mut tensors = Vec::new();
+            collect(value, &mut tensors, &|_| None);
+            let is_one = list_history(value).is_some();
+            match (tensors.first(), constant_value(value)) {
+                (_, Some(constant)) => call.slots.push(Slot::Constant(constant.clone())),
+                (None, None) => call.slots.push(Slot::Constant(value.clone())),
+                (Some(_), None) if is_one => call.slots.push(Slot::Tensor),
+                (Some(_), None) => call.slots.push(Slot::Tensors(tensors.len())),
+            }
+            let is_constant = constant_value(value).is_some();
+            let tensors = tensors.into_iter().filter(|_| !is_constant);
+            call.arguments.extend(tensors.map(|tensor| Argument { keyword: None, tensor }));
+        };
+        // One tensor, or a list of them, each with the keywords of the call.
+        match node.as_array().map(Vec::as_slice) {
+            Some([first]) => operand(first),
+            _ => operand(node),
+        }
+        if let Ok(translated) = translated(function, arguments) {
+            translated.operands.iter().filter_map(|name| arguments.get(*name)).for_each(operand);
+        }
+        Ok(call)
     }
 
     fn call(&mut self, node: &Value, layer: &Layer, place: &str) -> Result<RawCall> {
-        let never_trains = matches!(layer.kind, Kind::Rearrange(_));
+        // Their calls are written with training=True, which a call of the model replaces.
+        let never_trains = matches!(layer.kind, Kind::Rearrange(_)) || layer.class.starts_with("Random");
         let mut call = RawCall { never_trains, ..RawCall::default() };
         let mut positional = Vec::new();
         match node.get("args") {
@@ -312,8 +348,14 @@ impl<'u> Parser<'u> {
                 "return_attention_scores" => call.options.scores |= flag,
                 "training" if call.never_trains => {}
                 "training" if flag => self.unsupported.add(place, "a call with training=True"),
-                "mask" | "query_mask" | "value_mask" | "key_mask" if !tensors.is_empty() => {
-                    self.unsupported.add(place, format!("a call with {keyword}"));
+                "mask" if value.as_array().is_some_and(|_| list_history(value).is_none()) => {
+                    let items = value.as_array().map_or(&[][..], Vec::as_slice);
+                    for (at, item) in items.iter().enumerate() {
+                        let mut tensors = Vec::new();
+                        collect(item, &mut tensors, history);
+                        let named = |tensor| Argument { keyword: Some(format!("mask[{at}]")), tensor };
+                        call.arguments.extend(tensors.into_iter().map(named));
+                    }
                 }
                 _ => {
                     let named = |tensor| Argument { keyword: Some(keyword.clone()), tensor };
@@ -556,6 +598,21 @@ fn keras2_keywords<'v>(value: &'v Value, found: &mut Vec<&'v Map<String, Value>>
         }
         Value::Object(fields) => fields.values().for_each(|item| keras2_keywords(item, found)),
         _ => {}
+    }
+}
+
+/// The keywords of a call in `inbound_nodes` of Keras 2.
+pub(super) fn keras2_arguments(nodes: &Value) -> Option<&Map<String, Value>> {
+    let mut found = Vec::new();
+    keras2_keywords(nodes, &mut found);
+    found.into_iter().next()
+}
+
+/// The value of `["_CONSTANT_VALUE", -1, value, ...]`.
+fn constant_value(value: &Value) -> Option<&Value> {
+    match value.as_array()?.as_slice() {
+        [Value::String(name), _, constant, ..] if name == "_CONSTANT_VALUE" => Some(constant),
+        _ => None,
     }
 }
 

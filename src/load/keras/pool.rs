@@ -65,9 +65,13 @@ impl GlobalPool {
         })
     }
 
-    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    /// `mask`: which steps of a sequence count, for a mean over them.
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId, mask: Option<ValueId>) -> Result<ValueId> {
         site.expect_rank(x, self.axes + 2)?;
         let first = spatial(self.layout) as u32;
+        if let (Some(mask), ReduceKind::Mean, 1) = (mask, self.kind, self.axes) {
+            return super::mask::mean(site, x, mask, first, self.keep);
+        }
         let axes = (first..first + self.axes as u32).collect();
         site.apply(Op::Reduce { kind: self.kind, axes, keep: self.keep }, &[x])
     }

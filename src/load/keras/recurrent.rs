@@ -5,23 +5,28 @@
 //! (GRU). The operation wants them transposed, an LSTM's gates in the order input, output, forget,
 //! cell, and a bias for each of the two products. The nodes that rearrange read parameters only.
 
+use serde_json::Value;
+
 use super::activation::Activation;
 use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::layer::{Kind, no_layer};
 use super::lower::Site;
+use super::mask::{Compacted, Masked};
 use super::network::Parser;
 use crate::error::Result;
-use crate::ir::{Binary, Cell, Direction, Init, Op, Real, Recurrent, Size, Unary, ValueId};
+use crate::ir::{Binary, Cell, DType, Direction, Init, Op, Real, Recurrent, Size, Slice, Unary, ValueId};
 
 /// LSTM, GRU or SimpleRNN.
 #[derive(Debug)]
 pub(super) struct Rnn {
     cell: Cell,
     units: i64,
-    sequences: bool,
+    pub(super) sequences: bool,
     state: bool,
     backwards: bool,
+    /// What a step that does not count gives: 0, or what the last one before it gave.
+    zero_masked: bool,
     kernel: Init,
     recurrent: Init,
     bias: Option<Init>,
@@ -74,6 +79,7 @@ impl Rnn {
             sequences: config.flag("return_sequences", false)?,
             state: config.flag("return_state", false)?,
             backwards: config.flag("go_backwards", false)?,
+            zero_masked: config.flag("zero_output_for_mask", false)?,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             recurrent: initialiser(config, "recurrent_initializer", orthogonal, unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
@@ -84,7 +90,7 @@ impl Rnn {
     pub(super) fn lower(
         &self,
         site: &mut Site<'_>,
-        x: ValueId,
+        x: Masked,
         states: &[ValueId],
         prefix: &str,
     ) -> Result<Vec<ValueId>> {
@@ -117,20 +123,33 @@ impl Rnn {
         }
     }
 
-    fn run(&self, site: &mut Site<'_>, x: ValueId, states: &[ValueId], prefix: &str) -> Result<Ran> {
-        site.expect_rank(x, 3)?;
+    fn run(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
+        site.expect_rank(x.value, 3)?;
+        let (mask, mut x) = (x.mask, x.value);
         let inputs = site.known(x, 2)?;
         let sizes = site.sizes(x);
         let (batch, time) = (sizes[0].clone(), sizes[1].clone());
         let units = self.units;
         let wide = units.checked_mul(self.gates()).ok_or_else(|| site.error("units is too large"))?;
         let name = |weight: &str| format!("{prefix}{}/{weight}", self.cell_name());
-        let kernel = site.weight(&name("kernel"), &[inputs, wide], &self.kernel)?;
+        let mut kernel = site.weight(&name("kernel"), &[inputs, wide], &self.kernel)?;
         let recurrent = site.weight(&name("recurrent_kernel"), &[units, wide], &self.recurrent)?;
         let bias = match &self.bias {
             Some(init) => self.bias(site, &name("bias"), init, wide)?,
             None => site.zeros(vec![Size::Known(1), Size::Known(2 * wide)])?,
         };
+        let mut compacted = None;
+        if let Some(mut mask) = mask {
+            if self.backwards {
+                (x, mask) = (site.reverse(x, 1)?, site.reverse(mask, 1)?);
+            }
+            let steps = Compacted::new(site, mask)?;
+            x = steps.front(site, x)?;
+            if self.cell == Cell::Lstm {
+                (x, kernel) = self.keeping_cells(site, x, kernel, &steps)?;
+            }
+            compacted = Some(steps);
+        }
         let kernel = self.matrix(site, kernel)?;
         let recurrent = self.matrix(site, recurrent)?;
         let sequence = site.transpose(x, &[1, 0, 2])?;
@@ -146,9 +165,15 @@ impl Rnn {
                 None => site.zeros(state_sizes.clone())?,
             });
         }
-        let direction = if self.backwards { Direction::Reverse } else { Direction::Forward };
+        let before = operands[4];
+        // What is masked is in the order of computation already.
+        let reverse = self.backwards && compacted.is_none();
+        let direction = if reverse { Direction::Reverse } else { Direction::Forward };
         let op = Recurrent { cell: self.cell, direction, hidden: units };
         let results = site.push(Op::Recurrent(Box::new(op)), &operands)?;
+        if let Some(steps) = compacted {
+            return self.masked(site, &steps, &results, before);
+        }
         let flat = vec![batch.clone(), Size::Known(units)];
         let wanted = match (self.state, self.sequences) {
             (true, _) => count,
@@ -166,6 +191,67 @@ impl Rnn {
             last[0]
         };
         Ok(Ran { output, states: last })
+    }
+
+    /// An input more, which is 1 behind all steps that count: there an LSTM's cells stay as they are.
+    fn keeping_cells(
+        &self,
+        site: &mut Site<'_>,
+        x: ValueId,
+        kernel: ValueId,
+        steps: &Compacted,
+    ) -> Result<(ValueId, ValueId)> {
+        let behind = steps.behind(site)?;
+        let x = site.concat(2, &[x, behind])?;
+        // Input gate 0, forget gate 1.
+        let far = if site.policy.compute == DType::F16 { 3e4 } else { 1e9 };
+        let row: Vec<f64> =
+            [-far, far, 0.0, 0.0].iter().flat_map(|&value| vec![value; self.units as usize]).collect();
+        let row = site.vector(&row)?;
+        let sizes = [Size::Known(1)].into_iter().chain(site.sizes(row)).collect();
+        let row = site.reshape(row, sizes)?;
+        Ok((x, site.concat(0, &[kernel, row])?))
+    }
+
+    /// What a run over the steps that count gives for all steps.
+    fn masked(
+        &self,
+        site: &mut Site<'_>,
+        steps: &Compacted,
+        results: &[ValueId],
+        before: ValueId,
+    ) -> Result<Ran> {
+        let sizes = site.sizes(results[0]);
+        let (time, batch, units) = (sizes[0].clone(), sizes[2].clone(), sizes[3].clone());
+        let all = site.reshape(results[0], vec![time.clone(), batch.clone(), units.clone()])?;
+        let all = site.transpose(all, &[1, 0, 2])?;
+        let all = steps.spread(site, all)?;
+        let end = time.sub(&Size::Known(1)).ok_or_else(|| site.error("a size overflows"))?;
+        let last = Op::Slice(Box::new(Slice {
+            starts: vec![Size::Known(0), end, Size::Known(0)],
+            sizes: vec![batch.clone(), Size::Known(1), units.clone()],
+            steps: vec![1; 3],
+        }));
+        let flat = vec![batch, units];
+        let shown = if self.zero_masked { steps.zeroed(site, all)? } else { all };
+        let output = match (self.sequences, self.backwards) {
+            (false, _) => {
+                let last = site.apply(last.clone(), &[shown])?;
+                site.reshape(last, flat.clone())?
+            }
+            (true, false) => shown,
+            (true, true) => site.reverse(shown, 1)?,
+        };
+        let last = site.apply(last, &[all])?;
+        let last = site.reshape(last, flat.clone())?;
+        let mut states = Vec::new();
+        if self.state {
+            states.push(steps.state(site, last, before)?);
+            for &cells in results.iter().skip(2) {
+                states.push(site.reshape(cells, flat.clone())?);
+            }
+        }
+        Ok(Ran { output, states })
     }
 
     /// `[rows, gates * units]` with Keras' gates to `[1, gates * units, rows]` with the operation's.
@@ -213,6 +299,30 @@ enum MergeMode {
     Separate,
 }
 
+impl Parser<'_> {
+    /// `RNN` around a cell: the layer that is called after the cell.
+    pub(super) fn around_cell(&mut self, config: Config<'_>) -> Result<Kind> {
+        let cell = config.get("cell").ok_or_else(|| config.missing("cell"))?;
+        let class = cell.get("class_name").and_then(Value::as_str).unwrap_or("a cell without a class");
+        let layer = match class {
+            "LSTMCell" => "LSTM",
+            "GRUCell" => "GRU",
+            "SimpleRNNCell" => "SimpleRNN",
+            _ => {
+                self.unsupported.add(config.place(), format!("a recurrent layer around {class}"));
+                return Ok(Kind::Unknown);
+            }
+        };
+        let mut fields = config.fields().clone();
+        if let Some(Value::Object(own)) = cell.get("config") {
+            let own = own.iter().filter(|(key, _)| !matches!(key.as_str(), "name" | "trainable" | "dtype"));
+            fields.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+        }
+        let config = Config::new(&fields, config.place());
+        Ok(Kind::Rnn(Box::new(Rnn::read(layer, config, self.version, self.unsupported)?)))
+    }
+}
+
 /// A recurrent layer in both directions.
 #[derive(Debug)]
 pub(super) struct Bidirectional {
@@ -238,13 +348,15 @@ impl Parser<'_> {
         };
         let (forward_name, backward_name) =
             (format!("forward_{}", plain(&forward.name)), format!("backward_{}", plain(&backward.name)));
-        let (Kind::Rnn(forward), Kind::Rnn(mut backward)) = (forward.kind, backward.kind) else {
+        let (Kind::Rnn(mut forward), Kind::Rnn(mut backward)) = (forward.kind, backward.kind) else {
             self.unsupported.add(config.place(), "a wrapped layer other than LSTM, GRU and SimpleRNN");
             return Ok(Bidirectional::placeholder());
         };
         if !has_backward {
             backward.backwards = !forward.backwards;
         }
+        forward.zero_masked = forward.sequences;
+        backward.zero_masked = backward.sequences;
         if forward.sequences != backward.sequences || forward.state != backward.state {
             return Err(config.fault("backward_layer", "returns other things than the forward layer"));
         }
@@ -271,6 +383,7 @@ impl Bidirectional {
             sequences: false,
             state: false,
             backwards: false,
+            zero_masked: false,
             kernel: Init::zeros(),
             recurrent: Init::zeros(),
             bias: None,
@@ -279,7 +392,16 @@ impl Bidirectional {
         Self { forward: rnn(), backward: rnn(), forward_name, backward_name, merge: MergeMode::Concat }
     }
 
-    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId, states: &[ValueId]) -> Result<Vec<ValueId>> {
+    pub(super) fn returns_sequences(&self) -> bool {
+        self.forward.sequences
+    }
+
+    /// Whether both directions are results of their own.
+    pub(super) fn is_separate(&self) -> bool {
+        matches!(self.merge, MergeMode::Separate)
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId]) -> Result<Vec<ValueId>> {
         let (first, second) = states.split_at(states.len() / 2);
         let forward = self.forward.run(site, x, first, &format!("{}/", self.forward_name))?;
         let backward = self.backward.run(site, x, second, &format!("{}/", self.backward_name))?;

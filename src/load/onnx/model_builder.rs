@@ -26,6 +26,7 @@ pub(in crate::load) enum Attribute<'a> {
     Ints(&'a [i64]),
     Float(f64),
     Text(&'a str),
+    Texts(&'a [&'a str]),
 }
 
 /// A size of an input: a number, or the name of a dimension; an empty name where it has none.
@@ -165,6 +166,10 @@ fn attribute(name: &str, value: &Attribute<'_>) -> AttributeProto {
         Attribute::Float(value) => (attribute.r#type, attribute.f) = (attribute_type::FLOAT, *value as f32),
         Attribute::Text(text) => {
             (attribute.r#type, attribute.s) = (attribute_type::STRING, text.as_bytes().to_vec());
+        }
+        Attribute::Texts(texts) => {
+            attribute.r#type = attribute_type::STRINGS;
+            attribute.strings = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
         }
     }
     attribute

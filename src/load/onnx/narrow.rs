@@ -70,6 +70,13 @@ impl Narrow {
         (0..elements).map(one).collect()
     }
 
+    /// The least and the greatest integer; none of a float.
+    pub(super) fn range(self) -> Option<(f64, f64)> {
+        let Self::Int { bits, signed } = self else { return None };
+        let span = f64::from(1u32 << bits);
+        Some(if signed { (-span / 2.0, span / 2.0 - 1.0) } else { (0.0, span - 1.0) })
+    }
+
     /// The lowest bits as a byte of the held type.
     fn extended(self, byte: u8) -> u8 {
         let unused = 8 - self.bits();
@@ -268,10 +275,9 @@ const MOVES: &[&str] = &[
 pub(super) fn check(at: &At<'_>) -> Result<()> {
     let operands: Vec<Narrow> = (0..at.input_count()).filter_map(|i| at.narrow(i)).collect();
     let Some(first) = operands.first() else { return Ok(()) };
-    let integers = operands.iter().all(|one| matches!(one, Narrow::Int { .. }));
     match at.op_type() {
         "Cast" | "CastLike" | "Shape" | "Size" | "If" | "Loop" | "Scan" => Ok(()),
-        "DequantizeLinear" if integers => Ok(()),
+        "DequantizeLinear" | "QuantizeLinear" => Ok(()),
         op if MOVES.contains(&op) && operands.iter().all(|one| one == first) => Ok(()),
         _ => Err(at.unsupported("of elements of less than eight bits, or floats of eight,")),
     }

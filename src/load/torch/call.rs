@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{Argument, Node, TensorMeta};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
-use crate::load::onnx::model_builder::{Attribute, ModelBuilder, Operation, number};
+use crate::load::onnx::model_builder::{Attribute, Bytes, ModelBuilder, Operation, number};
 
 /// The graph that is written, and what stands for the program's values in it.
 pub(super) struct Emit<'d> {
@@ -15,6 +15,8 @@ pub(super) struct Emit<'d> {
     pub(super) metas: &'d BTreeMap<String, TensorMeta>,
     /// Names of the values that the user is given.
     pub(super) outputs: HashSet<String>,
+    /// Names of the values that nodes read, or that the user is given.
+    pub(super) read: HashSet<String>,
     /// By the program's name, that of the value in the graph.
     values: HashMap<String, String>,
     lost: HashSet<String>,
@@ -33,11 +35,18 @@ impl<'d> Emit<'d> {
         model: ModelBuilder,
         metas: &'d BTreeMap<String, TensorMeta>,
         outputs: HashSet<String>,
+        nodes: &[Node],
     ) -> Self {
+        let mut read = outputs.clone();
+        let computed = nodes.iter().filter(|node| !super::ops::is_assertion(&node.target));
+        for input in computed.flat_map(|node| &node.inputs) {
+            named(input.arg.parts().1, &mut read);
+        }
         Self {
             model,
             metas,
             outputs,
+            read,
             values: HashMap::new(),
             lost: HashSet::new(),
             storage: HashMap::new(),
@@ -161,6 +170,22 @@ impl<'d> Emit<'d> {
             }
         }
         self.values.insert(name.to_owned(), value);
+    }
+}
+
+/// The names of tensors and open sizes in an argument, however deep in lists.
+fn named(argument: &Value, found: &mut HashSet<String>) {
+    match argument {
+        Value::Array(items) => items.iter().for_each(|item| named(item, found)),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match (key.as_str(), value) {
+                    ("name" | "as_name", Value::String(name)) => drop(found.insert(name.clone())),
+                    (_, value) => named(value, found),
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -362,6 +387,19 @@ impl<'d> Call<'_, 'd> {
         let name = self.emit.fresh();
         self.emit.model.scalar(&name, dtype, value);
         name
+    }
+
+    /// A vector of f32.
+    pub(super) fn reals(&mut self, values: &[f64]) -> String {
+        let name = self.emit.fresh();
+        let bytes = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+        self.emit.written.array(&name, DType::F32, &[values.len() as i64], Bytes::Inline(bytes));
+        name
+    }
+
+    /// Whether anything reads the node's result of this number.
+    pub(super) fn is_read(&self, number: usize) -> bool {
+        results(self.node).get(number).is_some_and(|name| self.emit.read.contains(*name))
     }
 
     /// A vector of i64.

@@ -18,7 +18,7 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
     let module = &document.program.graph_module;
     let graph = &module.graph;
     let outputs = outputs(&module.signature.output_specs)?;
-    let mut emit = Emit::new(model, &graph.tensor_values, outputs.iter().cloned().collect());
+    let mut emit = Emit::new(model, &graph.tensor_values, outputs.iter().cloned().collect(), &graph.nodes);
     placeholders(&mut emit, document)?;
     nodes(&mut emit, &graph.nodes)?;
     for (index, name) in outputs.iter().enumerate() {

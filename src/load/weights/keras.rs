@@ -6,7 +6,7 @@
 //! releases note the layer's name beside them. Names decide where all of them are those of the model;
 //! else the order of layers does, as in Keras itself, and sizes must agree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::hdf5::Hdf5;
 use crate::error::{Error, Report, Result};
@@ -190,14 +190,11 @@ fn by_order(
         let heads = |queue: &[(&Layer, Vec<Vec<u64>>)]| queue.last().is_some_and(|(_, sizes)| fits(sizes));
         let fitting: Vec<&str> =
             queues.iter().filter(|(_, queue)| heads(queue)).map(|(class, _)| *class).collect();
-        let last = name.rsplit('/').next().unwrap_or_default();
-        let alike =
-            fitting.iter().find(|class| last.starts_with(class.rsplit('/').next().unwrap_or_default()));
-        // Sizes decide; where several classes fit, the one that the layer's name begins with.
-        let class = match &fitting[..] {
-            [one] => Some(*one),
-            _ => alike.copied(),
-        };
+        let words = words(&name);
+        let shared = |class: &str| self::words(class).intersection(&words).count();
+        // Of equally alike ones the first.
+        let class =
+            fitting.into_iter().min_by_key(|class| (std::cmp::Reverse(shared(class)), natural(class)));
         let layer = class.and_then(|class| queues.get_mut(class)?.pop());
         let Some((layer, _)) = layer else {
             let message = format!("no layer of the file has the sizes of layer {name}");
@@ -210,6 +207,22 @@ fn by_order(
         }
     }
     Ok(chosen)
+}
+
+/// The words that a path is made of, without numbers.
+fn words(path: &str) -> BTreeSet<&str> {
+    let words = path.split(['/', '_']).filter(|word| !word.is_empty());
+    words.filter(|word| !word.bytes().all(|byte| byte.is_ascii_digit())).collect()
+}
+
+/// A path with its numbers as numbers, to be compared.
+fn natural(path: &str) -> Vec<(&str, u64)> {
+    let number = |part: &'_ str| {
+        part.rsplit_once('_').and_then(|(stem, digits)| Some((stem.len(), digits.parse().ok()?)))
+    };
+    path.split('/')
+        .map(|part| number(part).map_or((part, 0), |(end, number)| (&part[..end], number)))
+        .collect()
 }
 
 /// Positions of the parameters of each layer, in order: of outermost ones, or of those that own

@@ -94,20 +94,29 @@ fn entry(site: &Site<'_>, item: &Value) -> Result<Entry> {
         Value::Null => Ok(Entry::NewAxis),
         Value::Number(number) => number.as_i64().map(Entry::Index).ok_or_else(refused),
         Value::Object(object) => match object.get("class_name").and_then(Value::as_str) {
+            // Keras 2 writes the bounds alone.
+            None if object.contains_key("start") => slice(site, object),
             Some("__ellipsis__") => Ok(Entry::Ellipsis),
-            Some("__slice__") => {
-                let bound = |key: &str| match object.get("config").and_then(|config| config.get(key)) {
-                    None | Some(Value::Null) => Ok(None),
-                    Some(value) => value.as_i64().map(Some).ok_or_else(refused),
-                };
-                match (bound("start")?, bound("stop")?, bound("step")?.unwrap_or(1)) {
-                    (_, _, 0) => Err(site.error("a slice has a step of 0")),
-                    (start, stop, step) => Ok(Entry::Range { start, stop, step }),
-                }
-            }
+            Some("__slice__") => match object.get("config").and_then(Value::as_object) {
+                Some(bounds) => slice(site, bounds),
+                None => Err(refused()),
+            },
             _ => Err(refused()),
         },
         _ => Err(refused()),
+    }
+}
+
+fn slice(site: &Site<'_>, bounds: &serde_json::Map<String, Value>) -> Result<Entry> {
+    let bound = |key: &str| match bounds.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            value.as_i64().map(Some).ok_or_else(|| site.unsupported("a slice with a bound that is computed"))
+        }
+    };
+    match (bound("start")?, bound("stop")?, bound("step")?.unwrap_or(1)) {
+        (_, _, 0) => Err(site.error("a slice has a step of 0")),
+        (start, stop, step) => Ok(Entry::Range { start, stop, step }),
     }
 }
 

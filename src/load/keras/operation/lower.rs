@@ -18,8 +18,17 @@ pub(in super::super) enum Operand {
 }
 
 impl Operation {
-    pub(in super::super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+    /// The results of a call.
+    pub(in super::super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
         match self {
+            Self::Arrange(arrange) => arrange.lower(site, operands),
+            _ => self.one(site, operands).map(|value| vec![value]),
+        }
+    }
+
+    fn one(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+        match self {
+            Self::Arrange(_) => Err(site.error("has several results")),
             Self::Activation(activation) => {
                 let x = float(site, value(site, operands, 0)?)?;
                 activation.lower(site, x)
@@ -214,7 +223,7 @@ impl Reduce {
 }
 
 /// Operand `i`, a tensor.
-fn value(site: &Site<'_>, operands: &[Operand], i: usize) -> Result<ValueId> {
+pub(super) fn value(site: &Site<'_>, operands: &[Operand], i: usize) -> Result<ValueId> {
     match operands.get(i) {
         Some(Operand::Value(value)) => Ok(*value),
         Some(Operand::List(_) | Operand::Constant(_)) => {
@@ -225,7 +234,7 @@ fn value(site: &Site<'_>, operands: &[Operand], i: usize) -> Result<ValueId> {
 }
 
 /// The tensors of the first operand, a list.
-fn list(site: &Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
+pub(super) fn list(site: &Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
     match operands.first() {
         Some(Operand::List(values)) if !values.is_empty() => Ok(values.clone()),
         Some(Operand::Value(value)) => Ok(vec![*value]),
@@ -233,7 +242,7 @@ fn list(site: &Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
     }
 }
 
-fn float(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+pub(super) fn float(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
     if site.dtype(x).is_float() { Ok(x) } else { site.convert(x, DType::F32) }
 }
 
@@ -293,7 +302,7 @@ fn common(site: &mut Site<'_>, values: &[ValueId]) -> Result<Vec<ValueId>> {
     values.iter().map(|&value| site.convert(value, to)).collect()
 }
 
-fn reshape(site: &mut Site<'_>, x: ValueId, target: &[i64]) -> Result<ValueId> {
+pub(super) fn reshape(site: &mut Site<'_>, x: ValueId, target: &[i64]) -> Result<ValueId> {
     let total = site.product(&site.sizes(x))?;
     let wrong = |site: &Site<'_>| site.error(&format!("the input does not fit the sizes {target:?}"));
     if target.iter().filter(|&&size| size == -1).count() > 1 || target.iter().any(|&size| size < -1) {
@@ -311,7 +320,7 @@ fn reshape(site: &mut Site<'_>, x: ValueId, target: &[i64]) -> Result<ValueId> {
 }
 
 /// Axes of size 1 where they stand in the result.
-fn expand(site: &mut Site<'_>, x: ValueId, axes: &[i64]) -> Result<ValueId> {
+pub(super) fn expand(site: &mut Site<'_>, x: ValueId, axes: &[i64]) -> Result<ValueId> {
     let rank = site.rank(x) + axes.len();
     let mut is_new = vec![false; rank];
     for &axis in axes {

@@ -3,11 +3,15 @@
 //! Unlike layers they have no weights and no policy: they compute in the types of their operands, and some of their
 //! operands are numbers that stand in the call.
 
+mod arrange;
 mod item;
 mod lower;
+mod tensorflow;
 
 pub(super) use lower::Operand;
+pub(super) use tensorflow::{Translated, translated};
 
+use self::arrange::Arrange;
 use super::activation::Activation;
 use super::config::{Config, KerasVersion, Unsupported, dtype};
 use crate::error::Result;
@@ -45,6 +49,7 @@ pub(super) enum Operation {
     MatMul,
     /// `x[key]`
     Item,
+    Arrange(Arrange),
 }
 
 /// Functions of one element that are several operations here.
@@ -95,6 +100,9 @@ impl Operation {
         if let Some(kind) = reduction(class) {
             let axes = config.int_or_ints("axis")?;
             return Ok(Some(Self::Reduce(Reduce { kind, axes, keep: config.flag("keepdims", false)? })));
+        }
+        if let Some(arrange) = Arrange::read(class, config)? {
+            return Ok(Some(Self::Arrange(arrange)));
         }
         let one_axis = |key: &str| config.int(key)?.ok_or_else(|| config.missing(key));
         Ok(Some(match class {
@@ -186,6 +194,7 @@ fn elementwise(class: &str) -> Option<Operation> {
         "Square" => Some(Operation::Composed(Composed::Square)),
         "Reciprocal" => unary(Unary::Reciprocal),
         "Floor" => unary(Unary::Floor),
+        "Round" => unary(Unary::Round),
         "Ceil" => unary(Unary::Ceil),
         "Sin" => unary(Unary::Sin),
         "Cos" => unary(Unary::Cos),

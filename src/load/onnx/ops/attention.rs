@@ -9,6 +9,9 @@ use crate::ir::{
     ScatterKind, Shape, Size, Unary, ValueId, Window,
 };
 
+/// Rows that are computed one after another.
+const MOST_ROWS: i64 = 1 << 14;
+
 /// Queries, keys and values with their heads.
 struct Heads {
     /// `[batch, heads, rows, head size]`, or with rows before heads where `rows_first`.
@@ -113,6 +116,9 @@ fn with_past(at: &mut At<'_>, of: &mut Heads) -> Result<Size> {
     }
     let mut past = Size::Known(0);
     if let (Some(key), Some(value)) = (key, value) {
+        if [key, value].iter().any(|&cache| at.sizes_of(cache).len() != 4) {
+            return Err(at.wrong("its cache has not 4 axes"));
+        }
         past = at.sizes_of(key)[ROWS].clone();
         of.key = at.concat(&[key, of.key], ROWS)?;
         of.value = at.concat(&[value, of.value], ROWS)?;
@@ -165,8 +171,10 @@ fn bias(at: &mut At<'_>, of: &Heads, mask: &Mask, causal_already: bool) -> Resul
     let mut allowed = None;
     if let Some(valid) = mask.valid {
         let valid = at.convert(valid, DType::I64)?;
-        let batch = at.sizes_of(valid);
-        let valid = at.reshape(valid, [batch[0].clone(), Size::Known(1), Size::Known(1), Size::Known(1)])?;
+        let [batch] = &at.sizes_of(valid)[..] else {
+            return Err(at.wrong("its numbers of keys are not one for each entry of the batch"));
+        };
+        let valid = at.reshape(valid, [batch.clone(), Size::Known(1), Size::Known(1), Size::Known(1)])?;
         allowed = Some(at.compare(Compare::Lt, positions, valid)?);
         if mask.causal {
             let count = at.size_value(&rows, DType::I64)?;
@@ -380,6 +388,9 @@ pub(super) fn tensor_scatter(at: &mut At<'_>) -> Result<()> {
     if axis == 0 {
         return Err(at.wrong("its axis is that of the batch"));
     }
+    if at.sizes_of(update).len() != rank {
+        return Err(at.wrong("cache and update have not as many axes"));
+    }
     let (cache, update) = (at.moved_axis(cache, axis, 1)?, at.moved_axis(update, axis, 1)?);
     let (batch, rows) = (at.sizes_of(update)[0].clone(), at.sizes_of(update)[1].clone());
     let mut positions = at.iota(indices([Size::Known(1), rows.clone()]), 1);
@@ -486,6 +497,9 @@ pub(super) fn linear_attention(at: &mut At<'_>) -> Result<()> {
     let of = Linear { query, key, value, decay, beta, shared: heads / key_heads, scale };
     let sizes = at.sizes_of(value);
     let rows = sizes[ROWS].known().ok_or_else(|| at.undecided("length", &sizes))?;
+    if rows > MOST_ROWS {
+        return Err(at.unsupported(format!("of more than {MOST_ROWS} rows")));
+    }
     let (state_type, mut state) = match at.optional(3)? {
         Some(state) => (at.graph().ty(state).dtype, at.convert(state, DType::F32)?),
         None => {

@@ -6,6 +6,9 @@ use super::quantized::{Along, Integers, dynamically, product, scaled};
 use crate::error::Result;
 use crate::ir::{Binary, Cell, Compare, DType, Direction, Size, Unary, ValueId};
 
+/// Steps that are computed one after another.
+const MOST_STEPS: i64 = 1 << 14;
+
 /// A function between the parts of a cell, with its factors.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Activation {
@@ -162,6 +165,9 @@ pub(super) fn unrolled(at: &mut At<'_>, layer: &Layer) -> Result<Vec<ValueId>> {
     let steps = sizes[0].known().ok_or_else(|| at.undecided("length", &sizes))?;
     if steps < 1 {
         return Err(at.unsupported("of no steps"));
+    }
+    if steps > MOST_STEPS {
+        return Err(at.unsupported(format!("of more than {MOST_STEPS} steps")));
     }
     let ways: &[bool] = match layer.direction {
         Direction::Forward => &[false],

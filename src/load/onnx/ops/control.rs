@@ -223,6 +223,9 @@ fn scan_once(at: &mut At<'_>, body: &Body, inputs: &[usize], label: &str) -> Res
     let (first, axis) = scanned[0];
     let length = at.sizes_of(first)[axis].clone();
     let trips = length.known().ok_or_else(|| at.undecided("length", std::slice::from_ref(&length)))?;
+    if trips > MOST_TRIPS {
+        return Err(at.unsupported(format!("of more than {MOST_TRIPS} steps")));
+    }
     let mut carried = inputs[..states].to_vec();
     let mut stacked = vec![Vec::new(); outputs];
     for trip in 0..trips {
@@ -270,6 +273,9 @@ fn scan_batches(at: &mut At<'_>) -> Result<()> {
     let Some(&first) = inputs.first() else { return Err(at.wrong("it has no inputs")) };
     let body = at.body("body")?;
     let batch = at.numbers(first)?[0];
+    if batch > MOST_TRIPS {
+        return Err(at.unsupported(format!("of more than {MOST_TRIPS} batch entries")));
+    }
     let mut results: Vec<Vec<usize>> = Vec::new();
     for entry in 0..batch {
         let mut arguments = Vec::new();

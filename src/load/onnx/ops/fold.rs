@@ -423,6 +423,21 @@ pub(super) fn expand(at: &At<'_>) -> Folded {
 }
 
 /// Reductions of vectors to one element.
+/// Running sums of a vector.
+pub(super) fn cum_sum(at: &At<'_>) -> Folded {
+    let Some(x) = input(at, 0) else { return Ok(None) };
+    if x.rank() != 1 || at.flag("exclusive", false)? || at.flag("reverse", false)? {
+        return Ok(None);
+    }
+    let Some((first, others)) = x.sizes().and_then(<[Size]>::split_first) else { return Ok(None) };
+    let mut sums = vec![first.clone()];
+    for next in others {
+        let Some(sum) = size(Binary::Add, x.dtype, &sums[sums.len() - 1], next) else { return Ok(None) };
+        sums.push(sum);
+    }
+    Ok(fits(Known { dtype: x.dtype, dims: x.dims.clone(), items: Items::Sizes(sums) }))
+}
+
 pub(super) fn reduce(at: &At<'_>, kind: ReduceKind) -> Folded {
     let Some(x) = input(at, 0) else { return Ok(None) };
     let plan = reduce::plan(at)?;

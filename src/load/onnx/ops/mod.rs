@@ -17,6 +17,7 @@ mod product;
 mod quantized;
 mod ragged;
 mod random;
+mod ranks;
 mod recurrent;
 mod reduce;
 mod sample;
@@ -111,7 +112,7 @@ static TABLE: &[Entry] = &[
     op("Cos", 7, |at| elementwise::unary(at, Unary::Cos)),
     op("Cosh", 9, |at| elementwise::unary(at, Unary::Cosh)),
     op("CumProd", 26, arrange::cum_prod),
-    op("CumSum", 11, reduce::cum_sum),
+    folding("CumSum", 11, fold::cum_sum, reduce::cum_sum),
     op("DFT", 17, signal::dft),
     op("DeformConv", 19, sample::deform::deform_conv),
     op("DepthToSpace", 7, layout::depth_to_space),
@@ -358,6 +359,7 @@ fn find_operator(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entr
 /// Lowers a node: evaluates it where it can be, else adds its operations.
 pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     narrow::check(at)?;
+    ranks::check(at)?;
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
     let folded = match entry.fold.filter(|_| known) {
         Some(fold) => fold(at)?,

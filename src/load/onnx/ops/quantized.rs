@@ -1,6 +1,7 @@
 //! Quantised tensors: integers that stand for `(q - zero) * scale`. Sums of their products are exact: they are computed
 //! in f32 where no sum can leave its 24 bits, in f64 else.
 
+use super::super::narrow::{self, Narrow, Rounding};
 use super::super::node::At;
 use super::super::tensor;
 use super::window::conv::convolution;
@@ -38,6 +39,7 @@ fn range(at: &At<'_>, dtype: DType) -> Result<(f64, f64)> {
         DType::I8 => Ok((i8::MIN.into(), i8::MAX.into())),
         DType::U8 => Ok((0.0, u8::MAX.into())),
         DType::I16 => Ok((i16::MIN.into(), i16::MAX.into())),
+        DType::U16 => Ok((0.0, u16::MAX.into())),
         DType::I32 => Ok((i32::MIN.into(), i32::MAX.into())),
         other => Err(at.unsupported(format!("to {other}"))),
     }
@@ -97,7 +99,17 @@ pub(super) fn to_integers(
     zero: Option<ValueId>,
     to: DType,
 ) -> Result<ValueId> {
-    let (low, high) = range(at, to)?;
+    let range = range(at, to)?;
+    within(at, quotient, zero, range, to)
+}
+
+fn within(
+    at: &mut At<'_>,
+    quotient: ValueId,
+    zero: Option<ValueId>,
+    (low, high): (f64, f64),
+    to: DType,
+) -> Result<ValueId> {
     let mut y = at.unary(Unary::Round, quotient)?;
     if let Some(zero) = zero {
         let zero = at.convert(zero, at.graph().ty(y).dtype)?;
@@ -140,10 +152,36 @@ pub(super) fn zero_point(at: &mut At<'_>, input: usize) -> Result<Option<ValueId
     at.optional(input)
 }
 
+/// Numbers to a type of few bits.
+fn quantize_narrow(at: &mut At<'_>, to: Narrow) -> Result<()> {
+    let (along, saturate) = (along(at)?, at.flag("saturate", true)?);
+    let (x, scale, zero) = (at.value(0)?, at.value(1)?, zero_point(at, 2)?);
+    let shape = at.type_of(x).shape;
+    let (x, scale) = (at.convert(x, DType::F32)?, at.convert(scale, DType::F32)?);
+    let scale = spread(at, scale, &shape, along)?;
+    let quotient = at.binary(Binary::Div, x, scale)?;
+    let zero = zero.map(|zero| spread(at, zero, &shape, along)).transpose()?;
+    let y = match to.range() {
+        Some(range) => within(at, quotient, zero, range, to.held())?,
+        None => narrow::narrowed(at, quotient, to, Rounding { saturate })?,
+    };
+    at.set(0, y);
+    at.set_narrow(to);
+    Ok(())
+}
+
 pub(super) fn quantize_linear(at: &mut At<'_>) -> Result<()> {
-    at.ignore(&["saturate", "precision"]);
-    let along = along(at)?;
+    at.ignore(&["precision"]);
     let stated = at.int("output_dtype")?.filter(|&dtype| dtype != 0);
+    let few = match stated {
+        Some(dtype) => Narrow::from_number(i32::try_from(dtype).unwrap_or(0)),
+        None => at.narrow(2),
+    };
+    if let Some(to) = few {
+        return quantize_narrow(at, to);
+    }
+    at.ignore(&["saturate"]);
+    let along = along(at)?;
     let to = match stated {
         Some(dtype) => tensor::dtype(i32::try_from(dtype).unwrap_or(0))?,
         None if at.has(2) => at.ty(2)?.dtype,
@@ -171,7 +209,11 @@ pub(super) fn dequantize_linear(at: &mut At<'_>) -> Result<()> {
         Some(dtype) => tensor::dtype(i32::try_from(dtype).unwrap_or(0))?,
         None => at.type_of(scale).dtype,
     };
-    let (x, zero) = (at.value(0)?, zero_point(at, 2)?);
+    let (mut x, mut zero) = (at.value(0)?, zero_point(at, 2)?);
+    if let Some(from @ Narrow::Float(_)) = at.narrow(0) {
+        x = narrow::widened(at, x, from)?;
+        zero = zero.map(|zero| narrow::widened(at, zero, from)).transpose()?;
+    }
     let y = numbers(at, x, Quantisation { scale, zero, along })?;
     let y = at.convert(y, to)?;
     at.set(0, y);

@@ -106,7 +106,11 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
             (all && along != first.axis).then_some(first.axis)
         }
         "Split" | "Slice" | "Softmax" | "LogSoftmax" => same_size(at, first.axis)?,
-        op if op.starts_with("Reduce") => reduced(at, first.axis)?,
+        // What is reduced counts those that count.
+        op if op.starts_with("Reduce") => match reduced(at, first.axis)? {
+            None => return Ok(()),
+            axis => axis,
+        },
         "MatMul" => match (&inputs[0], &inputs[1]) {
             (Some(of), None) if of.axis + 1 < at.rank(0)? => {
                 Some(of.axis + at.output_rank(0).unwrap_or(0).saturating_sub(at.rank(0)?))

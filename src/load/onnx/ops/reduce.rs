@@ -1,8 +1,9 @@
 //! Reductions, extreme positions, running sums.
 
+use super::super::lower::Ragged;
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{ArgReduce, Binary, DType, Op, ReduceKind, Shape, Size, Type, Unary, ValueId};
+use crate::ir::{ArgReduce, Binary, Compare, DType, Op, ReduceKind, Shape, Size, Type, Unary, ValueId};
 
 /// The axes of a reduction.
 pub(super) struct Plan {
@@ -34,6 +35,9 @@ fn reduced(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, x: ValueId) -> Result
     if plan.axes.is_empty() {
         return Ok(x);
     }
+    if let Some(of) = at.ragged_input(0).filter(|of| !of.is_size && plan.axes.contains(&(of.axis as u32))) {
+        return reduced_ragged(at, kind, plan, (x, of));
+    }
     let ty = at.type_of(x);
     let empty = plan.axes.iter().any(|&axis| ty.shape[axis as usize] == Size::Known(0));
     if empty && matches!(kind, ReduceKind::Max | ReduceKind::Min) {
@@ -42,10 +46,56 @@ fn reduced(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, x: ValueId) -> Result
     at.apply(Op::Reduce { kind, axes: plan.axes.clone(), keep: plan.keep }, &[x])
 }
 
+/// Over the elements that count: the others become what changes no other number.
+fn reduced_ragged(
+    at: &mut At<'_>,
+    kind: ReduceKind,
+    plan: &Plan,
+    (x, of): (ValueId, Ragged),
+) -> Result<ValueId> {
+    let ty = at.type_of(x);
+    let (low, high) = ends(ty.dtype);
+    let (kind, neutral) = match kind {
+        ReduceKind::Sum => (kind, 0.0),
+        ReduceKind::Mean => (ReduceKind::Sum, 0.0),
+        ReduceKind::Prod => (kind, 1.0),
+        ReduceKind::Max => (kind, low),
+        ReduceKind::Min => (kind, high),
+    };
+    let mean = kind == ReduceKind::Sum && at.op_type() == "ReduceMean";
+    let place = at.iota(Type::new(DType::I64, ty.shape.clone()), of.axis);
+    let counts = at.apply(Op::Compare(Compare::Lt), &[place, of.count])?;
+    let neutral = at.scalar(ty.dtype, neutral)?;
+    let kept = at.apply(Op::Select, &[counts, x, neutral])?;
+    let reduce = Op::Reduce { kind, axes: plan.axes.clone(), keep: plan.keep };
+    let y = at.apply(reduce.clone(), &[kept])?;
+    if !mean {
+        return Ok(y);
+    }
+    let ones = at.convert(counts, ty.dtype)?;
+    let count = at.apply(reduce, &[ones])?;
+    at.binary(Binary::Div, y, count)
+}
+
 /// The standard's extreme of no elements: what changes no other number.
 fn extreme_of_nothing(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, ty: &Type) -> Result<ValueId> {
     let largest = kind == ReduceKind::Min;
-    let (low, high) = match ty.dtype {
+    let (low, high) = ends(ty.dtype);
+    let mut sizes = Vec::new();
+    for (axis, size) in ty.shape.sizes().iter().enumerate() {
+        match (plan.axes.contains(&(axis as u32)), plan.keep) {
+            (false, _) => sizes.push(size.clone()),
+            (true, true) => sizes.push(Size::Known(1)),
+            (true, false) => {}
+        }
+    }
+    let bound = at.scalar(ty.dtype, if largest { high } else { low })?;
+    at.broadcast(bound, Shape::new(sizes))
+}
+
+/// The least and the greatest number of a type.
+fn ends(dtype: DType) -> (f64, f64) {
+    match dtype {
         DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => (f64::NEG_INFINITY, f64::INFINITY),
         DType::I8 => (i8::MIN.into(), i8::MAX.into()),
         DType::I16 => (i16::MIN.into(), i16::MAX.into()),
@@ -57,17 +107,7 @@ fn extreme_of_nothing(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, ty: &Type)
         DType::U32 => (0.0, u32::MAX.into()),
         DType::U64 => (0.0, u64::MAX as f64),
         DType::Bool => (0.0, 1.0),
-    };
-    let mut sizes = Vec::new();
-    for (axis, size) in ty.shape.sizes().iter().enumerate() {
-        match (plan.axes.contains(&(axis as u32)), plan.keep) {
-            (false, _) => sizes.push(size.clone()),
-            (true, true) => sizes.push(Size::Known(1)),
-            (true, false) => {}
-        }
     }
-    let bound = at.scalar(ty.dtype, if largest { high } else { low })?;
-    at.broadcast(bound, Shape::new(sizes))
 }
 
 /// Bools (opset 20) are reduced as bytes.

@@ -72,7 +72,7 @@ pub(super) fn dft(at: &mut At<'_>) -> Result<()> {
     let length = if at.has(1) {
         at.integer(1, "length")?
     } else if inverse && onesided {
-        2 * (own - 1)
+        own.saturating_sub(1).saturating_mul(2)
     } else {
         own
     };

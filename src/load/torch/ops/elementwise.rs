@@ -31,6 +31,61 @@ fn arithmetic(name: &str) -> Option<Lower> {
         "square" => square,
         "log1p" => log1p,
         "expm1" => expm1,
+        "trunc" | "fix" => |call| {
+            let x = call.tensor("self")?;
+            let value = truncated(call, &x)?;
+            call.result(value)
+        },
+        "frac" => |call| {
+            let x = call.tensor("self")?;
+            let whole = truncated(call, &x)?;
+            let value = call.plain("Sub", &[&x, &whole]);
+            call.result(value)
+        },
+        "exp2" => |call| {
+            let dtype = call.result_dtype()?;
+            let (two, x) = (call.scalar(dtype, 2.0), call.operand("self", dtype)?);
+            let value = call.plain("Pow", &[&two, &x]);
+            call.result(value)
+        },
+        "log2" => |call| logarithm(call, std::f64::consts::LN_2),
+        "log10" => |call| logarithm(call, std::f64::consts::LN_10),
+        "erfc" | "special_erfc" => |call| {
+            let dtype = call.result_dtype()?;
+            let (one, x) = (call.scalar(dtype, 1.0), call.operand("self", dtype)?);
+            let erf = call.plain("Erf", &[&x]);
+            let value = call.plain("Sub", &[&one, &erf]);
+            call.result(value)
+        },
+        "atan2" | "arctan2" => angle,
+        "hypot" => |call| {
+            let dtype = call.result_dtype()?;
+            let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+            let (x, y) = (call.plain("Mul", &[&x, &x]), call.plain("Mul", &[&y, &y]));
+            let sum = call.plain("Add", &[&x, &y]);
+            let value = call.plain("Sqrt", &[&sum]);
+            call.result(value)
+        },
+        "lerp" => |call| {
+            let dtype = call.result_dtype()?;
+            let (x, y) = (call.operand("self", dtype)?, call.operand("end", dtype)?);
+            let share = call.operand("weight", dtype)?;
+            let apart = call.plain("Sub", &[&y, &x]);
+            let part = call.plain("Mul", &[&apart, &share]);
+            let value = call.plain("Add", &[&x, &part]);
+            call.result(value)
+        },
+        "logaddexp" => |call| {
+            let dtype = call.result_dtype()?;
+            let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+            let most = call.plain("Max", &[&x, &y]);
+            let apart = call.plain("Sub", &[&x, &y]);
+            let apart = call.plain("Abs", &[&apart]);
+            let apart = call.plain("Neg", &[&apart]);
+            let more = call.plain("Softplus", &[&apart]);
+            let value = call.plain("Add", &[&most, &more]);
+            call.result(value)
+        },
         "addcmul" => |call| ternary(call, "Mul"),
         "addcdiv" => |call| ternary(call, "Div"),
         _ => return None,
@@ -50,6 +105,16 @@ fn activation(name: &str) -> Option<Lower> {
         "relu6" => |call| clip(call, Some(0.0), Some(6.0)),
         "hardtanh" => hard_tanh,
         "clamp" | "clamp_min" | "clamp_max" | "clip" => clamp,
+        "softshrink" => |call| shrink(call, true),
+        "hardshrink" => |call| shrink(call, false),
+        "threshold" => |call| {
+            let dtype = call.result_dtype()?;
+            let x = call.operand("self", dtype)?;
+            let (bound, other) = (call.operand("threshold", dtype)?, call.operand("value", dtype)?);
+            let above = call.plain("Greater", &[&x, &bound]);
+            let value = call.plain("Where", &[&above, &x, &other]);
+            call.result(value)
+        },
         "prelu" | "_prelu_kernel" => prelu,
         "glu" => glu,
         _ => return None,
@@ -62,8 +127,115 @@ fn logic(name: &str) -> Option<Lower> {
         "logical_not" => logical_not,
         "where" => select,
         "masked_fill" => masked_fill,
+        "isclose" => is_close,
+        "heaviside" => |call| {
+            let dtype = call.result_dtype()?;
+            let (x, zero) = (call.operand("self", dtype)?, call.scalar(dtype, 0.0));
+            let at_zero = call.operand("values", dtype)?;
+            let above = call.plain("Greater", &[&x, &zero]);
+            let above = call.cast(&above, dtype);
+            let is_zero = call.plain("Equal", &[&x, &zero]);
+            let value = call.plain("Where", &[&is_zero, &at_zero, &above]);
+            call.result(value)
+        },
+        "nan_to_num" => nan_to_num,
         _ => return None,
     })
+}
+
+/// Without its fraction.
+fn truncated(call: &mut Call<'_, '_>, x: &str) -> Result<String> {
+    let dtype = call.result_dtype()?;
+    if !dtype.is_float() {
+        return Ok(x.to_owned());
+    }
+    let zero = call.scalar(dtype, 0.0);
+    let negative = call.plain("Less", &[x, &zero]);
+    let (up, down) = (call.plain("Ceil", &[x]), call.plain("Floor", &[x]));
+    Ok(call.plain("Where", &[&negative, &up, &down]))
+}
+
+fn logarithm(call: &mut Call<'_, '_>, base: f64) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, base) = (call.operand("self", dtype)?, call.scalar(dtype, base));
+    let log = call.plain("Log", &[&x]);
+    let value = call.plain("Div", &[&log, &base]);
+    call.result(value)
+}
+
+/// The angle of the point `(other, self)`.
+fn angle(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (y, x) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let (zero, turn) = (call.scalar(dtype, 0.0), call.scalar(dtype, std::f64::consts::PI));
+    let slope = call.plain("Div", &[&y, &x]);
+    let right = call.plain("Atan", &[&slope]);
+    let below = call.plain("Less", &[&y, &zero]);
+    let back = call.plain("Neg", &[&turn]);
+    let turn = call.plain("Where", &[&below, &back, &turn]);
+    let left = call.plain("Add", &[&right, &turn]);
+    let is_left = call.plain("Less", &[&x, &zero]);
+    let value = call.plain("Where", &[&is_left, &left, &right]);
+    // No slope at all.
+    let (none, other) = (call.plain("Equal", &[&y, &zero]), call.plain("Equal", &[&x, &zero]));
+    let none = call.plain("And", &[&none, &other]);
+    let value = call.plain("Where", &[&none, &y, &value]);
+    call.result(value)
+}
+
+/// 0 near 0; `soft` moves the rest towards it.
+fn shrink(call: &mut Call<'_, '_>, soft: bool) -> Result<()> {
+    let (x, bound) = (call.tensor("self")?, call.float("lambd", 0.5)?);
+    let bias = if soft { bound } else { 0.0 };
+    let attributes = [("lambd", Attribute::Float(bound)), ("bias", Attribute::Float(bias))];
+    let value = call.op("Shrink", &[&x], &attributes);
+    call.result(value)
+}
+
+/// `|x - y| <= atol + rtol |y|`, or equal.
+fn is_close(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.dtype("self")?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    if !dtype.is_float() || call.flag("equal_nan", false)? {
+        return Err(call.unsupported("of integers, or with equal_nan"));
+    }
+    let (rtol, atol) = (call.float("rtol", 1e-5)?, call.float("atol", 1e-8)?);
+    let (rtol, atol) = (call.scalar(dtype, rtol), call.scalar(dtype, atol));
+    let size = call.plain("Abs", &[&y]);
+    let share = call.plain("Mul", &[&size, &rtol]);
+    let bound = call.plain("Add", &[&share, &atol]);
+    let apart = call.plain("Sub", &[&x, &y]);
+    let apart = call.plain("Abs", &[&apart]);
+    let near = call.plain("LessOrEqual", &[&apart, &bound]);
+    let infinite = call.plain("IsInf", &[&apart]);
+    let finite = call.plain("Not", &[&infinite]);
+    let near = call.plain("And", &[&near, &finite]);
+    let equal = call.plain("Equal", &[&x, &y]);
+    let value = call.plain("Or", &[&near, &equal]);
+    call.result(value)
+}
+
+fn nan_to_num(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let largest = match dtype {
+        DType::F32 => f64::from(f32::MAX),
+        DType::F64 => f64::MAX,
+        other => return Err(call.unsupported(format!("of {other}"))),
+    };
+    let x = call.operand("self", dtype)?;
+    let nan = call.float("nan", 0.0)?;
+    let (most, least) = (call.float("posinf", largest)?, call.float("neginf", -largest)?);
+    let is_nan = call.plain("IsNaN", &[&x]);
+    let nan = call.scalar(dtype, nan);
+    let mut value = call.plain("Where", &[&is_nan, &nan, &x]);
+    for (number, sign) in [(most, "detect_positive"), (least, "detect_negative")] {
+        let other = if sign == "detect_positive" { "detect_negative" } else { "detect_positive" };
+        let attributes = [(sign, Attribute::Int(1)), (other, Attribute::Int(0))];
+        let infinite = call.op("IsInf", &[&x], &attributes);
+        let number = call.scalar(dtype, number);
+        value = call.plain("Where", &[&infinite, &number, &value]);
+    }
+    call.result(value)
 }
 
 fn rsqrt(call: &mut Call<'_, '_>) -> Result<()> {
@@ -144,7 +316,7 @@ fn masked_fill(call: &mut Call<'_, '_>) -> Result<()> {
 fn unary_operator(name: &str) -> Option<&'static str> {
     Some(match name {
         "relu" => "Relu",
-        "sigmoid" => "Sigmoid",
+        "sigmoid" | "special_expit" => "Sigmoid",
         "tanh" => "Tanh",
         "exp" => "Exp",
         "log" => "Log",
@@ -162,7 +334,7 @@ fn unary_operator(name: &str) -> Option<&'static str> {
         "asinh" => "Asinh",
         "acosh" => "Acosh",
         "atanh" => "Atanh",
-        "erf" => "Erf",
+        "erf" | "special_erf" => "Erf",
         "floor" => "Floor",
         "ceil" => "Ceil",
         "round" => "Round",
@@ -282,6 +454,10 @@ fn quotient(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
             let rest = call.plain("Mod", &[&x, &y]);
             let whole = call.plain("Sub", &[&x, &rest]);
             call.plain("Div", &[&whole, &y])
+        }
+        ("trunc", true) => {
+            let quotient = call.plain("Div", &[&x, &y]);
+            truncated(call, &quotient)?
         }
         ("trunc", false) => call.plain("Div", &[&x, &y]),
         _ => return Err(call.unsupported(format!("rounding mode {mode}"))),
@@ -427,17 +603,22 @@ fn gelu(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-/// `log(1 + exp(beta x)) / beta`
+/// `log(1 + exp(beta x)) / beta`; `x` itself where `beta x` is above a threshold.
 fn softplus(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, dtype, beta) = (call.tensor("self")?, call.result_dtype()?, call.float("beta", 1.0)?);
-    if beta == 1.0 {
-        let value = call.plain("Softplus", &[&x]);
-        return call.result(value);
+    let threshold = call.float("threshold", 20.0)?;
+    let factor = call.scalar(dtype, beta);
+    let scaled = if beta == 1.0 { x.clone() } else { call.plain("Mul", &[&x, &factor]) };
+    let mut value = call.plain("Softplus", &[&scaled]);
+    if beta != 1.0 {
+        value = call.plain("Div", &[&value, &factor]);
     }
-    let beta = call.scalar(dtype, beta);
-    let scaled = call.plain("Mul", &[&x, &beta]);
-    let soft = call.plain("Softplus", &[&scaled]);
-    let value = call.plain("Div", &[&soft, &beta]);
+    // From 20 on the two are the same number.
+    if threshold < 20.0 {
+        let threshold = call.scalar(dtype, threshold);
+        let above = call.plain("Greater", &[&scaled, &threshold]);
+        value = call.plain("Where", &[&above, &x, &value]);
+    }
     call.result(value)
 }
 

@@ -23,64 +23,135 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let value = call.op("GatherElements", &[&x, &index], &[("axis", Attribute::Int(axis))]);
             call.result(value)
         },
-        "index" => index,
+        "take_along_dim" => |call| {
+            let axis = call.axis("dim", 0)?;
+            let (x, index) = (call.tensor("self")?, call.tensor("indices")?);
+            let others = |name: &str| {
+                let mut dims = call.meta(name)?.dims().unwrap_or_default();
+                let _ = ((axis as usize) < dims.len()).then(|| dims.remove(axis as usize));
+                Ok(dims)
+            };
+            if others("self")? != others("indices")? {
+                return Err(call.unsupported("of other sizes beside the axis"));
+            }
+            let value = call.op("GatherElements", &[&x, &index], &[("axis", Attribute::Int(axis))]);
+            call.result(value)
+        },
+        "index" | "_unsafe_index" => index,
         "scatter" => scatter,
+        "nonzero" => nonzero,
+        "masked_select" => masked_select,
         "topk" => topk,
         "sort" => sort,
+        "argsort" => argsort,
+        "kthvalue" => kth,
+        "take" => take,
+        "bucketize" => bucketize,
+        "one_hot" => one_hot,
         _ => return None,
     })
 }
 
-/// Tensors of places for some axes that follow one another; the axes of those broadcast against each other stand where
-/// the first of them stood.
+/// Which elements an index of several tensors means.
+pub(super) struct Places {
+    /// The axes that are looked up, with the places of each and how many axes these have.
+    pub(super) axes: Vec<(i64, String)>,
+    /// Axes that the places have when they are broadcast against each other.
+    pub(super) wide: usize,
+    /// A condition in place of places, and how many axes it has: the first ones of the tensor.
+    pub(super) mask: Option<(String, i64)>,
+}
+
+/// A tensor whose axes that are looked up come first.
+pub(super) struct Front {
+    pub(super) front: String,
+    /// Its axes by those of the tensor.
+    pub(super) order: Vec<i64>,
+    /// Places in these, in rows along the last axis.
+    pub(super) index: String,
+}
+
+impl Places {
+    /// The argument `indices`. Error: a condition beside other places.
+    pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Self> {
+        let names = call.list_names("indices")?;
+        let mut places = Self { axes: Vec::new(), wide: 0, mask: None };
+        for (axis, name) in names.iter().enumerate() {
+            if name.is_empty() {
+                continue;
+            }
+            let (meta, value) = (call.meta_of(name)?, call.emit_value(name)?);
+            if matches!(meta.dtype()?, DType::Bool | DType::U8) {
+                let alone = names.iter().filter(|name| !name.is_empty()).count() == 1;
+                if !alone || axis > 0 {
+                    return Err(call.unsupported("by a condition of other axes than the first"));
+                }
+                places.mask = Some((value, meta.sizes.len() as i64));
+                continue;
+            }
+            places.wide = places.wide.max(meta.sizes.len());
+            places.axes.push((axis as i64, value));
+        }
+        if places.axes.is_empty() && places.mask.is_none() {
+            return Err(call.wrong("it has no places"));
+        }
+        Ok(places)
+    }
+
+    /// Where the axes of the places stand in what is looked up: in place of the first one that is, in front if there are
+    /// others between them.
+    pub(super) fn first(&self) -> usize {
+        let follow = self.axes.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0);
+        match self.axes.first() {
+            Some((first, _)) if follow => *first as usize,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn front(&self, call: &mut Call<'_, '_>, x: &str, rank: i64) -> Front {
+        let looked_up = |axis: &i64| self.axes.iter().any(|(other, _)| other == axis);
+        let order: Vec<i64> = self
+            .axes
+            .iter()
+            .map(|(axis, _)| *axis)
+            .chain((0..rank).filter(|axis| !looked_up(axis)))
+            .collect();
+        let front = call.op("Transpose", &[x], &[("perm", Attribute::Ints(&order))]);
+        let mut shape = self.axes[0].1.clone();
+        for (_, other) in &self.axes[1..] {
+            shape = call.plain("Add", &[&shape, other]);
+        }
+        let shape = call.plain("Shape", &[&shape]);
+        let behind = call.integers(&[-1]);
+        let mut columns = Vec::new();
+        for (_, value) in &self.axes {
+            let full = call.plain("Expand", &[value, &shape]);
+            columns.push(call.plain("Unsqueeze", &[&full, &behind]));
+        }
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let index = call.op("Concat", &columns, &[("axis", Attribute::Int(-1))]);
+        Front { front, order, index }
+    }
+}
+
+/// Elements by tensors of places for some axes, broadcast against each other, or those where a condition holds.
 fn index(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, rank) = (call.tensor("self")?, call.rank("self")?);
-    let names = call.list_names("indices")?;
-    let values =
-        names.iter().map(|name| if name.is_empty() { Ok(None) } else { call.meta_of(name).map(Some) });
-    let metas = values.collect::<Result<Vec<_>>>()?;
-    let places: Vec<usize> = (0..names.len()).filter(|&at| metas[at].is_some()).collect();
-    let (Some(&first), Some(&last)) = (places.first(), places.last()) else {
-        return Err(call.wrong("it has no places"));
-    };
-    let mut indices = Vec::new();
-    for &place in &places {
-        let Some(meta) = metas[place] else { continue };
-        if matches!(meta.dtype()?, DType::Bool | DType::U8) {
-            return Err(call.unsupported("by truth values"));
-        }
-        indices.push((call.emit_value(names[place])?, meta.sizes.len()));
-    }
-    if let [(one, _)] = indices.as_slice() {
-        let value = call.op("Gather", &[&x, one], &[("axis", Attribute::Int(first as i64))]);
+    let places = Places::of(call)?;
+    if let Some((mask, _)) = &places.mask {
+        let value = where_true(call, &x, mask);
         return call.result(value);
     }
-    if last - first + 1 != places.len() {
-        return Err(call.unsupported("of axes that do not follow one another"));
+    if let [(axis, one)] = places.axes.as_slice() {
+        let value = call.op("Gather", &[&x, one], &[("axis", Attribute::Int(*axis))]);
+        return call.result(value);
     }
-    // The axes that are looked up come to the front, and their results back to where they stood.
-    let mut order: Vec<i64> = places.iter().map(|&place| place as i64).collect();
-    order.extend((0..rank).filter(|axis| !places.contains(&(*axis as usize))));
-    let front = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
-    // The shape that all of them broadcast to is that of their sum; the numbers are not looked at.
-    let wide = indices.iter().map(|(_, rank)| *rank).max().unwrap_or(0);
-    let mut shape = indices[0].0.clone();
-    for (other, _) in &indices[1..] {
-        shape = call.plain("Add", &[&shape, other]);
-    }
-    let shape = call.plain("Shape", &[&shape]);
-    let behind = call.integers(&[-1]);
-    let mut columns = Vec::new();
-    for (value, _) in &indices {
-        let full = call.plain("Expand", &[value, &shape]);
-        columns.push(call.plain("Unsqueeze", &[&full, &behind]));
-    }
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let places_of = call.op("Concat", &columns, &[("axis", Attribute::Int(-1))]);
-    let mut value = call.plain("GatherND", &[&front, &places_of]);
+    // The axes that are looked up come to the front, and their results to where they stood.
+    let Front { front, index, .. } = places.front(call, &x, rank);
+    let mut value = call.plain("GatherND", &[&front, &index]);
+    let (first, wide) = (places.first(), places.wide);
     if first > 0 {
-        let total = wide + rank as usize - places.len();
-        let rest = wide..total;
+        let rest = wide..wide + rank as usize - places.axes.len();
         let back: Vec<i64> =
             rest.clone().take(first).chain(0..wide).chain(rest.skip(first)).map(|axis| axis as i64).collect();
         value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(&back))]);
@@ -88,11 +159,89 @@ fn index(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
+/// The elements of `x` where a condition over its first axes holds.
+fn where_true(call: &mut Call<'_, '_>, x: &str, condition: &str) -> String {
+    let condition = call.cast(condition, DType::Bool);
+    let places = call.plain("NonZero", &[&condition]);
+    let places = call.op("Transpose", &[&places], &[("perm", Attribute::Ints(&[1, 0]))]);
+    call.plain("GatherND", &[x, &places])
+}
+
+fn nonzero(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let places = call.plain("NonZero", &[&x]);
+    let value = call.op("Transpose", &[&places], &[("perm", Attribute::Ints(&[1, 0]))]);
+    call.result(value)
+}
+
+fn masked_select(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, mask) = (call.tensor("self")?, call.tensor("mask")?);
+    let (own, other) = (call.plain("Shape", &[&x]), call.plain("Shape", &[&mask]));
+    let (x, mask) = (call.plain("Expand", &[&x, &other]), call.plain("Expand", &[&mask, &own]));
+    let value = where_true(call, &x, &mask);
+    call.result(value)
+}
+
+/// The k-th smallest element of an axis, and its place.
+fn kth(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis, k) = (call.tensor("self")?, call.axis("dim", -1)?, call.int("k", 1)?);
+    let keep = call.flag("keepdim", false)?;
+    let count = call.integers(&[k]);
+    let (values, places) = (call.emit.fresh(), call.emit.fresh());
+    let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(0))];
+    call.emit.operation("TopK", &[&x, &count], &[&values, &places], &attributes);
+    let last = if keep { call.integers(&[k - 1]) } else { call.scalar(DType::I64, (k - 1) as f64) };
+    let of = |call: &mut Call<'_, '_>, all: &str| {
+        call.op("Gather", &[all, &last], &[("axis", Attribute::Int(axis))])
+    };
+    let results = vec![Some(of(call, &values)), Some(of(call, &places))];
+    call.results(results)
+}
+
+fn argsort(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, call.axis("dim", -1)?);
+    let descending = i64::from(call.flag("descending", false)?);
+    let (_, places) = sorted(call, &x, axis, descending);
+    call.result(places)
+}
+
+fn take(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, index) = (call.tensor("self")?, call.tensor("index")?);
+    let all = call.integers(&[-1]);
+    let x = call.plain("Reshape", &[&x, &all]);
+    let value = call.op("Gather", &[&x, &index], &[("axis", Attribute::Int(0))]);
+    call.result(value)
+}
+
+/// How many bounds are below each element; at or below it, with `right`.
+fn bucketize(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("self")?;
+    let dtype = call.dtype("self")?;
+    let bounds = call.operand("boundaries", dtype)?;
+    let behind = call.integers(&[-1]);
+    let x = call.plain("Unsqueeze", &[&x, &behind]);
+    let operator = if call.flag("right", false)? { "LessOrEqual" } else { "Less" };
+    let below = call.plain(operator, &[&bounds, &x]);
+    let below = call.cast(&below, call.result_dtype()?);
+    let value = call.op("ReduceSum", &[&below, &behind], &[("keepdims", Attribute::Int(0))]);
+    call.result(value)
+}
+
+fn one_hot(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, classes) = (call.tensor("self")?, call.int("num_classes", -1)?);
+    if classes < 1 {
+        return Err(call.unsupported("of as many classes as there are"));
+    }
+    let (depth, ends) = (call.integers(&[classes]), call.integers(&[0, 1]));
+    let value = call.op("OneHot", &[&x, &depth, &ends], &[("axis", Attribute::Int(-1))]);
+    call.result(value)
+}
+
 fn scatter(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, index, axis, dtype) =
         (call.tensor("self")?, call.tensor("index")?, call.axis("dim", 0)?, call.result_dtype()?);
     let updates = match call.argument("src") {
-        Some(_) => call.operand("src", dtype)?,
+        Some(_) => super::scatter::of_places(call, "src", "index")?,
         None => {
             let number = call.operand("value", dtype)?;
             let shape = call.plain("Shape", &[&index]);
@@ -106,21 +255,27 @@ fn scatter(call: &mut Call<'_, '_>) -> Result<()> {
 fn topk(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, axis, count) = (call.tensor("self")?, call.axis("dim", -1)?, call.size("k", 1)?);
     let largest = i64::from(call.flag("largest", true)?);
-    best(call, &x, &count, axis, largest)
+    let (values, places) = best(call, &x, &count, axis, largest);
+    call.results(vec![Some(values), Some(places)])
 }
 
 /// All elements of an axis, in ascending or descending order.
 fn sort(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, axis) = (call.tensor("self")?, call.axis("dim", -1)?);
-    let (shape, place) = (call.plain("Shape", &[&x]), call.integers(&[axis]));
-    let count = call.plain("Gather", &[&shape, &place]);
     let descending = i64::from(call.flag("descending", false)?);
-    best(call, &x, &count, axis, descending)
+    let (values, places) = sorted(call, &x, axis, descending);
+    call.results(vec![Some(values), Some(places)])
 }
 
-fn best(call: &mut Call<'_, '_>, x: &str, count: &str, axis: i64, largest: i64) -> Result<()> {
+fn sorted(call: &mut Call<'_, '_>, x: &str, axis: i64, descending: i64) -> (String, String) {
+    let (shape, place) = (call.plain("Shape", &[x]), call.integers(&[axis]));
+    let count = call.plain("Gather", &[&shape, &place]);
+    best(call, x, &count, axis, descending)
+}
+
+fn best(call: &mut Call<'_, '_>, x: &str, count: &str, axis: i64, largest: i64) -> (String, String) {
     let (values, places) = (call.emit.fresh(), call.emit.fresh());
     let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(largest))];
     call.emit.operation("TopK", &[x, count], &[&values, &places], &attributes);
-    call.results(vec![Some(values), Some(places)])
+    (values, places)
 }

@@ -78,13 +78,51 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         "squeeze" => squeeze,
         "expand" => expand,
-        "repeat" => repeat,
+        "repeat" => |call| repeat(call, "repeats"),
+        "tile" => |call| repeat(call, "dims"),
         "cat" | "concat" => cat,
         "stack" => stack,
         "slice" => slice,
         "narrow" => narrow,
         "select" => select,
-        "split" | "split_with_sizes" | "chunk" => split,
+        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk" => split,
+        "repeat_interleave" => repeat_interleave,
+        "diagonal" => |call| {
+            let value = diagonal(call)?;
+            call.result(value)
+        },
+        "trace" => |call| {
+            let value = diagonal(call)?;
+            let value = call.op("ReduceSum", &[&value], &[("keepdims", Attribute::Int(0))]);
+            call.result(value)
+        },
+        "meshgrid" => meshgrid,
+        "broadcast_tensors" => broadcast_tensors,
+        "pixel_unshuffle" => |call| {
+            let (x, factor) = (call.tensor("self")?, call.int("downscale_factor", 1)?);
+            let [channels, height, width] = image(call)?;
+            if factor < 1 || height % factor != 0 || width % factor != 0 {
+                return Err(call.wrong(format!("{height} by {width} cannot be divided by {factor}")));
+            }
+            let apart = [0, channels, height / factor, factor, width / factor, factor];
+            regrouped(call, &x, &apart, &[0, 1, 3, 5, 2, 4], &[0, -1, height / factor, width / factor])
+        },
+        "channel_shuffle" => |call| {
+            let (x, groups) = (call.tensor("self")?, call.int("groups", 1)?);
+            let [channels, height, width] = image(call)?;
+            if groups < 1 || channels % groups != 0 {
+                return Err(call.wrong(format!("{channels} channels cannot be divided by {groups}")));
+            }
+            let apart = [0, groups, channels / groups, height, width];
+            regrouped(call, &x, &apart, &[0, 2, 1, 3, 4], &[0, channels, height, width])
+        },
+        "copy" => |call| {
+            let source = call.operand("src", call.result_dtype()?)?;
+            let x = call.tensor("self")?;
+            let shape = call.plain("Shape", &[&x]);
+            let value = call.plain("Expand", &[&source, &shape]);
+            call.result(value)
+        },
         "unbind" => unbind,
         "flip" => flip,
         "roll" => roll,
@@ -105,6 +143,121 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         _ => return None,
     })
+}
+
+/// Channels, height and width of `[batch, channels, height, width]`.
+fn image(call: &Call<'_, '_>) -> Result<[i64; 3]> {
+    let sizes = &call.meta("self")?.sizes;
+    let known: Option<Vec<i64>> = sizes.iter().skip(1).map(schema::size).collect();
+    let known = known.and_then(|known| <[i64; 3]>::try_from(known).ok());
+    known.ok_or_else(|| call.unsupported("but of a batch of images whose sizes are known"))
+}
+
+/// Axes taken apart, in another order, and put together again.
+fn regrouped(call: &mut Call<'_, '_>, x: &str, apart: &[i64], order: &[i64], shape: &[i64]) -> Result<()> {
+    let apart = call.integers(apart);
+    let value = call.plain("Reshape", &[x, &apart]);
+    let value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(order))]);
+    let shape = call.integers(shape);
+    let value = call.plain("Reshape", &[&value, &shape]);
+    call.result(value)
+}
+
+/// Each element of an axis so many times, one copy behind the other.
+fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.argument("self").is_none() {
+        return Err(call.unsupported("with a number for each element"));
+    }
+    let (mut x, mut rank) = (call.tensor("self")?, call.rank("self")?);
+    let times = call.int("repeats", 1).map_err(|_| call.unsupported("with a number for each element"))?;
+    let axis = match call.argument("dim") {
+        Some(_) => call.axis("dim", 0)?,
+        None => {
+            let all = call.integers(&[-1]);
+            x = call.plain("Reshape", &[&x, &all]);
+            rank = 1;
+            0
+        }
+    };
+    let behind = call.integers(&[axis + 1]);
+    let apart = call.plain("Unsqueeze", &[&x, &behind]);
+    let mut sizes = vec![1; rank as usize + 1];
+    if let Some(size) = sizes.get_mut(axis as usize + 1) {
+        *size = times;
+    }
+    let sizes = call.integers(&sizes);
+    let apart = call.plain("Expand", &[&apart, &sizes]);
+    let mut parts = Vec::new();
+    if axis > 0 {
+        parts.push(call.op("Shape", &[&x], &[("end", Attribute::Int(axis))]));
+    }
+    parts.push(call.integers(&[-1]));
+    if axis + 1 < rank {
+        parts.push(call.op("Shape", &[&x], &[("start", Attribute::Int(axis + 1))]));
+    }
+    let value = reshaped(call, &apart, &parts);
+    call.result(value)
+}
+
+/// Elements whose places along two axes are alike, as a last axis.
+fn diagonal(call: &mut Call<'_, '_>) -> Result<String> {
+    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let offset = call.int("offset", 0)?;
+    let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
+    let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
+    let (Some(rows), Some(columns)) = (size(first), size(second)) else {
+        return Err(call.unsupported("of open axes"));
+    };
+    let order: Vec<i64> =
+        (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();
+    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
+    let mut parts = Vec::new();
+    if rank > 2 {
+        parts.push(call.op("Shape", &[&value], &[("end", Attribute::Int(-2))]));
+    }
+    parts.push(call.integers(&[-1]));
+    let value = reshaped(call, &value, &parts);
+    let within = |row: &i64| row.checked_add(offset).is_some_and(|column| (0..columns).contains(&column));
+    let places: Vec<i64> =
+        (0..rows).filter(within).map(|row| row.saturating_mul(columns) + row + offset).collect();
+    let places = call.integers(&places);
+    Ok(call.op("Gather", &[&value, &places], &[("axis", Attribute::Int(rank - 2))]))
+}
+
+/// Each of some vectors along an axis of its own, in the shape of all; `xy` exchanges the first two.
+fn meshgrid(call: &mut Call<'_, '_>) -> Result<()> {
+    let values = call.list("tensors")?;
+    let exchanged = call.text("indexing", "ij")? == "xy" && values.len() > 1;
+    let axis_of = |at: usize| if exchanged && at < 2 { 1 - at } else { at };
+    let mut apart = Vec::new();
+    for (at, value) in values.iter().enumerate() {
+        let mut dims = vec![1; values.len()];
+        if let Some(size) = dims.get_mut(axis_of(at)) {
+            *size = -1;
+        }
+        let dims = call.integers(&dims);
+        apart.push(call.plain("Reshape", &[value, &dims]));
+    }
+    broadcast(call, &apart)
+}
+
+fn broadcast_tensors(call: &mut Call<'_, '_>) -> Result<()> {
+    let values = call.list("tensors")?;
+    broadcast(call, &values)
+}
+
+/// Tensors in the shape that all of them broadcast to.
+fn broadcast(call: &mut Call<'_, '_>, values: &[String]) -> Result<()> {
+    let shapes: Vec<String> = values.iter().map(|value| call.plain("Shape", &[value])).collect();
+    let mut results = Vec::new();
+    for (at, value) in values.iter().enumerate() {
+        let mut value = value.clone();
+        for (_, shape) in shapes.iter().enumerate().filter(|(other, _)| *other != at) {
+            value = call.plain("Expand", &[&value, shape]);
+        }
+        results.push(Some(value));
+    }
+    call.results(results)
 }
 
 fn first_of<'n>(call: &Call<'_, '_>, names: [&'n str; 2]) -> &'n str {
@@ -268,16 +421,20 @@ fn expand(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-fn repeat(call: &mut Call<'_, '_>) -> Result<()> {
+/// Fewer numbers than axes are those of the last ones.
+fn repeat(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
     let (mut x, rank) = (call.tensor("self")?, call.rank("self")?);
-    let times = call.sizes("repeats")?;
-    let count = call
-        .argument("repeats")
-        .map_or(0, |argument| argument.parts().1.as_array().map_or(0, Vec::len) as i64);
+    let mut times = call.sizes(name)?;
+    let count =
+        call.argument(name).map_or(0, |argument| argument.parts().1.as_array().map_or(0, Vec::len) as i64);
     if count > rank {
         let axes: Vec<i64> = (0..count - rank).collect();
         let axes = call.integers(&axes);
         x = call.plain("Unsqueeze", &[&x, &axes]);
+    }
+    if count < rank {
+        let ones = call.integers(&vec![1; (rank - count) as usize]);
+        times = call.op("Concat", &[&ones, &times], &[("axis", Attribute::Int(0))]);
     }
     let value = call.plain("Tile", &[&x, &times]);
     call.result(value)

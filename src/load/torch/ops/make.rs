@@ -4,6 +4,7 @@ use super::super::call::Call;
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
+use crate::load::onnx::written::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
@@ -15,6 +16,22 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let shape = call.sizes("size")?;
             filled(call, &shape, Fill::Number(0.0))
         },
+        // What is not written anywhere may be anything.
+        "empty" | "new_empty" => |call| {
+            let shape = call.sizes("size")?;
+            filled(call, &shape, Fill::Number(0.0))
+        },
+        "empty_like" => |call| alike(call, Fill::Number(0.0)),
+        "eye" => |call| {
+            let rows = call.size("n", 1)?;
+            let columns = if call.argument("m").is_some() { call.size("m", 1)? } else { rows.clone() };
+            let shape = call.op("Concat", &[&rows, &columns], &[("axis", Attribute::Int(0))]);
+            let zero = call.scalar(call.result_dtype()?, 0.0);
+            let zeros = call.plain("Expand", &[&zero, &shape]);
+            let value = call.plain("EyeLike", &[&zeros]);
+            call.result(value)
+        },
+        "linspace" => linspace,
         "ones" | "new_ones" => |call| {
             let shape = call.sizes("size")?;
             filled(call, &shape, Fill::Number(1.0))
@@ -50,6 +67,20 @@ fn filled(call: &mut Call<'_, '_>, shape: &str, fill: Fill) -> Result<()> {
         Fill::Number(number) => call.scalar(dtype, number),
     };
     let value = call.plain("Expand", &[&number, shape]);
+    call.result(value)
+}
+
+/// So many numbers from one to another, at equal distances.
+fn linspace(call: &mut Call<'_, '_>) -> Result<()> {
+    let (dtype, steps) = (call.result_dtype()?, call.int("steps", 1)?);
+    let (start, end) = (call.float("start", 0.0)?, call.float("end", 0.0)?);
+    let apart = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
+    let bounds = [0, steps, 1].map(|bound| call.scalar(DType::I64, bound as f64));
+    let places = call.plain("Range", &[&bounds[0], &bounds[1], &bounds[2]]);
+    let places = call.cast(&places, dtype);
+    let (apart, start) = (call.scalar(dtype, apart), call.scalar(dtype, start));
+    let value = call.plain("Mul", &[&places, &apart]);
+    let value = call.plain("Add", &[&value, &start]);
     call.result(value)
 }
 

@@ -12,6 +12,8 @@ mod normalize;
 mod product;
 mod recurrent;
 mod reduce;
+mod sample;
+mod scatter;
 mod size;
 mod window;
 
@@ -30,6 +32,8 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         reduce::find,
         layout::find,
         index::find,
+        scatter::find,
+        sample::find,
         make::find,
         product::find,
         normalize::find,
@@ -44,7 +48,10 @@ pub(super) fn find(target: &str) -> Option<Lower> {
 /// Nodes that only assert what shapes say: they compute nothing.
 pub(super) fn is_assertion(target: &str) -> bool {
     let asserting = ["_assert_", "sym_constrain_range", "_assert_async", "_assert_tensor_metadata"];
-    asserting.iter().any(|prefix| base(target).starts_with(prefix))
+    // Comparisons of sizes are there for such nodes alone.
+    let compares = ["eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "not_"];
+    let of_sizes = target.strip_prefix("_operator.").is_some_and(|name| compares.contains(&name));
+    of_sizes || asserting.iter().any(|prefix| base(target).starts_with(prefix))
 }
 
 /// The name of an operation without its library and overload: `add` of `torch.ops.aten.add.Tensor`.

@@ -15,8 +15,21 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "_native_batch_norm_legit" => by_own_moments,
         "group_norm" | "native_group_norm" => group_norm,
         "instance_norm" => instance_norm,
+        "_weight_norm" => weight_norm,
         _ => return None,
     })
+}
+
+/// `g v / |v|`, the norm over all axes but one.
+fn weight_norm(call: &mut Call<'_, '_>) -> Result<()> {
+    let (v, g, rank) = (call.tensor("v")?, call.tensor("g")?, call.rank("v")?);
+    let kept = call.axis_of(call.int("dim", 0)?, rank)?;
+    let axes: Vec<i64> = (0..rank).filter(|&axis| axis != kept).collect();
+    let axes = call.integers(&axes);
+    let norm = call.op("ReduceL2", &[&v, &axes], &[("keepdims", Attribute::Int(1))]);
+    let factor = call.plain("Div", &[&g, &norm]);
+    let value = call.plain("Mul", &[&v, &factor]);
+    call.result(value)
 }
 
 fn softmax(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {

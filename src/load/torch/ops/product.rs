@@ -25,6 +25,42 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         "addmm" => |call| with_summand(call, ["mat1", "mat2"]),
         "baddbmm" => |call| with_summand(call, ["batch1", "batch2"]),
+        "vdot" => |call| {
+            let (x, y) = (call.tensor("self")?, call.tensor("other")?);
+            let value = call.plain("MatMul", &[&x, &y]);
+            call.result(value)
+        },
+        "bilinear" => |call| {
+            let names = ["input1", "weight", "input2"].map(|name| call.tensor(name));
+            let [x, weight, y] = names;
+            let equation = Attribute::Text("...i,oij,...j->...o");
+            let mut value = call.op("Einsum", &[&x?, &weight?, &y?], &[("equation", equation)]);
+            if let Some(bias) = call.optional("bias")? {
+                value = call.plain("Add", &[&value, &bias]);
+            }
+            call.result(value)
+        },
+        "det" | "linalg_det" | "_linalg_det" => |call| {
+            let name = if call.argument("A").is_some() { "A" } else { "self" };
+            let x = call.tensor(name)?;
+            let value = call.plain("Det", &[&x]);
+            call.result(value)
+        },
+        "logdet" => |call| {
+            let x = call.tensor("self")?;
+            let det = call.plain("Det", &[&x]);
+            let value = call.plain("Log", &[&det]);
+            call.result(value)
+        },
+        "slogdet" | "linalg_slogdet" | "_linalg_slogdet" => |call| {
+            let name = if call.argument("A").is_some() { "A" } else { "self" };
+            let x = call.tensor(name)?;
+            let det = call.plain("Det", &[&x]);
+            let (sign, size) = (call.plain("Sign", &[&det]), call.plain("Abs", &[&det]));
+            let size = call.plain("Log", &[&size]);
+            call.results(vec![Some(sign), Some(size)])
+        },
+        "cdist" | "_cdist_forward" => distances,
         "einsum" => einsum,
         "outer" => |call| {
             let (x, y) = (call.tensor("self")?, call.tensor("vec2")?);
@@ -35,6 +71,32 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         _ => return None,
     })
+}
+
+/// Norms of the differences of each row of one matrix and each of another.
+fn distances(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
+    let order = call.float("p", 2.0)?;
+    let (row, column, last) = (call.integers(&[-2]), call.integers(&[-3]), call.integers(&[-1]));
+    let (x, y) = (call.plain("Unsqueeze", &[&x, &row]), call.plain("Unsqueeze", &[&y, &column]));
+    let apart = call.plain("Sub", &[&x, &y]);
+    let none = [("keepdims", Attribute::Int(0))];
+    let value = match order {
+        1.0 => call.op("ReduceL1", &[&apart, &last], &none),
+        2.0 => call.op("ReduceL2", &[&apart, &last], &none),
+        _ => {
+            let size = call.plain("Abs", &[&apart]);
+            if order.is_infinite() {
+                call.op("ReduceMax", &[&size, &last], &none)
+            } else {
+                let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
+                let powers = call.plain("Pow", &[&size, &power]);
+                let sum = call.op("ReduceSum", &[&powers, &last], &none);
+                call.plain("Pow", &[&sum, &root])
+            }
+        }
+    };
+    call.result(value)
 }
 
 fn second(call: &Call<'_, '_>) -> &'static str {

@@ -9,6 +9,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "lstm" => |call| layers(call, &LSTM),
         "gru" => |call| layers(call, &GRU),
+        "rnn_tanh" => |call| layers(call, &RNN_TANH),
+        "rnn_relu" => |call| layers(call, &RNN_RELU),
         _ => return None,
     })
 }
@@ -18,12 +20,16 @@ struct Cell {
     operator: &'static str,
     gates: &'static [i64],
     has_cell_state: bool,
+    /// Where it is not that of ONNX.
+    activation: Option<&'static str>,
 }
 
 /// PyTorch has input, forget, cell, output; ONNX input, output, forget, cell.
-const LSTM: Cell = Cell { operator: "LSTM", gates: &[0, 3, 1, 2], has_cell_state: true };
+const LSTM: Cell = Cell { operator: "LSTM", gates: &[0, 3, 1, 2], has_cell_state: true, activation: None };
 /// PyTorch has reset, update, new; ONNX update, reset, new.
-const GRU: Cell = Cell { operator: "GRU", gates: &[1, 0, 2], has_cell_state: false };
+const GRU: Cell = Cell { operator: "GRU", gates: &[1, 0, 2], has_cell_state: false, activation: None };
+const RNN_TANH: Cell = Cell { operator: "RNN", gates: &[0], has_cell_state: false, activation: None };
+const RNN_RELU: Cell = Cell { operator: "RNN", gates: &[0], has_cell_state: false, activation: Some("Relu") };
 
 /// The arguments of a stack of layers.
 struct Stack {
@@ -87,7 +93,11 @@ impl Stack {
         let direction = if self.directions == 2 { "bidirectional" } else { "forward" };
         let mut attributes =
             vec![("hidden_size", Attribute::Int(self.hidden)), ("direction", Attribute::Text(direction))];
-        if !cell.has_cell_state {
+        let activations = vec![cell.activation.unwrap_or_default(); self.directions as usize];
+        if cell.activation.is_some() {
+            attributes.push(("activations", Attribute::Texts(&activations)));
+        }
+        if cell.operator == "GRU" {
             attributes.push(("linear_before_reset", Attribute::Int(1)));
         }
         call.emit.operation(cell.operator, &inputs, &outputs, &attributes);

@@ -22,6 +22,15 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "argmin" => |call| place(call, "ArgMin"),
         "var" => |call| variance(call, Moment::Variance),
         "std" => |call| variance(call, Moment::Deviation),
+        "cosine_similarity" => cosine_similarity,
+        "mse_loss" => |call| loss(call, "Mul"),
+        "l1_loss" => |call| loss(call, "Abs"),
+        "count_nonzero" => |call| {
+            let x = call.operand("self", DType::Bool)?;
+            let number = call.cast(&x, DType::I64);
+            let value = reduced(call, "ReduceSum", &number)?;
+            call.result(value)
+        },
         "linalg_vector_norm" | "norm" => norm,
         "cumsum" => |call| {
             let (x, axis) = (call.operand("self", call.result_dtype()?)?, call.axis("dim", 0)?);
@@ -131,13 +140,70 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
     call.result(value)
 }
 
+/// The product of two vectors along an axis, each divided by its norm.
+fn cosine_similarity(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
+    let axis = call.axis_of(call.int("dim", 1)?, call.rank("x1")?)?;
+    if call.rank("x1")? != call.rank("x2")? {
+        return Err(call.unsupported("of tensors of different rank"));
+    }
+    let axes = call.integers(&[axis]);
+    let least = call.float("eps", 1e-8)?;
+    let least = call.scalar(dtype, least);
+    let none = [("keepdims", Attribute::Int(0))];
+    let product = call.plain("Mul", &[&x, &y]);
+    let product = call.op("ReduceSum", &[&product, &axes], &none);
+    let mut norms = Vec::new();
+    for value in [&x, &y] {
+        let norm = call.op("ReduceL2", &[value, &axes], &none);
+        norms.push(call.plain("Max", &[&norm, &least]));
+    }
+    let both = call.plain("Mul", &[&norms[0], &norms[1]]);
+    let value = call.plain("Div", &[&product, &both]);
+    call.result(value)
+}
+
+/// The mean or sum of the squares or sizes of differences.
+fn loss(call: &mut Call<'_, '_>, of: &str) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("target", dtype)?);
+    let apart = call.plain("Sub", &[&x, &y]);
+    let each = if of == "Abs" { call.plain("Abs", &[&apart]) } else { call.plain("Mul", &[&apart, &apart]) };
+    let all = [("keepdims", Attribute::Int(0))];
+    let value = match call.int("reduction", 1)? {
+        0 => each,
+        1 => call.op("ReduceMean", &[&each], &all),
+        _ => call.op("ReduceSum", &[&each], &all),
+    };
+    call.result(value)
+}
+
 fn norm(call: &mut Call<'_, '_>) -> Result<()> {
     let order = if call.argument("ord").is_some() { "ord" } else { "p" };
     let order = call.float(order, 2.0)?;
-    let operator = match order {
-        1.0 => "ReduceL1",
-        2.0 => "ReduceL2",
-        _ => return Err(call.unsupported(format!("order {order}"))),
+    match order {
+        1.0 => return reduction(call, "ReduceL1"),
+        2.0 => return reduction(call, "ReduceL2"),
+        _ => {}
+    }
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    let size = call.plain("Abs", &[&x]);
+    let value = match order {
+        f64::INFINITY => reduced(call, "ReduceMax", &size)?,
+        f64::NEG_INFINITY => reduced(call, "ReduceMin", &size)?,
+        0.0 => {
+            let zero = call.scalar(dtype, 0.0);
+            let differs = call.plain("Greater", &[&size, &zero]);
+            let differs = call.cast(&differs, dtype);
+            reduced(call, "ReduceSum", &differs)?
+        }
+        _ => {
+            let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
+            let powers = call.plain("Pow", &[&size, &power]);
+            let sum = reduced(call, "ReduceSum", &powers)?;
+            call.plain("Pow", &[&sum, &root])
+        }
     };
-    reduction(call, operator)
+    call.result(value)
 }

@@ -6,6 +6,9 @@ use super::Lower;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
+/// More windows of several sizes are not written one by one.
+const MOST_WINDOWS: i64 = 4096;
+
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "conv1d" | "conv2d" | "conv3d" => |call| convolution(call, Direction::Forward),
@@ -33,7 +36,11 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "adaptive_max_pool2d" => |call| adaptive(call, 2, "ReduceMax", "MaxPool"),
         "upsample_nearest1d" | "upsample_nearest2d" | "upsample_nearest3d" => |call| resize(call, "nearest"),
         "upsample_linear1d" | "upsample_bilinear2d" | "upsample_trilinear3d" => |call| resize(call, "linear"),
-        "upsample_bicubic2d" => |call| resize(call, "cubic"),
+        "upsample_bicubic2d" | "_upsample_bicubic2d_aa" => |call| resize(call, "cubic"),
+        "_upsample_bilinear2d_aa" => |call| resize(call, "linear"),
+        "_upsample_nearest_exact1d" | "_upsample_nearest_exact2d" | "_upsample_nearest_exact3d" => {
+            |call| resize(call, "nearest")
+        }
         _ => return None,
     })
 }
@@ -44,7 +51,7 @@ enum Direction {
 }
 
 /// As many numbers as there are axes: one stands for all.
-fn for_axes(call: &Call<'_, '_>, name: &str, axes: usize, default: i64) -> Result<Vec<i64>> {
+pub(super) fn for_axes(call: &Call<'_, '_>, name: &str, axes: usize, default: i64) -> Result<Vec<i64>> {
     let stated = call.ints(name)?.unwrap_or_default();
     match stated.len() {
         0 => Ok(vec![default; axes]),
@@ -121,8 +128,19 @@ fn max_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
         ("dilations", Attribute::Ints(&dilations)),
         ("ceil_mode", Attribute::Int(pool.ceil)),
     ];
-    let value = call.op("MaxPool", &[&x], &attributes);
-    call.result(value)
+    if !call.is_read(1) {
+        let value = call.op("MaxPool", &[&x], &attributes);
+        return call.result(value);
+    }
+    // ONNX counts places through all channels, PyTorch within each.
+    let sizes: Option<Vec<i64>> = call.meta("self")?.sizes.iter().skip(2).map(schema::size).collect();
+    let plane = sizes.and_then(|sizes| sizes.iter().try_fold(1i64, |plane, &size| plane.checked_mul(size)));
+    let plane = plane.ok_or_else(|| call.unsupported("with places in open sizes"))?;
+    let (value, places) = (call.emit.fresh(), call.emit.fresh());
+    call.emit.operation("MaxPool", &[&x], &[&value, &places], &attributes);
+    let plane = call.scalar(crate::ir::DType::I64, plane as f64);
+    let places = call.plain("Mod", &[&places, &plane]);
+    call.results(vec![Some(value), Some(places)])
 }
 
 fn average_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
@@ -153,10 +171,11 @@ fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) ->
     let sizes: Option<Vec<i64>> =
         call.meta("self")?.sizes[rank as usize - axes..].iter().map(schema::size).collect();
     let sizes = sizes.ok_or_else(|| call.unsupported("of open sizes"))?;
-    if rank != axes as i64 + 2
-        || sizes.iter().zip(&wanted).any(|(size, &wanted)| wanted < 1 || size % wanted != 0)
-    {
-        return Err(call.unsupported(format!("{wanted:?} results of {sizes:?}: windows of several sizes")));
+    if sizes.iter().zip(&wanted).any(|(&size, &wanted)| wanted < 1 || size < 1) {
+        return Err(call.wrong(format!("{wanted:?} results of {sizes:?}")));
+    }
+    if rank != axes as i64 + 2 || sizes.iter().zip(&wanted).any(|(size, &wanted)| size % wanted != 0) {
+        return uneven(call, x, (rank - axes as i64, &sizes, &wanted), whole);
     }
     let kernel: Vec<i64> = sizes.iter().zip(&wanted).map(|(size, wanted)| size / wanted).collect();
     let attributes = [("kernel_shape", Attribute::Ints(&kernel)), ("strides", Attribute::Ints(&kernel))];
@@ -164,38 +183,101 @@ fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) ->
     call.result(value)
 }
 
-/// To the sizes that the result has.
+/// Windows of several sizes, one axis after the other: each begins and ends where its share of the axis does.
+fn uneven(
+    call: &mut Call<'_, '_>,
+    mut x: String,
+    (first, sizes, wanted): (i64, &[i64], &[i64]),
+    reduction: &str,
+) -> Result<()> {
+    if wanted.iter().any(|&wanted| wanted > MOST_WINDOWS) {
+        return Err(call.unsupported(format!("{wanted:?} windows of several sizes")));
+    }
+    for (axis, (&size, &wanted)) in (first..).zip(sizes.iter().zip(wanted)) {
+        let along = call.integers(&[axis]);
+        let mut parts = Vec::new();
+        for at in 0..wanted {
+            let (start, end) = (at * size / wanted, ((at + 1) * size + wanted - 1) / wanted);
+            let (start, end) = (call.integers(&[start]), call.integers(&[end]));
+            let part = call.plain("Slice", &[&x, &start, &end, &along]);
+            parts.push(call.op(reduction, &[&part, &along], &[("keepdims", Attribute::Int(1))]));
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        x = call.op("Concat", &parts, &[("axis", Attribute::Int(axis))]);
+    }
+    call.result(x)
+}
+
+/// The factors by which an image becomes larger; none where its new size is said.
+fn factors(call: &Call<'_, '_>, axes: usize) -> Result<Option<Vec<f64>>> {
+    let single = ["scales", "scales_h", "scales_w"];
+    if let Some(list) = call.argument("scale_factors").map(|list| list.parts().1) {
+        let list = list.as_array().map(|list| list.iter().map(serde_json::Value::as_f64).collect());
+        let list: Option<Vec<f64>> = list.ok_or_else(|| call.wrong("its factors are no numbers"))?;
+        return list.map(Some).ok_or_else(|| call.wrong("its factors are no numbers"));
+    }
+    let mut found = Vec::new();
+    for name in if axes == 1 { &single[..1] } else { &single[1..] } {
+        if call.argument(name).is_some() {
+            found.push(call.float(name, 1.0)?);
+        }
+    }
+    Ok((found.len() == axes).then_some(found))
+}
+
+/// To the sizes that the result has, or by factors.
 fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let name = if call.argument("input").is_some() { "input" } else { "self" };
     let x = call.tensor(name)?;
     let aligned = call.flag("align_corners", false)?;
-    let sizes = if call.argument("output_size").is_some() {
-        call.sizes("output_size")?
-    } else {
-        let factors = call.argument("scale_factors").and_then(|factors| factors.parts().1.as_array());
-        let factors: Option<Vec<i64>> = factors.and_then(|factors| {
-            factors.iter().map(|f| f.as_f64().filter(|f| f.fract() == 0.0).map(|f| f as i64)).collect()
-        });
-        let factors = factors.ok_or_else(|| call.unsupported("by factors that are not whole"))?;
-        let shape = call.op("Shape", &[&x], &[("start", Attribute::Int(2))]);
-        let factors = call.integers(&factors);
-        call.plain("Mul", &[&shape, &factors])
+    let operation = call.operation();
+    let smooth = operation.ends_with("_aa");
+    let axes = call.rank(name)? as usize - 2;
+    let whole = |factors: &Vec<f64>| factors.iter().all(|factor| factor.fract() == 0.0);
+    let factors = factors(call, axes)?;
+    let (sizes, scales) = match factors {
+        // The factors decide where elements lie, unless corners do.
+        Some(factors) if !aligned && !(whole(&factors)) => {
+            let all: Vec<f64> = [1.0, 1.0].into_iter().chain(factors).collect();
+            (String::new(), call.reals(&all))
+        }
+        Some(factors) if call.argument("output_size").is_none() => {
+            let shape = call.op("Shape", &[&x], &[("start", Attribute::Int(2))]);
+            let shape = call.cast(&shape, crate::ir::DType::F32);
+            let factors = call.reals(&factors);
+            let sizes = call.plain("Mul", &[&shape, &factors]);
+            let sizes = call.plain("Floor", &[&sizes]);
+            (call.cast(&sizes, crate::ir::DType::I64), String::new())
+        }
+        _ => (call.sizes("output_size")?, String::new()),
     };
-    let front = call.op("Shape", &[&x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(2))]);
-    let sizes = call.op("Concat", &[&front, &sizes], &[("axis", Attribute::Int(0))]);
+    let mut inputs = vec![x.clone(), String::new(), scales];
+    if !sizes.is_empty() {
+        let front = call.op("Shape", &[&x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(2))]);
+        inputs.push(call.op("Concat", &[&front, &sizes], &[("axis", Attribute::Int(0))]));
+    }
+    let exact = operation.contains("_exact");
     let coordinates = match (mode, aligned) {
+        ("nearest", _) if exact => "half_pixel",
         ("nearest", _) => "asymmetric",
         (_, true) => "align_corners",
+        (_, false) if smooth => "half_pixel",
         (_, false) => "pytorch_half_pixel",
     };
+    let nearest = if exact { "round_prefer_ceil" } else { "floor" };
     let mut attributes = vec![
         ("mode", Attribute::Text(mode)),
         ("coordinate_transformation_mode", Attribute::Text(coordinates)),
-        ("nearest_mode", Attribute::Text("floor")),
+        ("nearest_mode", Attribute::Text(nearest)),
     ];
     if mode == "cubic" {
-        attributes.push(("cubic_coeff_a", Attribute::Float(-0.75)));
+        attributes.push(("cubic_coeff_a", Attribute::Float(if smooth { -0.5 } else { -0.75 })));
     }
-    let value = call.op("Resize", &[&x, "", "", &sizes], &attributes);
+    if smooth {
+        attributes.push(("antialias", Attribute::Int(1)));
+        attributes.push(("exclude_outside", Attribute::Int(1)));
+    }
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let value = call.op("Resize", &inputs, &attributes);
     call.result(value)
 }

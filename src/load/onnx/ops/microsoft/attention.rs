@@ -3,6 +3,7 @@
 use super::super::super::known::Known;
 use super::super::super::node::At;
 use super::super::product::multiply;
+use super::super::quantized::{Along, Integers, product, scaled, zero_point};
 use super::norm::slice;
 use crate::error::Result;
 use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Real, Shape, Size, Type, ValueId};
@@ -218,8 +219,11 @@ fn extend_caches(at: &mut At<'_>, operands: &mut [ValueId; 3], inputs: [usize; 2
 }
 
 /// Keys and values behind those of input 4, `[2, batch, heads, rows, size]`, heads first; output 1 has both.
-fn extend_stacked_cache(at: &mut At<'_>, operands: &mut [ValueId; 3]) -> Result<()> {
-    let past = at.optional(4)?;
+fn extend_stacked_cache(at: &mut At<'_>, operands: &mut [ValueId; 3], input: usize) -> Result<()> {
+    let past = at.optional(input)?;
+    if past.is_some_and(|past| at.type_of(past).shape.rank() != 5) {
+        return Err(at.wrong("its cache has not 5 axes"));
+    }
     let mut stacked = Vec::with_capacity(2);
     for number in [1usize, 2] {
         let new = heads_first(at, operands[number])?;
@@ -247,7 +251,7 @@ fn key_rows(at: &At<'_>, parts: &Parts) -> Size {
 }
 
 /// The masks of `Attention` and `MultiHeadAttention`, whose mask of keys is this input, and the attention.
-fn attend_with_key_mask(at: &mut At<'_>, parts: &Parts, mask: usize) -> Result<()> {
+fn attend_with_key_mask(at: &mut At<'_>, parts: &Parts, mask: usize, more: Option<usize>) -> Result<()> {
     let queries = at.type_of(parts.operands[0]);
     let (batch, rows, dtype) = (&queries.shape[0], &queries.shape[1], queries.dtype);
     let keys = key_rows(at, parts);
@@ -256,7 +260,9 @@ fn attend_with_key_mask(at: &mut At<'_>, parts: &Parts, mask: usize) -> Result<(
         causal(at, &mut masks, [rows, &keys], None, dtype)?;
     }
     key_mask(at, &mut masks, mask, [batch, &keys], dtype)?;
-    bias(at, &mut masks, 5)?;
+    if let Some(more) = more {
+        bias(at, &mut masks, more)?;
+    }
     attend(at, parts, &masks)
 }
 
@@ -267,20 +273,46 @@ pub(super) fn attention(at: &mut At<'_>) -> Result<()> {
         return Err(at.unsupported("with rotary embedding or a shared cache"));
     }
     let heads = heads(at, "num_heads")?;
-    let mut operands = projected(at, heads)?;
-    let scale = scale(at, &at.type_of(operands[0]).shape[3])?;
-    let has_cache = at.has(4) || at.wants(1);
-    if has_cache {
-        extend_stacked_cache(at, &mut operands)?;
-    }
-    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale };
-    attend_with_key_mask(at, &parts, 3)
+    let (x, weights) = (at.value(0)?, at.value(1)?);
+    let made = multiply(at, x, weights)?;
+    let operands = projected(at, made, heads)?;
+    attend_by_heads(at, operands, heads, Inputs { mask: 3, past: 4, bias: Some(5) })
 }
 
-/// Queries, keys and values of input 0, by the weights of input 1 and the bias of input 2.
-fn projected(at: &mut At<'_>, heads: i64) -> Result<[ValueId; 3]> {
-    let (x, weights) = (at.value(0)?, at.value(1)?);
-    let mut made = multiply(at, x, weights)?;
+/// `QAttention`: of integers and what they stand for.
+pub(super) fn quantized(at: &mut At<'_>) -> Result<()> {
+    at.ignore(&["past_present_share_buffer", "do_rotary"]);
+    let heads = heads(at, "num_heads")?;
+    let x = Integers { data: at.value(0)?, zero: zero_point(at, 6)? };
+    let weights = Integers { data: at.value(1)?, zero: zero_point(at, 7)? };
+    let sum = product(at, x, weights)?;
+    let scales = [at.value(3)?, at.value(4)?];
+    let rank = at.type_of(sum).shape.rank();
+    let along = [Along::Axis(rank.saturating_sub(2)), Along::Axis(rank.saturating_sub(1))];
+    let made = scaled(at, sum, scales, along)?;
+    let operands = projected(at, made, heads)?;
+    attend_by_heads(at, operands, heads, Inputs { mask: 5, past: 8, bias: None })
+}
+
+/// Which inputs a mask of keys and a cache are, and what is added to scores.
+struct Inputs {
+    mask: usize,
+    past: usize,
+    bias: Option<usize>,
+}
+
+fn attend_by_heads(at: &mut At<'_>, mut operands: [ValueId; 3], heads: i64, inputs: Inputs) -> Result<()> {
+    let scale = scale(at, &at.type_of(operands[0]).shape[3])?;
+    let has_cache = at.has(inputs.past) || at.wants(1);
+    if has_cache {
+        extend_stacked_cache(at, &mut operands, inputs.past)?;
+    }
+    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale };
+    attend_with_key_mask(at, &parts, inputs.mask, inputs.bias)
+}
+
+/// Queries, keys and values as a product has them side by side, with the bias of input 2.
+fn projected(at: &mut At<'_>, mut made: ValueId, heads: i64) -> Result<[ValueId; 3]> {
     if let Some(bias) = at.optional(2)? {
         made = at.binary(Binary::Add, made, bias)?;
     }
@@ -316,7 +348,7 @@ pub(super) fn multi_head(at: &mut At<'_>) -> Result<()> {
         extend_caches(at, &mut operands, [6, 7])?;
     }
     let parts = Parts { operands, has_cache, heads, key_heads: heads, scale };
-    attend_with_key_mask(at, &parts, 4)
+    attend_with_key_mask(at, &parts, 4, Some(5))
 }
 
 /// Queries, keys and values of inputs 0 to 2, of which keys and values, or all three, may be in one.

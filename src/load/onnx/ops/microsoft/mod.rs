@@ -30,6 +30,7 @@ pub(super) static TABLE: &[Entry] = &[
     op("MatMulIntegerToFloat", 1, quantized::matmul_integer_to_float),
     op("MatMulNBits", 1, packed::matmul_nbits),
     op("MultiHeadAttention", 1, attention::multi_head),
+    op("QAttention", 1, attention::quantized),
     op("QGemm", 1, quantized::gemm),
     op("QLinearAdd", 1, |at| quantized::binary(at, Binary::Add)),
     op("QLinearAveragePool", 1, quantized::average_pool),

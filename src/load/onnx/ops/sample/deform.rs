@@ -26,6 +26,9 @@ fn known(sizes: &[i64]) -> Vec<Size> {
     sizes.iter().map(|&size| Size::Known(size)).collect()
 }
 
+/// The most places of taps along an axis.
+const MOST: i64 = 1 << 24;
+
 /// The sizes and attributes of one node.
 struct Form {
     /// Of the input: images, channels, rows, columns.
@@ -53,6 +56,16 @@ impl Form {
         let (groups, offset_groups) = (at.int_or("group", 1)?, at.int_or("offset_group", 1)?);
         let (window, _) = window(at, 2)?;
         let result = [offsets[2], offsets[3]];
+        // What follows from them is counted in i64, and a place for each tap and element of an axis is held.
+        let all =
+            input.iter().chain(&weights).chain(&offsets).chain(&window.strides).chain(&window.dilations);
+        let all = all.copied().chain([offset_groups]);
+        let product = |sizes: &[i64]| sizes.iter().try_fold(1i64, |all, &size| all.checked_mul(size));
+        let places = product(&[weights[2], weights[3], result[0].max(result[1])]);
+        let counted = all.clone().all(|size| size <= MOST) && places.is_some_and(|places| places <= MOST);
+        if !counted || [&input, &weights, &offsets].iter().any(|sizes| product(sizes).is_none()) {
+            return Err(at.unsupported("of so large an image"));
+        }
         let form = Self { input, weights, result, groups, offset_groups, window };
         if !form.fits() || offsets[1] != 2 * offset_groups * form.taps() {
             return Err(at.wrong("its groups do not fit its channels"));

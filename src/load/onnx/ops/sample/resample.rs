@@ -97,6 +97,16 @@ impl Cubic {
 }
 
 impl Method {
+    /// How many elements each result is made of, at most.
+    fn most_taps(&self, scale: f64) -> f64 {
+        let squeeze = if self.antialias { scale.min(1.0) } else { 1.0 };
+        match self.kernel {
+            Kernel::Nearest(_) => 1.0,
+            Kernel::Linear => 2.0 / squeeze + 2.0,
+            Kernel::Cubic(_) => 4.0 / squeeze + 2.0,
+        }
+    }
+
     /// Elements (which may be outside) and their weights.
     fn taps(self, place: f64, scale: f64) -> Vec<(i64, f64)> {
         let squeeze = if self.antialias { scale.min(1.0) } else { 1.0 };
@@ -142,16 +152,16 @@ pub(in super::super) fn resize_axis(
     if axis.from < 1 || axis.to < 1 {
         return Err(at.unsupported("of nothing"));
     }
-    let rows: Vec<Vec<(i64, f64)>> = (0..axis.to.min(MOST))
+    if axis.to >= MOST || method.most_taps(axis.scale) * axis.to as f64 >= MOST as f64 {
+        return Err(at.unsupported("of so many elements"));
+    }
+    let rows: Vec<Vec<(i64, f64)>> = (0..axis.to)
         .map(|i| {
             let taps = method.taps(place.of(i, axis), axis.scale);
             within(taps, axis.from, method.exclude_outside)
         })
         .collect();
     let count = rows.first().map_or(0, Vec::len);
-    if axis.to >= MOST || count as i64 * axis.to >= MOST {
-        return Err(at.unsupported("of so many elements"));
-    }
     let rank = at.sizes_of(x).len();
     // Elements are taken as they are: any type, and no rounding.
     if count == 1 {

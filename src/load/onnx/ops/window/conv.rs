@@ -4,6 +4,9 @@ use super::super::super::node::At;
 use crate::error::Result;
 use crate::ir::{Conv, ConvTranspose, Layout, Op, Shape, Size, ValueId, Window};
 
+/// The longest step of a window, and the most padding: sums and products of few of them are numbers.
+const MOST_STEP: i64 = i32::MAX as i64;
+
 /// How much padding there is.
 pub(in super::super) enum Padding {
     /// As much as is written.
@@ -23,9 +26,9 @@ pub(in super::super) fn window(at: &At<'_>, spatial: usize) -> Result<(Window, P
         if list.len() != count {
             return Err(at.wrong(format!("expected {count} {name}, found {}", list.len())));
         }
-        match list.iter().find(|&&value| value < least) {
+        match list.iter().find(|&&value| !(least..=MOST_STEP).contains(&value)) {
             None => Ok(list),
-            Some(value) => Err(at.wrong(format!("{name} {value} is less than {least}"))),
+            Some(value) => Err(at.wrong(format!("{name} {value} is not from {least} to {MOST_STEP}"))),
         }
     };
     let strides = list("strides", 1, spatial, 1)?;

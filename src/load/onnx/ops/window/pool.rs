@@ -34,7 +34,11 @@ fn places(at: &mut At<'_>) -> Result<ValueId> {
     let sizes = at.numbers(x)?;
     let image = &sizes[2..];
     let windows: Vec<i64> = (0..image.len()).map(|axis| windows(&pool, image, axis)).collect();
-    let (count, taps) = (windows.iter().product::<i64>(), pool.kernel.iter().product::<i64>());
+    let product = |sizes: &[i64]| sizes.iter().try_fold(1i64, |all, &size| all.checked_mul(size));
+    let counts = [product(&windows), product(&pool.kernel), product(&sizes)];
+    let [Some(count), Some(taps), Some(_)] = counts else {
+        return Err(at.unsupported("with indices of so many elements"));
+    };
     if count.checked_mul(taps).is_none_or(|all| all > MOST) {
         return Err(at.unsupported("with indices of so many elements"));
     }

@@ -1,0 +1,107 @@
+"""Makes tests/vocabularies: GGUF files that hold a vocabulary and nothing else, with the tokens that `sentencepiece` and
+`tokenizers` give texts by the same vocabulary.
+
+    pip install gguf sentencepiece tokenizers
+    python scripts/gguf_vocabularies.py tests/vocabularies
+"""
+
+import io
+import json
+import os
+import sys
+
+import gguf
+import sentencepiece as sp
+import tokenizers as tk
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+folder = sys.argv[1]
+os.makedirs(folder, exist_ok=True)
+CORPUS = [open(name, encoding="utf-8").read() for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "LICENSE-APACHE")]
+LINES = [line for text in CORPUS for line in text.splitlines() if line.strip()]
+TEXTS = ["Once upon a time", " a space before", "two  spaces,   three\n\nlines\tand tabs ", "Größe 123456 und 7",
+         "naïve café, 日本語 👩‍🚀", "don't I'LL we've", "x", "fn main() {\n    let y = 3.5e-7;\n}\n", "",
+         "The planner proper (cost graph + topology) knows nothing of operations."]
+LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN_2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def write(name, architecture, fill, cases):
+    writer = gguf.GGUFWriter(f"{folder}/{name}.gguf", architecture)
+    fill(writer)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open(f"{folder}/{name}.json", "w", encoding="utf-8") as file:
+        json.dump(cases, file, ensure_ascii=False, indent=0)
+
+
+def sentence_piece(name, prefix):
+    model = io.BytesIO()
+    sp.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_writer=model, vocab_size=700, model_type="bpe", byte_fallback=True,
+        character_coverage=0.99, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=prefix,
+        user_defined_symbols=["<tool>"], split_digits=True, allow_whitespace_only_pieces=True, minloglevel=2)
+    p = sp.SentencePieceProcessor(model_proto=model.getvalue())
+
+    def kind(i):
+        return (gguf.TokenType.UNKNOWN if p.is_unknown(i) else gguf.TokenType.CONTROL if p.is_control(i)
+                else gguf.TokenType.BYTE if p.is_byte(i) else gguf.TokenType.USER_DEFINED if p.id_to_piece(i) == "<tool>"
+                else gguf.TokenType.NORMAL)
+
+    def fill(writer):
+        ids = range(p.get_piece_size())
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_list([p.id_to_piece(i) for i in ids])
+        writer.add_token_scores([p.get_score(i) for i in ids])
+        writer.add_token_types([kind(i) for i in ids])
+        writer.add_bos_token_id(p.bos_id())
+        writer.add_eos_token_id(p.eos_id())
+        writer.add_unk_token_id(p.unk_id())
+        if not prefix:
+            writer.add_add_space_prefix(False)
+
+    texts = [text for text in TEXTS if text]
+    write(name, "llama", fill, [[text, [p.bos_id()] + p.encode(text)] for text in texts])
+
+
+def byte_pairs(name, pre, splits, normalizer=None, ignore_merges=False, begins=False):
+    tokenizer = tk.Tokenizer(models.BPE(ignore_merges=ignore_merges))
+    tokenizer.pre_tokenizer = splits
+    tokenizer.decoder = decoders.ByteLevel()
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(LINES, trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<|begin|>", "<|end|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False))
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    special = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
+
+    def fill(writer):
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list(tokens)
+        writer.add_token_types([special[0] if token in ("<|begin|>", "<|end|>") else special[1] for token in tokens])
+        writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+        writer.add_bos_token_id(0)
+        writer.add_eos_token_id(1)
+
+    texts = TEXTS + ["<|begin|>text<|end|>"]
+    write(name, "gpt2", fill, [[text, [0] * begins + tokenizer.encode(text).ids] for text in texts if text])
+
+
+def split(regex):
+    return pre_tokenizers.Sequence([
+        pre_tokenizers.Split(tk.Regex(regex), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+sentence_piece("spm", True)
+sentence_piece("spm_no_prefix", False)
+byte_pairs("gpt2", "gpt-2", level)
+byte_pairs("llama3", "llama-bpe", split(LLAMA_3), ignore_merges=True, begins=True)
+byte_pairs("qwen2", "qwen2", split(QWEN_2), normalizer=normalizers.NFC())
+byte_pairs("smollm", "smollm", pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level]))

@@ -1,0 +1,82 @@
+"""Makes some of tests/differential/cases: small models of operators that the random ones leave out, with what onnxruntime
+computes.
+
+    pip install onnx onnxruntime
+    python scripts/onnx_cases.py tests/differential/cases
+"""
+
+import os
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper
+
+rng = np.random.default_rng(1)
+
+
+def floats(*shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def case(name, nodes, inputs, constants, outputs, opset=19):
+    """`outputs` are names; constants are arrays, or tensors as they are."""
+    tensors = [value if isinstance(value, T) else numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
+    infos = [h.make_tensor_value_info(key, h.np_dtype_to_tensor_dtype(value.dtype), value.shape) for key, value in inputs.items()]
+    made = [h.make_tensor_value_info(key, kind, None) for key, kind in outputs.items()]
+    graph = h.make_graph(nodes, name, infos, made, tensors)
+    domains = [h.make_opsetid("", opset), h.make_opsetid("com.microsoft", 1)]
+    model = h.make_model(graph, opset_imports=domains, ir_version=9)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    results = session.run(None, inputs)
+    folder = f"{sys.argv[1]}/{name}/test_data_set_0"
+    os.makedirs(folder, exist_ok=True)
+    onnx.save(model, f"{sys.argv[1]}/{name}/model.onnx")
+    for kind, arrays in [("input", list(inputs.items())), ("output", list(zip(outputs, results)))]:
+        for at, (key, value) in enumerate(arrays):
+            with open(f"{folder}/{kind}_{at}.pb", "wb") as file:
+                file.write(numpy_helper.from_array(np.asarray(value), key).SerializeToString())
+
+
+def eight_bits(key, kind, values):
+    return h.make_tensor(key, kind, np.shape(values), np.ravel(values))
+
+
+# Floats of eight bits as activations and weights.
+for number, (name, kind) in enumerate([("e4m3", T.FLOAT8E4M3FN), ("e5m2", T.FLOAT8E5M2)]):
+    case(f"quantised_floats_{name}", [
+        h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), h.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        h.make_node("DequantizeLinear", ["w", "t"], ["v"], axis=1), h.make_node("MatMul", ["d", "v"], ["y"]),
+    ], {"x": floats(3, 4) * 20}, {
+        "s": np.float32(0.05), "z": eight_bits("z", kind, 0.0), "t": np.array([0.1, 0.2, 0.3, 0.4, 0.5], "float32"),
+        "w": eight_bits("w", kind, floats(4, 5)),
+    }, {"d": T.FLOAT, "y": T.FLOAT})
+case("quantised_to_u16", [
+    h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), h.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+], {"x": floats(3, 4)}, {"s": np.float32(1e-4), "z": np.uint16(30000)}, {"q": T.UINT16, "y": T.FLOAT}, opset=21)
+case("reductions_over_what_data_counts", [
+    h.make_node("Greater", ["x", "zero"], ["c"]), h.make_node("NonZero", ["c"], ["n"]), h.make_node("Transpose", ["n"], ["t"]),
+    h.make_node("GatherND", ["x", "t"], ["p"]),
+    *[h.make_node("Reduce" + kind, ["p"], [kind], keepdims=0) for kind in ("Sum", "Mean", "Max", "Min", "Prod", "SumSquare", "LogSumExp")],
+], {"x": floats(3, 5)}, {"zero": np.float32(0)}, {kind: T.FLOAT for kind in ("Sum", "Mean", "Max", "Min", "Prod", "SumSquare", "LogSumExp")})
+case("limits_that_are_running_sums", [
+    h.make_node("CumSum", ["times", "first"], ["ends"]), h.make_node("Gather", ["ends", "last"], ["end"]),
+    h.make_node("Range", ["zero", "end", "one"], ["places"]), h.make_node("Unsqueeze", ["ends", "behind"], ["column"]),
+    h.make_node("GreaterOrEqual", ["places", "column"], ["passed"]), h.make_node("Cast", ["passed"], ["number"], to=T.INT64),
+    h.make_node("ReduceSum", ["number", "sum_axis"], ["of"], keepdims=0), h.make_node("Gather", ["x", "of"], ["y"]),
+], {"x": floats(3, 2)}, {
+    "times": np.array([1, 2, 3]), "first": np.array(0), "last": np.array(2), "zero": np.array(0), "one": np.array(1),
+    "behind": np.array([1]), "sum_axis": np.array([0]),
+}, {"y": T.FLOAT})
+for name, (low, high), causal in [("bytes", (90, 170), 0), ("causal", (100, 150), 1)]:
+    case(f"quantised_attention_of_{name}", [
+        h.make_node("QAttention", ["x", "w", "b", "xs", "ws", "" if causal else "m", "xz", "wz"], ["y"], domain="com.microsoft", num_heads=2, unidirectional=causal),
+    ], {"x": rng.integers(low, high, (2, 5, 8)).astype("uint8"), **({} if causal else {"m": np.array([[1, 1, 1, 0, 0], [1] * 5], "int32")})}, {
+        "w": rng.integers(-60, 60, (8, 24)).astype("int8"), "b": floats(24), "xs": np.float32(0.02), "ws": np.float32(0.01),
+        "xz": np.uint8(128), "wz": np.int8(0),
+    }, {"y": T.FLOAT})

@@ -1,0 +1,180 @@
+//! Tensors with some of their elements replaced, or added to.
+
+use super::super::call::Call;
+use super::super::schema;
+use super::Lower;
+use crate::error::Result;
+use crate::ir::DType;
+use crate::load::onnx::written::Attribute;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "scatter_add" => |call| scattered(call, "add"),
+        "scatter_reduce" => |call| {
+            if !call.flag("include_self", true)? {
+                return Err(call.unsupported("without what was there"));
+            }
+            let kind = match call.text("reduce", "sum")? {
+                "sum" => "add",
+                "prod" => "mul",
+                "amax" => "max",
+                "amin" => "min",
+                other => return Err(call.unsupported(format!("reduce {other}"))),
+            };
+            scattered(call, kind)
+        },
+        "index_put" | "_index_put_impl" | "_unsafe_index_put" => index_put,
+        "index_add" => |call| {
+            let dtype = call.result_dtype()?;
+            let source = call.operand("source", dtype)?;
+            let source = scaled(call, source, dtype)?;
+            rows(call, &source, "add")
+        },
+        "index_copy" => |call| {
+            let source = call.operand("source", call.result_dtype()?)?;
+            rows(call, &source, "none")
+        },
+        "slice_scatter" => slice_scatter,
+        "select_scatter" => |call| {
+            let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
+            let source = call.operand("src", call.result_dtype()?)?;
+            let axes = call.integers(&[axis]);
+            let source = call.plain("Unsqueeze", &[&source, &axes]);
+            let index = call.size("index", 0)?;
+            replaced(call, &x, &index, &source, axis)
+        },
+        _ => return None,
+    })
+}
+
+fn scaled(call: &mut Call<'_, '_>, value: String, dtype: DType) -> Result<String> {
+    let factor = call.float("alpha", 1.0)?;
+    if factor == 1.0 {
+        return Ok(value);
+    }
+    let factor = call.scalar(dtype, factor);
+    Ok(call.plain("Mul", &[&value, &factor]))
+}
+
+/// Of the source, the part that has as many elements along each axis as the places.
+pub(super) fn of_places(call: &mut Call<'_, '_>, source: &str, index: &str) -> Result<String> {
+    let (own, places) = (call.meta(source)?.dims(), call.meta(index)?.dims());
+    let value = call.operand(source, call.result_dtype()?)?;
+    if own == places {
+        return Ok(value);
+    }
+    let rank = call.rank(index)?;
+    let starts = call.integers(&vec![0; rank as usize]);
+    let index = call.tensor(index)?;
+    let ends = call.plain("Shape", &[&index]);
+    Ok(call.plain("Slice", &[&value, &starts, &ends]))
+}
+
+fn scattered(call: &mut Call<'_, '_>, reduction: &str) -> Result<()> {
+    let (x, index, axis) = (call.tensor("self")?, call.tensor("index")?, call.axis("dim", 0)?);
+    let updates = of_places(call, "src", "index")?;
+    let attributes = [("axis", Attribute::Int(axis)), ("reduction", Attribute::Text(reduction))];
+    let value = call.op("ScatterElements", &[&x, &index, &updates], &attributes);
+    call.result(value)
+}
+
+/// Places along one axis as those of all elements of a source.
+fn along(call: &mut Call<'_, '_>, index: &str, source: &str, axis: i64, rank: i64) -> String {
+    let mut dims = vec![1; rank as usize];
+    if let Some(own) = dims.get_mut(axis as usize) {
+        *own = -1;
+    }
+    let dims = call.integers(&dims);
+    let index = call.plain("Reshape", &[index, &dims]);
+    let shape = call.plain("Shape", &[source]);
+    call.plain("Expand", &[&index, &shape])
+}
+
+/// Rows of the source for those of an axis that `index` names.
+fn rows(call: &mut Call<'_, '_>, source: &str, reduction: &str) -> Result<()> {
+    let (x, index) = (call.tensor("self")?, call.tensor("index")?);
+    let (axis, rank) = (call.axis("dim", 0)?, call.rank("self")?);
+    let places = along(call, &index, source, axis, rank);
+    let attributes = [("axis", Attribute::Int(axis)), ("reduction", Attribute::Text(reduction))];
+    let value = call.op("ScatterElements", &[&x, &places, source], &attributes);
+    call.result(value)
+}
+
+fn replaced(call: &mut Call<'_, '_>, x: &str, index: &str, source: &str, axis: i64) -> Result<()> {
+    let rank = call.rank("self")?;
+    let places = along(call, index, source, axis, rank);
+    let value = call.op("ScatterElements", &[x, &places, source], &[("axis", Attribute::Int(axis))]);
+    call.result(value)
+}
+
+/// The elements of a slice replaced.
+fn slice_scatter(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis, dtype) = (call.tensor("self")?, call.axis("dim", 0)?, call.result_dtype()?);
+    let source = call.operand("src", dtype)?;
+    let size = |name: &str| -> Result<Option<i64>> {
+        Ok(call.meta(name)?.sizes.get(axis as usize).and_then(schema::size))
+    };
+    let whole = call.meta("self")?.dims().is_some() && call.meta("self")?.dims() == call.meta("src")?.dims();
+    if whole && call.int("step", 1)? == 1 {
+        return call.result(source);
+    }
+    let (Some(size), Some(count)) = (size("self")?, size("src")?) else {
+        return Err(call.unsupported("of an open axis"));
+    };
+    let (start, step) = (call.int("start", 0)?, call.int("step", 1)?);
+    let start = if start < 0 { start.saturating_add(size).max(0) } else { start };
+    let last = step.checked_mul((count - 1).max(0)).and_then(|span| start.checked_add(span));
+    if step < 1 || last.is_none_or(|last| last >= size.max(1)) {
+        return Err(call.wrong(format!("{count} elements from {start} by {step} are not within {size}")));
+    }
+    let places: Vec<i64> = (0..count).map(|at| start + at * step).collect();
+    let places = call.integers(&places);
+    replaced(call, &x, &places, &source, axis)
+}
+
+/// `x[indices] = values`, or added to it.
+fn index_put(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, rank, dtype) = (call.tensor("self")?, call.rank("self")?, call.result_dtype()?);
+    let values = call.operand("values", dtype)?;
+    let adds = call.flag("accumulate", false)?;
+    let places = super::index::Places::of(call)?;
+    if let Some((mask, axes)) = &places.mask {
+        if adds || call.rank("values")? > 0 && call.meta("values")?.dims().is_none_or(|dims| dims != [1]) {
+            return Err(call.unsupported("several values where a condition holds"));
+        }
+        let behind: Vec<i64> = (*axes..rank).collect();
+        let behind = call.integers(&behind);
+        let mask = call.plain("Unsqueeze", &[mask, &behind]);
+        let value = call.plain("Where", &[&mask, &values, &x]);
+        return call.result(value);
+    }
+    let looked_up = places.front(call, &x, rank);
+    let (index, front) = (looked_up.index, looked_up.front);
+    // The shape that x[indices] has, in which the values are broadcast.
+    let count = places.axes.len() as i64;
+    let wide = places.wide as i64;
+    let first = places.first() as i64;
+    let of_index = call.op("Shape", &[&index], &[("end", Attribute::Int(-1))]);
+    let before = call.op(
+        "Shape",
+        &[&front],
+        &[("start", Attribute::Int(count)), ("end", Attribute::Int(count + first))],
+    );
+    let after = call.op("Shape", &[&front], &[("start", Attribute::Int(count + first))]);
+    let shape = call.op("Concat", &[&before, &of_index, &after], &[("axis", Attribute::Int(0))]);
+    let values = call.plain("Expand", &[&values, &shape]);
+    let order: Vec<i64> =
+        (first..first + wide).chain(0..first).chain(first + wide..wide + rank - count).collect();
+    let values = call.op("Transpose", &[&values], &[("perm", Attribute::Ints(&order))]);
+    let reduction = if adds { "add" } else { "none" };
+    let value =
+        call.op("ScatterND", &[&front, &index, &values], &[("reduction", Attribute::Text(reduction))]);
+    let mut back = vec![0; looked_up.order.len()];
+    for (to, &from) in looked_up.order.iter().enumerate() {
+        if let Some(slot) = back.get_mut(from as usize) {
+            *slot = to as i64;
+        }
+    }
+    let value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(&back))]);
+    call.result(value)
+}

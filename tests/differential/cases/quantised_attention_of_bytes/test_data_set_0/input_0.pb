@@ -1,0 +1,1 @@
+BxJP—x[”‚Žf| ŸsŒ`šou§…Ÿi–©`menr_¡n£—g‘—ddx_{€‡~kˆ~‘”‡wp}‡web]jzphs“s£ˆe§ —f™’–“‰u£

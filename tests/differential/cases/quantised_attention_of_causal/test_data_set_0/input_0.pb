@@ -1,0 +1,1 @@
+BxJPmnwxf{‘js„e€‹gqh}”‹‰‰t”jjw{t{{xƒh’eƒ•iki‘{“h†ƒ~‚je‚Œ‹{‘e…}†lŠezgp”x„““hu•‰

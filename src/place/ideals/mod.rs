@@ -33,7 +33,7 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
     let most = match problem.options.effort {
-        Effort::Fast => return incumbents.pool,
+        Effort::Fast => 600,
         Effort::Default => 1_500,
         Effort::Best => 8_000,
     };

@@ -274,21 +274,24 @@ impl Region {
             let from_own = self.side[at] == (grower == Grower::Second);
             let free = !cheapest.has(grower.other(), at);
             let key = (free, if from_own { distance + 1 } else { -distance }, rng.next_u64());
-            if best.as_ref().is_none_or(|(other, _)| key > *other) && self.is_next(state, at, has) {
+            if best.as_ref().is_none_or(|(other, _)| key > *other)
+                && self.is_next(state, at, cheapest, grower)
+            {
                 best = Some((key, at));
             }
         }
         best.map(|(_, at)| at)
     }
 
-    /// True where a vertex shares a net with what a side has.
-    fn is_next(&self, state: &State<'_>, at: usize, has: impl Fn(usize) -> bool) -> bool {
+    /// True where a vertex shares a net with what the growing side has, in the region or in its block beyond.
+    fn is_next(&self, state: &State<'_>, at: usize, cheapest: &Cheapest, grower: Grower) -> bool {
         let nets = state.graph.of_vertex.row(self.vertices[at] as usize);
+        let own = self.blocks[usize::from(grower == Grower::Second)];
         nets.iter().any(|&net| {
             let pins = state.graph.nets.row(net as usize);
             pins.iter().any(|&pin| match self.place[pin as usize] {
-                NONE => self.blocks.contains(&(state.block[pin as usize] as usize)),
-                place => has(place as usize - ENDS),
+                NONE => state.block[pin as usize] as usize == own,
+                place => cheapest.has(grower, place as usize - ENDS),
             })
         })
     }

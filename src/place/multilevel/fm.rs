@@ -169,14 +169,13 @@ impl FmWalk {
         best as u64
     }
 
-    /// The vertex to move next: from a block that is over its limits where there is one, else the
+    /// The vertex to move next: from a block that is over its limits where one has any, else the
     /// one with the largest gain.
     fn next(&self, state: &State<'_>) -> Option<(i64, u32)> {
         let blocks = 0..state.blocks.len();
-        match blocks.clone().find(|&block| state.is_over(block)) {
-            Some(over) => self.heaps.peek(over),
-            None => blocks.filter_map(|block| self.heaps.peek(block)).max(),
-        }
+        let mut over = blocks.clone().filter(|&block| state.is_over(block));
+        let relieving = over.find_map(|block| self.heaps.peek(block));
+        relieving.or_else(|| blocks.filter_map(|block| self.heaps.peek(block)).max())
     }
 
     fn wake_touched(&mut self, state: &mut State<'_>) {

@@ -147,7 +147,7 @@ fn networks_of_the_corpus_are_split_where_they_must_be() {
 }
 
 sweep! {
-    every_network_of_the_corpus_is_split_where_it_must_be: one of 6;
+    every_network_of_the_corpus_is_split_where_it_must_be: one of 12;
 }
 
 /// Networks that no way to split them fits on such devices: an output is larger than each of them.

@@ -102,13 +102,18 @@ impl Grouping {
     pub fn find_slices(&mut self, graph: &Graph) {
         let is_output =
             |value: ValueId| graph.outputs().iter().any(|(_, output)| self.base[output.index()] == value);
-        let mut found = Vec::new();
+        let mut found: Vec<(GroupId, u64)> = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
             let (&[read], &[made]) = (&group.reads[..], &group.writes[..]) else { continue };
             let is_made = match graph.maker(read).op {
                 Op::Param(_) | Op::Constant(_) => false,
                 Op::Input => true,
-                _ => self.group_of[graph.value(read).node.index()].is_some(),
+                // Of what has bytes of its own: a view names whose it has.
+                _ => {
+                    let maker = self.group_of[graph.value(read).node.index()];
+                    maker
+                        .is_some_and(|maker| found.binary_search_by_key(&maker, |&(group, _)| group).is_err())
+                }
             };
             match slice_at(graph, &group.nodes) {
                 Some(first) if is_made && !is_output(made) => found.push((GroupId(number as u32), first)),

@@ -32,6 +32,8 @@ pub(super) struct Choices<'g> {
 pub(super) struct Limits {
     /// Bytes of one part: what it reads and makes.
     pub(super) bytes: u64,
+    /// What takes no more stays whole, where nothing that it reads is in slices.
+    pub(super) whole: u64,
     /// Parts of one node.
     pub(super) parts: u64,
     /// No sum is divided.
@@ -141,7 +143,7 @@ impl<'g> Choices<'g> {
         let limit = limits.bytes;
         let alone = Cost { over: whole.saturating_sub(limit), moved: self.gathered(node)?, parts: 1 };
         // Nothing is better than what is small enough and moves nothing.
-        if alone.over == 0 && alone.moved == 0 {
+        if whole <= limits.whole && alone.moved == 0 {
             return Ok(());
         }
         let mut take = |cost: Cost, division: Option<Division>| {

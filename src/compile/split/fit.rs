@@ -17,17 +17,13 @@ use crate::units::Bytes;
 /// What is tried, in this order: how many hundredths of the largest device's memory one part may take, and whether what
 /// one node of the source stands for may be apart. A part has to leave room for what lives beside it, and for parts of
 /// other operations; but what is finer takes more copies, each of which needs room at both ends.
-const TRIES: [(u64, bool); 14] = [
+const TRIES: [(u64, bool); 10] = [
     (100, false),
     (50, false),
     (100, true),
-    (90, true),
     (80, true),
-    (72, true),
     (65, true),
-    (58, true),
     (50, true),
-    (38, true),
     (25, true),
     (12, true),
     (6, true),
@@ -66,7 +62,7 @@ pub(in crate::compile) fn narrower(
     let room = |id| place.usable(topology.device(id).memory).get();
     let memory = topology.computing().map(room).max().unwrap_or(0);
     let parts = (topology.computing().count() as u64 * PARTS).max(2 * PARTS);
-    let limits = Limits { bytes: memory, parts, exact, may_go_on: true };
+    let limits = Limits { bytes: memory, whole: memory, parts, exact, may_go_on: true };
     // What is split so already is nothing new.
     let mut last = Some(BTreeMap::new());
     let layers = if exact { <_>::default() } else { unsplittable_layers(&whole.graph, memory)? };
@@ -98,7 +94,8 @@ impl Splits {
     pub(in crate::compile) fn next(&mut self) -> Result<Option<Parted>> {
         while let Some(&(hundredths, apart)) = TRIES.get(self.next) {
             self.next += 1;
-            let limits = Limits { bytes: share(self.memory, hundredths, 100), ..self.limits };
+            let bytes = share(self.memory, hundredths, 100);
+            let limits = Limits { bytes, whole: bytes, ..self.limits };
             let Some(found) = divisions(&self.whole, limits, apart, |_| true)? else { return Ok(None) };
             if self.last.as_ref() == Some(&found) {
                 continue;
@@ -106,9 +103,10 @@ impl Splits {
             let mut parted = self.whole.clone().divided(&found)?;
             self.last = Some(found);
             for round in 1..ROUNDS {
-                let limits = Limits { may_go_on: round + 1 < ROUNDS, ..limits };
-                let made = |node| parted.is_made_by_splitting(node);
-                let Some(more) = divisions(&parted, limits, apart, made)? else { return Ok(None) };
+                // Parts, and what joins them, are divided again only where they fit nowhere.
+                let limits = Limits { whole: self.memory, may_go_on: round + 1 < ROUNDS, ..limits };
+                let again = |node| parted.may_be_divided_again(node);
+                let Some(more) = divisions(&parted, limits, apart, again)? else { return Ok(None) };
                 if more.is_empty() {
                     break;
                 }

@@ -68,7 +68,7 @@ pub(super) fn aligned_unit(graph: &Graph, node: NodeId, split: &Split) -> Result
     // Bytes of a slice one unit long.
     let each = share(share(bytes(ty)?, 1, size), size * unit, split.extent);
     let mut times = 1;
-    while times < ALIGNMENT && (each * times) % ALIGNMENT != 0 {
+    while times < ALIGNMENT && !(each * times).is_multiple_of(ALIGNMENT) {
         times *= 2;
     }
     Ok(unit * times)

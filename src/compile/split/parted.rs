@@ -16,8 +16,9 @@ pub(in crate::compile) struct Parted {
     pub(in crate::compile) graph: Graph,
     /// By source: its place, as in [`pass::group_placed`].
     places: Vec<u32>,
-    /// Sources that are parts of others.
+    /// Sources that are parts of others, and those that they are parts of.
     parts: Vec<SourceId>,
+    wholes: BTreeSet<SourceId>,
     slices: BTreeMap<ValueId, SliceOf>,
     /// What was done, as a plan records it.
     splits: Vec<PlanSplit>,
@@ -29,7 +30,15 @@ impl Parted {
     /// A graph of which nothing is divided.
     pub(in crate::compile) fn whole(graph: Graph, places: Vec<u32>) -> Self {
         let sources = graph.sources().len();
-        Self { graph, places, parts: Vec::new(), slices: BTreeMap::new(), splits: Vec::new(), sources }
+        Self {
+            graph,
+            places,
+            parts: Vec::new(),
+            wholes: BTreeSet::new(),
+            slices: BTreeMap::new(),
+            splits: Vec::new(),
+            sources,
+        }
     }
 
     /// A graph divided as a plan records it. Errors: the plan is of another graph.
@@ -80,27 +89,31 @@ impl Parted {
 
     /// Divides nodes, those that are parts as well.
     pub(in crate::compile) fn divided(self, divisions: &BTreeMap<NodeId, Division>) -> Result<Self> {
-        let Self { graph, places, mut parts, slices, mut splits, sources } = self;
         if divisions.is_empty() {
-            return Ok(Self { graph, places, parts, slices, splits, sources });
+            return Ok(self);
         }
+        let Self { graph, places, mut parts, mut wholes, slices, mut splits, sources } = self;
         splits.extend(record::record(&graph, divisions));
         let divided = pass::split_again(&graph, divisions, &places, &slices)?;
         verified(&divided.graph)?;
         parts.extend(divided.parts.iter().map(|part| part.source));
+        wholes.extend(divided.parts.iter().map(|part| part.whole));
         Ok(Self {
             graph: divided.graph,
             places: divided.places,
             parts,
+            wholes,
             slices: divided.slices,
             splits,
             sources,
         })
     }
 
-    /// Whether a node is a part, or cuts, joins or folds parts.
-    pub(super) fn is_made_by_splitting(&self, node: NodeId) -> bool {
-        self.graph.node(node).source.index() >= self.sources
+    /// Whether a node is a part, or cuts, joins or folds parts, and none of its source was divided: the parts of one
+    /// source are numbered once.
+    pub(super) fn may_be_divided_again(&self, node: NodeId) -> bool {
+        let source = self.graph.node(node).source;
+        source.index() >= self.sources && !self.wholes.contains(&source)
     }
 
     /// The network, grouped.
@@ -109,7 +122,7 @@ impl Parted {
         assumed: Vec<String>,
         dims: BTreeMap<String, i64>,
     ) -> Result<Network> {
-        let Self { graph, places, parts, slices, splits, sources } = self;
+        let Self { graph, places, parts, slices, splits, sources, .. } = self;
         let mut grouping = grouped(&graph, &places)?;
         // What is cut for other devices is sent from where it lies.
         if !splits.is_empty() {

@@ -73,8 +73,10 @@ fn row(format: Format) -> Row {
     match format {
         Format::Onnx => {
             let count = operators().len();
-            let read = format!("opsets 7 to 27, {count} operators, external data; [operators](operators.md), [differences](onnx.md)");
-            Row { format: "ONNX", read, tests: &["onnx_nodes", "networks", "differential", "integers"] }
+            let read = format!(
+                "opsets 7 to 27, {count} operators, external data; [operators](operators.md), [differences](onnx.md)"
+            );
+            Row { format: "ONNX", read, tests: &["onnx_nodes", "corpus", "differential", "integers"] }
         }
         Format::Keras => own(
             "Keras 2 and 3",
@@ -82,12 +84,17 @@ fn row(format: Format) -> Row {
             &["keras", "keras_weights"],
         ),
         Format::Transformers => {
-            let read = format!("a folder or its `config.json`; [{} families, heads, fields](transformers.md)", families().len());
+            let read = format!(
+                "a folder or its `config.json`; [{} families, heads, fields](transformers.md)",
+                families().len()
+            );
             Row { format: "transformers", read, tests: &["families", "checkpoints", "transformers"] }
         }
         Format::Gguf => {
             let dialects: usize = families().iter().map(|family| family.gguf.len()).sum();
-            let read = format!("[{dialects} architectures](transformers.md#gguf), metadata as configuration, vocabulary for `generate --prompt`");
+            let read = format!(
+                "[{dialects} architectures](transformers.md#gguf), metadata as configuration, vocabulary for `generate --prompt`"
+            );
             Row { format: "GGUF", read, tests: &["gguf"] }
         }
         Format::Torch => own(
@@ -174,7 +181,12 @@ fn with(page: &str, mark: &str, table: &str) -> String {
 fn the_page_of_models_is_what_the_code_reads() {
     let path = Path::new(&root()).join("docs/models.md");
     let stored = std::fs::read_to_string(&path).unwrap();
-    let tables = [("formats", of_formats()), ("families", of_families()), ("types", of_types()), ("tokenizers", of_tokenizers())];
+    let tables = [
+        ("formats", of_formats()),
+        ("families", of_families()),
+        ("types", of_types()),
+        ("tokenizers", of_tokenizers()),
+    ];
     let page = tables.iter().fold(stored.clone(), |page, (mark, table)| with(&page, mark, table));
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &page).unwrap();

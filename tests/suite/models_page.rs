@@ -76,7 +76,7 @@ fn row(format: Format) -> Row {
             let read = format!(
                 "opsets 7 to 27, {count} operators, external data; [operators](operators.md), [differences](onnx.md)"
             );
-            Row { format: "ONNX", read, tests: &["onnx_nodes", "networks", "differential", "integers"] }
+            Row { format: "ONNX", read, tests: &["onnx_nodes", "corpus", "differential", "integers"] }
         }
         Format::Keras => own(
             "Keras 2 and 3",

@@ -117,7 +117,7 @@ impl Parser<'_> {
             "InputLayer" => self.kind(class, config)?,
             _ if module.contains(".ops.")
                 || module.ends_with(".ops")
-                || self.is_operation(module, config) =>
+                || self.is_operation(value, module, config) =>
             {
                 match Operation::read(class, config, self.unsupported)? {
                     Some(operation) => Kind::Operation(operation),
@@ -137,8 +137,10 @@ impl Parser<'_> {
     }
 
     /// HDF5 files of Keras 3 do not say where a class is from: layers have fields that operations have not.
-    fn is_operation(&self, module: &str, config: Config<'_>) -> bool {
-        self.version == KerasVersion::Three
+    fn is_operation(&self, layer: &Value, module: &str, config: Config<'_>) -> bool {
+        let is_called = layer.get("inbound_nodes").and_then(|nodes| nodes.get(0)?.get("args")).is_some();
+        is_called
+            && self.version == KerasVersion::Three
             && module.is_empty()
             && !config.has("trainable")
             && !config.has("dtype_policy")

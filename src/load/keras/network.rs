@@ -237,7 +237,7 @@ impl<'u> Parser<'u> {
         if outputs.is_empty() {
             return Err(config.fault("output_layers", "the model has no outputs"));
         }
-        Resolver::new(place, &layers, &raw, &outputs)?.network(layers, raw, &inputs, &outputs)
+        Resolver::new(place, self.version, &layers, &raw, &outputs)?.network(layers, raw, &inputs, &outputs)
     }
 
     /// The calls of one layer of a functional model.
@@ -371,29 +371,48 @@ impl<'u> Parser<'u> {
 struct Resolver<'a> {
     place: &'a str,
     by_name: HashMap<String, usize>,
-    /// The index of each layer's first call: 1 where a nested model's own first node counts.
+    /// The index of each layer's first call where layers read it: 1 where a nested model's own first node counts.
     first: Vec<u64>,
+    /// The same where the model's outputs are named.
+    first_of_outputs: Vec<u64>,
     /// Position of each layer's first call among all calls, in the order of the text.
     start: Vec<usize>,
 }
 
 impl<'a> Resolver<'a> {
-    fn new(place: &'a str, layers: &[Layer], raw: &[Vec<RawCall>], outputs: &[History]) -> Result<Self> {
+    fn new(
+        place: &'a str,
+        version: KerasVersion,
+        layers: &[Layer],
+        raw: &[Vec<RawCall>],
+        outputs: &[History],
+    ) -> Result<Self> {
         let by_name: HashMap<String, usize> =
             layers.iter().enumerate().map(|(index, layer)| (layer.name.clone(), index)).collect();
-        let mut least = vec![u64::MAX; layers.len()];
         let references = raw.iter().flatten().flat_map(|call| call.arguments.iter().map(|a| &a.tensor));
-        for history in references.chain(outputs) {
-            if let Some(&layer) = by_name.get(history.layer.as_str()) {
-                least[layer] = least[layer].min(history.node);
-            }
-        }
+        let references: Vec<&History> = references.collect();
         // A nested functional model has a node of its own before those of its calls.
-        let first = layers
-            .iter()
-            .zip(&least)
-            .map(|(layer, &least)| u64::from(matches!(layer.kind, Kind::Model(_)) && least >= 1))
-            .collect();
+        let first_of = |histories: &[&History]| -> Vec<u64> {
+            let mut least = vec![u64::MAX; layers.len()];
+            for history in histories {
+                if let Some(&layer) = by_name.get(history.layer.as_str()) {
+                    least[layer] = least[layer].min(history.node);
+                }
+            }
+            let is_model = |layer: &Layer| matches!(layer.kind, Kind::Model(_));
+            let own =
+                layers.iter().zip(&least).map(|(layer, &least)| u64::from(is_model(layer) && least >= 1));
+            own.collect()
+        };
+        let outputs: Vec<&History> = outputs.iter().collect();
+        let (first, first_of_outputs) = match version {
+            KerasVersion::Two => {
+                let all = first_of(&[&references[..], &outputs[..]].concat());
+                (all.clone(), all)
+            }
+            // Keras 3 counts it among the outputs alone.
+            KerasVersion::Three => (first_of(&references), first_of(&outputs)),
+        };
         let mut start = Vec::with_capacity(layers.len() + 1);
         let mut total = 0;
         for calls in raw {
@@ -401,16 +420,20 @@ impl<'a> Resolver<'a> {
             total += calls.len();
         }
         start.push(total);
-        Ok(Self { place, by_name, first, start })
+        Ok(Self { place, by_name, first, first_of_outputs, start })
     }
 
     /// The call (in the order of the text) that a reference means.
     fn call(&self, history: &History, reader: &str) -> Result<usize> {
+        self.counted(history, reader, &self.first)
+    }
+
+    fn counted(&self, history: &History, reader: &str, first: &[u64]) -> Result<usize> {
         let Some(&layer) = self.by_name.get(history.layer.as_str()) else {
             return Err(Error::model(reader, format!("reads layer {}, which does not exist", history.layer)));
         };
         let count = self.start[layer + 1] - self.start[layer];
-        let node = history.node.checked_sub(self.first[layer]).filter(|&node| node < count as u64);
+        let node = history.node.checked_sub(first[layer]).filter(|&node| node < count as u64);
         node.map(|node| self.start[layer] + node as usize).ok_or_else(|| {
             Error::model(
                 reader,
@@ -459,7 +482,8 @@ impl<'a> Resolver<'a> {
         let outputs = outputs
             .iter()
             .map(|history| {
-                let call = self.call(history, &format!("{}: output_layers", self.place))?;
+                let reader = format!("{}: output_layers", self.place);
+                let call = self.counted(history, &reader, &self.first_of_outputs)?;
                 let output = usize::try_from(history.tensor).unwrap_or(usize::MAX);
                 Ok(TensorRef { call: position[call], output })
             })

@@ -393,7 +393,7 @@ impl<'d> Call<'_, 'd> {
     pub(super) fn reals(&mut self, values: &[f64]) -> String {
         let name = self.emit.fresh();
         let bytes = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
-        self.emit.written.array(&name, DType::F32, &[values.len() as i64], Bytes::Inline(bytes));
+        self.emit.model.array(&name, DType::F32, &[values.len() as i64], Bytes::Inline(bytes));
         name
     }
 

@@ -4,7 +4,7 @@ use super::super::call::Call;
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
-use crate::load::onnx::written::Attribute;
+use crate::load::onnx::model_builder::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {

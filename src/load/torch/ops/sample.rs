@@ -5,7 +5,7 @@ use super::super::schema;
 use super::Lower;
 use super::window::for_axes;
 use crate::error::Result;
-use crate::load::onnx::written::Attribute;
+use crate::load::onnx::model_builder::Attribute;
 
 /// More places are not written down.
 const MOST_PLACES: i64 = 1 << 24;

@@ -6,6 +6,9 @@ use super::Lower;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
+/// More elements of an axis are not written one by one.
+const MOST_ROWS: f64 = 16_777_216.0;
+
 /// More windows of several sizes are not written one by one.
 const MOST_WINDOWS: i64 = 4096;
 
@@ -225,6 +228,26 @@ fn factors(call: &Call<'_, '_>, axes: usize) -> Result<Option<Vec<f64>>> {
     Ok((found.len() == axes).then_some(found))
 }
 
+/// The element before each place, or that in which its centre is, with the places in f32 as PyTorch has them.
+fn nearest(call: &mut Call<'_, '_>, mut x: String, factors: &[f64], exact: bool) -> Result<()> {
+    let name = if call.argument("input").is_some() { "input" } else { "self" };
+    let sizes: Option<Vec<i64>> = call.meta(name)?.sizes.iter().skip(2).map(schema::size).collect();
+    let sizes = sizes.ok_or_else(|| call.unsupported("of open sizes by factors that are not whole"))?;
+    let centre = if exact { 0.5 } else { 0.0 };
+    for (axis, (&size, &factor)) in (2..).zip(sizes.iter().zip(factors)) {
+        let count = (size as f64 * factor).floor();
+        if !(1.0..=MOST_ROWS).contains(&count) {
+            return Err(call.unsupported(format!("{count} elements of an axis")));
+        }
+        let step = (1.0 / factor) as f32;
+        let place = |at: i64| (((at as f32 + centre) * step).floor() as i64).min(size - 1);
+        let places: Vec<i64> = (0..count as i64).map(place).collect();
+        let places = call.integers(&places);
+        x = call.op("Gather", &[&x, &places], &[("axis", Attribute::Int(axis))]);
+    }
+    call.result(x)
+}
+
 /// To the sizes that the result has, or by factors.
 fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let name = if call.argument("input").is_some() { "input" } else { "self" };
@@ -232,10 +255,12 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let aligned = call.flag("align_corners", false)?;
     let operation = call.operation();
     let smooth = operation.ends_with("_aa");
+    let exact = operation.contains("_exact");
     let axes = call.rank(name)? as usize - 2;
     let whole = |factors: &Vec<f64>| factors.iter().all(|factor| factor.fract() == 0.0);
     let factors = factors(call, axes)?;
     let (sizes, scales) = match factors {
+        Some(factors) if mode == "nearest" && !whole(&factors) => return nearest(call, x, &factors, exact),
         // The factors decide where elements lie, unless corners do.
         Some(factors) if !aligned && !(whole(&factors)) => {
             let all: Vec<f64> = [1.0, 1.0].into_iter().chain(factors).collect();
@@ -256,7 +281,6 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
         let front = call.op("Shape", &[&x], &[("start", Attribute::Int(0)), ("end", Attribute::Int(2))]);
         inputs.push(call.op("Concat", &[&front, &sizes], &[("axis", Attribute::Int(0))]));
     }
-    let exact = operation.contains("_exact");
     let coordinates = match (mode, aligned) {
         ("nearest", _) if exact => "half_pixel",
         ("nearest", _) => "asymmetric",

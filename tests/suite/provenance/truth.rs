@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use partition::unstable::compile::Network;
-use partition::unstable::ir::{Op, ValueId};
+use partition::unstable::ir::{Graph, NodeId, Op, Size, ValueId};
 use partition::unstable::kernel::{group_workspace, in_place};
 use partition::unstable::plan::{Buffer, Plan};
 
@@ -22,6 +22,8 @@ pub(crate) struct Truth {
     /// By input or output: along which axis it is divided.
     pub(super) axes: BTreeMap<u32, Option<u32>>,
     pub(super) microbatches: Option<u32>,
+    /// By value that is a contiguous slice of another: of which, and at which byte of that it begins.
+    pub(super) cuts: BTreeMap<u32, (u32, u64)>,
 }
 
 pub(super) struct Group {
@@ -29,6 +31,8 @@ pub(super) struct Group {
     pub(super) writes: Vec<u32>,
     pub(super) in_place: Vec<(usize, usize)>,
     pub(super) workspace: u64,
+    /// At which byte of what it reads its result begins, where it only cuts a contiguous slice.
+    pub(super) cut: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,7 @@ impl Truth {
             writes: fused.writes.iter().map(|value| value.0).collect(),
             in_place: in_place(graph, fused).iter().map(|&(r, w)| (r as usize, w as usize)).collect(),
             workspace: group_workspace(graph, fused).get(),
+            cut: cut(graph, fused.nodes),
         };
         let groups: Vec<Group> = grouping.all_fused().iter().map(group).collect();
         let mut leaves = BTreeMap::new();
@@ -71,7 +76,9 @@ impl Truth {
             }
         }
         let axes = plan.buffers.iter().filter(|buffer| buffer.microbatch.is_some());
+        let cuts = groups.iter().filter_map(|group| Some((group.writes[0], (group.reads[0], group.cut?))));
         Self {
+            cuts: cuts.collect(),
             groups,
             leaves,
             bytes: (0..graph.value_count() as u32).map(bytes).collect(),
@@ -86,6 +93,25 @@ impl Truth {
     pub(super) fn axis(&self, value: u32) -> Option<u32> {
         self.axes.get(&value).copied().flatten()
     }
+}
+
+/// At which byte of its operand the result of a slice begins, where its elements follow one another there: from the
+/// first to the last of them there are no others.
+fn cut(graph: &Graph, nodes: &[NodeId]) -> Option<u64> {
+    let &[node] = nodes else { return None };
+    let node = graph.node(node);
+    let Op::Slice(slice) = &node.op else { return None };
+    let known = |sizes: &[Size]| sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>();
+    let (starts, sizes) = (known(&slice.starts)?, known(&slice.sizes)?);
+    let ty = graph.ty(node.operands[0]);
+    let whole: Vec<i64> = ty.shape.dims()?.to_vec();
+    let element =
+        |of: &dyn Fn(usize) -> i64| (0..whole.len()).fold(0, |at, axis| at * whole[axis] + of(axis));
+    let first = element(&|axis| starts[axis]);
+    let last = element(&|axis| starts[axis] + (sizes[axis] - 1) * slice.steps[axis]);
+    let follow =
+        last - first + 1 == sizes.iter().product::<i64>() && slice.steps.iter().all(|&step| step == 1);
+    follow.then(|| first as u64 * ty.dtype.size())
 }
 
 /// The number in `%7 name`.

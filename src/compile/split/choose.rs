@@ -13,6 +13,8 @@ use crate::pass::{Division, scattered};
 pub(super) struct Choices<'g> {
     pub(super) graph: &'g Graph,
     divisions: BTreeMap<NodeId, Division>,
+    /// Parts of all of them.
+    parts: usize,
     /// By value; of what is not divided, whole.
     pub(super) layouts: Vec<Option<Layout>>,
     /// By value: an input that is handed over in slices, as parameters are.
@@ -67,6 +69,7 @@ impl<'g> Choices<'g> {
         Self {
             graph,
             divisions: BTreeMap::new(),
+            parts: 0,
             layouts: vec![None; graph.value_count()],
             boxed,
             is_output,
@@ -81,9 +84,9 @@ impl<'g> Choices<'g> {
         Self { apart: true, ..Self::new(graph) }
     }
 
-    /// Parts of all nodes that are divided.
+    /// Parts of all nodes that are divided. O(1).
     pub(super) fn parts(&self) -> usize {
-        self.divisions.values().map(Division::parts).sum()
+        self.parts
     }
 
     pub(super) fn finish(self) -> BTreeMap<NodeId, Division> {
@@ -102,7 +105,9 @@ impl<'g> Choices<'g> {
                 }
             };
         }
-        self.divisions.insert(node, division);
+        self.parts += division.parts();
+        let replaced = self.divisions.insert(node, division);
+        self.parts -= replaced.map_or(0, |replaced| replaced.parts());
     }
 
     /// Divides an elementwise node or one that moves elements about as all that it reads is divided, if it

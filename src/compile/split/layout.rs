@@ -66,12 +66,12 @@ pub(super) fn aligned_unit(graph: &Graph, node: NodeId, split: &Split) -> Result
     let ty = graph.ty(graph.node(node).first_result);
     let size = ty.shape.sizes()[axes[0] as usize].known().unwrap_or(1).unsigned_abs().max(1);
     // Bytes of a slice one unit long.
-    let each = share(share(bytes(ty)?, 1, size), size * unit, split.extent);
+    let each = share(share(bytes(ty)?, 1, size), size.saturating_mul(unit), split.extent) % ALIGNMENT;
     let mut times = 1;
     while times < ALIGNMENT && !(each * times).is_multiple_of(ALIGNMENT) {
         times *= 2;
     }
-    Ok(unit * times)
+    Ok(unit.saturating_mul(times))
 }
 
 /// Bytes of a value.

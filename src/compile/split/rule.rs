@@ -7,6 +7,7 @@ use std::str::FromStr;
 use wildmatch::WildMatch;
 
 use super::choose::Choices;
+use super::layout::share;
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, NodeId};
 use crate::kernel::split::{Loop, Made, Split, splits};
@@ -178,10 +179,12 @@ pub(super) fn even(split: &Split, parts: u64) -> Vec<u64> {
 
 /// As [`even`], at multiples of `unit` where there are enough of them, each of the loop's own units.
 pub(super) fn even_by(split: &Split, parts: u64, unit: u64) -> Vec<u64> {
-    let fits = |unit: u64| split.extent / unit >= parts && split.extent / parts >= split.least + unit;
+    let fits = |unit: u64| {
+        split.extent / unit >= parts && (split.extent / parts).saturating_sub(split.least) >= unit
+    };
     let unit = if unit > 0 && fits(unit) { unit } else { split.unit.max(1) };
     let units = split.extent / unit;
-    let bound = |part: u64| if part == parts { split.extent } else { units * part / parts * unit };
+    let bound = |part: u64| if part == parts { split.extent } else { share(units, part, parts) * unit };
     (0..=parts).map(bound).collect()
 }
 

@@ -100,7 +100,11 @@ pub(super) const ROBERTA: Family = Family {
 };
 
 fn roberta(config: &Config) -> Result<Settings> {
-    let padding = config.whole("pad_token_id", 1)? as i64;
+    let (padding, words) = (config.whole("pad_token_id", 1)?, config.size("vocab_size")?);
+    // Positions are counted from it.
+    if padding >= words {
+        return Err(config.fault("pad_token_id", format!("{padding} is no token, there are {words}")));
+    }
     let language = Language::Transformed {
         dense: "lm_head.dense",
         norm: "lm_head.layer_norm",
@@ -108,7 +112,7 @@ fn roberta(config: &Config) -> Result<Settings> {
         bias: "lm_head.bias",
         activation: Some("gelu"),
     };
-    encoder(config, Counted::Tokens { padding }, language)
+    encoder(config, Counted::Tokens { padding: padding as i64 }, language)
 }
 
 fn encoder(config: &Config, counted: Counted, language: Language) -> Result<Settings> {

@@ -59,7 +59,7 @@ impl Config {
         if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) }
     }
 
-    fn fault(&self, name: &str, message: impl Into<String>) -> Error {
+    pub(super) fn fault(&self, name: &str, message: impl Into<String>) -> Error {
         Error::model(self.place_of(name), message)
     }
 

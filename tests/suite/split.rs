@@ -148,8 +148,15 @@ fn networks_of_the_corpus_are_split_where_they_must_be() {
     }
 }
 
-sweep! {
-    every_network_of_the_corpus_is_split_where_it_must_be: one of 12;
+#[test]
+fn a_share_of_the_corpus_is_split_where_it_must_be() {
+    every_network_of_the_corpus_is_split_where_it_must_be(Share::OneOf(12));
+}
+
+#[test]
+#[ignore = "half an hour and more: cargo test --release --test suite -- --ignored the_whole_corpus_is_split"]
+fn the_whole_corpus_is_split_where_it_must_be() {
+    every_network_of_the_corpus_is_split_where_it_must_be(Share::ALL);
 }
 
 /// Networks of which no way that is tried fits, though none is proven not to: their layers are divided along two loops, or

@@ -268,7 +268,7 @@ impl Whole {
         divisions: &BTreeMap<NodeId, Division>,
         most: usize,
     ) -> Result<Option<Network>> {
-        let divided = Parted::whole(graph.clone(), self.places.clone()).divided(divisions)?;
+        let divided = Parted::of(graph, &self.places, divisions)?;
         match divided.graph.node_count() > most.max(2 * graph.node_count()) {
             true => Ok(None),
             false => divided.network(self.assumed.clone(), self.dims.clone()).map(Some),

@@ -100,7 +100,7 @@ impl Splits {
             if self.last.as_ref() == Some(&found) {
                 continue;
             }
-            let mut parted = self.whole.clone().divided(&found)?;
+            let mut parted = self.whole.divided(&found)?;
             self.last = Some(found);
             for round in 1..ROUNDS {
                 // Parts, and what joins them, are divided again only where they fit nowhere.

@@ -16,6 +16,12 @@ pub(in crate::compile) struct Parted {
     pub(in crate::compile) graph: Graph,
     /// By source: its place, as in [`pass::group_placed`].
     places: Vec<u32>,
+    history: History,
+}
+
+/// What was divided, and into what.
+#[derive(Clone)]
+struct History {
     /// Sources that are parts of others, and those that they are parts of.
     parts: Vec<SourceId>,
     wholes: BTreeSet<SourceId>,
@@ -26,19 +32,48 @@ pub(in crate::compile) struct Parted {
     sources: usize,
 }
 
-impl Parted {
-    /// A graph of which nothing is divided.
-    pub(in crate::compile) fn whole(graph: Graph, places: Vec<u32>) -> Self {
-        let sources = graph.sources().len();
+impl History {
+    fn new(graph: &Graph) -> Self {
         Self {
-            graph,
-            places,
             parts: Vec::new(),
             wholes: BTreeSet::new(),
             slices: BTreeMap::new(),
             splits: Vec::new(),
-            sources,
+            sources: graph.sources().len(),
         }
+    }
+}
+
+impl Parted {
+    /// A graph of which nothing is divided.
+    pub(in crate::compile) fn whole(graph: Graph, places: Vec<u32>) -> Self {
+        let history = History::new(&graph);
+        Self { graph, places, history }
+    }
+
+    /// A graph, divided once. The graph itself is not copied.
+    pub(in crate::compile) fn of(
+        graph: &Graph,
+        places: &[u32],
+        divisions: &BTreeMap<NodeId, Division>,
+    ) -> Result<Self> {
+        Self::new(graph, places, &History::new(graph), divisions)
+    }
+
+    fn new(
+        graph: &Graph,
+        places: &[u32],
+        history: &History,
+        divisions: &BTreeMap<NodeId, Division>,
+    ) -> Result<Self> {
+        let divided = pass::split_again(graph, divisions, places, &history.slices)?;
+        verified(&divided.graph)?;
+        let (mut parts, mut wholes) = (history.parts.clone(), history.wholes.clone());
+        parts.extend(divided.parts.iter().map(|part| part.source));
+        wholes.extend(divided.parts.iter().map(|part| part.whole));
+        let splits = [history.splits.clone(), record::record(graph, divisions)].concat();
+        let history = History { parts, wholes, slices: divided.slices, splits, sources: history.sources };
+        Ok(Self { graph: divided.graph, places: divided.places, history })
     }
 
     /// A graph divided as a plan records it. Errors: the plan is of another graph.
@@ -71,7 +106,7 @@ impl Parted {
         }
         let names = record::Names::new(&self.graph);
         let named = nodes.iter().map(|&node| names.of(&self.graph, node)).collect();
-        self.splits.push(record::entry(IN_STEPS, named));
+        self.history.splits.push(record::entry(IN_STEPS, named));
         pass::gradient::unroll_some(&mut self.graph, &|node| nodes.contains(&node))?;
         // All steps begin with the same slices of the weights.
         pass::simplify(&mut self.graph)?;
@@ -83,37 +118,23 @@ impl Parted {
 
     /// Lets devices be handed the slices of an input that they read, and no more.
     pub(in crate::compile) fn slice_input(&mut self, name: &str) {
-        self.splits.push(record::entry(IN_SLICES, vec![name.to_owned()]));
+        self.history.splits.push(record::entry(IN_SLICES, vec![name.to_owned()]));
         self.graph.slice_input(name);
     }
 
-    /// Divides nodes, those that are parts as well.
-    pub(in crate::compile) fn divided(self, divisions: &BTreeMap<NodeId, Division>) -> Result<Self> {
+    /// The graph with nodes divided, those that are parts as well.
+    pub(in crate::compile) fn divided(&self, divisions: &BTreeMap<NodeId, Division>) -> Result<Self> {
         if divisions.is_empty() {
-            return Ok(self);
+            return Ok(self.clone());
         }
-        let Self { graph, places, mut parts, mut wholes, slices, mut splits, sources } = self;
-        splits.extend(record::record(&graph, divisions));
-        let divided = pass::split_again(&graph, divisions, &places, &slices)?;
-        verified(&divided.graph)?;
-        parts.extend(divided.parts.iter().map(|part| part.source));
-        wholes.extend(divided.parts.iter().map(|part| part.whole));
-        Ok(Self {
-            graph: divided.graph,
-            places: divided.places,
-            parts,
-            wholes,
-            slices: divided.slices,
-            splits,
-            sources,
-        })
+        Self::new(&self.graph, &self.places, &self.history, divisions)
     }
 
     /// Whether a node is a part, or cuts, joins or folds parts, and none of its source was divided: the parts of one
     /// source are numbered once.
     pub(super) fn may_be_divided_again(&self, node: NodeId) -> bool {
         let source = self.graph.node(node).source;
-        source.index() >= self.sources && !self.wholes.contains(&source)
+        source.index() >= self.history.sources && !self.history.wholes.contains(&source)
     }
 
     /// The network, grouped.
@@ -122,7 +143,8 @@ impl Parted {
         assumed: Vec<String>,
         dims: BTreeMap<String, i64>,
     ) -> Result<Network> {
-        let Self { graph, places, parts, slices, splits, sources, .. } = self;
+        let Self { graph, places, history } = self;
+        let History { parts, slices, splits, sources, .. } = history;
         let mut grouping = grouped(&graph, &places)?;
         // What is cut for other devices is sent from where it lies.
         if !splits.is_empty() {

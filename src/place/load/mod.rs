@@ -54,7 +54,7 @@ impl Effort {
             Self { seeds, budget, precision }
         };
         match (effort, units > LARGE) {
-            (place::Effort::Fast, false) => new(4, 4, 3_000, 512),
+            (place::Effort::Fast, false) => new(1, 1, 3_000, 128),
             (place::Effort::Fast, true) => new(1, 1, 50_000, 32),
             (place::Effort::Default, false) => new(4, 40, 25_000, 1 << 12),
             (place::Effort::Default, true) => new(2, 2, 300_000, 1 << 11),

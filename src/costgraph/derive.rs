@@ -209,8 +209,8 @@ impl<'a> Derivation<'a> {
             }
         }
         // Bytes of a part of the input lie elsewhere.
-        if graph.view(node).is_some() {
-            graph.views.retain(|&(view, _)| view != node);
+        if let Ok(at) = graph.views.binary_search_by_key(&node, |&(view, _)| view) {
+            graph.views.remove(at);
         }
         let workspace = &mut graph.workspace[node.index()];
         *workspace = workspace.div_ceil(parts);

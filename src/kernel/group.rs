@@ -98,10 +98,10 @@ impl Grouping {
     }
 
     /// Finds the groups that only cut contiguous slices which may lie in what they are cut from: of what another group
-    /// makes or is handed over, and no output. O(groups).
+    /// makes or is handed over, and no output. O(groups log slices + values).
     pub fn find_slices(&mut self, graph: &Graph) {
-        let is_output =
-            |value: ValueId| graph.outputs().iter().any(|(_, output)| self.base[output.index()] == value);
+        let mut is_output = vec![false; graph.value_count()];
+        graph.outputs().iter().for_each(|(_, output)| is_output[self.base[output.index()].index()] = true);
         let mut found: Vec<(GroupId, u64)> = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
             let (&[read], &[made]) = (&group.reads[..], &group.writes[..]) else { continue };
@@ -116,7 +116,9 @@ impl Grouping {
                 }
             };
             match slice_at(graph, &group.nodes) {
-                Some(first) if is_made && !is_output(made) => found.push((GroupId(number as u32), first)),
+                Some(first) if is_made && !is_output[made.index()] => {
+                    found.push((GroupId(number as u32), first))
+                }
                 Some(_) | None => {}
             }
         }

@@ -258,10 +258,12 @@ impl<R: Read> Source<'_, R> {
                 _ => {}
             }
         }
-        Ok(match () {
-            () if wholes.len() as u64 == count => Meta::Wholes(wholes),
-            () if reals.len() as u64 == count => Meta::Reals(reals),
-            () => Meta::Skipped,
+        Ok(if wholes.len() as u64 == count {
+            Meta::Wholes(wholes)
+        } else if reals.len() as u64 == count {
+            Meta::Reals(reals)
+        } else {
+            Meta::Skipped
         })
     }
 

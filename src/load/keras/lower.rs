@@ -285,10 +285,12 @@ impl Site<'_> {
         let Some(&x) = values.first() else { return Err(self.error("is called without arguments")) };
         // Floating-point inputs are taken over to the type that the layer computes in.
         let cast: Vec<ValueId> = match &layer.kind {
-            Kind::Embedding(_) | Kind::Masking(_) | Kind::Identity | Kind::Noise(_) | Kind::Rearrange(_) => {
-                values.clone()
-            }
-            Kind::Attention(_) => values.clone(),
+            Kind::Embedding(_)
+            | Kind::Masking(_)
+            | Kind::Identity
+            | Kind::Noise(_)
+            | Kind::Rearrange(_)
+            | Kind::Attention(_) => values.clone(),
             _ => values.iter().map(|&value| self.computed(value)).collect::<Result<_>>()?,
         };
         let first = cast[0];

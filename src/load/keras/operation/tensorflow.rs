@@ -26,18 +26,16 @@ const TABLE: &[Row] = &[
     ("__operators__.eq", "Equal", &["other"], PLAIN), ("__operators__.ne", "NotEqual", &["other"], PLAIN),
     ("cast", "Cast", NONE, &[("dtype", "dtype")]),
     ("clip_by_value", "Clip", NONE, &[("clip_value_min", "x_min"), ("clip_value_max", "x_max")]),
-    ("compat.v1.floor_div", "FloorDivide", Y, PLAIN), ("math.floordiv", "FloorDivide", Y, PLAIN),
-    ("compat.v1.gather", "Take", &["indices"], AXIS), ("gather", "Take", &["indices"], AXIS),
-    ("compat.v1.pad", "Pad", NONE, &[("paddings", "pad_width"), ("mode", "mode"), ("constant_values", "constant_values")]),
+    ("floor_div", "FloorDivide", Y, PLAIN), ("math.floordiv", "FloorDivide", Y, PLAIN),
+    ("gather", "Take", &["indices"], AXIS),
     ("pad", "Pad", NONE, &[("paddings", "pad_width"), ("mode", "mode"), ("constant_values", "constant_values")]),
-    ("compat.v1.squeeze", "Squeeze", NONE, AXIS), ("squeeze", "Squeeze", NONE, AXIS),
-    ("compat.v1.transpose", "Transpose", NONE, &[("perm", "axes")]), ("transpose", "Transpose", NONE, &[("perm", "axes")]),
+    ("squeeze", "Squeeze", NONE, AXIS),
+    ("transpose", "Transpose", NONE, &[("perm", "axes")]),
     ("concat", "Concatenate", NONE, AXIS),
     ("expand_dims", "ExpandDims", NONE, AXIS),
     ("identity", "Identity", NONE, PLAIN), ("stop_gradient", "StopGradient", NONE, PLAIN),
     ("linalg.matmul", "Product", &["b"], &[("transpose_a", "transpose_a"), ("transpose_b", "transpose_b")]),
     ("linalg.norm", "Norm", NONE, &[("axis", "axis"), ("keepdims", "keepdims"), ("ord", "ord")]),
-    ("compat.v1.norm", "Norm", NONE, &[("axis", "axis"), ("keepdims", "keepdims"), ("ord", "ord")]),
     ("norm", "Norm", NONE, &[("axis", "axis"), ("keepdims", "keepdims"), ("ord", "ord")]),
     ("math.abs", "Absolute", NONE, PLAIN), ("abs", "Absolute", NONE, PLAIN),
     ("math.add_n", "AddN", NONE, PLAIN),
@@ -80,19 +78,17 @@ const TABLE: &[Row] = &[
     ("unstack", "Unstack", NONE, AXIS), ("where", "Where", &["x", "y"], PLAIN),
 ];
 
-/// Arguments that change nothing here.
-const IDLE: [&str; 10] = [
-    "name",
-    "conjugate",
-    "validate_indices",
-    "batch_dims",
-    "message",
-    "epsilon",
-    "output_type",
-    "exclusive",
-    "reverse",
-    "data_format",
-];
+/// Arguments that change no number: of integers how wide they are, too.
+const IDLE: [&str; 5] = ["name", "conjugate", "validate_indices", "message", "output_type"];
+
+/// Whether an argument says what is computed here anyway.
+fn is_usual(name: &str, value: &Value) -> bool {
+    match name {
+        "epsilon" => value.as_f64() == Some(1e-12),
+        "data_format" => value.as_str().is_some_and(|format| format.ends_with('C')),
+        _ => IDLE.contains(&name),
+    }
+}
 
 /// What a function is with these arguments. Error: why it is none.
 pub(in super::super) fn translated(
@@ -102,7 +98,8 @@ pub(in super::super) fn translated(
     if function == "__operators__.getitem" {
         return Ok(Translated { class: "GetItem", config: Map::new(), operands: &["slice_spec"] });
     }
-    let Some((_, class, operands, attributes)) = TABLE.iter().find(|(name, ..)| *name == function) else {
+    let own = function.strip_prefix("compat.v1.").unwrap_or(function);
+    let Some((_, class, operands, attributes)) = TABLE.iter().find(|(name, ..)| *name == own) else {
         return Err(format!("function tf.{function}"));
     };
     let mut config = Map::new();
@@ -111,8 +108,7 @@ pub(in super::super) fn translated(
         match attributes.iter().find(|(from, _)| from == name) {
             Some((_, to)) => drop(config.insert((*to).to_owned(), value.clone())),
             None if operands.contains(&name.as_str()) || !is_set => {}
-            None if IDLE.contains(&name.as_str())
-                && !matches!(name.as_str(), "exclusive" | "reverse" | "batch_dims") => {}
+            None if is_usual(name, value) => {}
             None => return Err(format!("function tf.{function} with {name}")),
         }
     }
@@ -128,4 +124,29 @@ pub(in super::super) fn translated(
         _ => {}
     }
     Ok(Translated { class, config, operands })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_read(function: &str, arguments: Value) -> bool {
+        translated(function, arguments.as_object().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn what_would_change_a_number_is_not_passed_over() {
+        for (function, usual, other) in [
+            (
+                "math.l2_normalize",
+                json!({"axis": -1, "epsilon": 1e-12}),
+                json!({"axis": -1, "epsilon": 1e-3}),
+            ),
+            ("nn.bias_add", json!({"data_format": "NHWC"}), json!({"data_format": "NCHW"})),
+            ("math.cumsum", json!({"axis": 1, "reverse": false}), json!({"axis": 1, "reverse": true})),
+            ("compat.v1.gather", json!({"axis": 1, "batch_dims": 0}), json!({"axis": 1, "batch_dims": 1})),
+        ] {
+            assert!(is_read(function, usual) && !is_read(function, other), "{function}");
+        }
+    }
 }

@@ -60,6 +60,8 @@ pub(super) struct Evaluator<'p, 'a> {
     /// Shared uploads of the tensor at hand, with their end once they were made.
     uploads: Vec<(ChannelId, Option<u64>)>,
     position: Vec<u32>,
+    /// By tensor: the position until which others lie in its bytes; empty where none does.
+    lain_in: Vec<u32>,
     ready: Vec<u64>,
     /// Bytes copied to a node's device just before it runs.
     gained: Vec<u64>,
@@ -97,6 +99,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             receivers: Vec::new(),
             uploads: Vec::new(),
             position: vec![0; nodes],
+            lain_in: vec![0; if problem.graph.has_views() { problem.graph.tensor_count() } else { 0 }],
             ready: vec![0; nodes],
             gained: vec![0; nodes],
             freed: vec![0; nodes],
@@ -203,6 +206,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         for (position, node) in order.iter().enumerate() {
             self.position[node.index()] = position as u32;
         }
+        self.find_lain_in(device, order);
         let devices = topology.len();
         let mut sums = Sums {
             result: Evaluation { compute: vec![Nanos::ZERO; devices], ..Evaluation::default() },
@@ -232,6 +236,38 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         sums.result.memory = sums.peak.iter().map(|&bytes| Bytes(bytes)).collect();
         sums.result.devices_used = computes.iter().filter(|&&used| used).count() as u32;
         sums.result
+    }
+
+    /// Finds how long tensors are there for others that lie in them: until those are read for the last time where they
+    /// lie, and have been sent. O(views and their readers).
+    fn find_lain_in(&mut self, device: &[DeviceId], order: &[NodeIx]) {
+        if self.lain_in.is_empty() {
+            return;
+        }
+        let graph = self.problem.graph;
+        self.lain_in.fill(0);
+        for &node in order.iter().rev().filter(|&&node| graph.view(node).is_some()) {
+            let mut until = self.position[node.index()];
+            for tensor in graph.outputs(node) {
+                self.find_receivers(tensor, device[node.index()], device);
+                until = until.max(self.until(tensor, node, device[node.index()]));
+                until = self.receivers.iter().fold(until, |until, id| until.max(self.first[id.index()]));
+            }
+            for base in graph.inputs(node) {
+                let lain_in = &mut self.lain_in[base.index()];
+                *lain_in = (*lain_in).max(until);
+            }
+        }
+        // What was stamped here is not what an evaluation stamps.
+        self.stamp.fill(NONE);
+    }
+
+    /// Until when a tensor is read where its producer is, by nodes or by others that lie in it; `find_receivers` was
+    /// asked for it just before.
+    fn until(&self, tensor: TensorIx, node: NodeIx, home: DeviceId) -> u32 {
+        let read = if self.stamp[home.index()] == tensor.0 { self.last[home.index()] } else { 0 };
+        let lain_in = self.lain_in.get(tensor.index()).copied().unwrap_or(0);
+        self.position[node.index()].max(read).max(lain_in)
     }
 
     /// What is there before the step: parameters, state, inputs.
@@ -321,10 +357,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         for tensor in graph.outputs(node) {
             self.find_receivers(tensor, home, device);
             let size = aligned(graph.tensor_bytes(tensor));
-            let mut until = self.position[node.index()];
-            if self.stamp[home.index()] == tensor.0 {
-                until = until.max(self.last[home.index()]);
-            }
+            let mut until = self.until(tensor, node, home);
             for i in 0..self.receivers.len() {
                 let receiver = self.receivers[i].index();
                 let (first, last) = (self.first[receiver], self.last[receiver]);

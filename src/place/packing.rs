@@ -1,8 +1,9 @@
-//! Placements for tight constraints: largest units first, and moves away from what is overloaded.
+//! Placements for tight constraints: what is alive counted node by node, largest units first, and moves away from what is
+//! overloaded.
 
 use super::context::{Context, Incumbents};
-use super::multilevel;
 use super::pool::{Candidate, Pool};
+use super::{live, multilevel};
 use crate::topology::DeviceId;
 
 /// Packs, then moves what is over its limit of time, in what comes closest of `pool` and the
@@ -11,6 +12,9 @@ pub(super) fn find(context: &Context<'_, '_>, closest: Option<&Candidate>) -> Po
     let mut incumbents = Incumbents::new(context);
     if let Some(closest) = closest {
         rebalanced(&mut incumbents, closest);
+    }
+    if incumbents.pool.best().is_none() && context.problem.options.balance.is_none() {
+        incumbents.pool.merge(live::find(context));
     }
     if incumbents.pool.best().is_none() {
         packed(&mut incumbents);

@@ -7,7 +7,7 @@ use super::record::{self, IN_SLICES, IN_STEPS};
 use crate::compile::{Network, grouped, verified};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, SourceId, ValueId};
-use crate::pass::{self, Division, SliceOf};
+use crate::pass::{self, Before, Division, SliceOf};
 use crate::plan::PlanSplit;
 
 /// A graph that was divided so far.
@@ -66,7 +66,8 @@ impl Parted {
         history: &History,
         divisions: &BTreeMap<NodeId, Division>,
     ) -> Result<Self> {
-        let divided = pass::split_again(graph, divisions, places, &history.slices)?;
+        let before = Before { slices: &history.slices, sources: graph.sources().len() - history.sources };
+        let divided = pass::split_again(graph, divisions, places, before)?;
         verified(&divided.graph)?;
         let (mut parts, mut wholes) = (history.parts.clone(), history.wholes.clone());
         parts.extend(divided.parts.iter().map(|part| part.source));

@@ -83,21 +83,30 @@ pub struct SliceOf {
 /// O(nodes + edges x parts). Errors: a division that does not fit its node; a node that a control dependency
 /// holds; both name the node.
 pub fn split(graph: &Graph, divisions: &BTreeMap<NodeId, Division>, places: &[u32]) -> Result<Divided> {
-    split_again(graph, divisions, places, &BTreeMap::new())
+    split_again(graph, divisions, places, Before { slices: &BTreeMap::new(), sources: 0 })
 }
 
-/// As [`split`], of a graph that was divided before: `before` says what its values are parts of, and is heeded in what
-/// the result says of its own.
+/// What earlier divisions of a graph have left in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'b> {
+    /// Which values are parts of others.
+    pub slices: &'b BTreeMap<ValueId, SliceOf>,
+    /// How many sources they have added: names are numbered on from there.
+    pub sources: usize,
+}
+
+/// As [`split`], of a graph that was divided before, which is heeded in what the result says of its own.
 pub fn split_again(
     graph: &Graph,
     divisions: &BTreeMap<NodeId, Division>,
     places: &[u32],
-    before: &BTreeMap<ValueId, SliceOf>,
+    before: Before<'_>,
 ) -> Result<Divided> {
     let apart = divisions.values().any(|division| division.apart);
+    let helpers = apart.then_some(before.sources as u32);
     let mut splitter = Splitter {
         old: graph,
-        holder: Holder::new(graph, Sources::new(graph, places, apart), before),
+        holder: Holder::new(graph, Sources::new(graph, places, helpers), before.slices),
         is_read: is_read(graph),
         nodes: vec![None; graph.node_count()],
         ordered: vec![false; graph.node_count()],

@@ -40,15 +40,14 @@ pub(super) struct Sources {
     parts: HashMap<(SourceId, usize, usize), SourceId>,
     /// Every part, in the order of their sources.
     list: Vec<PartSource>,
-    /// Where what one source stands for need not go together: number of sources of what cuts, joins and folds.
+    /// Where what one source stands for need not go together: the number of the next source that cuts, joins or folds.
     helpers: Option<u32>,
 }
 
 impl Sources {
-    pub(super) fn new(graph: &Graph, places: &[u32], apart: bool) -> Self {
+    pub(super) fn new(graph: &Graph, places: &[u32], helpers: Option<u32>) -> Self {
         let place = |at: usize| (places.get(at).copied().unwrap_or(0), 0);
         let (wholes, ranks) = (graph.node_ids().map(|id| graph.node(id).source).collect(), ranks(graph));
-        let helpers = apart.then_some(0);
         Self {
             lanes: (0..graph.sources().len()).map(place).collect(),
             wholes,

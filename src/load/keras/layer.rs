@@ -6,6 +6,7 @@ use super::activation::Activation;
 use super::attention::Attention;
 use super::config::{Config, KerasVersion, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
+use super::conv_lstm::ConvLstm;
 use super::dense::{Dense, Embedding};
 use super::dot_attention::DotAttention;
 use super::einsum::EinsumDense;
@@ -14,7 +15,7 @@ use super::network::{Network, Parser, keras2_arguments};
 use super::noise::Disturb;
 use super::norm::{AdaptedNorm, Affine, BatchNorm, GroupNorm, LayerNorm};
 use super::operation::{Operation, Translated, translated};
-use super::pool::{GlobalPool, Pool};
+use super::pool::{AdaptivePool, GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
 use crate::error::{Error, Result};
@@ -60,10 +61,14 @@ pub(super) enum Kind {
     DotAttention(DotAttention),
     Conv(Box<Conv>),
     Pool(Pool),
+    AdaptivePool(AdaptivePool),
     GlobalPool(GlobalPool),
     Rearrange(Rearrange),
     Merge(Merge),
     Rnn(Box<Rnn>),
+    /// From the lowest up.
+    StackedRnn(Vec<Rnn>),
+    ConvLstm(Box<ConvLstm>),
     Bidirectional(Box<Bidirectional>),
     TimeDistributed(Box<Layer>),
     Attention(Box<Attention>),
@@ -244,6 +249,12 @@ impl Parser<'_> {
             "MaxPooling1D" | "MaxPooling2D" | "MaxPooling3D" | "AveragePooling1D" | "AveragePooling2D"
             | "AveragePooling3D" | "MaxPool1D" | "MaxPool2D" | "MaxPool3D" | "AvgPool1D" | "AvgPool2D"
             | "AvgPool3D" => Kind::Pool(Pool::read(class, config, self.unsupported)?),
+            "AdaptiveAveragePooling1D"
+            | "AdaptiveAveragePooling2D"
+            | "AdaptiveAveragePooling3D"
+            | "AdaptiveMaxPooling1D"
+            | "AdaptiveMaxPooling2D"
+            | "AdaptiveMaxPooling3D" => Kind::AdaptivePool(AdaptivePool::read(class, config)?),
             "GlobalMaxPooling1D"
             | "GlobalMaxPooling2D"
             | "GlobalMaxPooling3D"
@@ -261,6 +272,9 @@ impl Parser<'_> {
             }
             "LSTM" | "GRU" | "SimpleRNN" => {
                 Kind::Rnn(Box::new(Rnn::read(class, config, version, self.unsupported)?))
+            }
+            "ConvLSTM1D" | "ConvLSTM2D" | "ConvLSTM3D" => {
+                Kind::ConvLstm(Box::new(ConvLstm::read(class, config, version, self.unsupported)?))
             }
             "RNN" => self.around_cell(config)?,
             "Lambda" => {

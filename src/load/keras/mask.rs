@@ -77,6 +77,8 @@ pub(super) fn with_masks(
         },
         Kind::Merge(merge) => of_merged(site, merge, arguments)?,
         Kind::Rnn(rnn) if !rnn.sequences => None,
+        Kind::StackedRnn(layers) if layers.last().is_none_or(|rnn| !rnn.sequences) => None,
+        Kind::ConvLstm(layer) if !layer.sequences => None,
         Kind::Bidirectional(both) if !both.returns_sequences() => None,
         Kind::Bidirectional(both) if both.is_separate() => {
             masked.iter_mut().take(2).for_each(|result| result.mask = first);
@@ -97,6 +99,8 @@ pub(super) fn with_masks(
         | Kind::DotAttention(_)
         | Kind::Attention(_)
         | Kind::Rnn(_)
+        | Kind::StackedRnn(_)
+        | Kind::ConvLstm(_)
         | Kind::Bidirectional(_)
         | Kind::TimeDistributed(_) => first,
         Kind::Input(_)
@@ -104,6 +108,7 @@ pub(super) fn with_masks(
         | Kind::Einsum(_)
         | Kind::Conv(_)
         | Kind::Pool(_)
+        | Kind::AdaptivePool(_)
         | Kind::GlobalPool(_)
         | Kind::Rearrange(_)
         | Kind::Operation(_)

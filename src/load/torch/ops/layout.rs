@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
-pub(super) const VIEWS: [&str; 34] = [
+pub(super) const VIEWS: [&str; 36] = [
+    "adjoint",
     "_unsafe_view",
     "alias",
     "as_strided",
@@ -20,6 +21,7 @@ pub(super) const VIEWS: [&str; 34] = [
     "feature_dropout",
     "flatten",
     "lift_fresh",
+    "mT",
     "movedim",
     "narrow",
     "numpy_T",
@@ -56,19 +58,11 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "expand_as" => |call| like(call, "Expand"),
         "flatten" => flatten,
         "unflatten" => unflatten,
-        "permute" => permute,
-        "transpose" | "swapaxes" => |call| {
-            let (one, other) = (
-                call.axis(first_of(call, ["dim0", "axis0"]), 0)?,
-                call.axis(first_of(call, ["dim1", "axis1"]), 1)?,
-            );
-            swapped(call, one, other)
+        "permute" | "transpose" | "swapaxes" | "t" | "numpy_T" | "mT" | "adjoint" | "movedim" => |call| {
+            let (x, order) = (call.tensor("self")?, order(call)?);
+            let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
+            call.result(value)
         },
-        "t" | "numpy_T" => |call| match call.rank("self")? {
-            2 => swapped(call, 0, 1),
-            _ => same(call),
-        },
-        "movedim" => moved,
         "unsqueeze" => |call| {
             let rank = call.rank("self")? + 1;
             let axis = call.axis_of(call.int("dim", 0)?, rank)?;
@@ -199,29 +193,48 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
+/// The elements of a matrix whose places along two axes are alike.
+pub(super) struct Diagonal {
+    /// The axes of the tensor, with the matrix's last.
+    pub(super) order: Vec<i64>,
+    /// Places in the matrix, row by row.
+    pub(super) places: Vec<i64>,
+}
+
+impl Diagonal {
+    pub(super) fn of(call: &Call<'_, '_>) -> Result<Self> {
+        let (rank, offset) = (call.rank("self")?, call.int("offset", 0)?);
+        let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
+        let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
+        let (Some(rows), Some(columns)) = (size(first), size(second)) else {
+            return Err(call.unsupported("of open axes"));
+        };
+        let order: Vec<i64> =
+            (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();
+        let within = |row: &i64| row.checked_add(offset).is_some_and(|column| (0..columns).contains(&column));
+        let places = (0..rows).filter(within).map(|row| row.saturating_mul(columns) + row + offset).collect();
+        Ok(Self { order, places })
+    }
+
+    /// The matrices of a tensor with its axes in this order, each as one row.
+    pub(super) fn rows(&self, call: &mut Call<'_, '_>, apart: &str) -> String {
+        let mut parts = Vec::new();
+        if self.order.len() > 2 {
+            parts.push(call.op("Shape", &[apart], &[("end", Attribute::Int(-2))]));
+        }
+        parts.push(call.integers(&[-1]));
+        reshaped(call, apart, &parts)
+    }
+}
+
 /// Elements whose places along two axes are alike, as a last axis.
 fn diagonal(call: &mut Call<'_, '_>) -> Result<String> {
-    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
-    let offset = call.int("offset", 0)?;
-    let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
-    let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
-    let (Some(rows), Some(columns)) = (size(first), size(second)) else {
-        return Err(call.unsupported("of open axes"));
-    };
-    let order: Vec<i64> =
-        (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();
-    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
-    let mut parts = Vec::new();
-    if rank > 2 {
-        parts.push(call.op("Shape", &[&value], &[("end", Attribute::Int(-2))]));
-    }
-    parts.push(call.integers(&[-1]));
-    let value = reshaped(call, &value, &parts);
-    let within = |row: &i64| row.checked_add(offset).is_some_and(|column| (0..columns).contains(&column));
-    let places: Vec<i64> =
-        (0..rows).filter(within).map(|row| row.saturating_mul(columns) + row + offset).collect();
-    let places = call.integers(&places);
-    Ok(call.op("Gather", &[&value, &places], &[("axis", Attribute::Int(rank - 2))]))
+    let (x, diagonal) = (call.tensor("self")?, Diagonal::of(call)?);
+    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&diagonal.order))]);
+    let value = diagonal.rows(call, &value);
+    let places = call.integers(&diagonal.places);
+    let axis = diagonal.order.len() as i64 - 2;
+    Ok(call.op("Gather", &[&value, &places], &[("axis", Attribute::Int(axis))]))
 }
 
 /// Each of some vectors along an axis of its own, in the shape of all; `xy` exchanges the first two.
@@ -342,30 +355,35 @@ fn unflatten(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-fn permute(call: &mut Call<'_, '_>) -> Result<()> {
+/// The axes of the operand in the order of the result.
+pub(super) fn order(call: &Call<'_, '_>) -> Result<Vec<i64>> {
     let rank = call.rank("self")?;
-    let axes = call.ints("dims")?.unwrap_or_default();
-    let axes = axes.into_iter().map(|axis| call.axis_of(axis, rank)).collect::<Result<Vec<i64>>>()?;
-    transposed(call, &axes)
-}
-
-fn transposed(call: &mut Call<'_, '_>, axes: &[i64]) -> Result<()> {
-    let x = call.tensor("self")?;
-    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(axes))]);
-    call.result(value)
-}
-
-fn swapped(call: &mut Call<'_, '_>, one: i64, other: i64) -> Result<()> {
-    let mut axes: Vec<i64> = (0..call.rank("self")?).collect();
-    if axes.is_empty() {
-        return same(call);
+    match call.operation() {
+        "permute" => {
+            let axes = call.ints("dims")?.unwrap_or_default();
+            axes.into_iter().map(|axis| call.axis_of(axis, rank)).collect()
+        }
+        "movedim" => moved(call, rank),
+        "t" | "numpy_T" => Ok((0..rank).rev().collect()),
+        operation => {
+            let mut axes: Vec<i64> = (0..rank).collect();
+            if rank == 0 {
+                return Ok(axes);
+            }
+            let (one, other) = match operation {
+                "transpose" | "swapaxes" => (
+                    call.axis(first_of(call, ["dim0", "axis0"]), 0)?,
+                    call.axis(first_of(call, ["dim1", "axis1"]), 1)?,
+                ),
+                _ => (call.axis_of(-2, rank)?, call.axis_of(-1, rank)?),
+            };
+            axes.swap(one as usize, other as usize);
+            Ok(axes)
+        }
     }
-    axes.swap(one as usize, other as usize);
-    transposed(call, &axes)
 }
 
-fn moved(call: &mut Call<'_, '_>) -> Result<()> {
-    let rank = call.rank("self")?;
+fn moved(call: &Call<'_, '_>, rank: i64) -> Result<Vec<i64>> {
     let (Some(from), Some(to)) = (call.ints("source")?, call.ints("destination")?) else {
         return Err(call.wrong("it has no axes"));
     };
@@ -378,7 +396,7 @@ fn moved(call: &mut Call<'_, '_>) -> Result<()> {
         None => rest.next(),
     };
     let axes = (0..rank).map(place).collect::<Option<Vec<i64>>>();
-    transposed(call, &axes.ok_or_else(|| call.wrong("axes that do not fit one another"))?)
+    axes.ok_or_else(|| call.wrong("axes that do not fit one another"))
 }
 
 /// Without axes of size 1: of those named the ones that are, or all.

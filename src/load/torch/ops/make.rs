@@ -36,6 +36,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let shape = call.sizes("size")?;
             filled(call, &shape, Fill::Number(1.0))
         },
+        "zero" => |call| alike(call, Fill::Number(0.0)),
         "full_like" => |call| alike(call, Fill::Argument("fill_value")),
         "zeros_like" => |call| alike(call, Fill::Number(0.0)),
         "ones_like" => |call| alike(call, Fill::Number(1.0)),

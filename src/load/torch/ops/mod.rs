@@ -4,6 +4,7 @@ use super::call::Call;
 use crate::error::Result;
 
 mod attention;
+mod bag;
 mod elementwise;
 mod index;
 mod layout;
@@ -12,6 +13,7 @@ mod normalize;
 mod product;
 mod recurrent;
 mod reduce;
+mod replace;
 mod sample;
 mod scatter;
 mod size;
@@ -19,6 +21,8 @@ mod window;
 
 /// Lowers a node.
 pub(super) type Lower = fn(&mut Call<'_, '_>) -> Result<()>;
+
+pub(super) use replace::put_back;
 
 /// The lowering of an operation; none where it is not supported.
 pub(super) fn find(target: &str) -> Option<Lower> {
@@ -32,7 +36,9 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         reduce::find,
         layout::find,
         index::find,
+        bag::find,
         scatter::find,
+        replace::find,
         sample::find,
         make::find,
         product::find,

@@ -1,7 +1,6 @@
 //! Tensors with some of their elements replaced, or added to.
 
 use super::super::call::Call;
-use super::super::schema;
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
@@ -33,15 +32,6 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "index_copy" => |call| {
             let source = call.operand("source", call.result_dtype()?)?;
             rows(call, &source, "none")
-        },
-        "slice_scatter" => slice_scatter,
-        "select_scatter" => |call| {
-            let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
-            let source = call.operand("src", call.result_dtype()?)?;
-            let axes = call.integers(&[axis]);
-            let source = call.plain("Unsqueeze", &[&source, &axes]);
-            let index = call.size("index", 0)?;
-            replaced(call, &x, &index, &source, axis)
         },
         _ => return None,
     })
@@ -79,7 +69,7 @@ fn scattered(call: &mut Call<'_, '_>, reduction: &str) -> Result<()> {
 }
 
 /// Places along one axis as those of all elements of a source.
-fn along(call: &mut Call<'_, '_>, index: &str, source: &str, axis: i64, rank: i64) -> String {
+pub(super) fn along(call: &mut Call<'_, '_>, index: &str, source: &str, axis: i64, rank: i64) -> String {
     let mut dims = vec![1; rank as usize];
     if let Some(own) = dims.get_mut(axis as usize) {
         *own = -1;
@@ -98,38 +88,6 @@ fn rows(call: &mut Call<'_, '_>, source: &str, reduction: &str) -> Result<()> {
     let attributes = [("axis", Attribute::Int(axis)), ("reduction", Attribute::Text(reduction))];
     let value = call.op("ScatterElements", &[&x, &places, source], &attributes);
     call.result(value)
-}
-
-fn replaced(call: &mut Call<'_, '_>, x: &str, index: &str, source: &str, axis: i64) -> Result<()> {
-    let rank = call.rank("self")?;
-    let places = along(call, index, source, axis, rank);
-    let value = call.op("ScatterElements", &[x, &places, source], &[("axis", Attribute::Int(axis))]);
-    call.result(value)
-}
-
-/// The elements of a slice replaced.
-fn slice_scatter(call: &mut Call<'_, '_>) -> Result<()> {
-    let (x, axis, dtype) = (call.tensor("self")?, call.axis("dim", 0)?, call.result_dtype()?);
-    let source = call.operand("src", dtype)?;
-    let size = |name: &str| -> Result<Option<i64>> {
-        Ok(call.meta(name)?.sizes.get(axis as usize).and_then(schema::size))
-    };
-    let whole = call.meta("self")?.dims().is_some() && call.meta("self")?.dims() == call.meta("src")?.dims();
-    if whole && call.int("step", 1)? == 1 {
-        return call.result(source);
-    }
-    let (Some(size), Some(count)) = (size("self")?, size("src")?) else {
-        return Err(call.unsupported("of an open axis"));
-    };
-    let (start, step) = (call.int("start", 0)?, call.int("step", 1)?);
-    let start = if start < 0 { start.saturating_add(size).max(0) } else { start };
-    let last = step.checked_mul((count - 1).max(0)).and_then(|span| start.checked_add(span));
-    if step < 1 || last.is_none_or(|last| last >= size.max(1)) {
-        return Err(call.wrong(format!("{count} elements from {start} by {step} are not within {size}")));
-    }
-    let places: Vec<i64> = (0..count).map(|at| start + at * step).collect();
-    let places = call.integers(&places);
-    replaced(call, &x, &places, &source, axis)
 }
 
 /// `x[indices] = values`, or added to it.
@@ -169,12 +127,7 @@ fn index_put(call: &mut Call<'_, '_>) -> Result<()> {
     let reduction = if adds { "add" } else { "none" };
     let value =
         call.op("ScatterND", &[&front, &index, &values], &[("reduction", Attribute::Text(reduction))]);
-    let mut back = vec![0; looked_up.order.len()];
-    for (to, &from) in looked_up.order.iter().enumerate() {
-        if let Some(slot) = back.get_mut(from as usize) {
-            *slot = to as i64;
-        }
-    }
+    let back = super::replace::inverse(&looked_up.order);
     let value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(&back))]);
     call.result(value)
 }

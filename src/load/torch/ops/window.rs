@@ -285,8 +285,7 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
         ("nearest", _) if exact => "half_pixel",
         ("nearest", _) => "asymmetric",
         (_, true) => "align_corners",
-        (_, false) if smooth => "half_pixel",
-        (_, false) => "pytorch_half_pixel",
+        (_, false) => "half_pixel",
     };
     let nearest = if exact { "round_prefer_ceil" } else { "floor" };
     let mut attributes = vec![

@@ -5,18 +5,23 @@ use crate::error::Result;
 
 mod attention;
 mod bag;
+mod cell;
 mod elementwise;
 mod index;
 mod layout;
+mod loss;
 mod make;
 mod normalize;
 mod product;
 mod recurrent;
 mod reduce;
 mod replace;
+mod running;
 mod sample;
 mod scatter;
 mod size;
+mod special;
+mod stacked;
 mod window;
 
 /// Lowers a node.
@@ -37,6 +42,11 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         layout::find,
         index::find,
         bag::find,
+        cell::find,
+        loss::find,
+        running::find,
+        special::find,
+        stacked::find,
         scatter::find,
         replace::find,
         sample::find,

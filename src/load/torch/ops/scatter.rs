@@ -1,6 +1,7 @@
 //! Tensors with some of their elements replaced, or added to.
 
 use super::super::call::Call;
+use super::super::schema;
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
@@ -29,6 +30,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let source = scaled(call, source, dtype)?;
             rows(call, &source, "add")
         },
+        "index_fill" => index_fill,
         "index_copy" => |call| {
             let source = call.operand("source", call.result_dtype()?)?;
             rows(call, &source, "none")
@@ -80,6 +82,29 @@ pub(super) fn along(call: &mut Call<'_, '_>, index: &str, source: &str, axis: i6
     call.plain("Expand", &[&index, &shape])
 }
 
+/// A number in all elements whose place along an axis is among those of `index`.
+fn index_fill(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, index, number) = (call.tensor("self")?, call.tensor("index")?, call.operand("value", dtype)?);
+    let (axis, rank) = (call.axis("dim", 0)?, call.rank("self")?);
+    let (all, first) = (call.integers(&[-1, 1]), call.integers(&[0]));
+    let (start, step) = (call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0));
+    let size = call.op("Shape", &[&x], &[("start", Attribute::Int(axis)), ("end", Attribute::Int(axis + 1))]);
+    let size = call.plain("Squeeze", &[&size, &first]);
+    let places = call.plain("Range", &[&start, &size, &step]);
+    let index = call.plain("Reshape", &[&index, &all]);
+    let equal = call.plain("Equal", &[&index, &places]);
+    let equal = call.cast(&equal, DType::I32);
+    let any = call.op("ReduceMax", &[&equal, &first], &[("keepdims", Attribute::Int(0))]);
+    let any = call.cast(&any, DType::Bool);
+    let mut dims = vec![1; rank.max(1) as usize];
+    dims[axis as usize] = -1;
+    let dims = call.integers(&dims);
+    let any = call.plain("Reshape", &[&any, &dims]);
+    let value = call.plain("Where", &[&any, &number, &x]);
+    call.result(value)
+}
+
 /// Rows of the source for those of an axis that `index` names.
 fn rows(call: &mut Call<'_, '_>, source: &str, reduction: &str) -> Result<()> {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
@@ -97,9 +122,19 @@ fn index_put(call: &mut Call<'_, '_>) -> Result<()> {
     let adds = call.flag("accumulate", false)?;
     let places = super::index::Places::of(call)?;
     if let Some((mask, axes)) = &places.mask {
-        if adds || call.rank("values")? > 0 && call.meta("values")?.dims().is_none_or(|dims| dims != [1]) {
-            return Err(call.unsupported("several values where a condition holds"));
+        if adds {
+            return Err(call.unsupported("added where a condition holds"));
         }
+        let own = call.rank("values")?;
+        let is_one = own == 0 || call.meta("values")?.sizes.first().and_then(schema::size) == Some(1);
+        // A row for each place at which the condition holds, or one for all.
+        let values = match (own == 1 + rank - axes, is_one) {
+            (true, false) => {
+                let places = super::index::ranks(call, mask);
+                call.op("Gather", &[&values, &places], &[("axis", Attribute::Int(0))])
+            }
+            _ => values,
+        };
         let behind: Vec<i64> = (*axes..rank).collect();
         let behind = call.integers(&behind);
         let mask = call.plain("Unsqueeze", &[mask, &behind]);

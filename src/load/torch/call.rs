@@ -100,7 +100,17 @@ impl<'d> Emit<'d> {
         let operation = ops::base(&node.target);
         let first = operands(node).next().filter(|_| ops::is_in_place(operation));
         if let Some(first) = first {
-            let reshapes = ops::may_be_view(operation.trim_end_matches('_')) && operation != "detach_";
+            let reshapes = matches!(
+                operation,
+                "as_strided_"
+                    | "resize_"
+                    | "set_"
+                    | "squeeze_"
+                    | "swapaxes_"
+                    | "t_"
+                    | "transpose_"
+                    | "unsqueeze_"
+            );
             self.check_written(first, reshapes).map_err(|message| {
                 Error::Unsupported(Report::new("", format!("{operation} writes over {message}")))
             })?;

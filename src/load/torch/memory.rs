@@ -144,7 +144,7 @@ fn sharing(node: &Node, first: &str, metas: &BTreeMap<String, TensorMeta>) -> Sh
             _ => Sharing::Unclear,
         },
         // Elements in a row stay where they are. Those that are not can be so in the result only if they are copied.
-        "contiguous" | "reshape" | "flatten" => match (own.is_dense(), result.is_dense()) {
+        "contiguous" | "reshape" | "flatten" | "view_as" => match (own.is_dense(), result.is_dense()) {
             (Some(true), _) | (_, Some(false)) => Sharing::View,
             (Some(false), Some(true)) => Sharing::Apart,
             (None, _) | (_, None) => Sharing::Unclear,

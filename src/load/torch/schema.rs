@@ -143,8 +143,12 @@ impl TensorMeta {
 
     /// Whether its elements lie row by row from the beginning of its bytes.
     pub(super) fn is_contiguous(&self) -> bool {
-        let begins = self.storage_offset.as_ref().is_none_or(|offset| size(offset) == Some(0));
-        begins && self.dims().is_some() && self.is_dense() == Some(true)
+        self.begins_at() == Some(0) && self.dims().is_some() && self.is_dense() == Some(true)
+    }
+
+    /// The place of its first element in its memory; none where it is open.
+    pub(super) fn begins_at(&self) -> Option<i64> {
+        self.storage_offset.as_ref().map_or(Some(0), size)
     }
 
     /// Whether its elements lie row by row, with nothing between them; none where open sizes decide.

@@ -19,7 +19,7 @@ use super::pool::{AdaptivePool, GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
 use crate::error::{Error, Result};
-use crate::ir::{DType, Init};
+use crate::ir::{DType, Init, Real};
 
 /// One layer of a model.
 #[derive(Debug)]
@@ -50,6 +50,11 @@ pub(super) enum Kind {
     Prelu {
         init: Init,
         shared_axes: Vec<i64>,
+    },
+    /// A factor for each channel (ConvNeXt).
+    LayerScale {
+        init: Init,
+        channels: i64,
     },
     BatchNorm(BatchNorm),
     LayerNorm(LayerNorm),
@@ -212,6 +217,10 @@ impl Parser<'_> {
                 init: super::init::initialiser(config, "alpha_initializer", Init::zeros(), self.unsupported)?,
                 shared_axes: config.int_or_ints("shared_axes")?.unwrap_or_default(),
             },
+            "LayerScale" => Kind::LayerScale {
+                init: Init::Constant(Real(config.real_or("init_values", 1.0)?)),
+                channels: config.positive("projection_dim")?,
+            },
             "BatchNormalization" | "SyncBatchNormalization" => {
                 Kind::BatchNorm(BatchNorm::read(config, self.unsupported)?)
             }
@@ -267,9 +276,8 @@ impl Parser<'_> {
             | "GlobalAvgPool1D"
             | "GlobalAvgPool2D"
             | "GlobalAvgPool3D" => Kind::GlobalPool(GlobalPool::read(class, config)?),
-            "Add" | "Subtract" | "Multiply" | "Average" | "Maximum" | "Minimum" | "Concatenate" | "Dot" => {
-                Kind::Merge(Merge::read(class, config)?)
-            }
+            "Add" | "Subtract" | "Multiply" | "Average" | "Maximum" | "Minimum" | "Concatenate" | "Dot"
+            | "CustomScaleLayer" => Kind::Merge(Merge::read(class, config)?),
             "LSTM" | "GRU" | "SimpleRNN" => {
                 Kind::Rnn(Box::new(Rnn::read(class, config, version, self.unsupported)?))
             }

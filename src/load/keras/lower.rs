@@ -6,7 +6,7 @@ use super::config::{KerasVersion, Policy};
 use super::layer::{Input, Kind, Layer};
 use super::mask::{self, Masked};
 use super::network::{Argument, Call, CallOptions, Network, Slot, TensorRef};
-use super::operation::Operand;
+use super::operation::{Operand, constant};
 use crate::error::{Error, Report, Result};
 use crate::ir::{
     Binary, DType, Graph, Init, Noise, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Statistic,
@@ -191,7 +191,15 @@ impl Lowering {
         };
         let results = match &layer.kind {
             Kind::Operation(operation) => {
-                let results = operation.lower(&mut site, &operands(arguments, &call.slots))?;
+                let mut operands = operands(arguments, &call.slots);
+                for operand in &mut operands {
+                    if let Operand::Constant(value) = operand
+                        && let Some(tensor) = constant(&mut site, value)?
+                    {
+                        *operand = Operand::Value(tensor);
+                    }
+                }
+                let results = operation.lower(&mut site, &operands)?;
                 results.into_iter().map(Masked::bare).collect()
             }
             _ => site.layer(layer, arguments, call.options)?,
@@ -315,6 +323,10 @@ impl Site<'_> {
                 let masks = arguments.iter().map(|argument| argument.tensor.mask);
                 let inputs = cast.iter().zip(masks).map(|(&value, mask)| Masked { value, mask });
                 attention.lower(self, &inputs.collect::<Vec<Masked>>(), options)
+            }
+            Kind::LayerScale { init, channels } => {
+                let gamma = self.weight("gamma", &[*channels], init)?;
+                self.binary(Binary::Mul, first, gamma).map(one)
             }
             Kind::Affine(affine) => affine.lower(self, first).map(one),
             Kind::Conv(conv) => conv.lower(self, first).map(one),
@@ -577,6 +589,10 @@ impl Site<'_> {
     pub(super) fn positions(&mut self, positions: &[i64]) -> Result<ValueId> {
         let tensor = Tensor::from_i64(vec![positions.len() as u64], positions)?;
         Ok(self.lowering.graph.add_constant(tensor, self.source))
+    }
+
+    pub(super) fn constant(&mut self, tensor: Tensor) -> ValueId {
+        self.lowering.graph.add_constant(tensor, self.source)
     }
 
     /// A tensor of zeros in the type that the layer computes in.

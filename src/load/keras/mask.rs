@@ -90,6 +90,7 @@ pub(super) fn with_masks(
         | Kind::Dense(_)
         | Kind::Activation(_)
         | Kind::Prelu { .. }
+        | Kind::LayerScale { .. }
         | Kind::BatchNorm(_)
         | Kind::LayerNorm(_)
         | Kind::GroupNorm(_)
@@ -156,7 +157,7 @@ fn of_merged(site: &mut Site<'_>, merge: &Merge, arguments: &[Argument<Masked>])
     let masks: Vec<ValueId> = inputs.iter().filter_map(|input| input.mask).collect();
     let Some((&first, others)) = masks.split_first() else { return Ok(None) };
     match (merge, site.version()) {
-        (Merge::Dot { .. }, _) => Ok(None),
+        (Merge::Dot { .. } | Merge::Scaled(_), _) => Ok(None),
         (Merge::Concatenate { axis }, _) => of_concatenated(site, *axis, &inputs).map(Some),
         (Merge::Elementwise(_) | Merge::Average, KerasVersion::Three) => {
             if masks.len() < inputs.len() {

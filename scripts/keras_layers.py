@@ -106,6 +106,7 @@ def steps():
     from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
 
     y, images, image = keras.Input((5, 3), name="y"), keras.Input((3, 5, 4, 2), name="images"), keras.Input((7, 5, 3), name="image")
+    ids, id = keras.Input((4,), dtype="int32", name="ids"), keras.Input((1,), dtype="int32", name="id")
     m = layers.Masking(0.5)(y)
     places = ops.convert_to_tensor(rng.normal(size=(5, 3)).astype("float32"))
     stack = lambda: [layers.LSTMCell(3), layers.GRUCell(2, activation="relu"), layers.SimpleRNNCell(2)]
@@ -119,8 +120,10 @@ def steps():
         layers.AdaptiveAveragePooling2D((3, 2))(image), layers.AdaptiveMaxPooling2D((7, 4))(image), layers.AdaptiveAveragePooling1D(2)(y), layers.AdaptiveMaxPooling1D(3)(y),
         layers.Normalization(axis=3, mean=[0.1, 0.2, 0.3], variance=[0.5, 2.0, 1.5])(image), layers.Normalization(axis=1, mean=list(range(7)), variance=[2.0] * 7, invert=True)(image),
         LayerScale(0.5, 3)(image), CustomScaleLayer(0.17)([image, image * 2]), y + places, ops.tril(y, 1), ops.triu(y), ops.take_along_axis(y, ops.argsort(y, 1), 1),
+        ops.einsum("btf,bsf->bst", y, y * 2), ops.einsum("btf,bsg->tg", y, y), ops.einsum("btf->fb", y),
+        layers.CategoryEncoding(6)(ids), layers.CategoryEncoding(6, output_mode="count")(ids), layers.CategoryEncoding(6, output_mode="one_hot")(id),
     ]  # fmt: skip
-    return keras.Model([y, images, image], outputs, name="steps")
+    return keras.Model([y, images, image, ids, id], outputs, name="steps")
 
 
 MODELS = [functions, with_weights, masks, arranged, steps]
@@ -136,6 +139,7 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
         inputs[1][0, 3:] = inputs[1][1, 1] = inputs[1][2] = 0.5
     if model.name == "steps":
         inputs[0][0, 3:] = inputs[0][1, 1] = inputs[0][2] = 0.5
+        inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
     if model.name in ("masks", "arranged", "steps"):
         model.save(f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras"))

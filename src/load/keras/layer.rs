@@ -34,6 +34,17 @@ pub(super) struct Layer {
     pub(super) kind: Kind,
 }
 
+/// How whole numbers become vectors with an element for each number that there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Encoding {
+    /// Each number a vector.
+    OneHot,
+    /// 1 where any of a row is that number.
+    Any,
+    /// How many of a row are.
+    Count,
+}
+
 /// What a layer does.
 #[derive(Debug)]
 pub(super) enum Kind {
@@ -50,6 +61,11 @@ pub(super) enum Kind {
     Prelu {
         init: Init,
         shared_axes: Vec<i64>,
+    },
+    /// `CategoryEncoding`: whole numbers as vectors.
+    Categories {
+        count: i64,
+        mode: Encoding,
     },
     /// A factor for each channel (ConvNeXt).
     LayerScale {
@@ -216,6 +232,15 @@ impl Parser<'_> {
             "PReLU" => Kind::Prelu {
                 init: super::init::initialiser(config, "alpha_initializer", Init::zeros(), self.unsupported)?,
                 shared_axes: config.int_or_ints("shared_axes")?.unwrap_or_default(),
+            },
+            "CategoryEncoding" => Kind::Categories {
+                count: config.positive("num_tokens")?,
+                mode: match config.text("output_mode")?.unwrap_or("multi_hot") {
+                    "one_hot" => Encoding::OneHot,
+                    "multi_hot" => Encoding::Any,
+                    "count" => Encoding::Count,
+                    other => return Err(config.fault("output_mode", format!("{other} is not known"))),
+                },
             },
             "LayerScale" => Kind::LayerScale {
                 init: Init::Constant(Real(config.real_or("init_values", 1.0)?)),

@@ -106,6 +106,7 @@ pub(super) fn with_masks(
         | Kind::TimeDistributed(_) => first,
         Kind::Input(_)
         | Kind::Embedding(_)
+        | Kind::Categories { .. }
         | Kind::Einsum(_)
         | Kind::Conv(_)
         | Kind::Pool(_)

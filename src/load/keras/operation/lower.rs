@@ -62,6 +62,18 @@ impl Operation {
             Self::Triangle { upper, diagonal } => {
                 triangle(site, value(site, operands, 0)?, *upper, *diagonal)
             }
+            Self::Einsum(equation) => {
+                let values: Option<Vec<ValueId>> = operands
+                    .iter()
+                    .map(|operand| match operand {
+                        Operand::Value(value) => Some(*value),
+                        Operand::List(_) | Operand::Constant(_) => None,
+                    })
+                    .collect();
+                let values = values.ok_or_else(|| site.unsupported("an equation of anything but tensors"))?;
+                let values = common(site, &values)?;
+                super::super::einsum::einsum(site, equation, &values)
+            }
             Self::TakeAlong(axis) => {
                 let (x, places) = (value(site, operands, 0)?, value(site, operands, 1)?);
                 let axis = site.axis(x, *axis)? as u32;

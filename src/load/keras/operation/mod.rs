@@ -52,6 +52,8 @@ pub(super) enum Operation {
         upper: bool,
         diagonal: i64,
     },
+    /// Sums of products by an equation between axes.
+    Einsum(String),
     /// Elements of one axis by places of their own.
     TakeAlong(i64),
     /// `x[key]`
@@ -143,6 +145,10 @@ impl Operation {
             "Matmul" => Self::MatMul,
             "Tril" | "Triu" => {
                 Self::Triangle { upper: class == "Triu", diagonal: config.int("k")?.unwrap_or(0) }
+            }
+            "Einsum" => {
+                let equation = config.text("subscripts")?.ok_or_else(|| config.missing("subscripts"))?;
+                Self::Einsum(equation.to_owned())
             }
             "TakeAlongAxis" if config.get("axis").is_some() => Self::TakeAlong(one_axis("axis")?),
             "GetItem" => Self::Item,

@@ -34,6 +34,9 @@ pub(super) struct Layer {
     pub(super) kind: Kind,
 }
 
+/// Vectors of whole numbers are not longer.
+const MOST_CATEGORIES: i64 = 1 << 24;
+
 /// How whole numbers become vectors with an element for each number that there may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Encoding {
@@ -234,7 +237,10 @@ impl Parser<'_> {
                 shared_axes: config.int_or_ints("shared_axes")?.unwrap_or_default(),
             },
             "CategoryEncoding" => Kind::Categories {
-                count: config.positive("num_tokens")?,
+                count: match config.positive("num_tokens")? {
+                    count if count <= MOST_CATEGORIES => count,
+                    count => return Err(config.fault("num_tokens", format!("{count} is too many"))),
+                },
                 mode: match config.text("output_mode")?.unwrap_or("multi_hot") {
                     "one_hot" => Encoding::OneHot,
                     "multi_hot" => Encoding::Any,

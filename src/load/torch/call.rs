@@ -155,12 +155,18 @@ impl<'d> Emit<'d> {
         Ok(())
     }
 
-    fn remake(&mut self, name: &'d str, view: View<'d>) -> Result<()> {
+    /// Counts a view that is made again, or put back. Error: there are too many.
+    fn count_view(&mut self) -> Result<()> {
         self.remade += 1;
-        if self.remade > MOST_REMADE {
-            let message = format!("more than {MOST_REMADE} views of tensors that are written over");
-            return Err(Error::Unsupported(Report::new("", message)));
+        if self.remade <= MOST_REMADE {
+            return Ok(());
         }
+        let message = format!("more than {MOST_REMADE} views of tensors that are written over");
+        Err(Error::Unsupported(Report::new("", message)))
+    }
+
+    fn remake(&mut self, name: &'d str, view: View<'d>) -> Result<()> {
+        self.count_view()?;
         match view.by.map(|(node, _)| (node, ops::find(&node.target))) {
             None => {
                 let value = self.value(view.of)?;
@@ -186,6 +192,7 @@ impl<'d> Emit<'d> {
             self.values.insert(at.to_owned(), value.clone());
             self.memory.make(at);
             let Some(view) = self.memory.view(at) else { return Ok(()) };
+            self.count_view()?;
             if let Some((node, part)) = view.by {
                 value = ops::put_back(&mut Call { emit: self, node }, &value, part)?;
             }

@@ -197,6 +197,9 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
+/// Matrices with more rows have no diagonal here: its places are written one by one.
+const MOST_ROWS: i64 = 1 << 24;
+
 /// The elements of a matrix whose places along two axes are alike.
 pub(super) struct Diagonal {
     /// The axes of the tensor, with the matrix's last.
@@ -215,8 +218,9 @@ impl Diagonal {
         let (rank, offset) = (call.rank("self")?, call.int(offset, 0)?);
         let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
         let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
-        let (Some(rows), Some(columns)) = (size(first), size(second)) else {
-            return Err(call.unsupported("of open axes"));
+        let (Some(rows), Some(columns)) = (size(first).filter(|&rows| rows <= MOST_ROWS), size(second))
+        else {
+            return Err(call.unsupported("of open or very long axes"));
         };
         let order: Vec<i64> =
             (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();

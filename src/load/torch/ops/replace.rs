@@ -7,6 +7,9 @@ use super::scatter::along;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
+/// More elements of an axis are not replaced one by one.
+const MOST_PLACES: i64 = 1 << 24;
+
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "slice_scatter" => |call| {
@@ -157,7 +160,8 @@ fn put(call: &mut Call<'_, '_>, source: &str, span: &Span) -> Result<String> {
         );
     }
     if span.step > 1 {
-        let count = span.count.ok_or_else(|| call.unsupported("of an open axis, in steps"))?;
+        let count = span.count.filter(|&count| count <= MOST_PLACES);
+        let count = count.ok_or_else(|| call.unsupported("of an open or very long axis, in steps"))?;
         let places: Vec<i64> = (0..count).map(|at| span.start + at * span.step).collect();
         let places = call.integers(&places);
         return at_places(call, &x, &places, source, span.axis);

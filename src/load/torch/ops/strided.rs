@@ -63,6 +63,9 @@ fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
 /// The axes in the order in which they lie in memory, the one with the longest steps first; none where elements lie
 /// over each other, or apart.
 fn in_memory(sizes: &[i64], strides: &[i64]) -> Option<Vec<i64>> {
+    if sizes.len() != strides.len() {
+        return None;
+    }
     let mut order: Vec<i64> = (0..sizes.len() as i64).collect();
     order.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis as usize]), sizes[axis as usize] == 1));
     let mut expected = 1i64;

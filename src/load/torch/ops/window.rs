@@ -224,6 +224,9 @@ fn unpooled(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
 
 /// One result for an axis, or as many as divide it.
 fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) -> Result<()> {
+    if call.rank("self")? < axes as i64 {
+        return Err(call.wrong(format!("it has not {axes} axes to be pooled")));
+    }
     if whole == "ReduceMax" && call.is_read(1) {
         return places_of_most(call, axes);
     }
@@ -258,6 +261,9 @@ fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
     let sizes = sizes.ok_or_else(|| call.unsupported("of open sizes"))?;
     let count = wanted.iter().try_fold(1i64, |count, &wanted| count.checked_mul(wanted));
     let plane = sizes.iter().try_fold(1i64, |plane, &size| plane.checked_mul(size));
+    if sizes.iter().chain(&wanted).any(|&size| size < 1) {
+        return Err(call.wrong(format!("{wanted:?} results of {sizes:?}")));
+    }
     let (Some(1..=MOST_WINDOWS), Some(plane)) = (count, plane) else {
         return Err(call.unsupported(format!("{wanted:?} windows with their places")));
     };

@@ -133,6 +133,9 @@ pub(in super::super) fn svm_regressor(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Probabilities of more classes are not coupled: their pairs are written out one by one.
+const MOST_COUPLED: usize = 64;
+
 /// One machine for each pair of classes, whose votes choose the class; probabilities of pairs are coupled.
 pub(in super::super) fn svm_classifier(at: &mut At<'_>) -> Result<()> {
     let labels = labels(at, ["classlabels_ints", "classlabels_strings"])?;
@@ -151,6 +154,9 @@ pub(in super::super) fn svm_classifier(at: &mut At<'_>) -> Result<()> {
     }
     let slopes = at.floats("prob_a")?.unwrap_or_default();
     let offsets = at.floats("prob_b")?.unwrap_or_default();
+    if !slopes.is_empty() && classes > MOST_COUPLED {
+        return Err(at.unsupported(format!("with probabilities of {classes} classes")));
+    }
     if !slopes.is_empty() && [slopes.len(), offsets.len()] != [pairs; 2] {
         return Err(at.wrong("it has other numbers of prob_a and prob_b than of pairs of classes"));
     }

@@ -4,7 +4,8 @@
     KERAS_BACKEND=jax python scripts/keras_layers.py tests/keras [NAME...]
 
 `functions` is made of functions of keras.ops, `layers` of layers that have weights; `masks` of layers that make, keep and
-heed masks, in a `.keras` file; `arranged` of functions that repeat, divide and order, in a `.h5` file.
+heed masks, in a `.keras` file; `steps` of recurrent layers that are written out, and of what stock applications use;
+`arranged` of functions that repeat, divide and order, in a `.h5` file.
 """
 
 import os
@@ -99,7 +100,33 @@ def arranged():
     return keras.Model([x, y], outputs, name="arranged")
 
 
-MODELS = [functions, with_weights, masks, arranged]
+def steps():
+    """Recurrent layers that are written out step by step, pools of windows of several sizes, what applications use."""
+    from keras.src.applications.convnext import LayerScale
+    from keras.src.applications.inception_resnet_v2 import CustomScaleLayer
+
+    y, images, image = keras.Input((5, 3), name="y"), keras.Input((3, 5, 4, 2), name="images"), keras.Input((7, 5, 3), name="image")
+    ids, id = keras.Input((4,), dtype="int32", name="ids"), keras.Input((1,), dtype="int32", name="id")
+    m = layers.Masking(0.5)(y)
+    places = ops.convert_to_tensor(rng.normal(size=(5, 3)).astype("float32"))
+    stack = lambda: [layers.LSTMCell(3), layers.GRUCell(2, activation="relu"), layers.SimpleRNNCell(2)]
+    inner = layers.ConvLSTM2D(3, (3, 2), padding="same", return_sequences=True, recurrent_activation="hard_sigmoid")(images)
+    outputs = [
+        layers.LSTM(3, activation="relu")(y), *layers.LSTM(3, recurrent_activation="hard_sigmoid", return_state=True)(m),
+        layers.GRU(3, activation="selu", return_sequences=True)(m), layers.GRU(2, recurrent_activation="hard_sigmoid", reset_after=False, go_backwards=True)(m),
+        layers.SimpleRNN(2, activation="relu", return_sequences=True, go_backwards=True)(y), layers.SimpleRNN(2, activation="sigmoid", use_bias=False)(m),
+        layers.Bidirectional(layers.LSTM(2, activation="relu", return_sequences=True))(m), layers.RNN(stack(), return_sequences=True)(m), *layers.RNN(stack(), return_state=True)(y),
+        inner, layers.ConvLSTM2D(2, 3, strides=2, activation="relu", padding="same")(inner), layers.ConvLSTM1D(2, 3, dilation_rate=2, go_backwards=True, use_bias=False)(images[..., 0]),
+        layers.AdaptiveAveragePooling2D((3, 2))(image), layers.AdaptiveMaxPooling2D((7, 4))(image), layers.AdaptiveAveragePooling1D(2)(y), layers.AdaptiveMaxPooling1D(3)(y),
+        layers.Normalization(axis=3, mean=[0.1, 0.2, 0.3], variance=[0.5, 2.0, 1.5])(image), layers.Normalization(axis=1, mean=list(range(7)), variance=[2.0] * 7, invert=True)(image),
+        LayerScale(0.5, 3)(image), CustomScaleLayer(0.17)([image, image * 2]), y + places, ops.tril(y, 1), ops.triu(y), ops.take_along_axis(y, ops.argsort(y, 1), 1),
+        ops.einsum("btf,bsf->bst", y, y * 2), ops.einsum("btf,bsg->tg", y, y), ops.einsum("btf->fb", y),
+        layers.CategoryEncoding(6)(ids), layers.CategoryEncoding(6, output_mode="count")(ids), layers.CategoryEncoding(6, output_mode="one_hot")(id),
+    ]  # fmt: skip
+    return keras.Model([y, images, image, ids, id], outputs, name="steps")
+
+
+MODELS = [functions, with_weights, masks, arranged, steps]
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
@@ -110,9 +137,12 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
         # The first sequence is padded, one has a gap, one counts no step.
         inputs[0] = np.array([[1, 2, 3, 0, 0], [4, 0, 6, 7, 8], [0, 0, 0, 0, 0]], "int32")
         inputs[1][0, 3:] = inputs[1][1, 1] = inputs[1][2] = 0.5
-    outputs = [keras.ops.convert_to_numpy(output) for output in model(inputs, training=False)]
-    if model.name in ("masks", "arranged"):
-        model.save(f"{folder}/{model.name}" + (".keras" if model.name == "masks" else ".h5"))
+    if model.name == "steps":
+        inputs[0][0, 3:] = inputs[0][1, 1] = inputs[0][2] = 0.5
+        inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
+    outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
+    if model.name in ("masks", "arranged", "steps"):
+        model.save(f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras"))
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}
         np.savez_compressed(f"{folder}/{model.name}.io.npz", **arrays)

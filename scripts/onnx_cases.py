@@ -28,7 +28,7 @@ def case(name, nodes, inputs, constants, outputs, opset=19):
     infos = [h.make_tensor_value_info(key, h.np_dtype_to_tensor_dtype(value.dtype), value.shape) for key, value in inputs.items()]
     made = [h.make_tensor_value_info(key, kind, None) for key, kind in outputs.items()]
     graph = h.make_graph(nodes, name, infos, made, tensors)
-    domains = [h.make_opsetid("", opset), h.make_opsetid("com.microsoft", 1)]
+    domains = [h.make_opsetid("", opset), h.make_opsetid("com.microsoft", 1), h.make_opsetid("ai.onnx.ml", 3)]
     model = h.make_model(graph, opset_imports=domains, ir_version=9)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -80,3 +80,14 @@ for name, (low, high), causal in [("bytes", (90, 170), 0), ("causal", (100, 150)
         "w": rng.integers(-60, 60, (8, 24)).astype("int8"), "b": floats(24), "xs": np.float32(0.02), "ws": np.float32(0.01),
         "xz": np.uint8(128), "wz": np.int8(0),
     }, {"y": T.FLOAT})
+# A machine for each pair of three classes, with probabilities; a leaf's number written once for each class.
+case("pairs_of_classes_with_probabilities", [
+    h.make_node("SVMClassifier", ["x"], ["label", "shares"], domain="ai.onnx.ml", classlabels_ints=[0, 1, 2], vectors_per_class=[2, 2, 1],
+                support_vectors=np.ravel(floats(5, 4)), coefficients=np.ravel(floats(2, 5)), rho=floats(3), kernel_type="RBF", kernel_params=[0.3, 0.0, 3.0],
+                prob_a=[-1.5, -2.0, -0.5], prob_b=[0.1, -0.2, 0.3], post_transform="NONE"),
+], {"x": floats(9, 4)}, {}, {"label": T.INT64, "shares": T.FLOAT})
+case("leaves_written_several_times", [
+    h.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[1, 0, 0],
+                nodes_values=[0.1, 0.0, 0.0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+                target_treeids=[0] * 4, target_nodeids=[1, 1, 2, 2], target_ids=[0] * 4, target_weights=[3.0, 3.0, 5.0, 5.0]),
+], {"x": floats(6, 2)}, {}, {"y": T.FLOAT})

@@ -145,6 +145,68 @@ class Places(nn.Module):
         return y, z, kept, seen, pooled, places, uneven, *sizes, columns, *windows, turned, *counts
 
 
+class Writes(nn.Module):
+    """Writes over views of tensors, views of views, inputs, and what a loop fills step by step."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.Linear(4, 4)
+
+    def forward(self, x, image):
+        rows, columns = x.shape
+        z = x.new_zeros(rows, 2, columns)
+        z[:, 1] = x
+        z[..., 0::2] += 1.0
+        z.view(rows, 2 * columns)[:, 1:3].mul_(2.0)
+        z.transpose(1, 2)[:, 3].relu_()
+        first, second = z.clone().chunk(2, 1)
+        first.sub_(second)
+        ends = z.flatten(1)
+        ends[:, -1:].zero_()
+        apart = image.transpose(1, 2).reshape(2, -1)
+        apart[:, 0] = 5.0
+        matrix = torch.full((4, 4), float("-inf")).triu_(1)
+        matrix.diagonal().fill_(0.5)
+        matrix.unbind(0)[2].clamp_(min=-3.0)
+        hidden, steps = torch.zeros(rows, 4), []
+        filled = torch.empty(rows, 3, 4)
+        for at in range(3):
+            hidden = torch.tanh(self.cell(x) + hidden)
+            filled[:, at] = hidden
+        kept = torch.zeros(rows, columns)
+        kept[x > 0.3] = 7.0
+        kept[torch.tensor([True, False, True])] = x[:2]
+        kept.index_fill_(1, torch.tensor([2]), -1.0)
+        image.add_(1.0)
+        return z, first, second, ends, apart, matrix, filled, kept, image * 2
+
+
+class Pieces(nn.Module):
+    """Bags of embeddings, cells, images that come alone, windows with their places, tensors put together."""
+
+    def __init__(self):
+        super().__init__()
+        self.sums, self.means = nn.EmbeddingBag(9, 3, mode="sum"), nn.EmbeddingBag(9, 3, padding_idx=0)
+        self.most = nn.EmbeddingBag(9, 3, mode="max", include_last_offset=True)
+        self.lstm, self.gru, self.rnn = nn.LSTMCell(4, 3), nn.GRUCell(4, 3), nn.RNNCell(4, 3, nonlinearity="relu")
+        self.conv, self.up = nn.Conv2d(2, 3, 3), nn.ConvTranspose1d(4, 2, 3, stride=2)
+        self.norm = nn.BatchNorm1d(4, track_running_stats=False)
+
+    def forward(self, ids, offsets, x, image):
+        bags = self.sums(ids, per_sample_weights=x[:, :3]), self.means(ids), self.most(ids.flatten(), offsets)
+        cells = *self.lstm(x), self.gru(x, self.gru(x)), self.rnn(x)
+        alone = self.conv(image), self.up(x.T), F.max_pool2d(image, 2), F.avg_pool2d(image, 3, 2, 1, divisor_override=5), self.norm(x)
+        windows = *F.adaptive_max_pool2d(image[None], (2, 3), return_indices=True), F.adaptive_max_pool3d(image[None, None], (1, 2, 3))
+        unpooled = F.max_unpool2d(*F.max_pool2d(image[None, :, :4, :6], 2, return_indices=True), 2)
+        running = x.cumprod(1), x.cummax(0).values, x.logcumsumexp(1), x.diff(dim=0), torch.trapezoid(x, dim=1)
+        joined = torch.hstack([x, x]), torch.dstack([x, x]), torch.column_stack([x[0], x[1]]), torch.block_diag(x, x[:1]), torch.cartesian_prod(x[0], x[1])
+        turned = torch.rot90(x), torch.kron(x[:2], x), x.roll(5), torch.diag_embed(x, 1), torch.diagflat(x[0], -1), torch.cross(x[:, :3], x[:, 1:], dim=1)
+        ordered = *x.median(1), x.quantile(0.3, dim=0), torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x), torch.isin(ids, torch.tensor([3, 1]))
+        products = torch.tensordot(x, x, dims=([0], [0])), torch.matrix_power(x[:3, :3], 3), torch.addr(x[:, :3], x[0, :3], x[1, :3]), torch.var_mean(x, 1)[0]
+        single = F.interpolate(image[None], (1, 1), mode="bilinear"), image[None].to(memory_format=torch.channels_last).as_strided((1, 2, 5, 7), (70, 1, 14, 2))
+        return *bags, *cells, *alone, *windows, unpooled, *running, *joined, *turned, *ordered, *products, *single
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
@@ -157,6 +219,8 @@ def modules():
         "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),
         "sizes": (Sizes(), (torch.randn(3, 4), torch.rand(3, 4) > 0.5), ({0: rows}, {0: rows})),
         "unet": (Unet(), (torch.randn(2, 2, 8, 12),), None),
+        "writes": (Writes(), (torch.randn(3, 4), torch.randn(2, 3, 2)), None),
+        "pieces": (Pieces(), (torch.tensor([[1, 0, 2], [3, 8, 0], [5, 5, 1]]), torch.tensor([0, 2, 2, 9]), torch.randn(3, 4), torch.randn(2, 5, 7)), None),
         "places": (Places(), (torch.randn(2, 4), torch.randn(1, 2, 5, 7)), None),
     }
 
@@ -274,7 +338,7 @@ def filled(module):
 
 
 def arrays(program, inputs, module):
-    out = module(*inputs)
+    out = module(*(value.clone() for value in inputs))
     out = out if isinstance(out, tuple) else (out,)
     names = program.graph_signature
     found = {f"in_{name}": value.numpy() for name, value in zip(names.user_inputs, inputs)}
@@ -306,11 +370,9 @@ def store(folder, wanted):
             continue
         module = filled(module)
         program = export(module, inputs, dynamic_shapes=sizes)
-        # Writes over views are read decomposed alone.
-        if name != "places":
-            save_plain(program, f"{folder}/{name}.pt2")
-            np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places"):
+        save_plain(program, f"{folder}/{name}.pt2")
+        np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
+        if name in ("block", "conv", "places", "writes", "pieces"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

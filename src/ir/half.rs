@@ -47,6 +47,23 @@ pub(crate) fn f32_to_bf16(value: f32) -> u16 {
     ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
+/// A float of 8 bits with 4 of exponent and no infinities (E4M3FN) as f32; exact.
+#[inline(always)]
+pub(crate) fn e4m3_to_f32(bits: u8) -> f32 {
+    if bits & 0x7f == 0x7f {
+        return f32::NAN;
+    }
+    // As a binary16 its exponent is 8 too small.
+    let half = (u16::from(bits & 0x80) << 8) | (u16::from(bits & 0x7f) << 7);
+    f16_to_f32(half) * 256.0
+}
+
+/// A float of 8 bits with 5 of exponent (E5M2), which begins as a binary16 does, as f32; exact.
+#[inline(always)]
+pub(crate) fn e5m2_to_f32(bits: u8) -> f32 {
+    f16_to_f32(u16::from(bits) << 8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +103,18 @@ mod tests {
         }
         assert_eq!(f32_to_bf16(1.0 + 1.0 / 256.0), 0x3f80);
         assert_eq!(f32_to_bf16(1.0 + 3.0 / 256.0), 0x3f82);
+    }
+
+    #[test]
+    fn floats_of_eight_bits() {
+        for (bits, value) in [(0x00, 0.0), (0x01, 2f32.powi(-9)), (0x38, 1.0), (0xb9, -1.125), (0x7e, 448.0)]
+        {
+            assert_eq!(e4m3_to_f32(bits), value, "{bits:#x}");
+        }
+        assert!(e4m3_to_f32(0x7f).is_nan() && e4m3_to_f32(0xff).is_nan());
+        for (bits, value) in [(0x01, 2f32.powi(-16)), (0x3c, 1.0), (0xbd, -1.25), (0x7b, 57344.0)] {
+            assert_eq!(e5m2_to_f32(bits), value, "{bits:#x}");
+        }
+        assert!(e5m2_to_f32(0x7c).is_infinite() && e5m2_to_f32(0x7d).is_nan());
     }
 }

@@ -370,3 +370,105 @@ fn every_stored_checkpoint_is_run() {
     let expected: BTreeMap<String, ()> = FOLDERS.iter().map(|name| ((*name).to_owned(), ())).collect();
     assert_eq!(found, expected);
 }
+
+/// The number of a float of 8 bits, by its definition.
+fn of_eight_bits(code: u8, exponent_bits: u32) -> f64 {
+    let mantissa_bits = 7 - exponent_bits;
+    let bias = (1i32 << (exponent_bits - 1)) - 1;
+    let exponent = i32::from((code & 0x7f) >> mantissa_bits);
+    let fraction = f64::from(code & ((1 << mantissa_bits) - 1)) / f64::from(1u32 << mantissa_bits);
+    let size = match exponent {
+        0 => fraction * 2f64.powi(1 - bias),
+        _ => (1.0 + fraction) * 2f64.powi(exponent - bias),
+    };
+    if code < 0x80 { size } else { -size }
+}
+
+/// A file of arrays: name, type, sizes, bytes.
+fn write_safetensors(path: &Path, arrays: &[(String, &str, Vec<u64>, Vec<u8>)]) {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, dtype, dims, bytes) in arrays {
+        let offsets = [data.len(), data.len() + bytes.len()];
+        header.insert(name.clone(), json!({"dtype": dtype, "shape": dims, "data_offsets": offsets}));
+        data.extend(bytes);
+    }
+    let header = Value::Object(header).to_string().into_bytes();
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(path, [&length[..], &header, &data].concat()).unwrap();
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// Weights of 8 bits times scales of blocks, of the tensor, of rows, or without any, in shards of which one holds the
+/// scales; the same network with what they are in f32 gives the same.
+#[test]
+fn floats_of_eight_bits_are_their_numbers_times_their_scales() {
+    let quantization = json!({"quant_method": "fp8", "weight_block_size": [16, 16]});
+    let eight = Changed::new("llama_yarn", &[("quantization_config", quantization)]);
+    let wide = Changed::new("llama_yarn", &[]);
+    let arrays = Arrays::open_weights(eight.path()).unwrap();
+    let (mut weights, mut scales, mut plain, mut place) = (Vec::new(), Vec::new(), Vec::new(), 0usize);
+    for name in arrays.names() {
+        let tensor = arrays.get(name).unwrap().unwrap();
+        let (dims, mut numbers) = (tensor.dims().to_vec(), tensor.to_f32().unwrap());
+        if name.ends_with("proj.weight") {
+            let (rows, columns) = (dims[0] as usize, dims[1] as usize);
+            let is_short = place % 5 == 4;
+            let (dtype, exponent_bits) = if is_short { ("F8_E5M2", 5) } else { ("F8_E4M3", 4) };
+            // Blocks of 16, all, rows (as a column, as a vector), none.
+            let (sizes, tall, across) = match place % 5 {
+                0 => (vec![rows.div_ceil(16), columns.div_ceil(16)], 16, 16),
+                1 => (vec![], rows, columns),
+                2 => (vec![rows, 1], 1, columns),
+                3 => (vec![rows], 1, columns),
+                _ => (vec![], rows, columns),
+            };
+            let of_row = columns.div_ceil(across);
+            let count = rows.div_ceil(tall) * of_row;
+            let factors: Vec<f32> = (0..count).map(|at| 0.01 + 0.003 * at as f32).collect();
+            // Numbers up to 0.2 without a scale.
+            let largest = if is_short { 0x32 } else { 0x78 };
+            let codes: Vec<u8> =
+                (0..numbers.len()).map(|at| (at * 37 % largest) as u8 | (at as u8 % 2) << 7).collect();
+            for (at, number) in numbers.iter_mut().enumerate() {
+                let factor = factors[at / columns / tall * of_row + at % columns / across];
+                let own = of_eight_bits(codes[at], exponent_bits) as f32;
+                *number = if is_short { own } else { own * factor };
+            }
+            if !is_short {
+                let end = if place % 5 == 0 { "_scale_inv" } else { "_scale" };
+                let sizes = sizes.iter().map(|&size| size as u64).collect();
+                scales.push((format!("{name}{end}"), "F32", sizes, bytes(&factors)));
+                let layer = name.trim_end_matches("weight");
+                scales.push((format!("{layer}input_scale"), "F32", vec![], bytes(&[0.5])));
+            }
+            weights.push((name.clone(), dtype, dims.clone(), codes));
+            place += 1;
+        } else {
+            weights.push((name.clone(), "F32", dims.clone(), bytes(&numbers)));
+        }
+        plain.push((name.clone(), "F32", dims, bytes(&numbers)));
+    }
+    assert!(place >= 5, "{place} matrices");
+    for folder in [&eight, &wide] {
+        let _ = fs::remove_file(folder.path().join("model.safetensors"));
+    }
+    write_safetensors(&wide.path().join("model.safetensors"), &plain);
+    let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let mut map = serde_json::Map::new();
+    for (shard, arrays) in shards.iter().zip([&weights, &scales]) {
+        write_safetensors(&eight.path().join(shard), arrays);
+        map.extend(arrays.iter().map(|(name, ..)| (name.clone(), json!(shard))));
+    }
+    let index = eight.path().join("model.safetensors.index.json");
+    fs::write(index, json!({"weight_map": map}).to_string()).unwrap();
+
+    let (io, found) = (wide.path().join("io.npz"), wide.path().join("found.npz"));
+    let out = run(wide.path(), &io, &["--outputs", text(&found)]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let out = run(eight.path(), &io, &["--expect", text(&found)]);
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && !told.contains("input_scale"), "{told}");
+}

@@ -417,13 +417,13 @@ fn everything_unsupported_is_named_at_once() {
         &[
             layer("Lambda", json!({"name": "one"})),
             layer("Dense", json!({"name": "two", "units": 3, "activation": "my_own"})),
-            layer("ConvLSTM2D", json!({"name": "three"})),
+            layer("Hashing", json!({"name": "three", "num_bins": 3})),
         ],
     );
     let error = load(text.as_bytes()).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
     let details = error.details().join("\n");
-    for part in ["layer one (Lambda)", "layer two (Dense): activation my_own", "layer three (ConvLSTM2D)"] {
+    for part in ["layer one (Lambda)", "layer two (Dense): activation my_own", "layer three (Hashing)"] {
         assert!(details.contains(part), "{details}");
     }
 }

@@ -111,6 +111,18 @@ pub(super) fn layout(config: Config<'_>) -> Result<Layout> {
     }
 }
 
+/// A kernel `[..., in, out]` in the order that the operation wants: Keras' own, or its last two axes first.
+pub(super) fn ordered(site: &mut Site<'_>, kernel: ValueId, layout: Layout) -> Result<ValueId> {
+    match layout {
+        Layout::ChannelsLast => Ok(kernel),
+        Layout::ChannelsFirst => {
+            let axes = site.rank(kernel) - 2;
+            let perm: Vec<usize> = [axes + 1, axes].into_iter().chain(0..axes).collect();
+            site.transpose(kernel, &perm)
+        }
+    }
+}
+
 /// What a dilated window spans.
 fn extent(site: &Site<'_>, kernel: i64, dilation: i64) -> Result<i64> {
     let extent = dilation.checked_mul(kernel - 1).and_then(|span| span.checked_add(1));
@@ -295,22 +307,10 @@ impl Conv {
         groups: i64,
         bias: Option<ValueId>,
     ) -> Result<ValueId> {
-        let kernel = self.ordered(site, kernel)?;
+        let kernel = ordered(site, kernel, self.layout)?;
         let conv = ConvOp { layout: self.layout, window, groups };
         let operands: Vec<ValueId> = [x, kernel].into_iter().chain(bias).collect();
         site.apply(Op::Conv(Box::new(conv)), &operands)
-    }
-
-    /// The kernel in the order that the operation wants: Keras' own, or its last two axes first.
-    fn ordered(&self, site: &mut Site<'_>, kernel: ValueId) -> Result<ValueId> {
-        match self.layout {
-            Layout::ChannelsLast => Ok(kernel),
-            Layout::ChannelsFirst => {
-                let axes = self.size.len();
-                let perm: Vec<usize> = [axes + 1, axes].into_iter().chain(0..axes).collect();
-                site.transpose(kernel, &perm)
-            }
-        }
     }
 
     /// The gradient of a convolution, sized as TensorFlow does.
@@ -347,7 +347,7 @@ impl Conv {
                 added[axis] = -cut;
             }
         }
-        let kernel = self.ordered(site, kernel)?;
+        let kernel = ordered(site, kernel, self.layout)?;
         let op = ConvTranspose { layout: self.layout, window, output_padding: added, groups: 1 };
         // The operation's own bias would be enough; the sum keeps one rule for all layouts.
         let value = site.apply(Op::ConvTranspose(Box::new(op)), &[x, kernel])?;

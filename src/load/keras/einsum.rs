@@ -5,7 +5,7 @@ use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
 use crate::error::Result;
-use crate::ir::{Binary, Init, Size, ValueId};
+use crate::ir::{Binary, Init, Op, ReduceKind, Size, ValueId};
 
 /// Keras' `EinsumDense`: `activation(einsum(equation, x, kernel) + bias)`.
 #[derive(Debug)]
@@ -108,8 +108,6 @@ impl EinsumDense {
         })
     }
 
-    /// As one product of matrices for each element of the axes that all three have: the input's other axes that stay
-    /// are its rows, the kernel's its columns, and what the result lacks is summed.
     pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
         let spread = self.spread(site, x)?;
         let size = |letter: char| self.size(site, x, &spread, letter);
@@ -117,31 +115,12 @@ impl EinsumDense {
         let kernel_dims: Vec<i64> = kernel_dims.collect::<Result<_>>()?;
         let bias_dims = self.bias_dims(&size)?;
 
-        let in_kernel = |axis: &Axis| axis.letter().is_some_and(|letter| self.axes.kernel.contains(&letter));
-        let in_input = |letter: &char| self.axes.input.contains(letter);
-        let result = self.result(&spread);
-        let in_result = |axis: &Axis| result.contains(axis);
-        let shared: Vec<Axis> =
-            spread.input.iter().copied().filter(|axis| in_kernel(axis) && in_result(axis)).collect();
-        let rows: Vec<Axis> = spread.input.iter().copied().filter(|axis| !in_kernel(axis)).collect();
-        let summed: Vec<Axis> =
-            spread.input.iter().copied().filter(|axis| in_kernel(axis) && !in_result(axis)).collect();
         let kernel_axes: Vec<Axis> = self.axes.kernel.iter().map(|&letter| Axis::Letter(letter)).collect();
-        let columns: Vec<Axis> =
-            self.axes.kernel.iter().filter(|letter| !in_input(letter)).map(|&l| Axis::Letter(l)).collect();
-
         let kernel = site.weight("kernel", &kernel_dims, &self.kernel)?;
-        let (left, left_sizes) = matrices(site, x, &spread.input, [&shared, &rows, &summed])?;
-        let (right, right_sizes) = matrices(site, kernel, &kernel_axes, [&shared, &summed, &columns])?;
-        let product = site.matmul(left, right, false)?;
-        let order: Vec<Axis> = [shared.as_slice(), &rows, &columns].concat();
-        let sizes: Vec<Size> =
-            [&left_sizes[..shared.len() + rows.len()], &right_sizes[shared.len() + summed.len()..]].concat();
-        let product = site.reshape(product, sizes)?;
-        let perm: Option<Vec<usize>> =
-            result.iter().map(|axis| order.iter().position(|other| other == axis)).collect();
-        let perm = perm.ok_or_else(|| self.wrong(site))?;
-        let mut value = site.transpose(product, &perm)?;
+        let (left, right) =
+            (Operand { value: x, axes: &spread.input }, Operand { value: kernel, axes: &kernel_axes });
+        let value = contracted(site, &left, &right, &self.result(&spread))?;
+        let mut value = value.ok_or_else(|| self.wrong(site))?;
         if let Some(dims) = bias_dims {
             let bias = site.weight("bias", &dims, &self.bias)?;
             value = site.binary(Binary::Add, value, bias)?;
@@ -213,18 +192,93 @@ enum Axis {
     Other(usize),
 }
 
-impl Axis {
-    fn letter(self) -> Option<char> {
-        match self {
-            Self::Letter(letter) => Some(letter),
-            Self::Other(_) => None,
-        }
-    }
-}
-
 struct Spread {
     input: Vec<Axis>,
     others: Vec<Axis>,
+}
+
+/// A tensor and what its axes are.
+struct Operand<'a> {
+    value: ValueId,
+    axes: &'a [Axis],
+}
+
+/// As one product of matrices for each element of the axes that all three have: the first operand's other axes that stay
+/// are its rows, the second's its columns, and what the result lacks is summed. None where an axis of the result is of
+/// neither.
+fn contracted(
+    site: &mut Site<'_>,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    result: &[Axis],
+) -> Result<Option<ValueId>> {
+    let in_right = |axis: &Axis| right.axes.contains(axis);
+    let in_result = |axis: &Axis| result.contains(axis);
+    let own = |holds: &dyn Fn(&Axis) -> bool| -> Vec<Axis> {
+        left.axes.iter().copied().filter(|axis| holds(axis)).collect()
+    };
+    let shared = own(&|axis| in_right(axis) && in_result(axis));
+    let rows = own(&|axis| !in_right(axis));
+    let summed = own(&|axis| in_right(axis) && !in_result(axis));
+    let columns: Vec<Axis> = right.axes.iter().copied().filter(|axis| !left.axes.contains(axis)).collect();
+    let (x, left_sizes) = matrices(site, left.value, left.axes, [&shared, &rows, &summed])?;
+    let (y, right_sizes) = matrices(site, right.value, right.axes, [&shared, &summed, &columns])?;
+    let product = site.matmul(x, y, false)?;
+    let order: Vec<Axis> = [shared.as_slice(), &rows, &columns].concat();
+    let sizes: Vec<Size> =
+        [&left_sizes[..shared.len() + rows.len()], &right_sizes[shared.len() + summed.len()..]].concat();
+    let product = site.reshape(product, sizes)?;
+    let perm: Option<Vec<usize>> =
+        result.iter().map(|axis| order.iter().position(|other| other == axis)).collect();
+    perm.map(|perm| site.transpose(product, &perm)).transpose()
+}
+
+/// `keras.ops.einsum` of one or two tensors whose axes have a letter each, none twice.
+pub(super) fn einsum(site: &mut Site<'_>, equation: &str, values: &[ValueId]) -> Result<ValueId> {
+    let text: String = equation.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let parsed = text.split_once("->").and_then(|(operands, result)| {
+        let operands: Option<Vec<Vec<char>>> = operands.split(',').map(letters).collect();
+        Some((operands?, letters(result)?))
+    });
+    let unfit = |site: &Site<'_>| site.unsupported(&format!("the equation {equation} of such operands"));
+    let Some((operands, result)) = parsed.filter(|(operands, _)| operands.len() == values.len()) else {
+        return Err(unfit(site));
+    };
+    let axes = |letters: &[char]| letters.iter().map(|&letter| Axis::Letter(letter)).collect::<Vec<Axis>>();
+    let result = axes(&result);
+    let mut left: Vec<(ValueId, Vec<Axis>)> = Vec::new();
+    for (at, (&value, letters)) in values.iter().zip(&operands).enumerate() {
+        if site.rank(value) != letters.len() {
+            return Err(unfit(site));
+        }
+        // Axes that nothing else has are summed first.
+        let elsewhere = |letter: &char| {
+            let others = operands.iter().enumerate().filter(|(other, _)| *other != at);
+            result.contains(&Axis::Letter(*letter))
+                || others.flat_map(|(_, letters)| letters).any(|own| own == letter)
+        };
+        let alone: Vec<u32> =
+            (0..).zip(letters).filter(|(_, own)| !elsewhere(own)).map(|(axis, _)| axis).collect();
+        let kept: Vec<char> = letters.iter().copied().filter(|letter| elsewhere(letter)).collect();
+        let value = match alone.is_empty() {
+            true => value,
+            false => site.apply(Op::Reduce { kind: ReduceKind::Sum, axes: alone, keep: false }, &[value])?,
+        };
+        left.push((value, axes(&kept)));
+    }
+    let value = match left.as_slice() {
+        [(x, own)] => {
+            let perm: Option<Vec<usize>> =
+                result.iter().map(|axis| own.iter().position(|other| other == axis)).collect();
+            perm.map(|perm| site.transpose(*x, &perm)).transpose()?
+        }
+        [(x, own), (y, others)] => {
+            let (left, right) = (Operand { value: *x, axes: own }, Operand { value: *y, axes: others });
+            contracted(site, &left, &right, &result)?
+        }
+        _ => None,
+    };
+    value.ok_or_else(|| unfit(site))
 }
 
 /// `x` as matrices: `[shared, product of rows, product of columns]`, and the sizes of its axes in that order.

@@ -6,6 +6,7 @@ use super::activation::Activation;
 use super::attention::Attention;
 use super::config::{Config, KerasVersion, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
+use super::conv_lstm::ConvLstm;
 use super::dense::{Dense, Embedding};
 use super::dot_attention::DotAttention;
 use super::einsum::EinsumDense;
@@ -14,11 +15,11 @@ use super::network::{Network, Parser, keras2_arguments};
 use super::noise::Disturb;
 use super::norm::{AdaptedNorm, Affine, BatchNorm, GroupNorm, LayerNorm};
 use super::operation::{Operation, Translated, translated};
-use super::pool::{GlobalPool, Pool};
+use super::pool::{AdaptivePool, GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
 use crate::error::{Error, Result};
-use crate::ir::{DType, Init};
+use crate::ir::{DType, Init, Real};
 
 /// One layer of a model.
 #[derive(Debug)]
@@ -31,6 +32,20 @@ pub(super) struct Layer {
     /// Whether training changes its weights.
     pub(super) trainable: bool,
     pub(super) kind: Kind,
+}
+
+/// Vectors of whole numbers are not longer.
+const MOST_CATEGORIES: i64 = 1 << 24;
+
+/// How whole numbers become vectors with an element for each number that there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Encoding {
+    /// Each number a vector.
+    OneHot,
+    /// 1 where any of a row is that number.
+    Any,
+    /// How many of a row are.
+    Count,
 }
 
 /// What a layer does.
@@ -50,6 +65,16 @@ pub(super) enum Kind {
         init: Init,
         shared_axes: Vec<i64>,
     },
+    /// `CategoryEncoding`: whole numbers as vectors.
+    Categories {
+        count: i64,
+        mode: Encoding,
+    },
+    /// A factor for each channel (ConvNeXt).
+    LayerScale {
+        init: Init,
+        channels: i64,
+    },
     BatchNorm(BatchNorm),
     LayerNorm(LayerNorm),
     GroupNorm(GroupNorm),
@@ -60,10 +85,14 @@ pub(super) enum Kind {
     DotAttention(DotAttention),
     Conv(Box<Conv>),
     Pool(Pool),
+    AdaptivePool(AdaptivePool),
     GlobalPool(GlobalPool),
     Rearrange(Rearrange),
     Merge(Merge),
     Rnn(Box<Rnn>),
+    /// From the lowest up.
+    StackedRnn(Vec<Rnn>),
+    ConvLstm(Box<ConvLstm>),
     Bidirectional(Box<Bidirectional>),
     TimeDistributed(Box<Layer>),
     Attention(Box<Attention>),
@@ -207,6 +236,22 @@ impl Parser<'_> {
                 init: super::init::initialiser(config, "alpha_initializer", Init::zeros(), self.unsupported)?,
                 shared_axes: config.int_or_ints("shared_axes")?.unwrap_or_default(),
             },
+            "CategoryEncoding" => Kind::Categories {
+                count: match config.positive("num_tokens")? {
+                    count if count <= MOST_CATEGORIES => count,
+                    count => return Err(config.fault("num_tokens", format!("{count} is too many"))),
+                },
+                mode: match config.text("output_mode")?.unwrap_or("multi_hot") {
+                    "one_hot" => Encoding::OneHot,
+                    "multi_hot" => Encoding::Any,
+                    "count" => Encoding::Count,
+                    other => return Err(config.fault("output_mode", format!("{other} is not known"))),
+                },
+            },
+            "LayerScale" => Kind::LayerScale {
+                init: Init::Constant(Real(config.real_or("init_values", 1.0)?)),
+                channels: config.positive("projection_dim")?,
+            },
             "BatchNormalization" | "SyncBatchNormalization" => {
                 Kind::BatchNorm(BatchNorm::read(config, self.unsupported)?)
             }
@@ -244,6 +289,12 @@ impl Parser<'_> {
             "MaxPooling1D" | "MaxPooling2D" | "MaxPooling3D" | "AveragePooling1D" | "AveragePooling2D"
             | "AveragePooling3D" | "MaxPool1D" | "MaxPool2D" | "MaxPool3D" | "AvgPool1D" | "AvgPool2D"
             | "AvgPool3D" => Kind::Pool(Pool::read(class, config, self.unsupported)?),
+            "AdaptiveAveragePooling1D"
+            | "AdaptiveAveragePooling2D"
+            | "AdaptiveAveragePooling3D"
+            | "AdaptiveMaxPooling1D"
+            | "AdaptiveMaxPooling2D"
+            | "AdaptiveMaxPooling3D" => Kind::AdaptivePool(AdaptivePool::read(class, config)?),
             "GlobalMaxPooling1D"
             | "GlobalMaxPooling2D"
             | "GlobalMaxPooling3D"
@@ -256,11 +307,13 @@ impl Parser<'_> {
             | "GlobalAvgPool1D"
             | "GlobalAvgPool2D"
             | "GlobalAvgPool3D" => Kind::GlobalPool(GlobalPool::read(class, config)?),
-            "Add" | "Subtract" | "Multiply" | "Average" | "Maximum" | "Minimum" | "Concatenate" | "Dot" => {
-                Kind::Merge(Merge::read(class, config)?)
-            }
+            "Add" | "Subtract" | "Multiply" | "Average" | "Maximum" | "Minimum" | "Concatenate" | "Dot"
+            | "CustomScaleLayer" => Kind::Merge(Merge::read(class, config)?),
             "LSTM" | "GRU" | "SimpleRNN" => {
                 Kind::Rnn(Box::new(Rnn::read(class, config, version, self.unsupported)?))
+            }
+            "ConvLSTM1D" | "ConvLSTM2D" | "ConvLSTM3D" => {
+                Kind::ConvLstm(Box::new(ConvLstm::read(class, config, version, self.unsupported)?))
             }
             "RNN" => self.around_cell(config)?,
             "Lambda" => {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::config::{KerasVersion, Policy};
-use super::layer::{Input, Kind, Layer};
+use super::layer::{Encoding, Input, Kind, Layer};
 use super::mask::{self, Masked};
 use super::network::{Argument, Call, CallOptions, Network, Slot, TensorRef};
-use super::operation::Operand;
+use super::operation::{Operand, constant};
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Binary, DType, Graph, Init, Noise, Op, Shape, Size, Slice, Source, SourceId, SourceRole, Statistic,
-    Tensor, Type, Unary, ValueId,
+    Binary, Compare, DType, Graph, Init, Noise, Op, ReduceKind, Shape, Size, Slice, Source, SourceId,
+    SourceRole, Statistic, Tensor, Type, Unary, ValueId,
 };
 use crate::load::LoadOptions;
 
@@ -191,7 +191,15 @@ impl Lowering {
         };
         let results = match &layer.kind {
             Kind::Operation(operation) => {
-                let results = operation.lower(&mut site, &operands(arguments, &call.slots))?;
+                let mut operands = operands(arguments, &call.slots);
+                for operand in &mut operands {
+                    if let Operand::Constant(value) = operand
+                        && let Some(tensor) = constant(&mut site, value)?
+                    {
+                        *operand = Operand::Value(tensor);
+                    }
+                }
+                let results = operation.lower(&mut site, &operands)?;
                 results.into_iter().map(Masked::bare).collect()
             }
             _ => site.layer(layer, arguments, call.options)?,
@@ -286,6 +294,7 @@ impl Site<'_> {
         // Floating-point inputs are taken over to the type that the layer computes in.
         let cast: Vec<ValueId> = match &layer.kind {
             Kind::Embedding(_)
+            | Kind::Categories { .. }
             | Kind::Masking(_)
             | Kind::Identity
             | Kind::Noise(_)
@@ -316,13 +325,22 @@ impl Site<'_> {
                 let inputs = cast.iter().zip(masks).map(|(&value, mask)| Masked { value, mask });
                 attention.lower(self, &inputs.collect::<Vec<Masked>>(), options)
             }
+            Kind::Categories { .. } if values.len() > 1 => Err(self.unsupported("a weight for each count")),
+            Kind::Categories { count, mode } => self.categories(x, *count, *mode).map(one),
+            Kind::LayerScale { init, channels } => {
+                let gamma = self.weight("gamma", &[*channels], init)?;
+                self.binary(Binary::Mul, first, gamma).map(one)
+            }
             Kind::Affine(affine) => affine.lower(self, first).map(one),
             Kind::Conv(conv) => conv.lower(self, first).map(one),
             Kind::Pool(pool) => pool.lower(self, first).map(one),
+            Kind::AdaptivePool(pool) => pool.lower(self, first).map(one),
             Kind::GlobalPool(pool) => pool.lower(self, first, mask).map(one),
             Kind::Rearrange(rearrange) => rearrange.lower(self, x).map(one),
             Kind::Merge(merge) => merge.lower(self, &cast).map(one),
             Kind::Rnn(rnn) => rnn.lower(self, sequence, &cast[1..], ""),
+            Kind::StackedRnn(layers) => super::recurrent::stacked(self, layers, sequence, &cast[1..]),
+            Kind::ConvLstm(layer) => layer.lower(self, sequence, &cast[1..]),
             Kind::Bidirectional(both) => both.lower(self, sequence, &cast[1..]),
             Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
             Kind::Attention(attention) => attention.lower(self, arguments, options),
@@ -365,6 +383,25 @@ impl Site<'_> {
         let mut unfolded = sizes[..2].to_vec();
         unfolded.extend(self.sizes(value).into_iter().skip(1));
         self.reshape(value, unfolded)
+    }
+
+    /// Whole numbers below `count` as vectors: of rows, or of single numbers.
+    fn categories(&mut self, x: ValueId, count: i64, mode: Encoding) -> Result<ValueId> {
+        let mut sizes = self.sizes(x);
+        let is_single = sizes.last() == Some(&Size::Known(1)) && sizes.len() > 1;
+        sizes.push(Size::Known(1));
+        let numbers = self.convert(x, DType::I64)?;
+        let numbers = self.reshape(numbers, sizes)?;
+        let all = self.iota(&[Size::Known(count)], 0);
+        let equal = self.apply(Op::Compare(Compare::Eq), &[numbers, all])?;
+        let equal = self.computed(equal)?;
+        let axis = (self.rank(equal) - 2) as u32;
+        let kind = match mode {
+            Encoding::OneHot if !is_single => return Ok(equal),
+            Encoding::OneHot | Encoding::Any => ReduceKind::Max,
+            Encoding::Count => ReduceKind::Sum,
+        };
+        self.apply(Op::Reduce { kind, axes: vec![axis], keep: false }, &[equal])
     }
 
     fn prelu(&mut self, x: ValueId, init: &Init, shared: &[i64]) -> Result<ValueId> {
@@ -574,6 +611,10 @@ impl Site<'_> {
     pub(super) fn positions(&mut self, positions: &[i64]) -> Result<ValueId> {
         let tensor = Tensor::from_i64(vec![positions.len() as u64], positions)?;
         Ok(self.lowering.graph.add_constant(tensor, self.source))
+    }
+
+    pub(super) fn constant(&mut self, tensor: Tensor) -> ValueId {
+        self.lowering.graph.add_constant(tensor, self.source)
     }
 
     /// A tensor of zeros in the type that the layer computes in.

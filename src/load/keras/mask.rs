@@ -77,6 +77,8 @@ pub(super) fn with_masks(
         },
         Kind::Merge(merge) => of_merged(site, merge, arguments)?,
         Kind::Rnn(rnn) if !rnn.sequences => None,
+        Kind::StackedRnn(layers) if layers.last().is_none_or(|rnn| !rnn.sequences) => None,
+        Kind::ConvLstm(layer) if !layer.sequences => None,
         Kind::Bidirectional(both) if !both.returns_sequences() => None,
         Kind::Bidirectional(both) if both.is_separate() => {
             masked.iter_mut().take(2).for_each(|result| result.mask = first);
@@ -88,6 +90,7 @@ pub(super) fn with_masks(
         | Kind::Dense(_)
         | Kind::Activation(_)
         | Kind::Prelu { .. }
+        | Kind::LayerScale { .. }
         | Kind::BatchNorm(_)
         | Kind::LayerNorm(_)
         | Kind::GroupNorm(_)
@@ -97,13 +100,17 @@ pub(super) fn with_masks(
         | Kind::DotAttention(_)
         | Kind::Attention(_)
         | Kind::Rnn(_)
+        | Kind::StackedRnn(_)
+        | Kind::ConvLstm(_)
         | Kind::Bidirectional(_)
         | Kind::TimeDistributed(_) => first,
         Kind::Input(_)
         | Kind::Embedding(_)
+        | Kind::Categories { .. }
         | Kind::Einsum(_)
         | Kind::Conv(_)
         | Kind::Pool(_)
+        | Kind::AdaptivePool(_)
         | Kind::GlobalPool(_)
         | Kind::Rearrange(_)
         | Kind::Operation(_)
@@ -151,7 +158,7 @@ fn of_merged(site: &mut Site<'_>, merge: &Merge, arguments: &[Argument<Masked>])
     let masks: Vec<ValueId> = inputs.iter().filter_map(|input| input.mask).collect();
     let Some((&first, others)) = masks.split_first() else { return Ok(None) };
     match (merge, site.version()) {
-        (Merge::Dot { .. }, _) => Ok(None),
+        (Merge::Dot { .. } | Merge::Scaled(_), _) => Ok(None),
         (Merge::Concatenate { axis }, _) => of_concatenated(site, *axis, &inputs).map(Some),
         (Merge::Elementwise(_) | Merge::Average, KerasVersion::Three) => {
             if masks.len() < inputs.len() {

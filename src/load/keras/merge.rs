@@ -11,6 +11,8 @@ use crate::ir::{Binary, Size, ValueId};
 pub(super) enum Merge {
     Elementwise(Binary),
     Average,
+    /// The first and the second times a number (InceptionResNet).
+    Scaled(f64),
     Concatenate {
         axis: i64,
     },
@@ -30,6 +32,7 @@ impl Merge {
             "Maximum" => Self::Elementwise(Binary::Max),
             "Minimum" => Self::Elementwise(Binary::Min),
             "Average" => Self::Average,
+            "CustomScaleLayer" => Self::Scaled(config.real("scale")?.ok_or_else(|| config.missing("scale"))?),
             "Concatenate" => Self::Concatenate { axis: config.int("axis")?.unwrap_or(-1) },
             _ => {
                 let axes = match config.int_or_ints("axes")?.as_deref() {
@@ -52,6 +55,13 @@ impl Merge {
                 let sum = fold(site, Binary::Add, inputs)?;
                 site.binary_scalar(Binary::Div, sum, inputs.len() as f64)
             }
+            Self::Scaled(factor) => match inputs {
+                [x, y] => {
+                    let y = site.binary_scalar(Binary::Mul, *y, *factor)?;
+                    site.binary(Binary::Add, *x, y)
+                }
+                _ => Err(site.error(&format!("expected 2 inputs, found {}", inputs.len()))),
+            },
             Self::Concatenate { axis } => {
                 let axis = site.axis(inputs[0], *axis)?;
                 site.concat(axis, inputs)

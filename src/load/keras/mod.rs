@@ -12,6 +12,7 @@ mod activation;
 mod attention;
 mod config;
 mod conv;
+mod conv_lstm;
 mod dense;
 mod dot_attention;
 mod einsum;
@@ -27,6 +28,7 @@ mod operation;
 mod pool;
 mod recurrent;
 mod reshape;
+mod steps;
 
 use serde_json::Value;
 

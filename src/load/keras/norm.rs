@@ -259,57 +259,63 @@ impl AdaptedNorm {
     }
 }
 
-/// `x * scale + offset` by constants: one number each, or one for each element of the last axis.
+/// `x * scale + offset` by constants: one number each, or one for each element of an axis.
 #[derive(Debug)]
 pub(super) struct Affine {
     scale: Vec<f64>,
     offset: Vec<f64>,
+    axis: i64,
 }
 
 impl Affine {
     pub(super) fn rescaling(config: Config<'_>) -> Result<Self> {
-        Ok(Self { scale: numbers(config, "scale", 1.0)?, offset: numbers(config, "offset", 0.0)? })
+        let (scale, offset) = (numbers(config, "scale", 1.0)?, numbers(config, "offset", 0.0)?);
+        Ok(Self { scale, offset, axis: -1 })
     }
 
     /// Normalisation by a mean and variance that the configuration holds.
     pub(super) fn normalization(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
-        let last_axis = matches!(config.int_or_ints("axis")?.as_deref(), None | Some([] | [-1]));
-        let has_statistics = config.get("mean").is_some() && config.get("variance").is_some();
-        let inverted = config.flag("invert", false)?;
-        if !has_statistics || !last_axis || inverted {
-            let what = match (has_statistics, last_axis) {
-                (false, _) => "an adapted mean and variance (only those given in the configuration)",
-                (true, false) => "an axis other than the last",
-                (true, true) => "invert",
-            };
-            unsupported.add(config.place(), what);
+        let axes = config.int_or_ints("axis")?.unwrap_or_default();
+        if config.get("mean").is_none() || config.get("variance").is_none() {
+            unsupported.add(config.place(), "one of a mean and a variance in the configuration");
         }
         let mean = numbers(config, "mean", 0.0)?;
         let variance = numbers(config, "variance", 1.0)?;
-        let scale: Vec<f64> = variance.iter().map(|variance| 1.0 / variance.sqrt().max(1e-7)).collect();
-        let count = mean.len().max(scale.len());
+        let deviation: Vec<f64> = variance.iter().map(|variance| variance.sqrt().max(1e-7)).collect();
+        let count = mean.len().max(deviation.len());
+        if axes.len() > 1 && count > 1 {
+            unsupported.add(config.place(), "numbers for several axes in the configuration");
+        }
         let pick = |values: &[f64], i: usize| values[i.min(values.len() - 1)];
-        let offset = (0..count).map(|i| -pick(&mean, i) * pick(&scale, i)).collect();
-        Ok(Self { scale, offset })
+        let is_inverse = config.flag("invert", false)?;
+        let numbers = (0..count).map(|i| match (pick(&mean, i), pick(&deviation, i)) {
+            (mean, deviation) if is_inverse => (deviation, mean),
+            (mean, deviation) => (1.0 / deviation, -mean / deviation),
+        });
+        let (scale, offset) = numbers.unzip();
+        Ok(Self { scale, offset, axis: axes.first().copied().unwrap_or(-1) })
     }
 
     pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
         let mut value = x;
         if self.scale != [1.0] {
-            value = apply(site, Binary::Mul, value, &self.scale)?;
+            value = apply(site, Binary::Mul, value, &self.scale, self.axis)?;
         }
         if self.offset != [0.0] {
-            value = apply(site, Binary::Add, value, &self.offset)?;
+            value = apply(site, Binary::Add, value, &self.offset, self.axis)?;
         }
         Ok(value)
     }
 }
 
-fn apply(site: &mut Site<'_>, binary: Binary, x: ValueId, values: &[f64]) -> Result<ValueId> {
+fn apply(site: &mut Site<'_>, binary: Binary, x: ValueId, values: &[f64], axis: i64) -> Result<ValueId> {
     match values {
         [single] => site.binary_scalar(binary, x, *single),
         _ => {
             let vector = site.vector(values)?;
+            let behind = site.rank(x) - 1 - site.axis(x, axis)?;
+            let sizes = site.sizes(vector).into_iter().chain(vec![Size::Known(1); behind]).collect();
+            let vector = site.reshape(vector, sizes)?;
             site.binary(binary, x, vector)
         }
     }

@@ -4,7 +4,7 @@ use super::config::{Config, Unsupported};
 use super::conv::{Padding, layout, spatial, spatial_rank};
 use super::lower::Site;
 use crate::error::Result;
-use crate::ir::{Layout, Op, Pool as PoolOp, PoolKind, ReduceKind, ValueId};
+use crate::ir::{Layout, Op, Pool as PoolOp, PoolKind, ReduceKind, Size, ValueId};
 
 /// A pooling over windows.
 #[derive(Debug)]
@@ -43,6 +43,62 @@ impl Pool {
             extra_after: vec![0; self.size.len()],
         };
         site.apply(Op::Pool(Box::new(pool)), &[x])
+    }
+}
+
+/// A pooling to so many windows of each axis: each begins and ends where its share of the axis does.
+#[derive(Debug)]
+pub(super) struct AdaptivePool {
+    kind: ReduceKind,
+    wanted: Vec<i64>,
+    layout: Layout,
+}
+
+/// More windows of several sizes are not written one by one.
+const MOST_WINDOWS: i64 = 4096;
+
+impl AdaptivePool {
+    pub(super) fn read(class: &str, config: Config<'_>) -> Result<Self> {
+        Ok(Self {
+            kind: if class.contains("Max") { ReduceKind::Max } else { ReduceKind::Mean },
+            wanted: config.per_axis("output_size", spatial_rank(class), None)?,
+            layout: layout(config)?,
+        })
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        site.expect_rank(x, self.wanted.len() + 2)?;
+        let mut value = x;
+        for (axis, &wanted) in (spatial(self.layout)..).zip(&self.wanted) {
+            value = self.along(site, value, axis, wanted)?;
+        }
+        Ok(value)
+    }
+
+    /// Windows along one axis; the mean of means of windows is that of the window over several axes.
+    fn along(&self, site: &mut Site<'_>, x: ValueId, axis: usize, wanted: i64) -> Result<ValueId> {
+        let size = site.known(x, axis)?;
+        if size == wanted {
+            return Ok(x);
+        }
+        let reduce = |axis: usize, keep| Op::Reduce { kind: self.kind, axes: vec![axis as u32], keep };
+        if size % wanted == 0 {
+            let mut sizes = site.sizes(x);
+            sizes[axis] = Size::Known(size / wanted);
+            sizes.insert(axis, Size::Known(wanted));
+            let apart = site.reshape(x, sizes)?;
+            return site.apply(reduce(axis + 1, false), &[apart]);
+        }
+        if wanted > MOST_WINDOWS {
+            return Err(site.unsupported(&format!("{wanted} windows of several sizes")));
+        }
+        let mut windows = Vec::new();
+        for at in 0..wanted {
+            let (start, end) = (at * size / wanted, ((at + 1) * size + wanted - 1) / wanted);
+            let window = site.slice(x, axis, start, end - start)?;
+            windows.push(site.apply(reduce(axis, true), &[window])?);
+        }
+        site.concat(axis, &windows)
     }
 }
 

@@ -14,11 +14,12 @@ use super::layer::{Kind, no_layer};
 use super::lower::Site;
 use super::mask::{Compacted, Masked};
 use super::network::Parser;
+use super::steps::{Gates, Sequence, Stepwise, together};
 use crate::error::Result;
 use crate::ir::{Binary, Cell, DType, Direction, Init, Op, Real, Recurrent, Size, Slice, Unary, ValueId};
 
 /// LSTM, GRU or SimpleRNN.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rnn {
     cell: Cell,
     units: i64,
@@ -27,6 +28,8 @@ pub(super) struct Rnn {
     backwards: bool,
     /// What a step that does not count gives: 0, or what the last one before it gave.
     zero_masked: bool,
+    activation: Activation,
+    recurrent_activation: Activation,
     kernel: Init,
     recurrent: Init,
     bias: Option<Init>,
@@ -58,16 +61,6 @@ impl Rnn {
             "GRU" => Cell::Gru,
             _ => Cell::Rnn,
         };
-        let mut expect = |key, default: &str, expected: Unary| -> Result<()> {
-            if Activation::read(config, key, default, version, unsupported)? != Activation::Unary(expected) {
-                unsupported.add(config.place(), format!("{key} other than {expected}"));
-            }
-            Ok(())
-        };
-        expect("activation", "tanh", Unary::Tanh)?;
-        if cell != Cell::Rnn {
-            expect("recurrent_activation", "sigmoid", Unary::Sigmoid)?;
-        }
         let mut bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
         if cell == Cell::Lstm && config.flag("unit_forget_bias", true)? && bias == Init::zeros() {
             bias = Init::UnitForgetBias;
@@ -80,6 +73,14 @@ impl Rnn {
             state: config.flag("return_state", false)?,
             backwards: config.flag("go_backwards", false)?,
             zero_masked: config.flag("zero_output_for_mask", false)?,
+            activation: Activation::read(config, "activation", "tanh", version, unsupported)?,
+            recurrent_activation: Activation::read(
+                config,
+                "recurrent_activation",
+                "sigmoid",
+                version,
+                unsupported,
+            )?,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             recurrent: initialiser(config, "recurrent_initializer", orthogonal, unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
@@ -115,6 +116,10 @@ impl Rnn {
         }
     }
 
+    fn state_count(&self) -> usize {
+        if self.cell == Cell::Lstm { 2 } else { 1 }
+    }
+
     fn cell_name(&self) -> &'static str {
         match self.cell {
             Cell::Rnn => "simple_rnn_cell",
@@ -123,7 +128,16 @@ impl Rnn {
         }
     }
 
+    /// Whether the recurrent operation has the cell's activations.
+    fn is_operation(&self) -> bool {
+        self.activation == Activation::Unary(Unary::Tanh)
+            && (self.cell == Cell::Rnn || self.recurrent_activation == Activation::Unary(Unary::Sigmoid))
+    }
+
     fn run(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
+        if !self.is_operation() {
+            return self.stepwise(site, x, states, prefix);
+        }
         site.expect_rank(x.value, 3)?;
         let (mask, mut x) = (x.mask, x.value);
         let inputs = site.known(x, 2)?;
@@ -154,7 +168,7 @@ impl Rnn {
         let recurrent = self.matrix(site, recurrent)?;
         let sequence = site.transpose(x, &[1, 0, 2])?;
         let mut operands = vec![sequence, kernel, recurrent, bias];
-        let count = if self.cell == Cell::Lstm { 2 } else { 1 };
+        let count = self.state_count();
         if !states.is_empty() && states.len() != count {
             return Err(site.error(&format!("expected {count} initial states, found {}", states.len())));
         }
@@ -191,6 +205,63 @@ impl Rnn {
             last[0]
         };
         Ok(Ran { output, states: last })
+    }
+
+    /// The layer's steps written out.
+    fn stepwise(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
+        site.expect_rank(x.value, 3)?;
+        let (inputs, units) = (site.known(x.value, 2)?, self.units);
+        let wide = units.checked_mul(self.gates()).ok_or_else(|| site.error("units is too large"))?;
+        let name = |weight: &str| format!("{prefix}{}/{weight}", self.cell_name());
+        let kernel = site.weight(&name("kernel"), &[inputs, wide], &self.kernel)?;
+        let recurrent = site.weight(&name("recurrent_kernel"), &[units, wide], &self.recurrent)?;
+        let [bias, inner] = match (&self.bias, self.cell) {
+            (None, _) => [None, None],
+            (Some(init), Cell::GruResetAfter) => {
+                let both = site.weight(&name("bias"), &[2, wide], init)?;
+                [Some(site.slice(both, 0, 0, 1)?), Some(site.slice(both, 0, 1, 1)?)]
+            }
+            (Some(init), _) => [Some(site.weight(&name("bias"), &[wide], init)?), None],
+        };
+        let mut gates = site.matmul(x.value, kernel, false)?;
+        if let Some(bias) = bias {
+            gates = site.binary(Binary::Add, gates, bias)?;
+        }
+        let count = self.state_count();
+        if !states.is_empty() && states.len() != count {
+            return Err(site.error(&format!("expected {count} initial states, found {}", states.len())));
+        }
+        let initial = match states {
+            [] => {
+                let sizes = vec![site.sizes(x.value)[0].clone(), Size::Known(units)];
+                vec![site.zeros(sizes)?; count]
+            }
+            states => states.to_vec(),
+        };
+        let product = |site: &mut Site<'_>, h: ValueId, of: Gates| {
+            let weights = site.slice(recurrent, 1, of.first * units, of.count * units)?;
+            let value = site.matmul(h, weights, false)?;
+            match inner {
+                Some(inner) => site.binary(Binary::Add, value, inner),
+                None => Ok(value),
+            }
+        };
+        let stepwise = Stepwise {
+            cell: self.cell,
+            units,
+            axis: 1,
+            activation: &self.activation,
+            recurrent_activation: &self.recurrent_activation,
+            product: &product,
+        };
+        let sequence =
+            Sequence { gates, mask: x.mask, is_backwards: self.backwards, zero_masked: self.zero_masked };
+        let stepped = stepwise.run(site, &sequence, initial)?;
+        let output = match self.sequences {
+            true => together(site, &stepped.outputs)?,
+            false => stepped.last,
+        };
+        Ok(Ran { output, states: stepped.states })
     }
 
     /// An input more, which is 1 behind all steps that count: there an LSTM's cells stay as they are.
@@ -300,9 +371,31 @@ enum MergeMode {
 }
 
 impl Parser<'_> {
-    /// `RNN` around a cell: the layer that is called after the cell.
+    /// `RNN` around a cell: the layer that is called after the cell, or one for each of those in a stack.
     pub(super) fn around_cell(&mut self, config: Config<'_>) -> Result<Kind> {
         let cell = config.get("cell").ok_or_else(|| config.missing("cell"))?;
+        let stack = match cell.get("class_name").and_then(Value::as_str) {
+            Some("StackedRNNCells") => cell.get("config").and_then(|own| own.get("cells")),
+            _ => {
+                return Ok(self.of_cell(config, cell)?.map_or(Kind::Unknown, |rnn| Kind::Rnn(Box::new(rnn))));
+            }
+        };
+        let Some(Value::Array(cells)) = stack else {
+            return Err(config.fault("cell", "a stack without a list of cells"));
+        };
+        let mut layers = Vec::new();
+        for cell in cells {
+            let Some(rnn) = self.of_cell(config, cell)? else { return Ok(Kind::Unknown) };
+            layers.push(rnn);
+        }
+        match layers.is_empty() {
+            true => Err(config.fault("cell", "a stack of no cells")),
+            false => Ok(Kind::StackedRnn(layers)),
+        }
+    }
+
+    /// A recurrent layer of one cell, with the options of the layer around it; none where it is not supported.
+    fn of_cell(&mut self, config: Config<'_>, cell: &Value) -> Result<Option<Rnn>> {
         let class = cell.get("class_name").and_then(Value::as_str).unwrap_or("a cell without a class");
         let layer = match class {
             "LSTMCell" => "LSTM",
@@ -310,7 +403,7 @@ impl Parser<'_> {
             "SimpleRNNCell" => "SimpleRNN",
             _ => {
                 self.unsupported.add(config.place(), format!("a recurrent layer around {class}"));
-                return Ok(Kind::Unknown);
+                return Ok(None);
             }
         };
         let mut fields = config.fields().clone();
@@ -319,8 +412,43 @@ impl Parser<'_> {
             fields.extend(own.map(|(key, value)| (key.clone(), value.clone())));
         }
         let config = Config::new(&fields, config.place());
-        Ok(Kind::Rnn(Box::new(Rnn::read(layer, config, self.version, self.unsupported)?)))
+        Rnn::read(layer, config, self.version, self.unsupported).map(Some)
     }
+}
+
+/// Cells on top of each other: each reads all steps of the one below.
+///
+/// With return_state the states of all, from the lowest up; `states` are in that order too.
+pub(super) fn stacked(
+    site: &mut Site<'_>,
+    layers: &[Rnn],
+    x: Masked,
+    states: &[ValueId],
+) -> Result<Vec<ValueId>> {
+    let counts: Vec<usize> = layers.iter().map(Rnn::state_count).collect();
+    let total: usize = counts.iter().sum();
+    if !states.is_empty() && states.len() != total {
+        return Err(site.error(&format!("expected {total} initial states, found {}", states.len())));
+    }
+    let mut rest = states;
+    let mut below = x;
+    let mut last_states = Vec::new();
+    for (at, (layer, &count)) in layers.iter().zip(&counts).enumerate() {
+        let (own, others) = rest.split_at(if states.is_empty() { 0 } else { count });
+        rest = others;
+        let prefix = format!("cells/{at}/");
+        if at + 1 == layers.len() {
+            let results = layer.lower(site, below, own, &prefix)?;
+            let (output, states) = results.split_first().unwrap_or((&below.value, &[]));
+            last_states.extend(states);
+            return Ok([*output].into_iter().chain(last_states).collect());
+        }
+        let inner = Rnn { sequences: true, ..layer.clone() };
+        let ran = inner.run(site, below, own, &prefix)?;
+        last_states.extend(ran.states);
+        below = Masked { value: ran.output, mask: x.mask };
+    }
+    Err(site.error("is a stack of no cells"))
 }
 
 /// A recurrent layer in both directions.
@@ -384,6 +512,8 @@ impl Bidirectional {
             state: false,
             backwards: false,
             zero_masked: false,
+            activation: Activation::Unary(Unary::Tanh),
+            recurrent_activation: Activation::Unary(Unary::Sigmoid),
             kernel: Init::zeros(),
             recurrent: Init::zeros(),
             bias: None,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use zip::read::ArchiveOffset;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::schema::TensorMeta;
@@ -22,7 +23,11 @@ const SMALL: [u64; 2] = [1 << 16, 64];
 ///
 /// Errors: it cannot be read or is damaged; an older form, several programs, arrays that are compressed or pickled.
 pub(in crate::load) fn document(path: &Path) -> Result<Option<Vec<u8>>> {
-    let mut archive = ZipArchive::new(BufReader::new(files::open(path)?)).map_err(damaged)?;
+    // Nothing stands before the archive: where it is guessed from the end, the records that PyTorch writes between the
+    // directory and the end can be taken for a part of the directory.
+    let config = zip::read::Config { archive_offset: ArchiveOffset::Known(0) };
+    let file = BufReader::new(files::open(path)?);
+    let mut archive = ZipArchive::with_config(config, file).map_err(damaged)?;
     let names: Vec<String> = archive.file_names().flatten().map(|name| name.to_string()).collect();
     if names.iter().any(|name| name == "serialized_exported_program.json") {
         let report = Report::new("", "this archive of torch.export is of a form from before torch 2.8");

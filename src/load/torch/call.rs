@@ -4,10 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
+use super::memory::{Memory, View};
+use super::ops;
 use super::schema::{Argument, Node, TensorMeta};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::load::onnx::model_builder::{Attribute, Bytes, ModelBuilder, Operation, number};
+
+/// More views are not made again after something was written over.
+const MOST_REMADE: usize = 100_000;
 
 /// The graph that is written, and what stands for the program's values in it.
 pub(super) struct Emit<'d> {
@@ -20,10 +25,13 @@ pub(super) struct Emit<'d> {
     /// By the program's name, that of the value in the graph.
     values: HashMap<String, String>,
     lost: HashSet<String>,
-    /// The memory that each tensor lies in, by the name of the tensor that it was made for.
-    storage: HashMap<String, String>,
-    /// The names of each memory's whole tensor; none where views of it make writing over it visible elsewhere.
-    wholes: HashMap<String, Option<Vec<String>>>,
+    /// Inputs, parameters and buffers that have their names in the graph too.
+    placeholders: HashSet<String>,
+    /// Parameters and buffers: what the file holds is not written over.
+    held: HashSet<String>,
+    memory: Memory<'d>,
+    /// Views that were made again after something was written over.
+    remade: usize,
     /// Numbers what has no name in the program.
     count: usize,
     /// Operators that the node has so far.
@@ -35,10 +43,10 @@ impl<'d> Emit<'d> {
         model: ModelBuilder,
         metas: &'d BTreeMap<String, TensorMeta>,
         outputs: HashSet<String>,
-        nodes: &[Node],
+        nodes: &'d [Node],
     ) -> Self {
         let mut read = outputs.clone();
-        let computed = nodes.iter().filter(|node| !super::ops::is_assertion(&node.target));
+        let computed = nodes.iter().filter(|node| !ops::is_assertion(&node.target));
         for input in computed.flat_map(|node| &node.inputs) {
             named(input.arg.parts().1, &mut read);
         }
@@ -49,27 +57,30 @@ impl<'d> Emit<'d> {
             read,
             values: HashMap::new(),
             lost: HashSet::new(),
-            storage: HashMap::new(),
-            wholes: HashMap::new(),
+            placeholders: HashSet::new(),
+            held: HashSet::new(),
+            memory: Memory::of(nodes, metas),
+            remade: 0,
             count: 0,
             operators: 0,
         }
     }
 
-    /// Binds an input, parameter or buffer: none of them may be written over.
+    /// Binds an input, parameter or buffer.
     pub(super) fn bind_placeholder(&mut self, name: &str, value: String) {
+        if value == name {
+            self.placeholders.insert(value.clone());
+        }
         self.values.insert(name.to_owned(), value);
-        self.storage.insert(name.to_owned(), name.to_owned());
-        self.wholes.insert(name.to_owned(), None);
+    }
+
+    /// Notes that a parameter or buffer stays as it is.
+    pub(super) fn hold(&mut self, name: &str) {
+        self.held.insert(name.to_owned());
     }
 
     pub(super) fn reads_lost(&self, node: &Node) -> bool {
-        let is_lost = |argument: &Argument| match (argument.name(), argument.names()) {
-            (Some(name), _) => self.lost.contains(name),
-            (None, Some(names)) => names.iter().any(|name| self.lost.contains(*name)),
-            (None, None) => false,
-        };
-        node.inputs.iter().any(|input| is_lost(&input.arg))
+        operands(node).any(|name| self.lost.contains(name))
     }
 
     /// Notes that the results of a node are not there.
@@ -77,56 +88,132 @@ impl<'d> Emit<'d> {
         self.lost.extend(results(node).into_iter().map(str::to_owned));
     }
 
-    /// Begins a node.
+    /// Lowers a node, in the memory that its operands lie in.
     ///
-    /// Error: it writes over memory that is an input's, or that views show too.
-    pub(super) fn node(&mut self, node: &Node) -> Result<()> {
+    /// Error: that of the lowering; the node writes over a parameter or buffer, or over what may be seen elsewhere.
+    pub(super) fn node(&mut self, node: &'d Node, lower: ops::Lower) -> Result<()> {
         self.operators = 0;
         self.model.begin(name(node), &node.target);
-        let operation = super::ops::base(&node.target);
-        let own = results(node).first().map(|&name| name.to_owned());
-        let first = node.inputs.iter().find_map(|input| input.arg.name().map(str::to_owned));
-        let (Some(own), Some(first)) = (own, first) else { return Ok(()) };
-        let under = self.storage.get(&first).cloned();
-        if super::ops::is_in_place(operation) {
-            let under = under.filter(|under| self.wholes.get(under).is_some_and(Option::is_some));
-            let Some(under) = under else {
-                let message = format!(
-                    "{operation} writes over a tensor that is seen elsewhere, which is not supported"
-                );
-                return Err(Error::Unsupported(Report::new("", message)));
-            };
-            if let Some(Some(wholes)) = self.wholes.get_mut(&under) {
-                wholes.push(own.clone());
-            }
-            self.storage.insert(own, under);
-            return Ok(());
+        for operand in operands(node) {
+            self.refresh(operand)?;
         }
-        match under.filter(|_| super::ops::may_be_view(operation)) {
-            Some(under) => {
-                self.wholes.insert(under.clone(), None);
-                results(node)
-                    .iter()
-                    .for_each(|name| drop(self.storage.insert((*name).to_owned(), under.clone())));
+        let operation = ops::base(&node.target);
+        let first = operands(node).next().filter(|_| ops::is_in_place(operation));
+        if let Some(first) = first {
+            let reshapes = matches!(
+                operation,
+                "as_strided_"
+                    | "resize_"
+                    | "set_"
+                    | "squeeze_"
+                    | "swapaxes_"
+                    | "t_"
+                    | "transpose_"
+                    | "unsqueeze_"
+            );
+            self.check_written(first, reshapes).map_err(|message| {
+                Error::Unsupported(Report::new("", format!("{operation} writes over {message}")))
+            })?;
+        }
+        lower(&mut Call { emit: self, node })?;
+        match (first, results(node).first()) {
+            (Some(first), Some(result)) => self.written(first, result),
+            _ => {
+                results(node).into_iter().for_each(|name| self.memory.make(name));
+                Ok(())
             }
-            None => {
-                self.wholes.insert(own.clone(), Some(vec![own.clone()]));
-                self.storage.insert(own.clone(), own);
-            }
+        }
+    }
+
+    /// Error: what is written over where it must not be.
+    fn check_written(&self, name: &'d str, reshapes: bool) -> std::result::Result<(), &'static str> {
+        if reshapes {
+            return Err("the shape of a tensor, which is not supported");
+        }
+        if self.held.contains(self.memory.whole(name)) {
+            return Err("a parameter or buffer, which is not supported");
+        }
+        if !self.memory.is_clear(name) {
+            return Err("a tensor that may be seen elsewhere, by open sizes, which is not supported");
         }
         Ok(())
     }
 
+    /// Makes a tensor again whose memory was written over since it was made, and what it is a view of.
+    fn refresh(&mut self, name: &'d str) -> Result<()> {
+        let mut chain = vec![];
+        let mut at = name;
+        while self.memory.is_stale(at)
+            && let Some(view) = self.memory.view(at)
+        {
+            chain.push((at, view));
+            at = view.of;
+        }
+        for (name, view) in chain.into_iter().rev() {
+            self.remake(name, view)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a view that is made again, or put back. Error: there are too many.
+    fn count_view(&mut self) -> Result<()> {
+        self.remade += 1;
+        if self.remade <= MOST_REMADE {
+            return Ok(());
+        }
+        let message = format!("more than {MOST_REMADE} views of tensors that are written over");
+        Err(Error::Unsupported(Report::new("", message)))
+    }
+
+    fn remake(&mut self, name: &'d str, view: View<'d>) -> Result<()> {
+        self.count_view()?;
+        match view.by.map(|(node, _)| (node, ops::find(&node.target))) {
+            None => {
+                let value = self.value(view.of)?;
+                self.values.insert(name.to_owned(), value);
+                self.memory.make(name);
+            }
+            Some((node, Some(lower))) => {
+                lower(&mut Call { emit: self, node })?;
+                results(node).into_iter().for_each(|name| self.memory.make(name));
+            }
+            Some((_, None)) => return Err(Error::Internal("a view that no operation makes".into())),
+        }
+        Ok(())
+    }
+
+    /// Puts a tensor that was written over, now `result`, in its place in whatever it is a view of.
+    fn written(&mut self, first: &'d str, result: &'d str) -> Result<()> {
+        self.memory.write(first);
+        self.memory.make(result);
+        let mut value = self.value(result)?;
+        let mut at = first;
+        loop {
+            self.values.insert(at.to_owned(), value.clone());
+            self.memory.make(at);
+            let Some(view) = self.memory.view(at) else { return Ok(()) };
+            self.count_view()?;
+            if let Some((node, part)) = view.by {
+                value = ops::put_back(&mut Call { emit: self, node }, &value, part)?;
+            }
+            at = view.of;
+        }
+    }
+
     /// Makes a value one that the user is given, as number `index` of them.
-    pub(super) fn output(&mut self, name: &str, index: usize) -> Result<()> {
-        let value = self.value(name)?;
+    pub(super) fn output(&mut self, name: &'d str, index: usize) -> Result<()> {
+        // An input that is written over keeps its name.
+        let is_free = !(self.placeholders.contains(name) && self.memory.is_rewritten(name));
         let own = match self.outputs.remove(name) {
-            true => name.to_owned(),
-            false => format!("{name}#{index}"),
+            true if is_free => name.to_owned(),
+            _ => format!("{name}#{index}"),
         };
-        if value != own {
+        let is_stale = self.memory.is_stale(name);
+        if is_stale || self.value(name)? != own {
             self.operators = 0;
             self.model.begin(&format!("output#{index}"), "output");
+            self.refresh(name)?;
+            let value = self.value(name)?;
             self.operation("Identity", &[&value], &[&own], &[]);
         }
         self.model.output(&own);
@@ -156,20 +243,27 @@ impl<'d> Emit<'d> {
         self.model.operation(&Operation { name, inputs, outputs, attributes });
     }
 
-    fn bind(&mut self, name: &str, value: String) {
+    fn bind(&mut self, name: &'d str, value: String) {
         let mut value = value;
-        if self.operators == 0 || self.outputs.contains(name) {
-            let own = if self.outputs.contains(name) { name.to_owned() } else { self.fresh() };
+        let is_last = self.outputs.contains(name) && !self.memory.is_rewritten(name);
+        if self.operators == 0 || is_last {
+            let own = if is_last { name.to_owned() } else { self.fresh() };
             self.operation("Identity", &[&value], &[&own], &[]);
             value = own;
         }
-        let under = self.storage.get(name).cloned();
-        if let Some(Some(wholes)) = under.and_then(|under| self.wholes.get(&under)) {
-            for whole in wholes {
-                self.values.insert(whole.clone(), value.clone());
-            }
-        }
         self.values.insert(name.to_owned(), value);
+    }
+}
+
+/// The names of the tensors and sizes that a node reads.
+fn operands(node: &Node) -> impl Iterator<Item = &str> {
+    node.inputs.iter().flat_map(|input| names_of(&input.arg)).filter(|name| !name.is_empty())
+}
+
+fn names_of(argument: &Argument) -> Vec<&str> {
+    match argument.name() {
+        Some(name) => vec![name],
+        None => argument.names().unwrap_or_default(),
     }
 }
 
@@ -195,7 +289,7 @@ pub(super) fn name(node: &Node) -> &str {
 }
 
 /// The names of what a node makes; empty for what is absent.
-fn results(node: &Node) -> Vec<&str> {
+pub(super) fn results(node: &Node) -> Vec<&str> {
     node.outputs
         .iter()
         .flat_map(|output| output.names().unwrap_or_else(|| vec![output.name().unwrap_or("")]))
@@ -218,9 +312,10 @@ pub(super) enum Number {
 }
 
 impl<'d> Call<'_, 'd> {
-    /// The name of the operation without library and overload.
+    /// The name of the operation without library and overload, also of one that writes over its operand.
     pub(super) fn operation(&self) -> &'d str {
-        super::ops::base(&self.node.target)
+        let name = ops::base(&self.node.target);
+        if ops::is_in_place(name) { name.trim_end_matches('_') } else { name }
     }
 
     pub(super) fn wrong(&self, message: impl Into<String>) -> Error {
@@ -395,6 +490,12 @@ impl<'d> Call<'_, 'd> {
         let bytes = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
         self.emit.model.array(&name, DType::F32, &[values.len() as i64], Bytes::Inline(bytes));
         name
+    }
+
+    /// The program's name of the result of this number.
+    pub(super) fn result_name(&self, number: usize) -> Result<&'d str> {
+        let name = results(self.node).get(number).copied();
+        name.ok_or_else(|| self.wrong(format!("it has no result {number}")))
     }
 
     /// Whether anything reads the node's result of this number.

@@ -15,6 +15,7 @@ use crate::json::json_error;
 #[cfg(feature = "weights")]
 pub(super) mod archive;
 mod call;
+mod memory;
 mod ops;
 mod program;
 mod schema;

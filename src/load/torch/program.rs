@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::call::{Call, Emit};
+use super::call::Emit;
 use super::ops;
 use super::schema::{Argument, Document, Node, StoredArray, TensorMeta, size};
 use crate::error::{Error, Report, Result};
@@ -18,7 +18,12 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
     let module = &document.program.graph_module;
     let graph = &module.graph;
     let outputs = outputs(&module.signature.output_specs)?;
-    let mut emit = Emit::new(model, &graph.tensor_values, outputs.iter().cloned().collect(), &graph.nodes);
+    let mut emit = Emit::new(
+        model,
+        &graph.tensor_values,
+        outputs.iter().map(ToString::to_string).collect(),
+        &graph.nodes,
+    );
     placeholders(&mut emit, document)?;
     nodes(&mut emit, &graph.nodes)?;
     for (index, name) in outputs.iter().enumerate() {
@@ -28,12 +33,14 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
 }
 
 /// What the user is given, in order. Error: something else than tensors.
-fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<String>> {
+fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
     let mut names = Vec::new();
     for (kind, spec) in specs.iter().flatten() {
         let argument = spec.get("arg");
         match (kind.as_str(), argument.and_then(|argument| argument.get("as_tensor"))) {
             ("user_output", Some(tensor)) => names.push(named(tensor)?),
+            // The caller's array is written over too: the graph's inputs stay.
+            ("user_input_mutation", _) => {}
             ("user_output", None) if argument.is_some_and(|argument| argument.get("as_none").is_some()) => {}
             ("user_output", None) => {
                 let message = "an output that is no tensor is not supported yet";
@@ -49,9 +56,9 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn named(value: &Value) -> Result<String> {
+fn named(value: &Value) -> Result<&str> {
     let name = value.get("name").and_then(Value::as_str);
-    name.map(str::to_owned).ok_or_else(|| Error::format("signature", "an argument has no name"))
+    name.ok_or_else(|| Error::format("signature", "an argument has no name"))
 }
 
 /// Binds parameters, buffers, constants and inputs.
@@ -59,23 +66,22 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
     let module = &document.program.graph_module;
     let specs = module.signature.input_specs.iter().flatten();
     let is_user = |kind: &str| kind == "user_input";
-    let tensor = |spec: &Value| spec.get("arg").and_then(|arg| arg.get("as_tensor")).map(named);
     let mut taken: HashSet<String> = emit.outputs.clone();
     for (_, spec) in specs.clone().filter(|(kind, _)| is_user(kind)) {
-        taken.extend(tensor(spec).transpose()?);
+        taken.extend(tensor_of(spec).transpose()?.map(str::to_owned));
     }
     let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), String> = HashMap::new();
     for (kind, spec) in specs {
         let key = match kind.as_str() {
             "user_input" => {
-                let name = tensor(spec).ok_or_else(|| {
+                let name = tensor_of(spec).ok_or_else(|| {
                     Error::Unsupported(Report::new("", "an input that is no tensor is not supported yet"))
                 })??;
-                let meta = emit.meta_of(&name).map_err(|error| error.within(&format!("input {name}")))?;
+                let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
                 let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
                 let sizes = meta.sizes.iter().map(dimension).collect();
-                emit.model.input(&name, dtype, sizes);
-                emit.bind_placeholder(&name, name.clone());
+                emit.model.input(name, dtype, sizes);
+                emit.bind_placeholder(name, name.to_owned());
                 continue;
             }
             "parameter" => "parameter_name",
@@ -88,6 +94,9 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
             }
         };
         let argument = named(spec.get("arg").unwrap_or(&Value::Null))?;
+        if kind != "tensor_constant" {
+            emit.hold(argument);
+        }
         let path = spec.get(key).and_then(Value::as_str);
         let path = path.ok_or_else(|| Error::format("signature", format!("{argument} has no {key}")))?;
         let place = |error: Error| error.within(&format!("array {path}"));
@@ -99,17 +108,22 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
         // Tied parameters are one array under several names.
         let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, array.meta.dims());
         if let Some(first) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
-            emit.bind_placeholder(&argument, first.clone());
+            emit.bind_placeholder(argument, first.clone());
             continue;
         }
-        let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.clone() };
+        let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
         add_array(emit, &name, array).map_err(place)?;
         if array.digits.is_none() {
             shared.insert(place_and_type, name.clone());
         }
-        emit.bind_placeholder(&argument, name);
+        emit.bind_placeholder(argument, name);
     }
     Ok(())
+}
+
+/// The name of the tensor that an input is; none where it is something else.
+fn tensor_of(spec: &Value) -> Option<Result<&str>> {
+    spec.get("arg").and_then(|arg| arg.get("as_tensor")).map(named)
 }
 
 fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray) -> Result<()> {
@@ -157,7 +171,7 @@ fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
                 emit.lose(node);
                 continue;
             }
-            (Some(lower), false) => emit.node(node).and_then(|()| lower(&mut Call { emit, node })),
+            (Some(lower), false) => emit.node(node, lower),
             (None, _) => {
                 let message = format!("operation {} is not supported yet", node.target);
                 Err(Error::Unsupported(Report::new("", message)))

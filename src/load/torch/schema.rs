@@ -88,6 +88,10 @@ impl Argument {
         self.0.iter().next().map_or(("as_none", &Value::Null), |(kind, value)| (kind.as_str(), value))
     }
 
+    pub(super) fn is_true(&self) -> bool {
+        matches!(self.parts(), ("as_bool", Value::Bool(true)))
+    }
+
     /// The name of the tensor or number that it is.
     pub(super) fn name(&self) -> Option<&str> {
         match self.parts() {
@@ -139,19 +143,36 @@ impl TensorMeta {
 
     /// Whether its elements lie row by row from the beginning of its bytes.
     pub(super) fn is_contiguous(&self) -> bool {
-        let (Some(dims), Some(strides)) =
-            (self.dims(), self.strides.iter().map(size).collect::<Option<Vec<i64>>>())
-        else {
-            return false;
-        };
-        let begins = self.storage_offset.as_ref().is_none_or(|offset| size(offset) == Some(0));
-        let mut expected = 1i64;
-        let in_order = dims.iter().zip(&strides).rev().all(|(&dim, &stride)| {
-            let fits = dim <= 1 || stride == expected;
-            expected = expected.saturating_mul(dim.max(1));
-            fits
-        });
-        begins && dims.len() == strides.len() && (in_order || dims.contains(&0))
+        self.begins_at() == Some(0) && self.dims().is_some() && self.is_dense() == Some(true)
+    }
+
+    /// The place of its first element in its memory; none where it is open.
+    pub(super) fn begins_at(&self) -> Option<i64> {
+        self.storage_offset.as_ref().map_or(Some(0), size)
+    }
+
+    /// Whether its elements lie row by row, with nothing between them; none where open sizes decide.
+    pub(super) fn is_dense(&self) -> Option<bool> {
+        if self.sizes.len() != self.strides.len() {
+            return Some(false);
+        }
+        if self.sizes.iter().any(|dim| size(dim) == Some(0)) {
+            return Some(true);
+        }
+        let mut expected = Some(1i64);
+        for (dim, stride) in self.sizes.iter().zip(&self.strides).rev() {
+            let (dim, stride) = (size(dim), size(stride));
+            if dim == Some(1) {
+                continue;
+            }
+            match (stride, expected) {
+                (Some(stride), Some(expected)) if stride != expected => return Some(false),
+                (Some(_), Some(_)) => {}
+                _ => return None,
+            }
+            expected = dim.and_then(|dim| expected?.checked_mul(dim));
+        }
+        Some(true)
     }
 }
 

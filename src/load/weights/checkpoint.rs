@@ -40,8 +40,8 @@ impl Shards {
         self.of(name).map_or(Ok(None), |arrays| arrays.header(name))
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>> {
-        self.of(name).map_or(Ok(None), |arrays| arrays.get(name))
+    pub(super) fn raw(&self, name: &str) -> Result<Option<Tensor>> {
+        self.of(name).map_or(Ok(None), |arrays| arrays.raw(name))
     }
 }
 

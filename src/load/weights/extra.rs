@@ -34,7 +34,9 @@ pub(super) fn extra(graph: &Graph, arrays: &Arrays, chosen: &[Option<String>]) -
     let layers: BTreeMap<&str, &str> = used.iter().filter_map(|name| Some((split(name)?.0, *name))).collect();
     used.extend(names.aliases.values().flatten().map(String::as_str));
     let is_extra = |name: &&String| {
-        !used.contains(name.as_str()) && !patterns.iter().any(|pattern| pattern.matches(name))
+        !used.contains(name.as_str())
+            && !patterns.iter().any(|pattern| pattern.matches(name))
+            && !arrays.is_scale(name)
     };
     let mut extra: Vec<String> = Vec::new();
     for name in arrays.names().iter().filter(is_extra) {

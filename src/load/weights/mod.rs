@@ -22,6 +22,7 @@ mod npy;
 mod npz;
 mod params;
 mod safetensors;
+mod scaled;
 mod stream;
 
 pub(super) use gguf::types as gguf_types;
@@ -104,9 +105,11 @@ impl Arrays {
         &self.path
     }
 
-    /// The file that holds an array: one of several where this is an index of shards.
+    /// The file that holds an array: one of several where this is an index of shards, but the index where its scale
+    /// may be in another.
     pub fn file_of(&self, name: &str) -> &Path {
         match &self.source {
+            Source::Shards(_) if self.scale_of(name).is_some() => &self.path,
             Source::Shards(shards) => shards.of(name).map_or(&self.path, |arrays| &arrays.path),
             Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) | Source::Gguf(_) => &self.path,
         }
@@ -130,15 +133,25 @@ impl Arrays {
         .map_err(|error| self.at(error, name))
     }
 
-    /// An array; none where there is none of this name. Errors: damaged data, an element type that
-    /// is not supported.
+    /// An array; none where there is none of this name. Floats of 8 bits are given as f32, times their scale where
+    /// there is one beside them. Errors: damaged data, an element type that is not supported.
     pub fn get(&self, name: &str) -> Result<Option<Tensor>> {
+        match (self.raw(name)?, self.scale_of(name)) {
+            (Some(weight), Some(scale)) => {
+                self.scaled(&weight, &scale).map(Some).map_err(|error| self.at(error, name))
+            }
+            (found, _) => Ok(found),
+        }
+    }
+
+    /// An array as it is in the file.
+    fn raw(&self, name: &str) -> Result<Option<Tensor>> {
         match &self.source {
             Source::Npz(npz) => npz.get(name),
             Source::Safetensors(safetensors) => safetensors.get(name),
             Source::Hdf5(hdf5) => hdf5.get(name),
             Source::Gguf(gguf) => gguf.get(name),
-            Source::Shards(shards) => return shards.get(name),
+            Source::Shards(shards) => return shards.raw(name),
         }
         .map_err(|error| self.at(error, name))
     }

@@ -195,7 +195,7 @@ impl ParamReader {
 
     fn array(&mut self, path: &PathBuf, name: &str) -> Result<Tensor> {
         if !self.arrays.contains_key(path) {
-            self.arrays.insert(path.clone(), Arrays::open(path)?);
+            self.arrays.insert(path.clone(), Arrays::open_weights(path)?);
         }
         let found = match self.arrays.get(path) {
             Some(arrays) => arrays.get(name)?,

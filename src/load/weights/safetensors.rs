@@ -9,6 +9,7 @@ use safetensors::tensor::Metadata;
 
 use super::{damaged, normalise};
 use crate::error::{Error, Report, Result};
+use crate::ir::half::{e4m3_to_f32, e5m2_to_f32};
 use crate::ir::{DType, Tensor};
 
 /// What the format itself allows.
@@ -63,8 +64,20 @@ impl Safetensors {
         file.seek(SeekFrom::Start(self.start + begin as u64)).map_err(damaged)?;
         let mut bytes = Vec::new();
         (&mut *file).take((end - begin) as u64).read_to_end(&mut bytes).map_err(damaged)?;
+        if let Some(widen) = eight(info.dtype) {
+            bytes = bytes.into_iter().flat_map(|bits| widen(bits).to_le_bytes()).collect();
+        }
         normalise(dtype, &mut bytes);
         Tensor::new(dtype, dims, bytes).map(Some)
+    }
+
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.metadata.info(name).is_some()
+    }
+
+    /// Whether a tensor holds floats of 8 bits, which are given as f32.
+    pub(super) fn is_eight(&self, name: &str) -> bool {
+        self.metadata.info(name).is_some_and(|info| eight(info.dtype).is_some())
     }
 
     /// The rows of a tensor.
@@ -72,15 +85,28 @@ impl Safetensors {
         let (Some(info), Some(header)) = (self.metadata.info(name), self.header(name)?) else {
             return Ok(None);
         };
+        if eight(info.dtype).is_some() {
+            let message = "arrays of floats of 8 bits are not read in parts";
+            return Err(Error::Unsupported(Report::new("", message)));
+        }
         let (begin, end) = info.data_offsets;
         let data = super::stream::section(path, self.start + begin as u64, (end - begin) as u64)?;
         super::Rows::new(header, false, data, None).map(Some)
     }
 }
 
+/// The f32 of a float of 8 bits; none for other types.
+fn eight(dtype: Dtype) -> Option<fn(u8) -> f32> {
+    match dtype {
+        Dtype::F8_E4M3 => Some(e4m3_to_f32),
+        Dtype::F8_E5M2 => Some(e5m2_to_f32),
+        _ => None,
+    }
+}
+
 fn element(dtype: Dtype) -> Result<DType> {
     Ok(match dtype {
-        Dtype::F32 => DType::F32,
+        Dtype::F32 | Dtype::F8_E4M3 | Dtype::F8_E5M2 => DType::F32,
         Dtype::F64 => DType::F64,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::Bf16,

@@ -6,7 +6,7 @@ use super::super::lower::Site;
 use super::item::item;
 use super::{Composed, Extreme, Operation, Reduce, Reduction};
 use crate::error::Result;
-use crate::ir::{Binary, DType, Op, ReduceKind, Shape, Size, Unary, ValueId};
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Shape, Size, Tensor, Unary, ValueId};
 
 /// An operand of a call, in the order of the call.
 #[derive(Clone, Debug)]
@@ -59,6 +59,27 @@ impl Operation {
             Self::Concatenate(axis) => concatenate(site, operands, *axis),
             Self::Stack(axis) => stack(site, operands, *axis),
             Self::MatMul => product(site, operands),
+            Self::Triangle { upper, diagonal } => {
+                triangle(site, value(site, operands, 0)?, *upper, *diagonal)
+            }
+            Self::Einsum(equation) => {
+                let values: Option<Vec<ValueId>> = operands
+                    .iter()
+                    .map(|operand| match operand {
+                        Operand::Value(value) => Some(*value),
+                        Operand::List(_) | Operand::Constant(_) => None,
+                    })
+                    .collect();
+                let values = values.ok_or_else(|| site.unsupported("an equation of anything but tensors"))?;
+                let values = common(site, &values)?;
+                super::super::einsum::einsum(site, equation, &values)
+            }
+            Self::TakeAlong(axis) => {
+                let (x, places) = (value(site, operands, 0)?, value(site, operands, 1)?);
+                let axis = site.axis(x, *axis)? as u32;
+                let places = site.convert(places, DType::I64)?;
+                site.apply(Op::GatherElements { axis }, &[x, places])
+            }
             Self::Item => match operands {
                 [Operand::Value(x), Operand::Constant(key)] => item(site, *x, key),
                 _ => Err(site.unsupported("an index that is computed")),
@@ -142,6 +163,22 @@ fn stack(site: &mut Site<'_>, operands: &[Operand], axis: i64) -> Result<ValueId
     let expanded: Vec<ValueId> = values.iter().map(|&x| expand(site, x, &[axis])).collect::<Result<_>>()?;
     let axis = site.axis(expanded[0], axis)?;
     site.concat(axis, &expanded)
+}
+
+/// The elements on one side of a diagonal of the last two axes, and on it; zeros elsewhere.
+fn triangle(site: &mut Site<'_>, x: ValueId, upper: bool, diagonal: i64) -> Result<ValueId> {
+    let rank = site.rank(x);
+    if rank < 2 {
+        return Err(site.error("expected an input of rank 2 or more"));
+    }
+    let sizes = site.sizes(x).split_off(rank - 2);
+    let (rows, columns) = (site.iota(&sizes, 0), site.iota(&sizes, 1));
+    let from = site.positions(&[diagonal])?;
+    let edge = site.binary(Binary::Add, rows, from)?;
+    let side = if upper { Compare::Ge } else { Compare::Le };
+    let within = site.apply(Op::Compare(side), &[columns, edge])?;
+    let zero = site.scalar_like(0.0, x)?;
+    site.apply(Op::Select, &[within, x, zero])
 }
 
 fn product(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
@@ -277,6 +314,49 @@ fn pair(site: &mut Site<'_>, operands: &[Operand], first: usize) -> Result<(Valu
     };
     let both = common(site, &[x, y])?;
     Ok((both[0], both[1]))
+}
+
+/// The tensor that a constant of a call is: `{"class_name": "__tensor__", "config": {"value", "dtype"}}`; none for
+/// numbers and whatever else there is.
+pub(in super::super) fn constant(site: &mut Site<'_>, constant: &Value) -> Result<Option<ValueId>> {
+    let class = constant.get("class_name").and_then(Value::as_str);
+    let ("__tensor__" | "__numpy__", Some(config)) = (class.unwrap_or_default(), constant.get("config"))
+    else {
+        return Ok(None);
+    };
+    let (mut dims, mut numbers) = (Vec::new(), Vec::new());
+    let value = config.get("value").unwrap_or(&Value::Null);
+    let mut level = value;
+    while let Value::Array(items) = level {
+        dims.push(items.len() as u64);
+        let Some(first) = items.first() else { break };
+        level = first;
+    }
+    if !flattened(value, &dims, &mut numbers) {
+        return Err(site.error("a constant's rows differ in length, or hold something else than numbers"));
+    }
+    let dtype = config.get("dtype").and_then(Value::as_str).and_then(super::dtype).unwrap_or(DType::F32);
+    let tensor = match dtype.is_float() {
+        true => Tensor::from_f32(dims, &numbers.iter().map(|&number| number as f32).collect::<Vec<f32>>())?,
+        false => Tensor::from_i64(dims, &numbers.iter().map(|&number| number as i64).collect::<Vec<i64>>())?,
+    };
+    let value = site.constant(tensor);
+    site.convert(value, dtype).map(Some)
+}
+
+/// Adds the numbers of nested lists of these lengths; false where they are none.
+fn flattened(value: &Value, dims: &[u64], numbers: &mut Vec<f64>) -> bool {
+    match (value, dims.split_first()) {
+        (Value::Array(items), Some((&length, rest))) => {
+            items.len() as u64 == length && items.iter().all(|item| flattened(item, rest, numbers))
+        }
+        (Value::Bool(truth), None) => {
+            numbers.push(f64::from(u8::from(*truth)));
+            true
+        }
+        (value, None) => value.as_f64().map(|number| numbers.push(number)).is_some(),
+        _ => false,
+    }
 }
 
 /// A tensor beside a number: integers become floats where the number is none.

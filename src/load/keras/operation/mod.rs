@@ -8,7 +8,7 @@ mod item;
 mod lower;
 mod tensorflow;
 
-pub(super) use lower::Operand;
+pub(super) use lower::{Operand, constant};
 pub(super) use tensorflow::{Translated, translated};
 
 use self::arrange::Arrange;
@@ -47,6 +47,15 @@ pub(super) enum Operation {
     Stack(i64),
     Flip(Option<Vec<i64>>),
     MatMul,
+    /// One side of a diagonal, with it.
+    Triangle {
+        upper: bool,
+        diagonal: i64,
+    },
+    /// Sums of products by an equation between axes.
+    Einsum(String),
+    /// Elements of one axis by places of their own.
+    TakeAlong(i64),
     /// `x[key]`
     Item,
     Arrange(Arrange),
@@ -134,6 +143,14 @@ impl Operation {
             "Stack" => Self::Stack(config.int("axis")?.unwrap_or(0)),
             "Flip" => Self::Flip(config.int_or_ints("axis")?),
             "Matmul" => Self::MatMul,
+            "Tril" | "Triu" => {
+                Self::Triangle { upper: class == "Triu", diagonal: config.int("k")?.unwrap_or(0) }
+            }
+            "Einsum" => {
+                let equation = config.text("subscripts")?.ok_or_else(|| config.missing("subscripts"))?;
+                Self::Einsum(equation.to_owned())
+            }
+            "TakeAlongAxis" if config.get("axis").is_some() => Self::TakeAlong(one_axis("axis")?),
             "GetItem" => Self::Item,
             _ => return Ok(None),
         }))

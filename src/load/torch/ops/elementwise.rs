@@ -350,7 +350,7 @@ fn unary_operator(name: &str) -> Option<&'static str> {
 }
 
 fn unary(call: &mut Call<'_, '_>) -> Result<()> {
-    let name = plain_name(call);
+    let name = call.operation();
     if name == "round" && call.int("decimals", 0)? != 0 {
         return Err(call.unsupported("decimals"));
     }
@@ -359,12 +359,6 @@ fn unary(call: &mut Call<'_, '_>) -> Result<()> {
     let x = if result == DType::Bool { call.tensor("self")? } else { call.operand("self", result)? };
     let value = call.plain(unary_operator(name).unwrap_or_default(), &[&x]);
     call.result(value)
-}
-
-/// The name of the operation that is computed, in place or not.
-fn plain_name<'d>(call: &Call<'_, 'd>) -> &'d str {
-    let name = call.operation();
-    if super::is_in_place(name) { name.trim_end_matches('_') } else { name }
 }
 
 fn binary_operator(name: &str) -> Option<&'static str> {
@@ -386,7 +380,7 @@ fn binary(call: &mut Call<'_, '_>) -> Result<()> {
     if is_of_sizes(call) {
         return super::size::arithmetic(call);
     }
-    let name = plain_name(call);
+    let name = call.operation();
     let operator = binary_operator(name).unwrap_or_default();
     let result = call.result_dtype()?;
     let operator = match result {
@@ -411,7 +405,7 @@ fn sum(call: &mut Call<'_, '_>) -> Result<()> {
     }
     let dtype = call.result_dtype()?;
     let (mut x, mut y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
-    let operator = match plain_name(call) {
+    let operator = match call.operation() {
         "add" if dtype == DType::Bool => "Or",
         "add" => "Add",
         "rsub" => {
@@ -505,7 +499,7 @@ fn comparison_operator(name: &str) -> Option<&'static str> {
 }
 
 fn comparison(call: &mut Call<'_, '_>) -> Result<()> {
-    let name = plain_name(call);
+    let name = call.operation();
     let dtype = common(call, "self", "other")?;
     let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
     let mut value = call.plain(comparison_operator(name).unwrap_or_default(), &[&x, &y]);

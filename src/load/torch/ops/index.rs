@@ -1,6 +1,7 @@
 //! Elements by their places.
 
 use super::super::call::Call;
+use super::super::schema;
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
@@ -48,6 +49,16 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "take" => take,
         "bucketize" => bucketize,
         "one_hot" => one_hot,
+        "searchsorted" => searchsorted,
+        "isin" => isin,
+        "masked_scatter" => masked_scatter,
+        "msort" => |call| {
+            let x = call.tensor("self")?;
+            let (values, _) = sorted(call, &x, 0, 0);
+            call.result(values)
+        },
+        "median" => median,
+        "quantile" => quantile,
         _ => return None,
     })
 }
@@ -278,4 +289,133 @@ fn best(call: &mut Call<'_, '_>, x: &str, count: &str, axis: i64, largest: i64) 
     let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(largest))];
     call.emit.operation("TopK", &[x, count], &[&values, &places], &attributes);
     (values, places)
+}
+
+/// How many elements of an ordered sequence are below each; at or below it, to the right.
+fn searchsorted(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.argument("sorter").is_some() {
+        return Err(call.unsupported("by an order of its own"));
+    }
+    let dtype = call.dtype("sorted_sequence")?;
+    let (ordered, x) = (call.tensor("sorted_sequence")?, call.operand("self", dtype)?);
+    let is_right = call.flag("right", false)? || call.text("side", "left")? == "right";
+    let (behind, before) = (call.integers(&[-1]), call.integers(&[-2]));
+    // Several sequences have a row for each of those of what is looked for.
+    let ordered = match call.rank("sorted_sequence")? {
+        0 | 1 => ordered,
+        _ => call.plain("Unsqueeze", &[&ordered, &before]),
+    };
+    let x = call.plain("Unsqueeze", &[&x, &behind]);
+    let below = call.plain(if is_right { "LessOrEqual" } else { "Less" }, &[&ordered, &x]);
+    let below = call.cast(&below, call.result_dtype()?);
+    let value = call.op("ReduceSum", &[&below, &behind], &[("keepdims", Attribute::Int(0))]);
+    call.result(value)
+}
+
+/// Whether each element is any of some others.
+fn isin(call: &mut Call<'_, '_>) -> Result<()> {
+    let of = |name: &str| call.argument(name).is_some();
+    let (one, many) =
+        if of("elements") { ("elements", "test_elements") } else { ("element", "test_elements") };
+    let dtype = call.dtype(one)?;
+    let many = if of(many) { many } else { "test_element" };
+    let (x, others) = (call.operand(one, dtype)?, call.operand(many, dtype)?);
+    let (all, behind) = (call.integers(&[-1]), call.integers(&[-1]));
+    let others = call.plain("Reshape", &[&others, &all]);
+    let x = call.plain("Unsqueeze", &[&x, &behind]);
+    let equal = call.plain("Equal", &[&x, &others]);
+    let number = call.cast(&equal, DType::I32);
+    let any = call.op("ReduceMax", &[&number, &behind], &[("keepdims", Attribute::Int(0))]);
+    let mut value = call.cast(&any, DType::Bool);
+    if call.flag("invert", false)? {
+        value = call.plain("Not", &[&value]);
+    }
+    call.result(value)
+}
+
+/// For each element of a condition, how many hold up to it, from 0 on.
+pub(super) fn ranks(call: &mut Call<'_, '_>, condition: &str) -> String {
+    let (all, shape) = (call.integers(&[-1]), call.plain("Shape", &[condition]));
+    let row = call.plain("Reshape", &[condition, &all]);
+    let row = call.cast(&row, DType::I64);
+    let (axis, one, zero) =
+        (call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0), call.scalar(DType::I64, 0.0));
+    let upto = call.plain("CumSum", &[&row, &axis]);
+    let before = call.plain("Sub", &[&upto, &one]);
+    let before = call.plain("Max", &[&before, &zero]);
+    call.plain("Reshape", &[&before, &shape])
+}
+
+/// Where a condition holds, the elements of the source one after the other.
+fn masked_scatter(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, dtype) = (call.tensor("self")?, call.result_dtype()?);
+    let (mask, source) = (call.operand("mask", DType::Bool)?, call.operand("source", dtype)?);
+    let shape = call.plain("Shape", &[&x]);
+    let mask = call.plain("Expand", &[&mask, &shape]);
+    let places = ranks(call, &mask);
+    let all = call.integers(&[-1]);
+    let source = call.plain("Reshape", &[&source, &all]);
+    let taken = call.op("Gather", &[&source, &places], &[("axis", Attribute::Int(0))]);
+    let value = call.plain("Where", &[&mask, &taken, &x]);
+    call.result(value)
+}
+
+/// The element in the middle, the lower one of two: of all, or along an axis with its place.
+fn median(call: &mut Call<'_, '_>) -> Result<()> {
+    let Ordered { values, places, axis, count } = ordered(call)?;
+    let keeps = call.argument("dim").is_some() && call.flag("keepdim", false)?;
+    let middle = (count - 1) / 2;
+    let middle = if keeps { call.integers(&[middle]) } else { call.scalar(DType::I64, middle as f64) };
+    let results = [values, places]
+        .map(|from| Some(call.op("Gather", &[&from, &middle], &[("axis", Attribute::Int(axis))])));
+    call.results(results.into())
+}
+
+/// Between the two elements nearest to a share of the way through an axis.
+fn quantile(call: &mut Call<'_, '_>) -> Result<()> {
+    let Ok(share) = call.float("q", 0.5) else {
+        return Err(call.unsupported("at places that are computed"));
+    };
+    if call.text("interpolation", "linear")? != "linear" {
+        return Err(call.unsupported("but between elements"));
+    }
+    let dtype = call.result_dtype()?;
+    let Ordered { values, axis, count, .. } = ordered(call)?;
+    let place = share.clamp(0.0, 1.0) * (count - 1) as f64;
+    let keeps = call.flag("keepdim", false)? && call.argument("dim").is_some();
+    let mut at = |place: f64| {
+        let place = if keeps { call.integers(&[place as i64]) } else { call.scalar(DType::I64, place) };
+        call.op("Gather", &[&values, &place], &[("axis", Attribute::Int(axis))])
+    };
+    let (low, high) = (at(place.floor()), at(place.ceil()));
+    let part = call.scalar(dtype, place.fract());
+    let apart = call.plain("Sub", &[&high, &low]);
+    let more = call.plain("Mul", &[&apart, &part]);
+    let value = call.plain("Add", &[&low, &more]);
+    call.result(value)
+}
+
+/// Elements in order along an axis, with the places that they had.
+struct Ordered {
+    values: String,
+    places: String,
+    axis: i64,
+    count: i64,
+}
+
+/// The elements along the axis `dim`, or all as one row.
+fn ordered(call: &mut Call<'_, '_>) -> Result<Ordered> {
+    let mut x = call.tensor("self")?;
+    let (axis, count) = if call.argument("dim").is_some() {
+        let axis = call.axis("dim", 0)?;
+        (axis, call.meta("self")?.sizes.get(axis as usize).and_then(schema::size))
+    } else {
+        let all = call.integers(&[-1]);
+        x = call.plain("Reshape", &[&x, &all]);
+        let dims = call.meta("self")?.dims();
+        (0, dims.and_then(|dims| dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim))))
+    };
+    let count = count.filter(|&count| count > 0).ok_or_else(|| call.unsupported("of an open axis"))?;
+    let (values, places) = sorted(call, &x, axis, 0);
+    Ok(Ordered { values, places, axis, count })
 }

@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
-pub(super) const VIEWS: [&str; 34] = [
+pub(super) const VIEWS: [&str; 36] = [
+    "adjoint",
     "_unsafe_view",
     "alias",
     "as_strided",
@@ -20,6 +21,7 @@ pub(super) const VIEWS: [&str; 34] = [
     "feature_dropout",
     "flatten",
     "lift_fresh",
+    "mT",
     "movedim",
     "narrow",
     "numpy_T",
@@ -46,9 +48,8 @@ pub(super) const VIEWS: [&str; 34] = [
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
-        "alias" | "clone" | "contiguous" | "detach" | "lift_fresh" | "lift_fresh_copy" | "detach_copy" => {
-            same
-        }
+        "alias" | "positive" | "clone" | "contiguous" | "detach" | "lift_fresh" | "lift_fresh_copy"
+        | "detach_copy" => same,
         "dropout" | "feature_dropout" | "native_dropout" | "alpha_dropout" => dropout,
         "to" | "_to_copy" | "type_as" => converted,
         "view" | "reshape" | "_unsafe_view" => reshape,
@@ -56,19 +57,11 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "expand_as" => |call| like(call, "Expand"),
         "flatten" => flatten,
         "unflatten" => unflatten,
-        "permute" => permute,
-        "transpose" | "swapaxes" => |call| {
-            let (one, other) = (
-                call.axis(first_of(call, ["dim0", "axis0"]), 0)?,
-                call.axis(first_of(call, ["dim1", "axis1"]), 1)?,
-            );
-            swapped(call, one, other)
+        "permute" | "transpose" | "swapaxes" | "t" | "numpy_T" | "mT" | "adjoint" | "movedim" => |call| {
+            let (x, order) = (call.tensor("self")?, order(call)?);
+            let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
+            call.result(value)
         },
-        "t" | "numpy_T" => |call| match call.rank("self")? {
-            2 => swapped(call, 0, 1),
-            _ => same(call),
-        },
-        "movedim" => moved,
         "unsqueeze" => |call| {
             let rank = call.rank("self")? + 1;
             let axis = call.axis_of(call.int("dim", 0)?, rank)?;
@@ -77,15 +70,20 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "squeeze" => squeeze,
-        "expand" => expand,
+        "expand" | "broadcast_to" | "expand_copy" => expand,
         "repeat" => |call| repeat(call, "repeats"),
         "tile" => |call| repeat(call, "dims"),
         "cat" | "concat" => cat,
         "stack" => stack,
         "slice" => slice,
-        "narrow" => narrow,
+        "narrow" | "narrow_copy" => narrow,
         "select" => select,
-        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk" => split,
+        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk" => {
+            |call| split(call, call.axis("dim", 0)?)
+        }
+        "hsplit" => |call| split(call, i64::from(call.rank("self")? > 1)),
+        "vsplit" => |call| split(call, 0),
+        "dsplit" => |call| split(call, 2),
         "repeat_interleave" => repeat_interleave,
         "diagonal" => |call| {
             let value = diagonal(call)?;
@@ -199,35 +197,74 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
+/// Matrices with more rows have no diagonal here: its places are written one by one.
+const MOST_ROWS: i64 = 1 << 24;
+
+/// The elements of a matrix whose places along two axes are alike.
+pub(super) struct Diagonal {
+    /// The axes of the tensor, with the matrix's last.
+    pub(super) order: Vec<i64>,
+    /// Places in the matrix, row by row.
+    pub(super) places: Vec<i64>,
+}
+
+impl Diagonal {
+    pub(super) fn of(call: &Call<'_, '_>) -> Result<Self> {
+        Self::beside(call, "offset")
+    }
+
+    /// As far beside the main one as an argument says.
+    fn beside(call: &Call<'_, '_>, offset: &str) -> Result<Self> {
+        let (rank, offset) = (call.rank("self")?, call.int(offset, 0)?);
+        let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
+        let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
+        let (Some(rows), Some(columns)) = (size(first).filter(|&rows| rows <= MOST_ROWS), size(second))
+        else {
+            return Err(call.unsupported("of open or very long axes"));
+        };
+        let order: Vec<i64> =
+            (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();
+        let within = |row: &i64| row.checked_add(offset).is_some_and(|column| (0..columns).contains(&column));
+        let places = (0..rows).filter(within).map(|row| row.saturating_mul(columns) + row + offset).collect();
+        Ok(Self { order, places })
+    }
+
+    /// The matrices of a tensor with its axes in this order, each as one row.
+    pub(super) fn rows(&self, call: &mut Call<'_, '_>, apart: &str) -> String {
+        let mut parts = Vec::new();
+        if self.order.len() > 2 {
+            parts.push(call.op("Shape", &[apart], &[("end", Attribute::Int(-2))]));
+        }
+        parts.push(call.integers(&[-1]));
+        reshaped(call, apart, &parts)
+    }
+}
+
 /// Elements whose places along two axes are alike, as a last axis.
 fn diagonal(call: &mut Call<'_, '_>) -> Result<String> {
-    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
-    let offset = call.int("offset", 0)?;
-    let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
-    let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
-    let (Some(rows), Some(columns)) = (size(first), size(second)) else {
-        return Err(call.unsupported("of open axes"));
-    };
-    let order: Vec<i64> =
-        (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();
-    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
-    let mut parts = Vec::new();
-    if rank > 2 {
-        parts.push(call.op("Shape", &[&value], &[("end", Attribute::Int(-2))]));
-    }
-    parts.push(call.integers(&[-1]));
-    let value = reshaped(call, &value, &parts);
-    let within = |row: &i64| row.checked_add(offset).is_some_and(|column| (0..columns).contains(&column));
-    let places: Vec<i64> =
-        (0..rows).filter(within).map(|row| row.saturating_mul(columns) + row + offset).collect();
-    let places = call.integers(&places);
-    Ok(call.op("Gather", &[&value, &places], &[("axis", Attribute::Int(rank - 2))]))
+    diagonal_from(call, "offset")
+}
+
+/// Those of the diagonal that is as far beside the main one as an argument says.
+pub(super) fn diagonal_from(call: &mut Call<'_, '_>, offset: &str) -> Result<String> {
+    let (x, diagonal) = (call.tensor("self")?, Diagonal::beside(call, offset)?);
+    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&diagonal.order))]);
+    let value = diagonal.rows(call, &value);
+    let places = call.integers(&diagonal.places);
+    let axis = diagonal.order.len() as i64 - 2;
+    Ok(call.op("Gather", &[&value, &places], &[("axis", Attribute::Int(axis))]))
 }
 
 /// Each of some vectors along an axis of its own, in the shape of all; `xy` exchanges the first two.
 fn meshgrid(call: &mut Call<'_, '_>) -> Result<()> {
     let values = call.list("tensors")?;
     let exchanged = call.text("indexing", "ij")? == "xy" && values.len() > 1;
+    let results = grid(call, &values, exchanged);
+    call.results(results.into_iter().map(Some).collect())
+}
+
+/// Vectors along an axis of their own each, in the shape of all.
+pub(super) fn grid(call: &mut Call<'_, '_>, values: &[String], exchanged: bool) -> Vec<String> {
     let axis_of = |at: usize| if exchanged && at < 2 { 1 - at } else { at };
     let mut apart = Vec::new();
     for (at, value) in values.iter().enumerate() {
@@ -243,11 +280,12 @@ fn meshgrid(call: &mut Call<'_, '_>) -> Result<()> {
 
 fn broadcast_tensors(call: &mut Call<'_, '_>) -> Result<()> {
     let values = call.list("tensors")?;
-    broadcast(call, &values)
+    let results = broadcast(call, &values);
+    call.results(results.into_iter().map(Some).collect())
 }
 
 /// Tensors in the shape that all of them broadcast to.
-fn broadcast(call: &mut Call<'_, '_>, values: &[String]) -> Result<()> {
+fn broadcast(call: &mut Call<'_, '_>, values: &[String]) -> Vec<String> {
     let shapes: Vec<String> = values.iter().map(|value| call.plain("Shape", &[value])).collect();
     let mut results = Vec::new();
     for (at, value) in values.iter().enumerate() {
@@ -255,9 +293,9 @@ fn broadcast(call: &mut Call<'_, '_>, values: &[String]) -> Result<()> {
         for (_, shape) in shapes.iter().enumerate().filter(|(other, _)| *other != at) {
             value = call.plain("Expand", &[&value, shape]);
         }
-        results.push(Some(value));
+        results.push(value);
     }
-    call.results(results)
+    results
 }
 
 fn first_of<'n>(call: &Call<'_, '_>, names: [&'n str; 2]) -> &'n str {
@@ -342,30 +380,35 @@ fn unflatten(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-fn permute(call: &mut Call<'_, '_>) -> Result<()> {
+/// The axes of the operand in the order of the result.
+pub(super) fn order(call: &Call<'_, '_>) -> Result<Vec<i64>> {
     let rank = call.rank("self")?;
-    let axes = call.ints("dims")?.unwrap_or_default();
-    let axes = axes.into_iter().map(|axis| call.axis_of(axis, rank)).collect::<Result<Vec<i64>>>()?;
-    transposed(call, &axes)
-}
-
-fn transposed(call: &mut Call<'_, '_>, axes: &[i64]) -> Result<()> {
-    let x = call.tensor("self")?;
-    let value = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(axes))]);
-    call.result(value)
-}
-
-fn swapped(call: &mut Call<'_, '_>, one: i64, other: i64) -> Result<()> {
-    let mut axes: Vec<i64> = (0..call.rank("self")?).collect();
-    if axes.is_empty() {
-        return same(call);
+    match call.operation() {
+        "permute" => {
+            let axes = call.ints("dims")?.unwrap_or_default();
+            axes.into_iter().map(|axis| call.axis_of(axis, rank)).collect()
+        }
+        "movedim" => moved(call, rank),
+        "t" | "numpy_T" => Ok((0..rank).rev().collect()),
+        operation => {
+            let mut axes: Vec<i64> = (0..rank).collect();
+            if rank == 0 {
+                return Ok(axes);
+            }
+            let (one, other) = match operation {
+                "transpose" | "swapaxes" => (
+                    call.axis(first_of(call, ["dim0", "axis0"]), 0)?,
+                    call.axis(first_of(call, ["dim1", "axis1"]), 1)?,
+                ),
+                _ => (call.axis_of(-2, rank)?, call.axis_of(-1, rank)?),
+            };
+            axes.swap(one as usize, other as usize);
+            Ok(axes)
+        }
     }
-    axes.swap(one as usize, other as usize);
-    transposed(call, &axes)
 }
 
-fn moved(call: &mut Call<'_, '_>) -> Result<()> {
-    let rank = call.rank("self")?;
+fn moved(call: &Call<'_, '_>, rank: i64) -> Result<Vec<i64>> {
     let (Some(from), Some(to)) = (call.ints("source")?, call.ints("destination")?) else {
         return Err(call.wrong("it has no axes"));
     };
@@ -378,7 +421,7 @@ fn moved(call: &mut Call<'_, '_>) -> Result<()> {
         None => rest.next(),
     };
     let axes = (0..rank).map(place).collect::<Option<Vec<i64>>>();
-    transposed(call, &axes.ok_or_else(|| call.wrong("axes that do not fit one another"))?)
+    axes.ok_or_else(|| call.wrong("axes that do not fit one another"))
 }
 
 /// Without axes of size 1: of those named the ones that are, or all.
@@ -509,8 +552,8 @@ fn select(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 /// Parts of an axis: of one size, of several, or a number of them.
-fn split(call: &mut Call<'_, '_>) -> Result<()> {
-    let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
+fn split(call: &mut Call<'_, '_>, axis: i64) -> Result<()> {
+    let x = call.tensor("self")?;
     let parts = call.node.outputs.iter().find_map(|output| output.names()).unwrap_or_default();
     let of_axis =
         |name: &&str| call.meta_of(name).ok().and_then(|meta| schema::size(meta.sizes.get(axis as usize)?));
@@ -549,20 +592,44 @@ fn flip(call: &mut Call<'_, '_>) -> Result<()> {
 fn roll(call: &mut Call<'_, '_>) -> Result<()> {
     let (mut x, rank) = (call.tensor("self")?, call.rank("self")?);
     let (shifts, axes) = (call.ints("shifts")?.unwrap_or_default(), call.ints("dims")?.unwrap_or_default());
-    if axes.is_empty() || shifts.len() != axes.len() {
-        return Err(call.unsupported("of all elements as one row"));
+    if axes.is_empty() {
+        return roll_all(call, &x, &shifts);
+    }
+    if shifts.len() != axes.len() {
+        return Err(call.wrong("it has other shifts than axes"));
     }
     for (shift, axis) in shifts.into_iter().zip(axes) {
         let axis = call.axis_of(axis, rank)?;
         let size = call.meta("self")?.sizes.get(axis as usize).and_then(schema::size);
-        let size = size.ok_or_else(|| call.unsupported("of an open axis"))?.max(1);
-        let first = size - shift.rem_euclid(size);
-        let [zero, from, end, along] = [0, first, i64::MAX, axis].map(|value| call.integers(&[value]));
-        let back = call.plain("Slice", &[&x, &from, &end, &along]);
-        let front = call.plain("Slice", &[&x, &zero, &from, &along]);
-        x = call.op("Concat", &[&back, &front], &[("axis", Attribute::Int(axis))]);
+        let first = match size {
+            Some(size) => size - shift.rem_euclid(size.max(1)),
+            // From the end; an axis with fewer elements turns round more than once.
+            None if shift == 1 => -1,
+            None => return Err(call.unsupported("of an open axis")),
+        };
+        x = shifted(call, &x, first, axis);
     }
     call.result(x)
+}
+
+/// All elements as one row are shifted.
+fn roll_all(call: &mut Call<'_, '_>, x: &str, shifts: &[i64]) -> Result<()> {
+    let dims = call.meta("self")?.dims();
+    let count = dims.and_then(|dims| dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim)));
+    let (Some(count), [shift]) = (count, shifts) else { return Err(call.unsupported("of open sizes")) };
+    let (all, shape) = (call.integers(&[-1]), call.plain("Shape", &[x]));
+    let row = call.plain("Reshape", &[x, &all]);
+    let row = shifted(call, &row, count - shift.rem_euclid(count.max(1)), 0);
+    let value = call.plain("Reshape", &[&row, &shape]);
+    call.result(value)
+}
+
+/// With the elements from `first` on before the others.
+fn shifted(call: &mut Call<'_, '_>, x: &str, first: i64, axis: i64) -> String {
+    let [zero, from, end, along] = [0, first, i64::MAX, axis].map(|value| call.integers(&[value]));
+    let back = call.plain("Slice", &[x, &from, &end, &along]);
+    let front = call.plain("Slice", &[x, &zero, &from, &along]);
+    call.op("Concat", &[&back, &front], &[("axis", Attribute::Int(axis))])
 }
 
 /// Padding is written from the last axis to the first, each with its front and back.

@@ -17,7 +17,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             filled(call, &shape, Fill::Number(0.0))
         },
         // What is not written anywhere may be anything.
-        "empty" | "new_empty" => |call| {
+        "empty" | "new_empty" | "empty_permuted" | "empty_strided" | "new_empty_strided" => |call| {
             let shape = call.sizes("size")?;
             filled(call, &shape, Fill::Number(0.0))
         },
@@ -31,11 +31,27 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let value = call.plain("EyeLike", &[&zeros]);
             call.result(value)
         },
-        "linspace" => linspace,
+        "linspace" => |call| {
+            let value = linspace(call)?;
+            call.result(value)
+        },
+        "logspace" => |call| {
+            let dtype = call.result_dtype()?;
+            let base = call.float("base", 10.0)?;
+            let (base, places) = (call.scalar(dtype, base), linspace(call)?);
+            let value = call.plain("Pow", &[&base, &places]);
+            call.result(value)
+        },
+        "hann_window" => |call| window(call, 0.5),
+        "hamming_window" => |call| {
+            let alpha = call.float("alpha", 0.54)?;
+            window(call, alpha)
+        },
         "ones" | "new_ones" => |call| {
             let shape = call.sizes("size")?;
             filled(call, &shape, Fill::Number(1.0))
         },
+        "zero" => |call| alike(call, Fill::Number(0.0)),
         "full_like" => |call| alike(call, Fill::Argument("fill_value")),
         "zeros_like" => |call| alike(call, Fill::Number(0.0)),
         "ones_like" => |call| alike(call, Fill::Number(1.0)),
@@ -48,6 +64,9 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         _ => return None,
     })
 }
+
+/// More elements of a window are not written one by one.
+const LONGEST_WINDOW: i64 = 1 << 20;
 
 enum Fill {
     Argument(&'static str),
@@ -71,7 +90,7 @@ fn filled(call: &mut Call<'_, '_>, shape: &str, fill: Fill) -> Result<()> {
 }
 
 /// So many numbers from one to another, at equal distances.
-fn linspace(call: &mut Call<'_, '_>) -> Result<()> {
+fn linspace(call: &mut Call<'_, '_>) -> Result<String> {
     let (dtype, steps) = (call.result_dtype()?, call.int("steps", 1)?);
     let (start, end) = (call.float("start", 0.0)?, call.float("end", 0.0)?);
     let apart = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
@@ -80,7 +99,21 @@ fn linspace(call: &mut Call<'_, '_>) -> Result<()> {
     let places = call.cast(&places, dtype);
     let (apart, start) = (call.scalar(dtype, apart), call.scalar(dtype, start));
     let value = call.plain("Mul", &[&places, &apart]);
-    let value = call.plain("Add", &[&value, &start]);
+    Ok(call.plain("Add", &[&value, &start]))
+}
+
+/// `alpha - (1 - alpha) cos(2 pi i / n)`, of a period or symmetric.
+fn window(call: &mut Call<'_, '_>, alpha: f64) -> Result<()> {
+    let (dtype, length) = (call.result_dtype()?, call.int("window_length", 0)?);
+    if !(1..=LONGEST_WINDOW).contains(&length) {
+        return Err(call.unsupported(format!("of {length} elements")));
+    }
+    let period = if call.flag("periodic", true)? { length } else { length - 1 };
+    let number =
+        |at: i64| alpha - (1.0 - alpha) * libm::cos(std::f64::consts::TAU * at as f64 / period as f64);
+    let numbers: Vec<f64> = if length == 1 { vec![1.0] } else { (0..length).map(number).collect() };
+    let value = call.reals(&numbers);
+    let value = if dtype == DType::F32 { value } else { call.cast(&value, dtype) };
     call.result(value)
 }
 

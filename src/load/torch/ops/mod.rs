@@ -4,21 +4,31 @@ use super::call::Call;
 use crate::error::Result;
 
 mod attention;
+mod bag;
+mod cell;
 mod elementwise;
 mod index;
 mod layout;
+mod loss;
 mod make;
 mod normalize;
 mod product;
 mod recurrent;
 mod reduce;
+mod replace;
+mod running;
 mod sample;
 mod scatter;
 mod size;
+mod special;
+mod stacked;
+mod strided;
 mod window;
 
 /// Lowers a node.
 pub(super) type Lower = fn(&mut Call<'_, '_>) -> Result<()>;
+
+pub(super) use replace::put_back;
 
 /// The lowering of an operation; none where it is not supported.
 pub(super) fn find(target: &str) -> Option<Lower> {
@@ -32,7 +42,15 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         reduce::find,
         layout::find,
         index::find,
+        bag::find,
+        cell::find,
+        loss::find,
+        running::find,
+        special::find,
+        stacked::find,
+        strided::find,
         scatter::find,
+        replace::find,
         sample::find,
         make::find,
         product::find,
@@ -58,8 +76,54 @@ pub(super) fn is_assertion(target: &str) -> bool {
 pub(super) fn base(target: &str) -> &str {
     let name = target.strip_prefix("torch.ops.aten.").or_else(|| target.strip_prefix("_operator."));
     let name = name.or_else(|| target.strip_prefix("math.")).unwrap_or(target);
-    name.split('.').next().unwrap_or(name)
+    let name = name.split('.').next().unwrap_or(name);
+    let own = ALIASES.iter().find(|(alias, _)| *alias == name.strip_suffix('_').unwrap_or(name));
+    match own {
+        Some((_, [plain, in_place])) => {
+            if name.ends_with('_') {
+                in_place
+            } else {
+                plain
+            }
+        }
+        None => name,
+    }
 }
+
+/// Operations of two names: the one that is read here, and that of the form that writes over its operand.
+const ALIASES: [(&str, [&str; 2]); 31] = [
+    ("absolute", ["abs", "abs_"]),
+    ("arccos", ["acos", "acos_"]),
+    ("arccosh", ["acosh", "acosh_"]),
+    ("arcsin", ["asin", "asin_"]),
+    ("arcsinh", ["asinh", "asinh_"]),
+    ("arctan", ["atan", "atan_"]),
+    ("arctan2", ["atan2", "atan2_"]),
+    ("arctanh", ["atanh", "atanh_"]),
+    ("clip", ["clamp", "clamp_"]),
+    ("concat", ["cat", "cat_"]),
+    ("concatenate", ["cat", "cat_"]),
+    ("divide", ["div", "div_"]),
+    ("fix", ["trunc", "trunc_"]),
+    ("greater", ["gt", "gt_"]),
+    ("greater_equal", ["ge", "ge_"]),
+    ("less", ["lt", "lt_"]),
+    ("less_equal", ["le", "le_"]),
+    ("linalg_diagonal", ["diagonal", "diagonal_"]),
+    ("linalg_matmul", ["matmul", "matmul_"]),
+    ("moveaxis", ["movedim", "movedim_"]),
+    ("multiply", ["mul", "mul_"]),
+    ("negative", ["neg", "neg_"]),
+    ("not_equal", ["ne", "ne_"]),
+    ("reshape_as", ["view_as", "view_as_"]),
+    ("special_exp2", ["exp2", "exp2_"]),
+    ("special_expm1", ["expm1", "expm1_"]),
+    ("special_log1p", ["log1p", "log1p_"]),
+    ("special_softmax", ["softmax", "softmax_"]),
+    ("subtract", ["sub", "sub_"]),
+    ("swapdims", ["swapaxes", "swapaxes_"]),
+    ("true_divide", ["div", "div_"]),
+];
 
 /// Whether an operation writes over its first operand: `relu_`, and not `__and__`.
 pub(super) fn is_in_place(name: &str) -> bool {

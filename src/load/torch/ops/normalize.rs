@@ -77,6 +77,10 @@ fn rms_norm(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// By the means and variances that were kept.
 fn batch_norm(call: &mut Call<'_, '_>) -> Result<()> {
+    // Without means that are kept it is normalised by those of the batch, in evaluation too.
+    if call.argument("running_mean").is_none() {
+        return by_own_moments(call);
+    }
     if call.flag("training", false)? {
         return Err(call.unsupported("in training: export the module in eval mode"));
     }

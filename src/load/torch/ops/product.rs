@@ -24,6 +24,46 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "addmm" => |call| with_summand(call, ["mat1", "mat2"]),
+        "addmv" => |call| with_summand(call, ["mat", "vec"]),
+        "addbmm" => |call| {
+            let (x, y) = (call.tensor("batch1")?, call.tensor("batch2")?);
+            let product = call.plain("MatMul", &[&x, &y]);
+            let axes = call.integers(&[0]);
+            let product = call.op("ReduceSum", &[&product, &axes], &[("keepdims", Attribute::Int(0))]);
+            plus(call, product)
+        },
+        "addr" => |call| {
+            let (x, y, axes) = (call.tensor("vec1")?, call.tensor("vec2")?, call.integers(&[1]));
+            let column = call.plain("Unsqueeze", &[&x, &axes]);
+            let product = call.plain("Mul", &[&column, &y]);
+            plus(call, product)
+        },
+        "linalg_multi_dot" => |call| chain(call, "tensors"),
+        "chain_matmul" => |call| chain(call, "matrices"),
+        "matrix_power" | "linalg_matrix_power" => matrix_power,
+        "tensordot" => |call| {
+            let (left, right) = (call.ints("dims_self")?, call.ints("dims_other")?);
+            contracted(call, &left.unwrap_or_default(), &right.unwrap_or_default())
+        },
+        "inner" => |call| match (call.rank("self")?, call.rank("other")?) {
+            (0, _) | (_, 0) => {
+                let (x, y) = (call.tensor("self")?, call.tensor("other")?);
+                let value = call.plain("Mul", &[&x, &y]);
+                call.result(value)
+            }
+            _ => contracted(call, &[-1], &[-1]),
+        },
+        "_trilinear" => trilinear,
+        "pairwise_distance" => |call| {
+            let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
+            let epsilon = call.float("eps", 1e-6)?;
+            let epsilon = call.scalar(dtype, epsilon);
+            let apart = call.plain("Sub", &[&x, &y]);
+            let apart = call.plain("Add", &[&apart, &epsilon]);
+            let (order, keep) = (call.float("p", 2.0)?, call.flag("keepdim", false)?);
+            let value = row_norm(call, &apart, order, dtype, keep);
+            call.result(value)
+        },
         "baddbmm" => |call| with_summand(call, ["batch1", "batch2"]),
         "vdot" => |call| {
             let (x, y) = (call.tensor("self")?, call.tensor("other")?);
@@ -77,26 +117,29 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 fn distances(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
     let order = call.float("p", 2.0)?;
-    let (row, column, last) = (call.integers(&[-2]), call.integers(&[-3]), call.integers(&[-1]));
+    let (row, column) = (call.integers(&[-2]), call.integers(&[-3]));
     let (x, y) = (call.plain("Unsqueeze", &[&x, &row]), call.plain("Unsqueeze", &[&y, &column]));
     let apart = call.plain("Sub", &[&x, &y]);
-    let none = [("keepdims", Attribute::Int(0))];
-    let value = match order {
-        1.0 => call.op("ReduceL1", &[&apart, &last], &none),
-        2.0 => call.op("ReduceL2", &[&apart, &last], &none),
-        _ => {
-            let size = call.plain("Abs", &[&apart]);
-            if order.is_infinite() {
-                call.op("ReduceMax", &[&size, &last], &none)
-            } else {
-                let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
-                let powers = call.plain("Pow", &[&size, &power]);
-                let sum = call.op("ReduceSum", &[&powers, &last], &none);
-                call.plain("Pow", &[&sum, &root])
-            }
-        }
-    };
+    let value = row_norm(call, &apart, order, dtype, false);
     call.result(value)
+}
+
+/// The norm of each row.
+fn row_norm(call: &mut Call<'_, '_>, x: &str, order: f64, dtype: crate::ir::DType, keep: bool) -> String {
+    let (last, kept) = (call.integers(&[-1]), [("keepdims", Attribute::Int(i64::from(keep)))]);
+    match order {
+        1.0 => return call.op("ReduceL1", &[x, &last], &kept),
+        2.0 => return call.op("ReduceL2", &[x, &last], &kept),
+        _ => {}
+    }
+    let size = call.plain("Abs", &[x]);
+    if order.is_infinite() {
+        return call.op("ReduceMax", &[&size, &last], &kept);
+    }
+    let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
+    let powers = call.plain("Pow", &[&size, &power]);
+    let sum = call.op("ReduceSum", &[&powers, &last], &kept);
+    call.plain("Pow", &[&sum, &root])
 }
 
 fn second(call: &Call<'_, '_>) -> &'static str {
@@ -128,9 +171,14 @@ fn linear(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// `beta self + alpha (x y)`
 fn with_summand(call: &mut Call<'_, '_>, [left, right]: [&str; 2]) -> Result<()> {
-    let (summand, x, y) = (call.tensor("self")?, call.tensor(left)?, call.tensor(right)?);
-    let dtype = call.result_dtype()?;
+    let (x, y) = (call.tensor(left)?, call.tensor(right)?);
     let product = call.plain("MatMul", &[&x, &y]);
+    plus(call, product)
+}
+
+/// `beta self + alpha product`
+fn plus(call: &mut Call<'_, '_>, product: String) -> Result<()> {
+    let (summand, dtype) = (call.tensor("self")?, call.result_dtype()?);
     let product = scaled(call, product, dtype, "alpha")?;
     let summand = scaled(call, summand, dtype, "beta")?;
     let value = call.plain("Add", &[&product, &summand]);
@@ -150,5 +198,81 @@ fn einsum(call: &mut Call<'_, '_>) -> Result<()> {
     let (equation, values) = (call.text("equation", "")?, call.list("tensors")?);
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let value = call.op("Einsum", &values, &[("equation", Attribute::Text(equation))]);
+    call.result(value)
+}
+
+/// The product of several matrices, from left to right.
+fn chain(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
+    let values = call.list(name)?;
+    let Some((first, others)) = values.split_first() else { return Err(call.wrong("it multiplies nothing")) };
+    let mut value = first.clone();
+    for other in others {
+        value = call.plain("MatMul", &[&value, other]);
+    }
+    call.result(value)
+}
+
+/// By squares: a matrix for each bit of the exponent.
+fn matrix_power(call: &mut Call<'_, '_>) -> Result<()> {
+    let name = if call.argument("A").is_some() { "A" } else { "self" };
+    let (x, exponent) = (call.tensor(name)?, call.int("n", 1)?);
+    if exponent < 1 {
+        return Err(call.unsupported(format!("to the power of {exponent}")));
+    }
+    let (mut square, mut rest, mut value) = (x, exponent, None::<String>);
+    loop {
+        if rest % 2 == 1 {
+            value = Some(match value {
+                Some(value) => call.plain("MatMul", &[&value, &square]),
+                None => square.clone(),
+            });
+        }
+        rest /= 2;
+        if rest == 0 {
+            return call.result(value.unwrap_or(square));
+        }
+        square = call.plain("MatMul", &[&square, &square]);
+    }
+}
+
+/// Sums of products along axes of one and of the other; the axes that are left, those of the first before.
+fn contracted(call: &mut Call<'_, '_>, left: &[i64], right: &[i64]) -> Result<()> {
+    let (x, y) = (call.tensor("self")?, call.tensor("other")?);
+    let (rank, other) = (call.rank("self")?, call.rank("other")?);
+    if left.len() != right.len() || rank + other > 26 {
+        return Err(call.wrong("axes that do not fit one another"));
+    }
+    let letter = |number: i64| char::from(b'a' + number as u8);
+    let own: Vec<char> = (0..rank).map(letter).collect();
+    let mut others: Vec<char> = (rank..rank + other).map(letter).collect();
+    let mut summed = Vec::new();
+    for (&from, &to) in left.iter().zip(right) {
+        let (from, to) = (call.axis_of(from, rank)? as usize, call.axis_of(to, other)? as usize);
+        others[to] = own[from];
+        summed.push(own[from]);
+    }
+    let text = |letters: &[char]| letters.iter().collect::<String>();
+    let kept: String = own.iter().chain(&others).filter(|letter| !summed.contains(letter)).collect();
+    let equation = format!("{},{}->{kept}", text(&own), text(&others));
+    let value = call.op("Einsum", &[&x, &y], &[("equation", Attribute::Text(&equation))]);
+    call.result(value)
+}
+
+/// The product of three tensors, each with axes of size 1 added, summed along some axes.
+fn trilinear(call: &mut Call<'_, '_>) -> Result<()> {
+    let mut product: Option<String> = None;
+    for (name, axes) in [("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")] {
+        let (x, axes) = (call.tensor(name)?, call.ints(axes)?.unwrap_or_default());
+        let axes = call.integers(&axes);
+        let x = call.plain("Unsqueeze", &[&x, &axes]);
+        product = Some(match product {
+            Some(product) => call.plain("Mul", &[&product, &x]),
+            None => x,
+        });
+    }
+    let axes = call.ints("sumdim")?.unwrap_or_default();
+    let axes = call.integers(&axes);
+    let product = product.unwrap_or_default();
+    let value = call.op("ReduceSum", &[&product, &axes], &[("keepdims", Attribute::Int(0))]);
     call.result(value)
 }

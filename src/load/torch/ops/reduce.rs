@@ -20,8 +20,32 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "min" => |call| extreme(call, ["Min", "ReduceMin", "ArgMin"]),
         "argmax" => |call| place(call, "ArgMax"),
         "argmin" => |call| place(call, "ArgMin"),
-        "var" => |call| variance(call, Moment::Variance),
-        "std" => |call| variance(call, Moment::Deviation),
+        "var" => |call| {
+            let value = variance(call, Moment::Variance)?;
+            call.result(value)
+        },
+        "std" => |call| {
+            let value = variance(call, Moment::Deviation)?;
+            call.result(value)
+        },
+        "var_mean" => |call| with_mean(call, Moment::Variance),
+        "std_mean" => |call| with_mean(call, Moment::Deviation),
+        "aminmax" => |call| {
+            let x = call.tensor("self")?;
+            let (least, most) = (reduced(call, "ReduceMin", &x)?, reduced(call, "ReduceMax", &x)?);
+            call.results(vec![Some(least), Some(most)])
+        },
+        "nansum" => |call| {
+            let (x, _) = of_numbers(call)?;
+            let value = reduced(call, "ReduceSum", &x)?;
+            call.result(value)
+        },
+        "nanmean" => |call| {
+            let (x, counts) = of_numbers(call)?;
+            let (sum, count) = (reduced(call, "ReduceSum", &x)?, reduced(call, "ReduceSum", &counts)?);
+            let value = call.plain("Div", &[&sum, &count]);
+            call.result(value)
+        },
         "cosine_similarity" => cosine_similarity,
         "mse_loss" => |call| loss(call, "Mul"),
         "l1_loss" => |call| loss(call, "Abs"),
@@ -116,8 +140,25 @@ enum Moment {
     Deviation,
 }
 
+/// Elements with 0 in place of what is no number, and 1 for each that is one.
+fn of_numbers(call: &mut Call<'_, '_>) -> Result<(String, String)> {
+    let dtype = call.result_dtype()?;
+    let (x, zero) = (call.operand("self", dtype)?, call.scalar(dtype, 0.0));
+    let missing = call.plain("IsNaN", &[&x]);
+    let numbers = call.plain("Where", &[&missing, &zero, &x]);
+    let counts = call.plain("Not", &[&missing]);
+    Ok((numbers, call.cast(&counts, dtype)))
+}
+
+fn with_mean(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
+    let value = variance(call, moment)?;
+    let x = call.tensor("self")?;
+    let mean = reduced(call, "ReduceMean", &x)?;
+    call.results(vec![Some(value), Some(mean)])
+}
+
 /// Mean square of the distance from the mean, divided by as many elements less `correction`.
-fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
+fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<String> {
     let (x, dtype) = (call.tensor("self")?, call.result_dtype()?);
     let default = i64::from(call.flag("unbiased", true)?);
     let correction = call.float("correction", default as f64)?;
@@ -137,7 +178,7 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<()> {
     if let Moment::Deviation = moment {
         value = call.plain("Sqrt", &[&value]);
     }
-    call.result(value)
+    Ok(value)
 }
 
 /// The product of two vectors along an axis, each divided by its norm.

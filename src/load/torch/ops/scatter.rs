@@ -30,18 +30,10 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let source = scaled(call, source, dtype)?;
             rows(call, &source, "add")
         },
+        "index_fill" => index_fill,
         "index_copy" => |call| {
             let source = call.operand("source", call.result_dtype()?)?;
             rows(call, &source, "none")
-        },
-        "slice_scatter" => slice_scatter,
-        "select_scatter" => |call| {
-            let (x, axis) = (call.tensor("self")?, call.axis("dim", 0)?);
-            let source = call.operand("src", call.result_dtype()?)?;
-            let axes = call.integers(&[axis]);
-            let source = call.plain("Unsqueeze", &[&source, &axes]);
-            let index = call.size("index", 0)?;
-            replaced(call, &x, &index, &source, axis)
         },
         _ => return None,
     })
@@ -79,7 +71,7 @@ fn scattered(call: &mut Call<'_, '_>, reduction: &str) -> Result<()> {
 }
 
 /// Places along one axis as those of all elements of a source.
-fn along(call: &mut Call<'_, '_>, index: &str, source: &str, axis: i64, rank: i64) -> String {
+pub(super) fn along(call: &mut Call<'_, '_>, index: &str, source: &str, axis: i64, rank: i64) -> String {
     let mut dims = vec![1; rank as usize];
     if let Some(own) = dims.get_mut(axis as usize) {
         *own = -1;
@@ -88,6 +80,29 @@ fn along(call: &mut Call<'_, '_>, index: &str, source: &str, axis: i64, rank: i6
     let index = call.plain("Reshape", &[index, &dims]);
     let shape = call.plain("Shape", &[source]);
     call.plain("Expand", &[&index, &shape])
+}
+
+/// A number in all elements whose place along an axis is among those of `index`.
+fn index_fill(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, index, number) = (call.tensor("self")?, call.tensor("index")?, call.operand("value", dtype)?);
+    let (axis, rank) = (call.axis("dim", 0)?, call.rank("self")?);
+    let (all, first) = (call.integers(&[-1, 1]), call.integers(&[0]));
+    let (start, step) = (call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0));
+    let size = call.op("Shape", &[&x], &[("start", Attribute::Int(axis)), ("end", Attribute::Int(axis + 1))]);
+    let size = call.plain("Squeeze", &[&size, &first]);
+    let places = call.plain("Range", &[&start, &size, &step]);
+    let index = call.plain("Reshape", &[&index, &all]);
+    let equal = call.plain("Equal", &[&index, &places]);
+    let equal = call.cast(&equal, DType::I32);
+    let any = call.op("ReduceMax", &[&equal, &first], &[("keepdims", Attribute::Int(0))]);
+    let any = call.cast(&any, DType::Bool);
+    let mut dims = vec![1; rank.max(1) as usize];
+    dims[axis as usize] = -1;
+    let dims = call.integers(&dims);
+    let any = call.plain("Reshape", &[&any, &dims]);
+    let value = call.plain("Where", &[&any, &number, &x]);
+    call.result(value)
 }
 
 /// Rows of the source for those of an axis that `index` names.
@@ -100,38 +115,6 @@ fn rows(call: &mut Call<'_, '_>, source: &str, reduction: &str) -> Result<()> {
     call.result(value)
 }
 
-fn replaced(call: &mut Call<'_, '_>, x: &str, index: &str, source: &str, axis: i64) -> Result<()> {
-    let rank = call.rank("self")?;
-    let places = along(call, index, source, axis, rank);
-    let value = call.op("ScatterElements", &[x, &places, source], &[("axis", Attribute::Int(axis))]);
-    call.result(value)
-}
-
-/// The elements of a slice replaced.
-fn slice_scatter(call: &mut Call<'_, '_>) -> Result<()> {
-    let (x, axis, dtype) = (call.tensor("self")?, call.axis("dim", 0)?, call.result_dtype()?);
-    let source = call.operand("src", dtype)?;
-    let size = |name: &str| -> Result<Option<i64>> {
-        Ok(call.meta(name)?.sizes.get(axis as usize).and_then(schema::size))
-    };
-    let whole = call.meta("self")?.dims().is_some() && call.meta("self")?.dims() == call.meta("src")?.dims();
-    if whole && call.int("step", 1)? == 1 {
-        return call.result(source);
-    }
-    let (Some(size), Some(count)) = (size("self")?, size("src")?) else {
-        return Err(call.unsupported("of an open axis"));
-    };
-    let (start, step) = (call.int("start", 0)?, call.int("step", 1)?);
-    let start = if start < 0 { start.saturating_add(size).max(0) } else { start };
-    let last = step.checked_mul((count - 1).max(0)).and_then(|span| start.checked_add(span));
-    if step < 1 || last.is_none_or(|last| last >= size.max(1)) {
-        return Err(call.wrong(format!("{count} elements from {start} by {step} are not within {size}")));
-    }
-    let places: Vec<i64> = (0..count).map(|at| start + at * step).collect();
-    let places = call.integers(&places);
-    replaced(call, &x, &places, &source, axis)
-}
-
 /// `x[indices] = values`, or added to it.
 fn index_put(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, rank, dtype) = (call.tensor("self")?, call.rank("self")?, call.result_dtype()?);
@@ -139,9 +122,19 @@ fn index_put(call: &mut Call<'_, '_>) -> Result<()> {
     let adds = call.flag("accumulate", false)?;
     let places = super::index::Places::of(call)?;
     if let Some((mask, axes)) = &places.mask {
-        if adds || call.rank("values")? > 0 && call.meta("values")?.dims().is_none_or(|dims| dims != [1]) {
-            return Err(call.unsupported("several values where a condition holds"));
+        if adds {
+            return Err(call.unsupported("added where a condition holds"));
         }
+        let own = call.rank("values")?;
+        let is_one = own == 0 || call.meta("values")?.sizes.first().and_then(schema::size) == Some(1);
+        // A row for each place at which the condition holds, or one for all.
+        let values = match (own == 1 + rank - axes, is_one) {
+            (true, false) => {
+                let places = super::index::ranks(call, mask);
+                call.op("Gather", &[&values, &places], &[("axis", Attribute::Int(0))])
+            }
+            _ => values,
+        };
         let behind: Vec<i64> = (*axes..rank).collect();
         let behind = call.integers(&behind);
         let mask = call.plain("Unsqueeze", &[mask, &behind]);
@@ -169,12 +162,7 @@ fn index_put(call: &mut Call<'_, '_>) -> Result<()> {
     let reduction = if adds { "add" } else { "none" };
     let value =
         call.op("ScatterND", &[&front, &index, &values], &[("reduction", Attribute::Text(reduction))]);
-    let mut back = vec![0; looked_up.order.len()];
-    for (to, &from) in looked_up.order.iter().enumerate() {
-        if let Some(slot) = back.get_mut(from as usize) {
-            *slot = to as i64;
-        }
-    }
+    let back = super::replace::inverse(&looked_up.order);
     let value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(&back))]);
     call.result(value)
 }

@@ -37,6 +37,9 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         }
         "adaptive_max_pool1d" => |call| adaptive(call, 1, "ReduceMax", "MaxPool"),
         "adaptive_max_pool2d" => |call| adaptive(call, 2, "ReduceMax", "MaxPool"),
+        "adaptive_max_pool3d" => |call| adaptive(call, 3, "ReduceMax", "MaxPool"),
+        "max_unpool2d" => |call| unpooled(call, 2),
+        "max_unpool3d" => |call| unpooled(call, 3),
         "upsample_nearest1d" | "upsample_nearest2d" | "upsample_nearest3d" => |call| resize(call, "nearest"),
         "upsample_linear1d" | "upsample_bilinear2d" | "upsample_trilinear3d" => |call| resize(call, "linear"),
         "upsample_bicubic2d" | "_upsample_bicubic2d_aa" => |call| resize(call, "cubic"),
@@ -64,11 +67,36 @@ pub(super) fn for_axes(call: &Call<'_, '_>, name: &str, axes: usize, default: i6
     }
 }
 
+/// Whether images come one by one; in a batch they have an axis more than there are others.
+fn is_alone(call: &Call<'_, '_>, name: &str, rank: i64) -> Result<bool> {
+    match call.rank(name)? {
+        own if own == rank => Ok(false),
+        own if own + 1 == rank => Ok(true),
+        own => Err(call.wrong(format!("{own} axes where {rank} are needed"))),
+    }
+}
+
+/// In a batch of one where `is_alone`.
+fn in_batch(call: &mut Call<'_, '_>, x: String, is_alone: bool) -> String {
+    if !is_alone {
+        return x;
+    }
+    let axes = call.integers(&[0]);
+    call.plain("Unsqueeze", &[&x, &axes])
+}
+
+fn out_of_batch(call: &mut Call<'_, '_>, x: String, is_alone: bool) -> String {
+    if !is_alone {
+        return x;
+    }
+    let axes = call.integers(&[0]);
+    call.plain("Squeeze", &[&x, &axes])
+}
+
 fn convolution(call: &mut Call<'_, '_>, direction: Direction) -> Result<()> {
     let (x, weight, bias) = (call.tensor("input")?, call.tensor("weight")?, call.optional("bias")?);
-    if call.rank("input")? != call.rank("weight")? {
-        return Err(call.unsupported("without a batch"));
-    }
+    let is_alone = is_alone(call, "input", call.rank("weight")?)?;
+    let x = in_batch(call, x, is_alone);
     let axes =
         usize::try_from(call.rank("weight")? - 2).map_err(|_| call.wrong("its weight has no windows"))?;
     let (strides, dilations) = (for_axes(call, "stride", axes, 1)?, for_axes(call, "dilation", axes, 1)?);
@@ -96,11 +124,13 @@ fn convolution(call: &mut Call<'_, '_>, direction: Direction) -> Result<()> {
         }
     };
     let value = call.op(operator, &[&x, &weight, &bias], &attributes);
+    let value = out_of_batch(call, value, is_alone);
     call.result(value)
 }
 
 /// Kernel, strides and padding on both sides of each axis.
 struct Pool {
+    is_alone: bool,
     kernel: Vec<i64>,
     strides: Vec<i64>,
     pads: Vec<i64>,
@@ -108,9 +138,7 @@ struct Pool {
 }
 
 fn pool(call: &Call<'_, '_>, axes: usize) -> Result<Pool> {
-    if call.rank("self")? != axes as i64 + 2 {
-        return Err(call.unsupported("without a batch"));
-    }
+    let is_alone = is_alone(call, "self", axes as i64 + 2)?;
     let kernel = for_axes(call, "kernel_size", axes, 1)?;
     let strides = match call.ints("stride")?.is_none_or(|strides| strides.is_empty()) {
         true => kernel.clone(),
@@ -118,12 +146,13 @@ fn pool(call: &Call<'_, '_>, axes: usize) -> Result<Pool> {
     };
     let sides = for_axes(call, "padding", axes, 0)?;
     let pads = sides.iter().chain(&sides).copied().collect();
-    Ok(Pool { kernel, strides, pads, ceil: call.int("ceil_mode", 0)? })
+    Ok(Pool { is_alone, kernel, strides, pads, ceil: call.int("ceil_mode", 0)? })
 }
 
 fn max_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
     let (x, pool, dilations) =
         (call.tensor("self")?, pool(call, axes)?, for_axes(call, "dilation", axes, 1)?);
+    let x = in_batch(call, x, pool.is_alone);
     let attributes = [
         ("kernel_shape", Attribute::Ints(&pool.kernel)),
         ("strides", Attribute::Ints(&pool.strides)),
@@ -133,37 +162,74 @@ fn max_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
     ];
     if !call.is_read(1) {
         let value = call.op("MaxPool", &[&x], &attributes);
+        let value = out_of_batch(call, value, pool.is_alone);
         return call.result(value);
     }
     // ONNX counts places through all channels, PyTorch within each.
-    let sizes: Option<Vec<i64>> = call.meta("self")?.sizes.iter().skip(2).map(schema::size).collect();
+    let planes = call.rank("self")? as usize - axes;
+    let sizes: Option<Vec<i64>> = call.meta("self")?.sizes.iter().skip(planes).map(schema::size).collect();
     let plane = sizes.and_then(|sizes| sizes.iter().try_fold(1i64, |plane, &size| plane.checked_mul(size)));
     let plane = plane.ok_or_else(|| call.unsupported("with places in open sizes"))?;
     let (value, places) = (call.emit.fresh(), call.emit.fresh());
     call.emit.operation("MaxPool", &[&x], &[&value, &places], &attributes);
     let plane = call.scalar(crate::ir::DType::I64, plane as f64);
     let places = call.plain("Mod", &[&places, &plane]);
+    let [value, places] = [value, places].map(|value| out_of_batch(call, value, pool.is_alone));
     call.results(vec![Some(value), Some(places)])
 }
 
 fn average_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
-    if call.argument("divisor_override").is_some() {
-        return Err(call.unsupported("divisor_override"));
-    }
     let (x, pool) = (call.tensor("self")?, pool(call, axes)?);
+    let x = in_batch(call, x, pool.is_alone);
+    let divisor = call.argument("divisor_override").is_some().then(|| call.float("divisor_override", 1.0));
+    let divisor = divisor.transpose()?;
+    if divisor.is_some() && pool.ceil != 0 {
+        return Err(call.unsupported("divisor_override with ceil_mode"));
+    }
     let attributes = [
         ("kernel_shape", Attribute::Ints(&pool.kernel)),
         ("strides", Attribute::Ints(&pool.strides)),
         ("pads", Attribute::Ints(&pool.pads)),
         ("ceil_mode", Attribute::Int(pool.ceil)),
-        ("count_include_pad", Attribute::Int(call.int("count_include_pad", 1)?)),
+        (
+            "count_include_pad",
+            Attribute::Int(call.int("count_include_pad", 1)?.max(i64::from(divisor.is_some()))),
+        ),
     ];
-    let value = call.op("AveragePool", &[&x], &attributes);
+    let mut value = call.op("AveragePool", &[&x], &attributes);
+    if let Some(divisor) = divisor {
+        let elements: f64 = pool.kernel.iter().map(|&size| size as f64).product();
+        let factor = call.scalar(call.result_dtype()?, elements / divisor);
+        value = call.plain("Mul", &[&value, &factor]);
+    }
+    let value = out_of_batch(call, value, pool.is_alone);
+    call.result(value)
+}
+
+/// Elements at the places from which they were pooled, zeros elsewhere.
+fn unpooled(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
+    let (x, places, rank) = (call.tensor("self")?, call.tensor("indices")?, call.rank("self")?);
+    let size = call.sizes("output_size")?;
+    let front = call.op("Shape", &[&x], &[("end", Attribute::Int(rank - axes as i64))]);
+    let shape = call.op("Concat", &[&front, &size], &[("axis", Attribute::Int(0))]);
+    let all = call.integers(&[-1]);
+    let flat = call.op("Concat", &[&front, &all], &[("axis", Attribute::Int(0))]);
+    let zero = call.scalar(call.result_dtype()?, 0.0);
+    let zeros = call.plain("Expand", &[&zero, &shape]);
+    let [zeros, x, places] = [zeros, x, places].map(|value| call.plain("Reshape", &[&value, &flat]));
+    let value = call.op("ScatterElements", &[&zeros, &places, &x], &[("axis", Attribute::Int(-1))]);
+    let value = call.plain("Reshape", &[&value, &shape]);
     call.result(value)
 }
 
 /// One result for an axis, or as many as divide it.
 fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) -> Result<()> {
+    if call.rank("self")? < axes as i64 {
+        return Err(call.wrong(format!("it has not {axes} axes to be pooled")));
+    }
+    if whole == "ReduceMax" && call.is_read(1) {
+        return places_of_most(call, axes);
+    }
     let (x, rank) = (call.tensor("self")?, call.rank("self")?);
     let wanted = for_axes(call, "output_size", axes, 1)?;
     if wanted.iter().all(|&size| size == 1) {
@@ -184,6 +250,63 @@ fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) ->
     let attributes = [("kernel_shape", Attribute::Ints(&kernel)), ("strides", Attribute::Ints(&kernel))];
     let value = call.op(windows, &[&x], &attributes);
     call.result(value)
+}
+
+/// The largest of each window with its place in the plane: of windows of several sizes, which are cut out one by one.
+fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
+    let (x, rank) = (call.tensor("self")?, call.rank("self")? as usize);
+    let wanted = for_axes(call, "output_size", axes, 1)?;
+    let first = rank - axes;
+    let sizes: Option<Vec<i64>> = call.meta("self")?.sizes[first..].iter().map(schema::size).collect();
+    let sizes = sizes.ok_or_else(|| call.unsupported("of open sizes"))?;
+    let count = wanted.iter().try_fold(1i64, |count, &wanted| count.checked_mul(wanted));
+    let plane = sizes.iter().try_fold(1i64, |plane, &size| plane.checked_mul(size));
+    if sizes.iter().chain(&wanted).any(|&size| size < 1) {
+        return Err(call.wrong(format!("{wanted:?} results of {sizes:?}")));
+    }
+    let (Some(1..=MOST_WINDOWS), Some(plane)) = (count, plane) else {
+        return Err(call.unsupported(format!("{wanted:?} windows with their places")));
+    };
+    let along: Vec<i64> = (first as i64..rank as i64).collect();
+    let along = call.integers(&along);
+    let front = call.op("Shape", &[&x], &[("end", Attribute::Int(first as i64))]);
+    let all = call.integers(&[-1]);
+    let flat = call.op("Concat", &[&front, &all], &[("axis", Attribute::Int(0))]);
+    // The places of all elements, cut out as the elements are.
+    let bounds = [0, plane, 1].map(|bound| call.scalar(crate::ir::DType::I64, bound as f64));
+    let numbers = call.plain("Range", &[&bounds[0], &bounds[1], &bounds[2]]);
+    let shape = call.integers(&sizes);
+    let numbers = call.plain("Reshape", &[&numbers, &shape]);
+    let inner: Vec<i64> = (0..axes as i64).collect();
+    let inner = call.integers(&inner);
+    let (mut values, mut places) = (Vec::new(), Vec::new());
+    for window in 0..count.unwrap_or(0) {
+        let (mut starts, mut ends, mut rest) = (Vec::new(), Vec::new(), window);
+        for (&size, &wanted) in sizes.iter().zip(&wanted).rev() {
+            let at = rest % wanted;
+            rest /= wanted;
+            starts.insert(0, at * size / wanted);
+            ends.insert(0, ((at + 1) * size + wanted - 1) / wanted);
+        }
+        let (starts, ends) = (call.integers(&starts), call.integers(&ends));
+        let own = call.plain("Slice", &[&x, &starts, &ends, &along]);
+        let own = call.plain("Reshape", &[&own, &flat]);
+        let kept = [("axis", Attribute::Int(-1)), ("keepdims", Attribute::Int(1))];
+        let at = call.op("ArgMax", &[&own], &kept);
+        values.push(call.op("GatherElements", &[&own, &at], &[("axis", Attribute::Int(-1))]));
+        let numbers = call.plain("Slice", &[&numbers, &starts, &ends, &inner]);
+        let numbers = call.plain("Reshape", &[&numbers, &all]);
+        places.push(call.op("Gather", &[&numbers, &at], &[("axis", Attribute::Int(0))]));
+    }
+    let wanted = call.integers(&wanted);
+    let shape = call.op("Concat", &[&front, &wanted], &[("axis", Attribute::Int(0))]);
+    let mut results = Vec::new();
+    for parts in [values, places] {
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let joined = call.op("Concat", &parts, &[("axis", Attribute::Int(-1))]);
+        results.push(Some(call.plain("Reshape", &[&joined, &shape])));
+    }
+    call.results(results)
 }
 
 /// Windows of several sizes, one axis after the other: each begins and ends where its share of the axis does.
@@ -285,8 +408,7 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
         ("nearest", _) if exact => "half_pixel",
         ("nearest", _) => "asymmetric",
         (_, true) => "align_corners",
-        (_, false) if smooth => "half_pixel",
-        (_, false) => "pytorch_half_pixel",
+        (_, false) => "half_pixel",
     };
     let nearest = if exact { "round_prefer_ceil" } else { "floor" };
     let mut attributes = vec![

@@ -1,6 +1,7 @@
 //! Linear models and support vector machines.
 
 use super::super::super::node::At;
+use super::coupling::{coupled, of_pairs};
 use super::{Transform, both_classes, labels, largest, row_sum, rows, set_labels, transform};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Unary, ValueId};
@@ -132,6 +133,9 @@ pub(in super::super) fn svm_regressor(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Probabilities of more classes are not coupled: their pairs are written out one by one.
+const MOST_COUPLED: usize = 64;
+
 /// One machine for each pair of classes, whose votes choose the class; probabilities of pairs are coupled.
 pub(in super::super) fn svm_classifier(at: &mut At<'_>) -> Result<()> {
     let labels = labels(at, ["classlabels_ints", "classlabels_strings"])?;
@@ -148,11 +152,14 @@ pub(in super::super) fn svm_classifier(at: &mut At<'_>) -> Result<()> {
     if !fits || weights.len() as i64 != count * (classes as i64 - 1) {
         return Err(at.unsupported("without one machine for each pair of classes"));
     }
-    if at.floats("prob_a")?.is_some_and(|list| !list.is_empty()) {
-        at.ignore(&["prob_b"]);
-        return Err(at.unsupported("with probabilities"));
+    let slopes = at.floats("prob_a")?.unwrap_or_default();
+    let offsets = at.floats("prob_b")?.unwrap_or_default();
+    if !slopes.is_empty() && classes > MOST_COUPLED {
+        return Err(at.unsupported(format!("with probabilities of {classes} classes")));
     }
-    at.ignore(&["prob_b"]);
+    if !slopes.is_empty() && [slopes.len(), offsets.len()] != [pairs; 2] {
+        return Err(at.wrong("it has other numbers of prob_a and prob_b than of pairs of classes"));
+    }
     let products = kernel(at, count)?;
     // Column p of the weights of pair p, of the vectors of both of its classes.
     let starts: Vec<i64> = (0..classes).map(|class| per_class[..class].iter().sum()).collect();
@@ -175,6 +182,10 @@ pub(in super::super) fn svm_classifier(at: &mut At<'_>) -> Result<()> {
     let class = voted(at, scores, classes)?;
     set_labels(at, &labels, class)?;
     let shown = match classes {
+        _ if !slopes.is_empty() => {
+            let pairs = of_pairs(at, scores, &slopes, &offsets)?;
+            coupled(at, pairs, classes)?
+        }
         2 => {
             let opposite = at.unary(Unary::Neg, scores)?;
             at.concat(&[opposite, scores], 1)?

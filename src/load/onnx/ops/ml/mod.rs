@@ -1,6 +1,7 @@
 //! The domain `ai.onnx.ml`: what converters of classical models write. Texts are refused, but labels that nothing
 //! reads.
 
+mod coupling;
 pub(super) mod features;
 pub(super) mod linear;
 pub(super) mod trees;

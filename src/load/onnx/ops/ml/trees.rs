@@ -428,8 +428,12 @@ fn tested(at: &mut At<'_>) -> Result<ValueId> {
 }
 
 pub(in super::super) fn regressor(at: &mut At<'_>) -> Result<()> {
-    let forest = forest(at, "target")?;
+    let mut forest = forest(at, "target")?;
     let targets = usize::try_from(at.int_or("n_targets", 1)?).unwrap_or(1);
+    if targets == 1 {
+        // The converter of scikit-learn writes a leaf's number once for each class: onnxruntime takes the first.
+        forest.weights.values_mut().for_each(|weights| weights.truncate(1));
+    }
     let (aggregate, transform) = (aggregate(at)?, transform(at)?);
     let x = tested(at)?;
     let leaves = forest.leaves(at, x)?;

@@ -1,0 +1,150 @@
+//! Losses.
+
+use super::super::call::Call;
+use super::Lower;
+use crate::error::Result;
+use crate::load::onnx::model_builder::Attribute;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "smooth_l1_loss" => |call| {
+            let beta = call.float("beta", 1.0)?;
+            near_square(call, beta, true)
+        },
+        "huber_loss" => |call| {
+            let delta = call.float("delta", 1.0)?;
+            near_square(call, delta, false)
+        },
+        "binary_cross_entropy" => of_probabilities,
+        "binary_cross_entropy_with_logits" => of_logits,
+        "kl_div" => divergence,
+        "cross_entropy_loss" => |call| of_classes(call, "SoftmaxCrossEntropyLoss"),
+        "nll_loss" | "nll_loss_nd" | "nll_loss2d" | "nll_loss_forward" | "nll_loss2d_forward" => {
+            |call| of_classes(call, "NegativeLogLikelihoodLoss")
+        }
+        _ => return None,
+    })
+}
+
+/// What is left of the losses of all elements: each, their mean or their sum.
+fn left(call: &mut Call<'_, '_>, each: String) -> Result<()> {
+    let all = [("keepdims", Attribute::Int(0))];
+    let value = match call.int("reduction", 1)? {
+        0 => each,
+        1 => call.op("ReduceMean", &[&each], &all),
+        _ => call.op("ReduceSum", &[&each], &all),
+    };
+    call.result(value)
+}
+
+/// Half the square of a difference up to a bound, a line beyond; divided by the bound, or not.
+fn near_square(call: &mut Call<'_, '_>, bound: f64, divides: bool) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("target", dtype)?);
+    let apart = call.plain("Sub", &[&x, &y]);
+    let size = call.plain("Abs", &[&apart]);
+    if bound == 0.0 && divides {
+        return left(call, size);
+    }
+    let (half, limit) = (call.scalar(dtype, 0.5), call.scalar(dtype, bound));
+    let square = call.plain("Mul", &[&apart, &apart]);
+    let square = call.plain("Mul", &[&square, &half]);
+    let less = call.scalar(dtype, bound / 2.0);
+    let line = call.plain("Sub", &[&size, &less]);
+    let (square, line) = match divides {
+        true => (call.plain("Div", &[&square, &limit]), line),
+        false => (square, call.plain("Mul", &[&line, &limit])),
+    };
+    let near = call.plain("Less", &[&size, &limit]);
+    let each = call.plain("Where", &[&near, &square, &line]);
+    left(call, each)
+}
+
+fn weighed(call: &mut Call<'_, '_>, each: String) -> Result<String> {
+    Ok(match call.optional("weight")? {
+        Some(weight) => call.plain("Mul", &[&each, &weight]),
+        None => each,
+    })
+}
+
+/// Logarithms of probabilities are at least -100, as PyTorch has them.
+fn of_probabilities(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("target", dtype)?);
+    let (one, least) = (call.scalar(dtype, 1.0), call.scalar(dtype, -100.0));
+    let mut terms = Vec::new();
+    for is_other in [false, true] {
+        let of = |call: &mut Call<'_, '_>, value: &str| match is_other {
+            true => call.plain("Sub", &[&one, value]),
+            false => value.to_owned(),
+        };
+        let (share, probability) = (of(call, &y), of(call, &x));
+        let logarithm = call.plain("Log", &[&probability]);
+        let logarithm = call.plain("Max", &[&logarithm, &least]);
+        terms.push(call.plain("Mul", &[&share, &logarithm]));
+    }
+    let sum = call.plain("Add", &[&terms[0], &terms[1]]);
+    let each = call.plain("Neg", &[&sum]);
+    let each = weighed(call, each)?;
+    left(call, each)
+}
+
+/// `(1 - y) x + (1 + (p - 1) y) log(1 + exp(-x))`, where p weighs what is true.
+fn of_logits(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y, one) = (call.operand("self", dtype)?, call.operand("target", dtype)?, call.scalar(dtype, 1.0));
+    let opposite = call.plain("Neg", &[&x]);
+    let mut soft = call.plain("Softplus", &[&opposite]);
+    if let Some(weight) = call.optional("pos_weight")? {
+        let more = call.plain("Sub", &[&weight, &one]);
+        let more = call.plain("Mul", &[&more, &y]);
+        let factor = call.plain("Add", &[&more, &one]);
+        soft = call.plain("Mul", &[&factor, &soft]);
+    }
+    let rest = call.plain("Sub", &[&one, &y]);
+    let line = call.plain("Mul", &[&rest, &x]);
+    let each = call.plain("Add", &[&line, &soft]);
+    let each = weighed(call, each)?;
+    left(call, each)
+}
+
+fn divergence(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("target", dtype)?);
+    let each = if call.flag("log_target", false)? {
+        let apart = call.plain("Sub", &[&y, &x]);
+        let share = call.plain("Exp", &[&y]);
+        call.plain("Mul", &[&share, &apart])
+    } else {
+        let zero = call.scalar(dtype, 0.0);
+        let logarithm = call.plain("Log", &[&y]);
+        let apart = call.plain("Sub", &[&logarithm, &x]);
+        let product = call.plain("Mul", &[&y, &apart]);
+        // Where the target is 0 nothing is lost.
+        let is_zero = call.plain("Equal", &[&y, &zero]);
+        call.plain("Where", &[&is_zero, &zero, &product])
+    };
+    left(call, each)
+}
+
+fn of_classes(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
+    if call.float("label_smoothing", 0.0)? != 0.0 || call.dtype("target")?.is_float() {
+        return Err(call.unsupported("with smoothed labels, or shares of classes"));
+    }
+    if call.rank("self")? < 2 || call.is_read(1) {
+        return Err(call.unsupported("without a batch, or with the weight of all"));
+    }
+    let (x, y) = (call.tensor("self")?, call.tensor("target")?);
+    let weight = call.optional("weight")?.unwrap_or_default();
+    let reduction = match call.int("reduction", 1)? {
+        0 => "none",
+        1 => "mean",
+        _ => "sum",
+    };
+    let attributes = [
+        ("reduction", Attribute::Text(reduction)),
+        ("ignore_index", Attribute::Int(call.int("ignore_index", -100)?)),
+    ];
+    let value = call.op(operator, &[&x, &y, &weight], &attributes);
+    call.result(value)
+}

@@ -1,0 +1,311 @@
+//! Tensors put together, turned and spread, which PyTorch composes of simpler operations.
+
+use super::super::call::Call;
+use super::super::schema;
+use super::Lower;
+use crate::error::Result;
+use crate::ir::DType;
+use crate::load::onnx::model_builder::Attribute;
+
+/// More elements than these are not listed one by one.
+const MOST_PLACES: i64 = 1 << 22;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "hstack" => |call| joined(call, |rank| (rank.max(1), i64::from(rank > 1)), false),
+        "vstack" | "row_stack" => |call| joined(call, |rank| (rank.max(2), 0), false),
+        "dstack" => |call| joined(call, |rank| (rank.max(3), 2), false),
+        "column_stack" => |call| joined(call, |rank| (rank.max(2), 1), true),
+        "atleast_1d" => |call| at_least(call, 1),
+        "atleast_2d" => |call| at_least(call, 2),
+        "atleast_3d" => |call| at_least(call, 3),
+        "ravel" => |call| {
+            let x = call.tensor("self")?;
+            let value = row(call, &x);
+            call.result(value)
+        },
+        "fliplr" => |call| {
+            let x = call.tensor("self")?;
+            let value = reversed(call, &x, 1);
+            call.result(value)
+        },
+        "flipud" => |call| {
+            let x = call.tensor("self")?;
+            let value = reversed(call, &x, 0);
+            call.result(value)
+        },
+        "rot90" => rotated,
+        "kron" => kron,
+        "cross" | "linalg_cross" => cross,
+        "cartesian_prod" => cartesian_product,
+        "block_diag" => block_diagonal,
+        "diag_embed" => |call| {
+            let x = call.tensor("self")?;
+            if (call.int("dim1", -2)?, call.int("dim2", -1)?) != (-2, -1) {
+                return Err(call.unsupported("along other axes than the last"));
+            }
+            on_diagonal(call, &x, call.int("offset", 0)?)
+        },
+        "diagflat" => |call| {
+            let x = call.tensor("self")?;
+            let x = row(call, &x);
+            let size = call
+                .meta("self")?
+                .dims()
+                .and_then(|dims| dims.iter().try_fold(1i64, |all, &dim| all.checked_mul(dim)));
+            let size = size.ok_or_else(|| call.unsupported("of open sizes"))?;
+            let value = spread(call, &x, 1, size, call.int("offset", 0)?)?;
+            call.result(value)
+        },
+        "diag" => |call| {
+            let x = call.tensor("self")?;
+            match call.rank("self")? {
+                1 => on_diagonal(call, &x, call.int("diagonal", 0)?),
+                _ => {
+                    let value = super::layout::diagonal_from(call, "diagonal")?;
+                    call.result(value)
+                }
+            }
+        },
+        "tril_indices" | "triu_indices" => triangle_places,
+        _ => return None,
+    })
+}
+
+fn row(call: &mut Call<'_, '_>, x: &str) -> String {
+    let all = call.integers(&[-1]);
+    call.plain("Reshape", &[x, &all])
+}
+
+fn reversed(call: &mut Call<'_, '_>, x: &str, axis: i64) -> String {
+    let [start, end, along, step] = [-1, i64::MIN, axis, -1].map(|value| call.integers(&[value]));
+    call.plain("Slice", &[x, &start, &end, &along, &step])
+}
+
+/// A tensor of rank `rank` with at least `wanted` axes, as `atleast_1d` to `atleast_3d` have them.
+fn with_axes(call: &mut Call<'_, '_>, x: &str, rank: i64, wanted: i64) -> String {
+    let axes: &[i64] = match (rank, wanted) {
+        (0, 1) | (1, 2) => &[0],
+        (0, 2) => &[0, 1],
+        (0, 3) => &[0, 1, 2],
+        (1, 3) => &[0, 2],
+        (2, 3) => &[2],
+        _ => return x.to_owned(),
+    };
+    let axes = call.integers(axes);
+    call.plain("Unsqueeze", &[x, &axes])
+}
+
+fn at_least(call: &mut Call<'_, '_>, wanted: i64) -> Result<()> {
+    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let value = with_axes(call, &x, rank, wanted);
+    call.result(value)
+}
+
+/// Tensors side by side: `form` gives for a rank how many axes each has at least, and the axis along which they lie.
+/// A vector is a column where `is_column`.
+fn joined(call: &mut Call<'_, '_>, form: fn(i64) -> (i64, i64), is_column: bool) -> Result<()> {
+    let (names, dtype) = (call.list_names("tensors")?, call.result_dtype()?);
+    let (mut parts, mut axis) = (Vec::new(), 0);
+    for (name, value) in names.iter().zip(call.list("tensors")?) {
+        let meta = call.meta_of(name)?;
+        let (rank, own) = (meta.sizes.len() as i64, meta.dtype()?);
+        let value = if own == dtype { value } else { call.cast(&value, dtype) };
+        let (wanted, along) = form(rank);
+        axis = along;
+        parts.push(match (is_column, rank) {
+            (true, 0 | 1) => {
+                let column = call.integers(&[-1, 1]);
+                call.plain("Reshape", &[&value, &column])
+            }
+            _ => with_axes(call, &value, rank, wanted),
+        });
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let value = call.op("Concat", &parts, &[("axis", Attribute::Int(axis))]);
+    call.result(value)
+}
+
+/// Turned by so many quarters from the first of two axes to the second.
+fn rotated(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let axes = call.ints("dims")?.unwrap_or_else(|| vec![0, 1]);
+    let [first, second] =
+        <[i64; 2]>::try_from(axes).map_err(|_| call.wrong("it turns not from one axis to another"))?;
+    let (first, second) = (call.axis_of(first, rank)?, call.axis_of(second, rank)?);
+    let mut order: Vec<i64> = (0..rank).collect();
+    order.swap(first as usize, second as usize);
+    let exchanged =
+        |call: &mut Call<'_, '_>, x: &str| call.op("Transpose", &[x], &[("perm", Attribute::Ints(&order))]);
+    let value = match call.int("k", 1)?.rem_euclid(4) {
+        0 => x,
+        1 => {
+            let turned = reversed(call, &x, second);
+            exchanged(call, &turned)
+        }
+        2 => {
+            let turned = reversed(call, &x, first);
+            reversed(call, &turned, second)
+        }
+        _ => {
+            let turned = exchanged(call, &x);
+            reversed(call, &turned, second)
+        }
+    };
+    call.result(value)
+}
+
+/// Each element of one tensor times the whole other one.
+fn kron(call: &mut Call<'_, '_>) -> Result<()> {
+    let (rank, other) = (call.rank("self")?, call.rank("other")?);
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let (Some(left), Some(right)) = (call.meta("self")?.dims(), call.meta("other")?.dims()) else {
+        return Err(call.unsupported("of open sizes"));
+    };
+    if rank != other {
+        return Err(call.unsupported("of tensors of different rank"));
+    }
+    let [inner, outer] = [1, 0].map(|first| (0..rank).map(|axis| 2 * axis + first).collect::<Vec<i64>>());
+    let (inner, outer) = (call.integers(&inner), call.integers(&outer));
+    let (x, y) = (call.plain("Unsqueeze", &[&x, &inner]), call.plain("Unsqueeze", &[&y, &outer]));
+    let product = call.plain("Mul", &[&x, &y]);
+    let sizes: Option<Vec<i64>> = left.iter().zip(&right).map(|(x, y)| x.checked_mul(*y)).collect();
+    let sizes = sizes.ok_or_else(|| call.wrong("its sizes overflow"))?;
+    let sizes = call.integers(&sizes);
+    let value = call.plain("Reshape", &[&product, &sizes]);
+    call.result(value)
+}
+
+/// The vector product along an axis of three elements.
+fn cross(call: &mut Call<'_, '_>) -> Result<()> {
+    let (rank, dtype) = (call.rank("self")?, call.result_dtype()?);
+    let axis = match call.argument("dim") {
+        Some(_) => call.axis("dim", -1)?,
+        // Without one the older function takes the first that fits.
+        None if call.operation() == "cross" => {
+            let fits = call.meta("self")?.sizes.iter().position(|size| schema::size(size) == Some(3));
+            fits.map(|axis| axis as i64).ok_or_else(|| call.wrong("it has no axis of 3 elements"))?
+        }
+        None => call.axis_of(-1, rank)?,
+    };
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let [next, last] = [[1, 2, 0], [2, 0, 1]].map(|places| call.integers(&places));
+    let along = [("axis", Attribute::Int(axis))];
+    let mut products = Vec::new();
+    for (left, right) in [(&next, &last), (&last, &next)] {
+        let (left, right) = (call.op("Gather", &[&x, left], &along), call.op("Gather", &[&y, right], &along));
+        products.push(call.plain("Mul", &[&left, &right]));
+    }
+    let value = call.plain("Sub", &[&products[0], &products[1]]);
+    call.result(value)
+}
+
+/// All combinations of the elements of some vectors, each a row.
+fn cartesian_product(call: &mut Call<'_, '_>) -> Result<()> {
+    let values = call.list("tensors")?;
+    if let [one] = values.as_slice() {
+        return call.result(one.clone());
+    }
+    let parts = super::layout::grid(call, &values, false);
+    let behind = call.integers(&[-1]);
+    let columns = call.integers(&[-1, 1]);
+    let mut rows = Vec::new();
+    for part in parts {
+        let part = call.plain("Unsqueeze", &[&part, &behind]);
+        rows.push(call.plain("Reshape", &[&part, &columns]));
+    }
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    let value = call.op("Concat", &rows, &[("axis", Attribute::Int(1))]);
+    call.result(value)
+}
+
+/// Matrices along a diagonal, zeros elsewhere.
+fn block_diagonal(call: &mut Call<'_, '_>) -> Result<()> {
+    let (names, dtype) = (call.list_names("tensors")?, call.result_dtype()?);
+    let mut blocks = Vec::new();
+    for (name, value) in names.iter().zip(call.list("tensors")?) {
+        let dims = call.meta_of(name)?.dims().ok_or_else(|| call.unsupported("of open sizes"))?;
+        let [rows, columns] = match *dims.as_slice() {
+            [] => [1, 1],
+            [columns] => [1, columns],
+            [rows, columns] => [rows, columns],
+            _ => return Err(call.wrong("it has blocks that are no matrices")),
+        };
+        let own = call.meta_of(name)?.dtype()?;
+        let value = if own == dtype { value } else { call.cast(&value, dtype) };
+        let sizes = call.integers(&[rows, columns]);
+        blocks.push((call.plain("Reshape", &[&value, &sizes]), columns));
+    }
+    let width = blocks.iter().try_fold(0i64, |width, (_, columns)| width.checked_add(*columns));
+    let width = width.ok_or_else(|| call.wrong("its sizes overflow"))?;
+    let zero = call.scalar(dtype, 0.0);
+    let (mut rows, mut before) = (Vec::new(), 0);
+    for (block, columns) in &blocks {
+        let pads = call.integers(&[0, before, 0, width - before - columns]);
+        rows.push(call.plain("Pad", &[block, &pads, &zero]));
+        before += columns;
+    }
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    let value = call.op("Concat", &rows, &[("axis", Attribute::Int(0))]);
+    call.result(value)
+}
+
+/// The last axis along the diagonal of a matrix.
+fn on_diagonal(call: &mut Call<'_, '_>, x: &str, offset: i64) -> Result<()> {
+    let rank = call.rank("self")?;
+    let size = call.meta("self")?.sizes.last().and_then(schema::size);
+    let size = size.ok_or_else(|| call.unsupported("of an open axis"))?;
+    let value = spread(call, x, rank, size, offset)?;
+    call.result(value)
+}
+
+fn spread(call: &mut Call<'_, '_>, x: &str, rank: i64, size: i64, offset: i64) -> Result<String> {
+    let dtype = call.result_dtype()?;
+    let whole =
+        offset.checked_abs().and_then(|offset| size.checked_add(offset)).filter(|&size| size <= MOST_PLACES);
+    let whole = whole.ok_or_else(|| call.unsupported("of so many elements"))?;
+    // One where the column is that of the element.
+    let bounds = [0, whole, 1].map(|bound| call.scalar(DType::I64, bound as f64));
+    let columns = call.plain("Range", &[&bounds[0], &bounds[1], &bounds[2]]);
+    let first = call.scalar(DType::I64, offset.max(0) as f64);
+    let bounds = [0, size, 1].map(|bound| call.scalar(DType::I64, bound as f64));
+    let rows = call.plain("Range", &[&bounds[0], &bounds[1], &bounds[2]]);
+    let rows = call.plain("Add", &[&rows, &first]);
+    let behind = call.integers(&[-1]);
+    let rows = call.plain("Unsqueeze", &[&rows, &behind]);
+    let own = call.plain("Equal", &[&rows, &columns]);
+    let x = call.plain("Unsqueeze", &[x, &behind]);
+    let zero = call.scalar(dtype, 0.0);
+    let value = call.plain("Where", &[&own, &x, &zero]);
+    // Rows before the first element, or behind the last one.
+    let mut pads = vec![0; 2 * (rank as usize + 1)];
+    pads[rank as usize - 1] = (-offset).max(0);
+    pads[2 * rank as usize] = offset.max(0);
+    let pads = call.integers(&pads);
+    Ok(call.plain("Pad", &[&value, &pads, &zero]))
+}
+
+/// Rows and columns of the elements of a triangle.
+fn triangle_places(call: &mut Call<'_, '_>) -> Result<()> {
+    let (rows, columns, offset) = (call.int("row", 0)?, call.int("col", 0)?, call.int("offset", 0)?);
+    if rows < 0 || columns < 0 || rows.checked_mul(columns).is_none_or(|all| all > MOST_PLACES) {
+        return Err(call.unsupported(format!("of {rows} by {columns} elements")));
+    }
+    let upper = call.operation() == "triu_indices";
+    let within = |row: i64, column: i64| match upper {
+        true => column.saturating_sub(row) >= offset,
+        false => column.saturating_sub(row) <= offset,
+    };
+    let places: Vec<(i64, i64)> = (0..rows)
+        .flat_map(|row| (0..columns).map(move |column| (row, column)))
+        .filter(|&(row, column)| within(row, column))
+        .collect();
+    let flat: Vec<i64> =
+        places.iter().map(|place| place.0).chain(places.iter().map(|place| place.1)).collect();
+    let dtype = call.result_dtype()?;
+    let (flat, sizes) = (call.integers(&flat), call.integers(&[2, places.len() as i64]));
+    let value = call.plain("Reshape", &[&flat, &sizes]);
+    let value = if dtype == DType::I64 { value } else { call.cast(&value, dtype) };
+    call.result(value)
+}

@@ -1,0 +1,80 @@
+//! Tensors that are told by where their elements lie in memory.
+
+use super::super::call::Call;
+use super::super::schema;
+use super::Lower;
+use crate::error::Result;
+use crate::load::onnx::model_builder::Attribute;
+
+/// More elements are not looked up one by one.
+const MOST_PLACES: i64 = 1 << 20;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    matches!(name, "as_strided" | "as_strided_copy").then_some(as_strided)
+}
+
+/// The elements of a memory that is all of the operand, each at its place.
+fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
+    let open = || call.unsupported("of open sizes");
+    let sizes = call.ints("size")?.ok_or_else(open)?;
+    let strides = call.ints("stride")?.ok_or_else(open)?;
+    let meta = call.meta("self")?;
+    let own = meta.strides.iter().map(schema::size).collect::<Option<Vec<i64>>>();
+    let (Some(dims), Some(own)) = (meta.dims(), own) else { return Err(open()) };
+    let first = call.int("storage_offset", 0)?;
+    if meta.begins_at().is_none_or(|begin| begin != 0) || sizes.len() != strides.len() {
+        return Err(call.unsupported("of a part of the memory"));
+    }
+    let Some(order) = in_memory(&dims, &own) else {
+        return Err(call.unsupported("of a memory with gaps"));
+    };
+    let (x, all) = (call.tensor("self")?, call.integers(&[-1]));
+    let x = call.op("Transpose", &[&x], &[("perm", Attribute::Ints(&order))]);
+    let row = call.plain("Reshape", &[&x, &all]);
+    let elements = |sizes: &[i64]| sizes.iter().try_fold(1i64, |count, &size| count.checked_mul(size));
+    let (whole, wanted) = (elements(&dims), elements(&sizes));
+    // All elements once: the axes in another order.
+    if let Some(order) = in_memory(&sizes, &strides).filter(|_| first == 0 && whole == wanted) {
+        let ordered: Vec<i64> = order.iter().map(|&axis| sizes[axis as usize]).collect();
+        let shape = call.integers(&ordered);
+        let value = call.plain("Reshape", &[&row, &shape]);
+        let back = super::replace::inverse(&order);
+        let value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(&back))]);
+        return call.result(value);
+    }
+    let (Some(whole), Some(0..=MOST_PLACES)) = (whole, wanted) else {
+        return Err(call.unsupported("of so many elements"));
+    };
+    let mut places = vec![first];
+    for (&size, &stride) in sizes.iter().zip(&strides) {
+        let along =
+            |place: &i64| (0..size).map(|at| place.saturating_add(at.saturating_mul(stride))).collect();
+        places = places.iter().flat_map::<Vec<i64>, _>(along).collect();
+    }
+    if places.iter().any(|place| !(0..whole).contains(place)) {
+        return Err(call.wrong("elements outside of its memory"));
+    }
+    let (places, shape) = (call.integers(&places), call.integers(&sizes));
+    let value = call.op("Gather", &[&row, &places], &[("axis", Attribute::Int(0))]);
+    let value = call.plain("Reshape", &[&value, &shape]);
+    call.result(value)
+}
+
+/// The axes in the order in which they lie in memory, the one with the longest steps first; none where elements lie
+/// over each other, or apart.
+fn in_memory(sizes: &[i64], strides: &[i64]) -> Option<Vec<i64>> {
+    if sizes.len() != strides.len() {
+        return None;
+    }
+    let mut order: Vec<i64> = (0..sizes.len() as i64).collect();
+    order.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis as usize]), sizes[axis as usize] == 1));
+    let mut expected = 1i64;
+    for &axis in order.iter().rev() {
+        let (size, stride) = (sizes[axis as usize], strides[axis as usize]);
+        if size != 1 && stride != expected {
+            return None;
+        }
+        expected = expected.checked_mul(size)?;
+    }
+    Some(order)
+}

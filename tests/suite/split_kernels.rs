@@ -268,7 +268,7 @@ fn parts_of_parts_put_together_are_the_whole() {
             let once = pass::split(&graph, &first, &[]).unwrap_or_else(|error| panic!("{file}: {error}"));
             let second = divisions(&once.graph, &mut rng, true);
             assert!(!second.is_empty(), "{file}: no part was divided again");
-            let twice = pass::split_again(&once.graph, &second, &once.places, &once.slices)
+            let twice = pass::split_again(&once.graph, &second, &once.places, left_by(&once, &graph))
                 .unwrap_or_else(|error| panic!("{file}: {error}"));
             verify(&twice.graph).unwrap_or_else(|error| panic!("{file}, seed {seed}: {error}"));
             let weight = |id: ParamId| network.weight_of(&twice.graph, id);
@@ -297,6 +297,11 @@ fn within_their_values(
     }
 }
 
+/// What the division of a graph has left in it.
+fn left_by<'d>(divided: &'d pass::Divided, whole: &Graph) -> pass::Before<'d> {
+    pass::Before { slices: &divided.slices, sources: divided.graph.sources().len() - whole.sources().len() }
+}
+
 /// A box of an input that was cut along two axes, in the text form and as it is fed.
 #[test]
 fn inputs_are_handed_over_in_boxes() {
@@ -320,7 +325,8 @@ fn inputs_are_handed_over_in_boxes() {
         graph.node_ids().filter(is_neg).map(of).collect()
     };
     let once = pass::split(&graph, &by(&graph, 0), &[]).unwrap();
-    let twice = pass::split_again(&once.graph, &by(&once.graph, 1), &once.places, &once.slices).unwrap();
+    let twice =
+        pass::split_again(&once.graph, &by(&once.graph, 1), &once.places, left_by(&once, &graph)).unwrap();
     let names: Vec<&str> = twice.graph.inputs().iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["x[0..2, 0..3]", "x[0..2, 3..6]", "x[2..4, 0..3]", "x[2..4, 3..6]"]);
     assert_eq!(interpret(&twice.graph, &inputs, &no_params).unwrap(), expected);

@@ -15,6 +15,15 @@ pub fn node_flops(graph: &Graph, node: NodeId) -> Flops {
     Flops(flops(&graph.node(node).op, &operands, &results))
 }
 
+/// Whether a node's operations are those of halves: what it makes is one, or a product of them that keeps its sums.
+pub(crate) fn is_half(graph: &Graph, node: NodeId) -> bool {
+    let first = match graph.node(node).op.family() {
+        Family::Product(_) => graph.node(node).operands.first().copied(),
+        _ => graph.results(node).next(),
+    };
+    first.is_some_and(|value| graph.ty(value).dtype.is_half())
+}
+
 fn elements(ty: &Type) -> u64 {
     ty.elements().unwrap_or(0)
 }

@@ -172,12 +172,13 @@ pub struct LocalResponse {
     pub bias: f64,
 }
 
-/// Attributes of [`Op::MatMul`]: which operands are transposed.
+/// Attributes of [`Op::MatMul`]: which operands are transposed, and whether the result is as wide as its sums.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "documented at Op")]
 pub struct MatMul {
     pub transpose_left: bool,
     pub transpose_right: bool,
+    pub wide: bool,
 }
 
 impl Op {
@@ -243,8 +244,8 @@ impl Op {
                 Family::Normalize(NormalizeOp::LocalResponseNorm(response))
             }
 
-            &Self::MatMul { transpose_left, transpose_right } => {
-                Family::Product(MatMul { transpose_left, transpose_right })
+            &Self::MatMul { transpose_left, transpose_right, wide } => {
+                Family::Product(MatMul { transpose_left, transpose_right, wide })
             }
 
             &Self::Unpack(packed) => Family::Packed(PackedOp::Unpack(packed)),

@@ -113,15 +113,18 @@ fn most_of(graph: &Graph, fused: &Fused<'_>, of: fn(&Op, &[&Type], &[&Type]) -> 
 }
 
 /// True for a primitive whose result may be made piece by piece before what follows from it, so
-/// that this may take the bytes of what else it reads: a product of two matrices of floats.
+/// that this may take the bytes of what else it reads: a product of two matrices of floats, whose sums are written as
+/// they are.
 pub(crate) fn is_staged(graph: &Graph, node: NodeId) -> bool {
     let node = graph.node(node);
     let of_floats = |value: ValueId| {
         let ty = graph.ty(value);
-        matches!(ty.dtype, DType::F32 | DType::F64) && ty.shape.rank() == 2
+        ty.dtype.is_float() && ty.shape.rank() == 2
     };
+    let made = graph.ty(node.first_result).dtype;
     let summed = node.operands.first().and_then(|&left| graph.ty(left).elements());
     matches!(node.op, Op::MatMul { .. })
+        && matches!(made, DType::F32 | DType::F64)
         && of_floats(node.first_result)
         && node.operands.iter().all(|&operand| of_floats(operand))
         && summed.is_some_and(|elements| elements > 0)

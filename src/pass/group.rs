@@ -209,7 +209,7 @@ impl<'g> Fuser<'g> {
     /// The group of nothing but a sum of an operand's rows over what a product sums up, where it can hold
     /// the product as well: the other operand is made before, and no pin is crossed.
     fn sum_beside(&self, node: &Node) -> Option<GroupId> {
-        let Op::MatMul { transpose_left, transpose_right } = node.op else { return None };
+        let Op::MatMul { transpose_left, transpose_right, .. } = node.op else { return None };
         let [left, right] = node.operands[..] else { return None };
         let sides = [(right, left, !transpose_right), (left, right, transpose_left)];
         sides.into_iter().filter(|&(_, _, by_rows)| by_rows).find_map(|(operand, other, _)| {

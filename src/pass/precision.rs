@@ -12,11 +12,13 @@
 //!
 //! In a training step a normalisation of halves, and its gradient, are computed in f32, scale and shift included, and
 //! make halves again, as PyTorch's batch norms do: so what the step keeps of a network of convolutions is of halves. So
-//! are, in bf16, the sums of a residual stream that begins with what is looked up in a table.
+//! are, in bf16, the sums of a residual stream that begins with what is looked up in a table. A product that makes
+//! the gradient of a weight, for its update alone, keeps its sums in f32: halves would be widened at once, and could not
+//! become the weight where it lies.
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{Binary, DType, Graph, NodeId, Op, ParamId, Range, SourceId, ValueId};
+use crate::ir::{Binary, DType, Graph, NodeId, Op, ParamId, Phase, Range, SourceId, ValueId};
 
 /// Whether parameters are rounded once, or each time that they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +46,17 @@ pub struct Precision {
 ///
 /// Error: only of a graph that does not verify.
 pub fn lower_precision(graph: &mut Graph, precision: &Precision) -> Result<()> {
-    let plan = Decided::of(graph, precision);
+    let mut plan = Decided::of(graph, precision);
     if !plan.halves {
         return Ok(());
     }
+    let wide = plan.keep_sums(graph);
     let mut rounding = Rounding {
         old: graph,
         half: precision.half,
         rounds_ports: precision.params == Params::Rounded,
         rewriter: Rewriter::new(graph),
+        wide,
         narrowed: vec![None; graph.value_count()],
         widened: vec![None; graph.value_count()],
     };
@@ -116,6 +120,52 @@ impl Decided {
         let halves = graph.node_ids().any(computed);
         Self { node_half, halves }
     }
+
+    /// By node: whether it is a product of halves that keeps its sums, as nothing but an update reads it. The update then
+    /// runs behind the product, in the bytes of what it updates (`is_staged`), and no gradient is ever stored or rounded.
+    /// Views between the two are of f32, too.
+    fn keep_sums(&mut self, graph: &Graph) -> Vec<bool> {
+        let readers = lone_readers(graph);
+        let mut wide = vec![false; graph.node_count()];
+        for id in graph.node_ids().filter(|id| self.node_half[id.index()]) {
+            let node = graph.node(id);
+            let mut views = Vec::new();
+            let mut reader = readers[node.first_result.index()];
+            while let Some(view) = reader.filter(|&view| matches!(graph.node(view).op, Op::Reshape { .. })) {
+                views.push(view);
+                reader = readers[graph.node(view).first_result.index()];
+            }
+            let updates = |reader: NodeId| {
+                let (op, source) = (&graph.node(reader).op, graph.node(reader).source);
+                let made = graph.node(reader).first_result;
+                op.is_elementwise()
+                    && !self.node_half[reader.index()]
+                    && graph.source(source).phase == Phase::Update
+                    && graph.ty(made).elements() == graph.ty(node.first_result).elements()
+            };
+            let is_matrix = graph.ty(node.first_result).shape.rank() == 2;
+            if matches!(node.op, Op::MatMul { .. }) && is_matrix && reader.is_some_and(updates) {
+                wide[id.index()] = true;
+                views.iter().for_each(|view| self.node_half[view.index()] = false);
+            }
+        }
+        wide
+    }
+}
+
+/// By value: the only node that reads it, where it reads it once and the value is no output.
+fn lone_readers(graph: &Graph) -> Vec<Option<NodeId>> {
+    let mut count = vec![0u32; graph.value_count()];
+    let mut reader = vec![None; graph.value_count()];
+    for id in graph.node_ids() {
+        for operand in &graph.node(id).operands {
+            count[operand.index()] += 1;
+            reader[operand.index()] = Some(id);
+        }
+    }
+    graph.outputs().iter().for_each(|(_, value)| count[value.index()] += 1);
+    reader.iter_mut().zip(count).filter(|(_, count)| *count != 1).for_each(|(reader, _)| *reader = None);
+    reader
 }
 
 /// Whether a node is computed in halves, once it is known how its results are read.
@@ -264,6 +314,8 @@ struct Rounding<'g> {
     /// Whether inputs and outputs may be held as halves.
     rounds_ports: bool,
     rewriter: Rewriter<'g>,
+    /// By node: a product that keeps its sums.
+    wide: Vec<bool>,
     /// By old value that is of f32 still: it as halves, for the source that rounds it. A parameter is rounded again for
     /// every source that reads it: to keep what it is rounded to from a step's first half to its last would hold it
     /// twice.
@@ -294,6 +346,9 @@ impl Rounding<'_> {
         }
         let op = match &node.op {
             Op::Convert { .. } if half => Op::Convert { to: self.half },
+            &Op::MatMul { transpose_left, transpose_right, .. } if self.wide[id.index()] => {
+                Op::MatMul { transpose_left, transpose_right, wide: true }
+            }
             op => op.clone(),
         };
         if !half {

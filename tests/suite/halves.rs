@@ -220,7 +220,7 @@ fn stack(layers: usize) -> Graph {
         let kernel = ty(&[256, 256]);
         let kernel =
             graph.add_param(format!("d{number}/kernel"), kernel, Init::glorot_uniform(), None, layer);
-        let product = Op::MatMul { transpose_left: false, transpose_right: false };
+        let product = Op::MatMul { transpose_left: false, transpose_right: false, wide: false };
         h = graph.apply(product, &[h, kernel], layer).unwrap();
         h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();
     }
@@ -315,7 +315,10 @@ fn products_of_several_blocks() {
                     all.data.iter_mut().for_each(|x| *x /= 32.0);
                     all
                 };
-                check(&Op::MatMul { transpose_left: left, transpose_right: right }, &[scale(x), scale(y)]);
+                check(
+                    &Op::MatMul { transpose_left: left, transpose_right: right, wide: false },
+                    &[scale(x), scale(y)],
+                );
             }
         }
     }

@@ -143,7 +143,7 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::Attention(op) => out(&mut |i| attended(op, x, i)),
         Op::AttentionGradient(op) => slopes(op, x, results),
         Op::Rotary { transposed } => out(&mut |i| turned(*transposed, x, i)),
-        Op::MatMul { transpose_left, transpose_right } => out(&mut |i| {
+        Op::MatMul { transpose_left, transpose_right, .. } => out(&mut |i| {
             let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };
             let rank = x[0].dims.len();
             let inner = if *transpose_left { x[0].dims[rank - 2] } else { x[0].dims[rank - 1] };

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::super::{MatMul, Shape, Size, Type};
+use super::super::{DType, MatMul, Shape, Size, Type};
 use super::context::Context;
 use super::elementwise::broadcast;
 use crate::error::Result;
@@ -18,7 +18,8 @@ pub(super) fn result(context: &Context<'_>, op: MatMul) -> Result<Type> {
     context.same("an inner size", k, inner)?;
     let outer = broadcast(context, &outer_x, &outer_y)?;
     let sizes = outer.sizes().iter().chain([m, n]).cloned();
-    Ok(Type::new(x.dtype, sizes.collect()))
+    let made = if op.wide && x.dtype.is_half() { DType::F32 } else { x.dtype };
+    Ok(Type::new(made, sizes.collect()))
 }
 
 /// The outer axes, and the last two sizes, of a shape of rank 2 or more.

@@ -24,7 +24,7 @@ pub(super) struct Axes {
 impl ProgramBuilder<'_> {
     pub(super) fn product(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
-        let Op::MatMul { transpose_left, transpose_right } = node.op else { return Err(Halt::Unfused) };
+        let Op::MatMul { transpose_left, transpose_right, .. } = node.op else { return Err(Halt::Unfused) };
         let [x, y] = [node.operands[0], node.operands[1]];
         let (x_dims, dims) = (self.dims(x)?, self.dims(node.first_result)?);
         let depth = x_dims[x_dims.len() - if transpose_left { 2 } else { 1 }];
@@ -81,11 +81,12 @@ impl ProgramBuilder<'_> {
     pub(super) fn dot_at(
         &mut self,
         id: NodeId,
-        MatMul { transpose_left, transpose_right }: MatMul,
+        MatMul { transpose_left, transpose_right, wide: _ }: MatMul,
         index: &[ExprId],
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
-        let [x, y] = [self.graph.node(id).operands[0], self.graph.node(id).operands[1]];
+        let node = self.graph.node(id);
+        let ([x, y], made) = ([node.operands[0], node.operands[1]], self.dtype(node.first_result));
         let dims = self.dims(x)?;
         let depth = dims[dims.len() - if transpose_left { 2 } else { 1 }];
         let var = self.exprs.var(depth);
@@ -96,7 +97,8 @@ impl ProgramBuilder<'_> {
         let x = self.matrix_at(x, outer, left, guard)?;
         let y = self.matrix_at(y, outer, right, guard)?;
         let term = self.exprs.binary(Binary::Mul, x, y);
-        Ok(self.exprs.fold(Fold::Sum, var, term))
+        let sum = self.exprs.fold(Fold::Sum, var, term);
+        Ok(self.exprs.convert(made, sum))
     }
 
     /// An element of a matrix among others, whose outer axes are broadcast.

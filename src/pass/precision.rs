@@ -184,7 +184,7 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &Claims, re
         (Range::Full, Op::Input) => wanted && precision.params == Params::Rounded,
         (Range::Full, _) => false,
         (Range::Own, Op::Param(param)) => wanted && may_round(graph, *param, precision),
-        (Range::Own, _) if is_scale(graph, id, claims) => false,
+        (Range::Own, _) if is_update(graph, id, precision) || is_scale(graph, id, claims) => false,
         (Range::Own, _) => match (table(graph, id), strongest(graph, id, claims)) {
             (Some(param), _) => may_round(graph, param, precision),
             (None, Claim::Nothing) => wanted,
@@ -218,6 +218,7 @@ fn claims(graph: &Graph, precision: &Precision) -> Claims {
             (Range::Half, _) if takes_halves(graph, id) => Claim::Half,
             (Range::Half | Range::Full, _) if found == Claim::Nothing => Claim::Nothing,
             (Range::Half | Range::Full, _) => Claim::Full,
+            (Range::Own, _) if is_update(graph, id, precision) => Claim::Full,
             (Range::Own, _) if table(graph, id).is_some() => of_sums(precision),
             (Range::Own, _) if found == Claim::Normal && !is_scale(graph, id, &claims) => Claim::Half,
             (Range::Own, _) => found,
@@ -243,6 +244,13 @@ fn of_conversion(graph: &Graph, id: NodeId) -> Claim {
         DType::Bool => Claim::Nothing,
         _ => Claim::Full,
     }
+}
+
+/// Whether a node is a part of a parameter's update: small steps would be lost in halves.
+fn is_update(graph: &Graph, id: NodeId, precision: &Precision) -> bool {
+    let node = graph.node(id);
+    let updates = precision.params == Params::Kept && graph.source(node.source).phase == Phase::Update;
+    updates && node.op.is_elementwise()
 }
 
 /// The strongest claim of a node's operands; nothing where none is of f32.

@@ -146,7 +146,10 @@ impl<'a> Replicated<'a> {
         trainable(&network.graph, &recipe.freeze)?.iter().for_each(|id| trained[id.index()] = true);
         let mut graph = Graph::new(whole.name.clone());
         Ok(Self {
-            scale: recipe.scaling.map(|scaling| Scale::add(&mut graph, scaling)),
+            scale: recipe
+                .scaling
+                .filter(|scaling| scaling.skips())
+                .map(|scaling| Scale::add(&mut graph, scaling)),
             graph,
             replicas,
             stages: groups.stages_of_params(&network.graph),

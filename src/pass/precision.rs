@@ -127,7 +127,11 @@ impl Decided {
     fn keep_sums(&mut self, graph: &Graph) -> Vec<bool> {
         let readers = lone_readers(graph);
         let mut wide = vec![false; graph.node_count()];
-        for id in graph.node_ids().filter(|id| self.node_half[id.index()]) {
+        let is_matrix = |id: &NodeId| {
+            let node = graph.node(*id);
+            matches!(node.op, Op::MatMul { .. }) && graph.ty(node.first_result).shape.rank() == 2
+        };
+        for id in graph.node_ids().filter(is_matrix) {
             let node = graph.node(id);
             let mut views = Vec::new();
             let mut reader = readers[node.first_result.index()];
@@ -143,8 +147,7 @@ impl Decided {
                     && graph.source(source).phase == Phase::Update
                     && graph.ty(made).elements() == graph.ty(node.first_result).elements()
             };
-            let is_matrix = graph.ty(node.first_result).shape.rank() == 2;
-            if matches!(node.op, Op::MatMul { .. }) && is_matrix && reader.is_some_and(updates) {
+            if self.node_half[id.index()] && reader.is_some_and(updates) {
                 wide[id.index()] = true;
                 views.iter().for_each(|view| self.node_half[view.index()] = false);
             }

@@ -315,10 +315,10 @@ fn products_of_several_blocks() {
                     all.data.iter_mut().for_each(|x| *x /= 32.0);
                     all
                 };
-                check(
-                    &Op::MatMul { transpose_left: left, transpose_right: right, wide: false },
-                    &[scale(x), scale(y)],
-                );
+                let operands = [scale(x), scale(y)];
+                for wide in [false, true] {
+                    check(&Op::MatMul { transpose_left: left, transpose_right: right, wide }, &operands);
+                }
             }
         }
     }

@@ -17,11 +17,11 @@ pub fn node_flops(graph: &Graph, node: NodeId) -> Flops {
 
 /// Whether a node's operations are those of halves: what it makes is one, or a product of them that keeps its sums.
 pub(crate) fn is_half(graph: &Graph, node: NodeId) -> bool {
-    let first = match graph.node(node).op.family() {
-        Family::Product(_) => graph.node(node).operands.first().copied(),
-        _ => graph.results(node).next(),
-    };
-    first.is_some_and(|value| graph.ty(value).dtype.is_half())
+    let is_half = |value: ValueId| graph.ty(value).dtype.is_half();
+    match graph.node(node).op.family() {
+        Family::Product(_) => graph.node(node).operands.iter().any(|&operand| is_half(operand)),
+        _ => graph.results(node).next().is_some_and(is_half),
+    }
 }
 
 fn elements(ty: &Type) -> u64 {

@@ -348,17 +348,19 @@ impl Rounding<'_> {
             }
             _ => {}
         }
+        let weight = if half { self.read_whole(id) } else { None };
         let mut operands = Vec::with_capacity(node.operands.len());
         for (position, &value) in node.operands.iter().enumerate() {
-            operands.push(match half && !node.op.takes_full(position) {
+            operands.push(match half && !node.op.takes_full(position) && weight != Some(position) {
                 true => self.as_half(value, node.source)?,
                 false => self.as_full(value, node.source)?,
             });
         }
         let op = match &node.op {
             Op::Convert { .. } if half => Op::Convert { to: self.half },
-            &Op::MatMul { transpose_left, transpose_right, .. } if self.wide[id.index()] => {
-                Op::MatMul { transpose_left, transpose_right, wide: true }
+            &Op::MatMul { transpose_left, transpose_right, .. } if half => {
+                let wide = self.wide[id.index()];
+                Op::MatMul { transpose_left, transpose_right, wide, rounds: weight.is_some() }
             }
             op => op.clone(),
         };
@@ -366,6 +368,26 @@ impl Rounding<'_> {
             return self.rewriter.keep_as(id, op, &operands);
         }
         self.rewriter.keep_inferred(id, op, &operands)
+    }
+
+    /// The operand of a product that is a parameter of f32, and has more elements than all else that the product reads
+    /// and makes: a copy of it in halves would be most of what is there meanwhile, so the kernel rounds it as it reads
+    /// it. Where there are many rows, a copy is little beside them, and libraries multiply halves.
+    fn read_whole(&self, id: NodeId) -> Option<usize> {
+        let node = self.old.node(id);
+        let (Op::MatMul { .. }, &[left, right]) = (&node.op, &node.operands[..]) else { return None };
+        let elements = |value: ValueId| self.old.ty(value).elements().unwrap_or(u64::MAX);
+        let made = elements(node.first_result);
+        let is_large = |weight: ValueId, other: ValueId| {
+            let is_param = |value: ValueId| matches!(self.old.maker(value).op, Op::Param(_));
+            let held = |value: ValueId| {
+                self.rewriter.value(value).map(|value| self.rewriter.graph().ty(value).dtype)
+            };
+            let is_full = held(weight).is_ok_and(|dtype| dtype == DType::F32);
+            let beside = elements(other).saturating_add(made);
+            is_full && is_param(weight) && !is_param(other) && elements(weight) > beside
+        };
+        [is_large(left, right), is_large(right, left)].iter().position(|&is_large| is_large)
     }
 
     /// A value of f32 as halves; any other as it is. What is rounded goes with what made it, so that halves

@@ -55,6 +55,8 @@ fn reader(graph: &Graph, node: &Node, position: usize) -> Readers {
     let operand = node.operands[position];
     let dims = sizes(operand);
     match (&node.op, position) {
+        // What is rounded on the way is packed on the way.
+        (Op::MatMul { rounds: true, .. }, _) => Readers::Others,
         (Op::MatMul { transpose_left, transpose_right, .. }, 1) => {
             let left = Matrices::of_product(&sizes(node.operands[0]), *transpose_left);
             let right = Matrices::of_product(&dims, *transpose_right);

@@ -220,7 +220,8 @@ fn stack(layers: usize) -> Graph {
         let kernel = ty(&[256, 256]);
         let kernel =
             graph.add_param(format!("d{number}/kernel"), kernel, Init::glorot_uniform(), None, layer);
-        let product = Op::MatMul { transpose_left: false, transpose_right: false, wide: false };
+        let product =
+            Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
         h = graph.apply(product, &[h, kernel], layer).unwrap();
         h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();
     }
@@ -317,7 +318,10 @@ fn products_of_several_blocks() {
                 };
                 let operands = [scale(x), scale(y)];
                 for wide in [false, true] {
-                    check(&Op::MatMul { transpose_left: left, transpose_right: right, wide }, &operands);
+                    check(
+                        &Op::MatMul { transpose_left: left, transpose_right: right, wide, rounds: false },
+                        &operands,
+                    );
                 }
             }
         }

@@ -9,6 +9,7 @@ use partition::unstable::ir::{
 use crate::attention::{attended, slopes, turned};
 use crate::packed::number;
 use crate::row_gradients;
+use crate::run_ops::{decode, encode};
 
 /// A tensor; integers and bools are held as whole numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,6 +144,14 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::Attention(op) => out(&mut |i| attended(op, x, i)),
         Op::AttentionGradient(op) => slopes(op, x, results),
         Op::Rotary { transposed } => out(&mut |i| turned(*transposed, x, i)),
+        Op::MatMul { rounds: true, .. } if x[0].dtype != x[1].dtype => {
+            let half = if x[0].dtype.is_half() { x[0].dtype } else { x[1].dtype };
+            let rounded = |of: &Array| {
+                let halves = Array::new(half, &of.dims, of.data.clone());
+                Array::new(half, &of.dims, decode(half, &encode(&halves)))
+            };
+            evaluate(op, &[rounded(&x[0]), rounded(&x[1])], results)
+        }
         Op::MatMul { transpose_left, transpose_right, .. } => out(&mut |i| {
             let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };
             let rank = x[0].dims.len();

@@ -150,7 +150,7 @@ fn of_product(graph: &mut Graph, layer: SourceId, half: DType, samples: i64) -> 
         let input = graph.add_input(name, ty(DType::F32, &[samples, size]), layer);
         graph.apply(Op::Convert { to: half }, &[input], layer).unwrap()
     });
-    let product = Op::MatMul { transpose_left: true, transpose_right: false, wide: true };
+    let product = Op::MatMul { transpose_left: true, transpose_right: false, wide: true, rounds: false };
     graph.apply(product, &halves, layer).unwrap()
 }
 

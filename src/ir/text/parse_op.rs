@@ -148,7 +148,8 @@ impl<'t> AttributeReader<'_, 't> {
     fn matmul(&mut self) -> Result<Op> {
         let transpose_left = self.flag(&defaults::TRANSPOSE_LEFT)?;
         let transpose_right = self.flag(&defaults::TRANSPOSE_RIGHT)?;
-        Ok(Op::MatMul { transpose_left, transpose_right, wide: self.flag(&defaults::WIDE)? })
+        let wide = self.flag(&defaults::WIDE)?;
+        Ok(Op::MatMul { transpose_left, transpose_right, wide, rounds: self.flag(&defaults::ROUNDS)? })
     }
 
     fn packed(&mut self) -> Result<Packed> {

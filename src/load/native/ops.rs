@@ -78,6 +78,7 @@ impl Builder {
             transpose_left: false,
             transpose_right: node.flag("transpose_right", false)?,
             wide: false,
+            rounds: false,
         };
         let mut value = self.graph.apply(matmul, &[*x, *w], source)?;
         if let [bias] = bias {
@@ -227,6 +228,7 @@ impl Builder {
                 transpose_left: node.flag("transpose_left", false)?,
                 transpose_right: node.flag("transpose_right", false)?,
                 wide: false,
+                rounds: false,
             },
             OpName::Resize => Op::Resize(Box::new(self.resize(node)?)),
             OpName::Recurrent => recurrent(node)?,

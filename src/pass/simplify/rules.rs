@@ -118,7 +118,7 @@ impl<'a> Look<'a, '_> {
     }
 
     /// A matrix product reads a transposed operand as it is stored.
-    fn product(&self, MatMul { transpose_left, transpose_right, wide }: MatMul) -> Option<Rewrite> {
+    fn product(&self, MatMul { transpose_left, transpose_right, wide, rounds }: MatMul) -> Option<Rewrite> {
         let mut transposed = [transpose_left, transpose_right];
         let mut operands = self.operands.to_vec();
         let mut changed = false;
@@ -131,7 +131,8 @@ impl<'a> Look<'a, '_> {
             }
         }
         let [transpose_left, transpose_right] = transposed;
-        changed.then_some(Rewrite::Node(Op::MatMul { transpose_left, transpose_right, wide }, operands))
+        changed
+            .then_some(Rewrite::Node(Op::MatMul { transpose_left, transpose_right, wide, rounds }, operands))
     }
 
     /// A reshape to the result.

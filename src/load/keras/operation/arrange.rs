@@ -224,7 +224,7 @@ impl Arrange {
                     return Err(site.unsupported("a product with a vector"));
                 }
                 site.apply(
-                    Op::MatMul { transpose_left: *left, transpose_right: *right, wide: false },
+                    Op::MatMul { transpose_left: *left, transpose_right: *right, wide: false, rounds: false },
                     &[x, y],
                 )?
             }

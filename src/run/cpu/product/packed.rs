@@ -114,7 +114,7 @@ fn multiply(team: &Team<'_>, x: &View<'_>, rows: &Rows<'_>, out: &mut ViewMut<'_
     };
     dims.copy_from_slice(rows.dims);
     dims[rank - 1] = rows.packed.columns;
-    let op = MatMul { transpose_left: false, transpose_right: true, wide: false };
+    let op = MatMul { transpose_left: false, transpose_right: true, wide: false, rounds: false };
     let batch = ProductBatch::new(op, [x.dims, dims, out.dims])?;
     let xs = x.slice::<f32>()?;
     if batch.is_empty() {

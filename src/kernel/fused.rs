@@ -113,13 +113,13 @@ fn most_of(graph: &Graph, fused: &Fused<'_>, of: fn(&Op, &[&Type], &[&Type]) -> 
 }
 
 /// True for a primitive whose result may be made piece by piece before what follows from it, so
-/// that this may take the bytes of what else it reads: a product of two matrices of floats, whose sums are written as
-/// they are.
+/// that this may take the bytes of what else it reads: a product of matrices of floats, whose sums are written as they
+/// are.
 pub(crate) fn is_staged(graph: &Graph, node: NodeId) -> bool {
     let node = graph.node(node);
     let of_floats = |value: ValueId| {
         let ty = graph.ty(value);
-        ty.dtype.is_float() && ty.shape.rank() == 2
+        ty.dtype.is_float() && ty.shape.rank() >= 2
     };
     let made = graph.ty(node.first_result).dtype;
     let summed = node.operands.first().and_then(|&left| graph.ty(left).elements());

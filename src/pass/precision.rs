@@ -121,38 +121,55 @@ impl Decided {
         Self { node_half, halves }
     }
 
-    /// By node: whether it is a product of halves that keeps its sums, as nothing but an update reads it. The update then
-    /// runs behind the product, in the bytes of what it updates (`is_staged`), and no gradient is ever stored or rounded.
-    /// Views between the two are of f32, too.
+    /// By node: whether it is a product of halves that keeps its sums, as nothing but an update of a parameter reads it.
+    /// That then runs behind the product, in the bytes of what it updates (`is_staged`), and no gradient is ever stored
+    /// or rounded. Views between the two are of f32, too.
     fn keep_sums(&mut self, graph: &Graph) -> Vec<bool> {
         let readers = lone_readers(graph);
+        let mut becomes_state = vec![false; graph.value_count()];
+        for output in graph.params().iter().filter_map(|param| param.update) {
+            becomes_state[graph.outputs()[output as usize].1.index()] = true;
+        }
         let mut wide = vec![false; graph.node_count()];
-        let is_matrix = |id: &NodeId| {
-            let node = graph.node(*id);
-            matches!(node.op, Op::MatMul { .. }) && graph.ty(node.first_result).shape.rank() == 2
-        };
-        for id in graph.node_ids().filter(is_matrix) {
-            let node = graph.node(id);
-            let mut views = Vec::new();
-            let mut reader = readers[node.first_result.index()];
-            while let Some(view) = reader.filter(|&view| matches!(graph.node(view).op, Op::Reshape { .. })) {
-                views.push(view);
-                reader = readers[graph.node(view).first_result.index()];
-            }
-            let updates = |reader: NodeId| {
-                let (op, source) = (&graph.node(reader).op, graph.node(reader).source);
-                let made = graph.node(reader).first_result;
-                op.is_elementwise()
-                    && !self.node_half[reader.index()]
-                    && graph.source(source).phase == Phase::Update
-                    && graph.ty(made).elements() == graph.ty(node.first_result).elements()
-            };
-            if self.node_half[id.index()] && reader.is_some_and(updates) {
+        for id in graph.node_ids() {
+            let is_product = matches!(graph.node(id).op, Op::MatMul { .. });
+            if is_product
+                && self.node_half[id.index()]
+                && self.is_updated_behind(graph, id, &readers, &becomes_state)
+            {
                 wide[id.index()] = true;
-                views.iter().for_each(|view| self.node_half[view.index()] = false);
             }
         }
         wide
+    }
+
+    /// Whether a chain of elementwise nodes leads from a product to what a parameter becomes, and nothing else reads any
+    /// of it. Views on the way are of f32 from now on.
+    fn is_updated_behind(
+        &mut self,
+        graph: &Graph,
+        product: NodeId,
+        readers: &[Option<NodeId>],
+        becomes_state: &[bool],
+    ) -> bool {
+        let mut value = graph.node(product).first_result;
+        let elements = graph.ty(value).elements();
+        let mut views = Vec::new();
+        while !becomes_state[value.index()] {
+            let Some(id) = readers[value.index()] else { return false };
+            let reader = graph.node(id);
+            match reader.op {
+                Op::Reshape { .. } => views.push(id),
+                _ if !reader.op.is_elementwise() || self.node_half[id.index()] => return false,
+                _ => {}
+            }
+            value = reader.first_result;
+            if graph.ty(value).elements() != elements {
+                return false;
+            }
+        }
+        views.iter().for_each(|view| self.node_half[view.index()] = false);
+        true
     }
 }
 

@@ -176,7 +176,8 @@ fn a_weight_is_updated_where_it_lies_and_its_gradient_is_nowhere() {
         assert!(in_place(&compiled.plan, "update"), "{what}");
         let made = (ROWS * COLUMNS) as u64;
         let as_many = |buffer: &&Buffer| buffer.kind == BufferKind::Temp && buffer.bytes.get() >= 2 * made;
-        assert!(what.contains("300") || compiled.plan.buffers.iter().find(as_many).is_none(), "{what}");
+        let whole = compiled.plan.buffers.iter().find(as_many);
+        assert!(what.contains("300") || whole.is_none(), "{what}: {whole:?}");
 
         let network = compiled.network.as_ref().unwrap();
         let (graph, groups) = (&network.graph, network.grouping.all_fused());

@@ -220,14 +220,15 @@ fn batched<X: Stored, Y: Stored, O: Output>(
         let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, batch.b, part, to);
         multiply(team, k, &left, &right, c, Begin::<X>::Nothing, (epilogue, n));
     };
+    let epilogue = out.take_epilogue();
+    let following = |start: usize| epilogue.map(|epilogue| (epilogue, start));
     if batch.is_one {
-        let epilogue = out.take_epilogue().map(|epilogue| (epilogue, 0));
         let mut c = MatrixMut::new(out.slice::<O>()?, (batch.rows(), n), n);
-        one(team, (xs, ys), &mut c, epilogue);
+        one(team, (xs, ys), &mut c, following(0));
         return Ok(());
     }
-    batch.each(team, out.slice::<O>()?, |team, [x, y], out| {
-        one(team, (&xs[x..], &ys[y..]), &mut MatrixMut::new(out, (m, n), n), None);
+    batch.each(team, out.slice::<O>()?, |team, [x, y], (out, start)| {
+        one(team, (&xs[x..], &ys[y..]), &mut MatrixMut::new(out, (m, n), n), following(start));
     });
     Ok(())
 }

@@ -135,7 +135,7 @@ fn multiply(team: &Team<'_>, x: &View<'_>, rows: &Rows<'_>, out: &mut ViewMut<'_
         return Ok(());
     }
     let columns = rows.columns.max(1);
-    batch.each(team, out.slice::<f32>()?, |team, [x, y], out| {
+    batch.each(team, out.slice::<f32>()?, |team, [x, y], (out, _)| {
         of(batch.extent, &xs[x..], y / columns, team, out);
     });
     Ok(())

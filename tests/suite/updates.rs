@@ -119,8 +119,9 @@ fn updates_are_made_where_what_they_update_lies() {
 /// A step of descent by this gradient, which `gradient` makes of inputs that it adds.
 fn descent(dims: &[i64], gradient: impl FnOnce(&mut Graph, SourceId) -> ValueId) -> Graph {
     let mut graph = Graph::new("descent");
-    let [data, layer] = [("weight", SourceRole::Data), ("layer", SourceRole::Node)]
-        .map(|(name, role)| graph.add_source(Source::new(name, "Node", role)));
+    let data = graph.add_source(Source::new("weight", "Node", SourceRole::Data));
+    let layer = Source { phase: Phase::Backward, ..Source::new("layer", "Node", SourceRole::Node) };
+    let layer = graph.add_source(layer);
     let weight = graph.add_param("weight", ty(DType::F32, dims), Init::ones(), None, data);
     let rate = graph.add_param("rate", ty(DType::F32, &[]), Init::ones(), None, data);
     let gradient = gradient(&mut graph, layer);

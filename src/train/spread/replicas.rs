@@ -146,10 +146,8 @@ impl<'a> Replicated<'a> {
         trainable(&network.graph, &recipe.freeze)?.iter().for_each(|id| trained[id.index()] = true);
         let mut graph = Graph::new(whole.name.clone());
         Ok(Self {
-            scale: recipe
-                .scaling
-                .filter(|scaling| scaling.skips())
-                .map(|scaling| Scale::add(&mut graph, scaling)),
+            // Where there is nothing to scale, too: what is divided by a factor, and so what is summed over shards, is of f32.
+            scale: recipe.scaling.map(|scaling| Scale::add(&mut graph, scaling)),
             graph,
             replicas,
             stages: groups.stages_of_params(&network.graph),

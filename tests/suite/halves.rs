@@ -309,19 +309,20 @@ fn products_of_several_blocks() {
     for dtype in HALVES {
         for [m, n, k] in [[3, 70, 1100], [130, 4, 1030]] {
             for (left, right) in [(false, false), (true, true)] {
-                let x = array(&mut random, dtype, &if left { [k, m] } else { [m, k] });
-                let y = array(&mut random, dtype, &if right { [n, k] } else { [k, n] });
-                // Sums of a thousand terms stay within what tolerances are for.
-                let scale = |mut all: crate::reference::Array| {
-                    all.data.iter_mut().for_each(|x| *x /= 32.0);
-                    all
-                };
-                let operands = [scale(x), scale(y)];
-                for wide in [false, true] {
-                    check(
-                        &Op::MatMul { transpose_left: left, transpose_right: right, wide, rounds: false },
-                        &operands,
-                    );
+                // One of the two may be of f32, and is rounded on the way.
+                for [one, other] in [[dtype, dtype], [DType::F32, dtype], [dtype, DType::F32]] {
+                    let x = array(&mut random, one, &if left { [k, m] } else { [m, k] });
+                    let y = array(&mut random, other, &if right { [n, k] } else { [k, n] });
+                    // Sums of a thousand terms stay within what tolerances are for.
+                    let scale = |mut all: crate::reference::Array| {
+                        all.data.iter_mut().for_each(|x| *x /= 32.0);
+                        all
+                    };
+                    let (operands, rounds) = ([scale(x), scale(y)], one != other);
+                    for wide in [false, true] {
+                        let op = Op::MatMul { transpose_left: left, transpose_right: right, wide, rounds };
+                        check(&op, &operands);
+                    }
                 }
             }
         }

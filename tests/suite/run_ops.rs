@@ -484,10 +484,13 @@ pub(crate) fn matrix_products() {
         let a = if left { [k, m] } else { [m, k] };
         let b = if right { [n, k] } else { [k, n] };
         let dtype = *random.pick(&[DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32, DType::I64]);
-        let x = array(&mut random, dtype, &[&batch[0][..], &a].concat());
-        let y = array(&mut random, dtype, &[&batch[1][..], &b].concat());
-        let wide = dtype.is_half() && random.flag();
-        check(&Op::MatMul { transpose_left: left, transpose_right: right, wide, rounds: false }, &[x, y]);
+        let (half, side) = (dtype.is_half(), random.size(0, 3));
+        let (wide, rounds) = (half && random.flag(), half && random.flag());
+        // One of the two may be of f32 where halves are read.
+        let of = |position: usize| if rounds && side == position { DType::F32 } else { dtype };
+        let x = array(&mut random, of(0), &[&batch[0][..], &a].concat());
+        let y = array(&mut random, of(1), &[&batch[1][..], &b].concat());
+        check(&Op::MatMul { transpose_left: left, transpose_right: right, wide, rounds }, &[x, y]);
     }
 }
 
@@ -503,8 +506,8 @@ pub(crate) fn products_of_many_columns() {
         let dtype = *random.pick(&[DType::F32, DType::F64]);
         let x = array(&mut random, dtype, &[&batch[0][..], &a].concat());
         let y = array(&mut random, dtype, &[&batch[1][..], &b].concat());
-        let wide = dtype.is_half() && random.flag();
-        check(&Op::MatMul { transpose_left: left, transpose_right: right, wide, rounds: false }, &[x, y]);
+        let op = Op::MatMul { transpose_left: left, transpose_right: right, wide: false, rounds: false };
+        check(&op, &[x, y]);
     }
 }
 

@@ -61,6 +61,19 @@ pub fn indices(dims: &[usize]) -> Vec<Vec<usize>> {
     all
 }
 
+/// The half next to a number of f32; of two as near, the even one.
+fn nearest(half: DType, x: f64) -> f64 {
+    if half == DType::F16 {
+        let one = Array::new(half, &[1], vec![x]);
+        return decode(half, &encode(&one))[0];
+    }
+    let of = |bits: u32| f64::from(f32::from_bits(bits));
+    let below = (x as f32).to_bits() & 0xffff_0000;
+    let (low, high) = (of(below), of(below + 0x1_0000));
+    let (to_low, to_high) = ((x - low).abs(), (high - x).abs());
+    if to_low < to_high || to_low == to_high && below & 0x1_0000 == 0 { low } else { high }
+}
+
 /// The results of `op`, whose types are given.
 pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Array> {
     let (dtype, dims) = (results[0].0, results[0].1.as_slice());
@@ -146,10 +159,8 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::Rotary { transposed } => out(&mut |i| turned(*transposed, x, i)),
         Op::MatMul { rounds: true, .. } if x[0].dtype != x[1].dtype => {
             let half = if x[0].dtype.is_half() { x[0].dtype } else { x[1].dtype };
-            let rounded = |of: &Array| {
-                let halves = Array::new(half, &of.dims, of.data.clone());
-                Array::new(half, &of.dims, decode(half, &encode(&halves)))
-            };
+            let rounded =
+                |of: &Array| Array::new(half, &of.dims, of.data.iter().map(|&x| nearest(half, x)).collect());
             evaluate(op, &[rounded(&x[0]), rounded(&x[1])], results)
         }
         Op::MatMul { transpose_left, transpose_right, .. } => out(&mut |i| {

@@ -74,7 +74,7 @@ fn in_place(plan: &Plan, node: &str) -> bool {
     launch.reads.iter().any(|read| writes.contains(&offset(read)))
 }
 
-fn ran(compiled: &Compiled, inputs: &[(String, Tensor)], what: &str) -> Vec<(String, Tensor)> {
+pub(crate) fn ran(compiled: &Compiled, inputs: &[(String, Tensor)], what: &str) -> Vec<(String, Tensor)> {
     let network = compiled.network.as_ref().unwrap();
     let (graph, groups) = (&network.graph, network.grouping.all_fused());
     let exec = exec_plan(&compiled.plan, graph, &network.grouping).unwrap();

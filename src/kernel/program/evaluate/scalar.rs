@@ -1,6 +1,6 @@
 //! One element in f64 or i64, and what the operations make of it.
 
-use crate::ir::{Binary, Compare, DType, ScatterKind, Unary, half, random_bits};
+use crate::ir::{Binary, Compare, DType, ScatterKind, Unary, random_bits};
 use crate::kernel::program::Fold;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,11 +115,6 @@ pub(super) fn wrap(dtype: DType, value: i64) -> i64 {
 pub(super) fn convert(to: DType, value: Scalar) -> Scalar {
     match (to, value) {
         (DType::Bool, Scalar::Real(x)) => Scalar::Whole(i64::from(x != 0.0)),
-        // A conversion to halves is there to round, as what is made of halves is not until it is stored.
-        (DType::Bf16, value) => {
-            Scalar::Real(half::bf16_to_f32(half::f32_to_bf16(value.real() as f32)).into())
-        }
-        (DType::F16, value) => Scalar::Real(half::f16_to_f32(half::f32_to_f16(value.real() as f32)).into()),
         (to, value) if to.is_float() => Scalar::Real(value.real()),
         (DType::U16, Scalar::Real(x)) => Scalar::Whole(i64::from(x as u16)),
         (DType::U32, Scalar::Real(x)) => Scalar::Whole(i64::from(x as u32)),
@@ -128,7 +123,9 @@ pub(super) fn convert(to: DType, value: Scalar) -> Scalar {
         (DType::I16, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i16)),
         (DType::I32, Scalar::Real(x)) => Scalar::Whole(i64::from(x as i32)),
         (DType::U8, Scalar::Real(x)) => Scalar::Whole(i64::from(x as u8)),
-        (DType::I64 | DType::F32 | DType::F64, Scalar::Real(x)) => Scalar::Whole(x as i64),
+        (DType::I64 | DType::F32 | DType::F64 | DType::F16 | DType::Bf16, Scalar::Real(x)) => {
+            Scalar::Whole(x as i64)
+        }
         (to, Scalar::Whole(x)) => Scalar::Whole(wrap(to, x)),
     }
 }

@@ -91,17 +91,17 @@ fn excess(file: &str) -> Vec<String> {
         let (Some(full), Some(half)) = (full, half) else { continue };
         let whole = peak(&full) as f64;
         let weights = state(&full) as f64 / whole;
-        let limit = match above {
-            None => LIMIT.max(weights + SLACK),
-            Some(Why::Halved) => (weights + 1.0) / 2.0 + SLACK,
-            Some(Why::Other(share, _)) => share,
+        let best = (weights + 1.0) / 2.0;
+        let (limit, why) = match above {
+            None => (LIMIT.max(weights + SLACK), "it is not in the list"),
+            Some(Why::Halved) => (best + SLACK, "all but the weights is to be halved"),
+            Some(Why::Other(share, why)) => (share, why),
         };
         let share = peak(&half) as f64 / whole;
         let lowered = peak(&half) != peak(&full);
         if lowered && share > limit {
-            let best = (weights + 1.0) / 2.0;
             wrong.push(format!(
-                "{name} on {devices}: {share:.3}, {limit:.3} allowed; all but weights halved: {best:.3}"
+                "{name} on {devices}: {share:.3}, {limit:.3} allowed ({why}); at best {best:.3}"
             ));
         }
     }

@@ -11,7 +11,7 @@
 #![cfg_attr(not(feature = "run"), allow(dead_code))]
 
 use super::Positions;
-use crate::ir::{DType, Graph, NodeId, Op, ScatterKind, Type, ValueId};
+use crate::ir::{DType, Graph, NodeId, Op, Phase, ScatterKind, Type, ValueId};
 use crate::units::Bytes;
 
 use super::workspace::{PARTIAL_ALIGNMENT, partial_folds, partial_sums, widens, workspace};
@@ -114,19 +114,20 @@ fn most_of(graph: &Graph, fused: &Fused<'_>, of: fn(&Op, &[&Type], &[&Type]) -> 
 
 /// True for a primitive whose result may be made piece by piece before what follows from it, so
 /// that this may take the bytes of what else it reads: a product of matrices of floats, whose sums are written as they
-/// are.
-pub(crate) fn is_staged(graph: &Graph, node: NodeId) -> bool {
+/// are; of two matrices, or where an update is among the nodes `behind` it.
+pub(crate) fn is_staged(graph: &Graph, node: NodeId, behind: &[NodeId]) -> bool {
     let node = graph.node(node);
-    let of_floats = |value: ValueId| {
-        let ty = graph.ty(value);
-        ty.dtype.is_float() && ty.shape.rank() >= 2
-    };
-    let made = graph.ty(node.first_result).dtype;
+    let floats = |value: ValueId| graph.ty(value).dtype.is_float();
+    let made = graph.ty(node.first_result);
+    // A library computes products of several matrices, and a kernel of its own what follows; only an update is worth more.
+    let updates = |&node: &NodeId| graph.source(graph.node(node).source).phase == Phase::Update;
+    let rank = made.shape.rank();
+    let ranks_alike = node.operands.iter().all(|&operand| graph.ty(operand).shape.rank() == 2);
     let summed = node.operands.first().and_then(|&left| graph.ty(left).elements());
     matches!(node.op, Op::MatMul { .. })
-        && matches!(made, DType::F32 | DType::F64)
-        && of_floats(node.first_result)
-        && node.operands.iter().all(|&operand| of_floats(operand))
+        && matches!(made.dtype, DType::F32 | DType::F64)
+        && node.operands.iter().all(|&operand| floats(operand))
+        && (rank == 2 && ranks_alike || behind.iter().any(updates))
         && summed.is_some_and(|elements| elements > 0)
 }
 
@@ -259,7 +260,7 @@ fn writes_over(graph: &Graph, fused: &Fused<'_>, before: &[Segment], chain: &[No
     let made = |value: &&ValueId| chain.iter().any(|&node| graph.results(node).any(|made| made == **value));
     let size = |value: ValueId| (graph.ty(value).dtype.size(), graph.ty(value).elements());
     let written: Vec<&ValueId> = fused.writes.iter().filter(made).collect();
-    (is_staged(graph, product) || zeros_before(graph, product).is_some())
+    (is_staged(graph, product, chain) || zeros_before(graph, product).is_some())
         && matches!(written[..], [&one] if size(one) == size(of_product))
         && fused.writes.len() == 1 + beside
 }

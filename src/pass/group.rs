@@ -283,7 +283,7 @@ impl<'g> Fuser<'g> {
         if !self.as_many(node.first_result, first) {
             return false;
         }
-        if group.hero == Hero::Primitive && !self.may_update(node, begin) {
+        if group.hero == Hero::Primitive && !self.may_update(id, begin) {
             return false;
         }
         let new_reads =
@@ -329,11 +329,12 @@ impl<'g> Fuser<'g> {
 
     /// Whether a node may follow a primitive: an update writes over its parameter, so it does only
     /// where the primitive lets it.
-    fn may_update(&self, node: &Node, primitive: NodeId) -> bool {
+    fn may_update(&self, id: NodeId, primitive: NodeId) -> bool {
+        let node = self.graph.node(id);
         let phase = |source: SourceId| self.graph.source(source).phase;
         phase(node.source) == phase(self.graph.node(primitive).source)
             || phase(node.source) != Phase::Update
-            || is_staged(self.graph, primitive)
+            || is_staged(self.graph, primitive, &[id])
             || self.zeros_of[primitive.index()].is_some()
     }
 

@@ -166,7 +166,7 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
-        let staged = fused.nodes.iter().any(|&node| is_staged(graph, node));
+        let staged = fused.nodes.iter().any(|&node| is_staged(graph, node, fused.nodes));
         let segments = joined(segments, staged);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()

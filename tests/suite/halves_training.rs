@@ -58,7 +58,8 @@ enum Why {
 
 /// The bound is the weights and one table in f32: no product writes over what lookups read, too.
 const TIED: &str = "a table is a product's weight, too: two gradients are summed, of which one lies whole";
-const COPY: &str = "weights that a product of many rows reads are rounded as a whole, as libraries multiply halves";
+const COPY: &str =
+    "weights that a product of many rows reads are rounded as a whole, as libraries multiply halves";
 const CONVOLUTION: &str = "weights of convolutions are rounded as a whole for the kernels that read them";
 const PACKED: &str = "weights of few bits, and what is made of them, are as large in either type";
 const SMALL: &str = "scratch memory of a kernel, and what lies in both types, is most of it";

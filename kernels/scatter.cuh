@@ -10,6 +10,7 @@
 //     DEVICE void update(I step, I column, T (&to)[LANES]) const;
 //     DEVICE T start(I row, I column) const;
 //     DEVICE static T join(T stands, T update);
+//     DEVICE T made(I row, I column, T sum) const;   what is written; may read what stood there
 //     S* out;
 //   };
 //
@@ -83,7 +84,7 @@ template <class P, int EACH> DEVICE void scatter_rows(const P& p) {
   for (int row = group; row < rows; row += GROUPS) {
     vec<LANES, typename P::S> made;
 #pragma unroll
-    for (int i = 0; i < LANES; ++i) put(made.v[i], own[row * WIDTH + i * MEMBERS]);
+    for (int i = 0; i < LANES; ++i) put(made.v[i], p.made(row0 + row, column + i, own[row * WIDTH + i * MEMBERS]));
     *(vec<LANES, typename P::S>*)(p.out + (row0 + row) * (I)P::COLUMNS + column) = made;
   }
 }

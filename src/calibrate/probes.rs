@@ -115,7 +115,10 @@ fn draw(drawing: &mut Drawing, class: Class, size: Size) -> Result<ValueId> {
         Class::Matmul => {
             let (rows, depth) = size.of((256, 512), (1, 2048));
             let (x, w) = (drawing.input(&[rows, depth]), drawing.param(&[depth, depth]));
-            drawing.apply(Op::MatMul { transpose_left: false, transpose_right: false }, &[x, w])
+            drawing.apply(
+                Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false },
+                &[x, w],
+            )
         }
         Class::Conv => {
             draw_conv(drawing, size.of(Image { channels: 64, side: 28 }, Image { channels: 512, side: 7 }))

@@ -15,6 +15,15 @@ pub fn node_flops(graph: &Graph, node: NodeId) -> Flops {
     Flops(flops(&graph.node(node).op, &operands, &results))
 }
 
+/// Whether a node's operations are those of halves: what it makes is one, or a product of them that keeps its sums.
+pub(crate) fn is_half(graph: &Graph, node: NodeId) -> bool {
+    let is_half = |value: ValueId| graph.ty(value).dtype.is_half();
+    match graph.node(node).op.family() {
+        Family::Product(_) => graph.node(node).operands.iter().any(|&operand| is_half(operand)),
+        _ => graph.results(node).next().is_some_and(is_half),
+    }
+}
+
 fn elements(ty: &Type) -> u64 {
     ty.elements().unwrap_or(0)
 }

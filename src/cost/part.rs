@@ -1,6 +1,7 @@
 //! The time of a part of a node: what the node adds to the time of its group, in proportion.
 
 use super::class::{Class, ClassWork};
+use super::flops::is_half;
 use super::node_traffic;
 use super::rates::Rates;
 use super::roofline::GroupWork;
@@ -58,7 +59,7 @@ impl NodeWork {
         Self {
             class: Class::of(graph, node),
             flops: Flops(0),
-            is_half: graph.results(node).next().is_some_and(|value| graph.ty(value).dtype.is_half()),
+            is_half: is_half(graph, node),
             reads: vec![Bytes::ZERO; graph.node(node).operands.len()],
             writes: vec![false; graph.results(node).count()],
             bytes: Bytes::ZERO,

@@ -4,7 +4,7 @@
 //! that kernels reach (`reach`).
 
 use super::class::{ClassWork, class_work};
-use super::flops::made_traffic;
+use super::flops::{is_half, made_traffic};
 use super::rates::{Rates, Reached};
 use super::{node_flops, node_traffic};
 use crate::ir::Graph;
@@ -42,7 +42,7 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
     let positions = Positions::of(&group.reads);
     let mut read: Vec<Bytes> = vec![Bytes::ZERO; group.reads.len()];
     for &node in &group.nodes {
-        let half = graph.results(node).next().is_some_and(|value| graph.ty(value).dtype.is_half());
+        let half = is_half(graph, node);
         let flops = node_flops(graph, node);
         if half {
             work.half_flops += flops

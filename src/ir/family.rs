@@ -172,12 +172,14 @@ pub struct LocalResponse {
     pub bias: f64,
 }
 
-/// Attributes of [`Op::MatMul`]: which operands are transposed.
+/// Attributes of [`Op::MatMul`]: which operands are transposed, and which types are those of halves.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "documented at Op")]
 pub struct MatMul {
     pub transpose_left: bool,
     pub transpose_right: bool,
+    pub wide: bool,
+    pub rounds: bool,
 }
 
 impl Op {
@@ -243,8 +245,8 @@ impl Op {
                 Family::Normalize(NormalizeOp::LocalResponseNorm(response))
             }
 
-            &Self::MatMul { transpose_left, transpose_right } => {
-                Family::Product(MatMul { transpose_left, transpose_right })
+            &Self::MatMul { transpose_left, transpose_right, wide, rounds } => {
+                Family::Product(MatMul { transpose_left, transpose_right, wide, rounds })
             }
 
             &Self::Unpack(packed) => Family::Packed(PackedOp::Unpack(packed)),

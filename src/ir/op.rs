@@ -146,6 +146,10 @@ pub enum Op {
         transpose_left: bool,
         /// The right operand is `[..., n, k]`.
         transpose_right: bool,
+        /// The result of halves is of f32, in which they are summed; else it is rounded to their type.
+        wide: bool,
+        /// One operand may be of f32 where the other one is of halves: it is rounded to these as it is read.
+        rounds: bool,
     },
     /// Packed rows as numbers. Operands: those of [`Packed`], whose last axes are the rows; the result has the
     /// others, and the columns.

@@ -11,7 +11,7 @@
 #![cfg_attr(not(feature = "run"), allow(dead_code))]
 
 use super::Positions;
-use crate::ir::{DType, Graph, NodeId, Op, Type, ValueId};
+use crate::ir::{DType, Graph, NodeId, Op, Phase, ScatterKind, Type, ValueId};
 use crate::units::Bytes;
 
 use super::workspace::{PARTIAL_ALIGNMENT, partial_folds, partial_sums, widens, workspace};
@@ -113,24 +113,55 @@ fn most_of(graph: &Graph, fused: &Fused<'_>, of: fn(&Op, &[&Type], &[&Type]) -> 
 }
 
 /// True for a primitive whose result may be made piece by piece before what follows from it, so
-/// that this may take the bytes of what else it reads: a product of two matrices of floats.
-pub(crate) fn is_staged(graph: &Graph, node: NodeId) -> bool {
+/// that this may take the bytes of what else it reads: a product of matrices of floats, whose sums are written as they
+/// are; of two matrices, or where an update is among the nodes `behind` it.
+pub(crate) fn is_staged(graph: &Graph, node: NodeId, behind: &[NodeId]) -> bool {
     let node = graph.node(node);
-    let of_floats = |value: ValueId| {
-        let ty = graph.ty(value);
-        matches!(ty.dtype, DType::F32 | DType::F64) && ty.shape.rank() == 2
-    };
+    let floats = |value: ValueId| graph.ty(value).dtype.is_float();
+    let made = graph.ty(node.first_result);
+    // A library computes products of several matrices, and a kernel of its own what follows; only an update is worth more.
+    let updates = |&node: &NodeId| graph.source(graph.node(node).source).phase == Phase::Update;
+    let rank = made.shape.rank();
+    let ranks_alike = node.operands.iter().all(|&operand| graph.ty(operand).shape.rank() == 2);
     let summed = node.operands.first().and_then(|&left| graph.ty(left).elements());
     matches!(node.op, Op::MatMul { .. })
-        && of_floats(node.first_result)
-        && node.operands.iter().all(|&operand| of_floats(operand))
+        && matches!(made.dtype, DType::F32 | DType::F64)
+        && node.operands.iter().all(|&operand| floats(operand))
+        && (rank == 2 && ranks_alike || behind.iter().any(updates))
         && summed.is_some_and(|elements| elements > 0)
+}
+
+/// The zeros that a node adds updates to, where these are of floats and nothing but a filled tensor: the sums of each
+/// row may then be made apart, as [`is_staged`] says, and the zeros need no memory where both are of one group.
+pub(crate) fn zeros_before(graph: &Graph, node: NodeId) -> Option<NodeId> {
+    let node = graph.node(node);
+    let (Op::ScatterNd { kind: ScatterKind::Add }, &[data, _, updates]) = (&node.op, &node.operands[..])
+    else {
+        return None;
+    };
+    let zeros = graph.value(data).node;
+    let filled = matches!(graph.node(zeros).op, Op::Broadcast { .. });
+    let number = graph.node(zeros).operands.first().and_then(|&number| graph.as_constant(number))?;
+    let is_zero = number.bytes().iter().all(|&byte| byte == 0);
+    let is_wide = matches!(graph.ty(data).dtype, DType::F32 | DType::F64);
+    let updated = graph.ty(updates).elements().is_some_and(|elements| elements > 0);
+    (filled && is_zero && is_wide && updated).then_some(zeros)
+}
+
+/// What two segments that follow one another are, where the first one fills what the second one adds to.
+pub(crate) fn is_sum_of_rows(graph: &Graph, zeros: &Segment, scatter: &Segment) -> bool {
+    match (zeros, scatter) {
+        (Segment::Primitive(zeros), &Segment::Primitive(scatter)) => {
+            zeros_before(graph, scatter) == Some(*zeros)
+        }
+        _ => false,
+    }
 }
 
 /// (read, write) pairs, by position, of which the write may be where the read does: the group is one
 /// chain of elementwise nodes that reads each element of the one where it writes that of the other,
 /// and their elements are as large; or such a chain behind a product that does not read it
-/// (`is_staged`) and that it writes over, whatever runs before the product; or it updates
+/// (`is_staged`) and that it writes over, whatever runs before the product, or behind sums of rows (`zeros_before`); or it updates
 /// elements of the read alone (`is_update`).
 /// O((nodes + operands) log nodes + reads x writes).
 pub fn in_place(graph: &Graph, fused: &Fused<'_>) -> Vec<(u32, u32)> {
@@ -207,10 +238,11 @@ fn updated_in_place(graph: &Graph, fused: &Fused<'_>, segments: &[Segment]) -> O
     (uses == 1 && alike && free && whole).then_some((read as u32, write as u32))
 }
 
-/// Whether a chain writes over what a product before it makes, which may be staged, and the chain makes nothing
-/// else; what stands before the product is one sum at most.
+/// Whether a chain writes over what a product or sums of rows before it make, which may be staged, and the chain makes
+/// nothing else; what stands before the product is one sum at most, and zeros before sums of rows.
 fn writes_over(graph: &Graph, fused: &Fused<'_>, before: &[Segment], chain: &[NodeId]) -> bool {
     let (product, beside) = match before {
+        [zeros, scatter @ Segment::Primitive(sums)] if is_sum_of_rows(graph, zeros, scatter) => (*sums, 0),
         [Segment::Primitive(product)] => (*product, 0),
         [Segment::Primitive(sum), Segment::Primitive(product)] => {
             (*product, graph.results(*sum).filter(|made| fused.writes.contains(made)).count())
@@ -228,7 +260,7 @@ fn writes_over(graph: &Graph, fused: &Fused<'_>, before: &[Segment], chain: &[No
     let made = |value: &&ValueId| chain.iter().any(|&node| graph.results(node).any(|made| made == **value));
     let size = |value: ValueId| (graph.ty(value).dtype.size(), graph.ty(value).elements());
     let written: Vec<&ValueId> = fused.writes.iter().filter(made).collect();
-    is_staged(graph, product)
+    (is_staged(graph, product, chain) || zeros_before(graph, product).is_some())
         && matches!(written[..], [&one] if size(one) == size(of_product))
         && fused.writes.len() == 1 + beside
 }
@@ -248,8 +280,15 @@ pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
     let mut taken = vec![false; fused.writes.len()];
     let writes = Positions::of(fused.writes);
     let readers = readers(graph, fused, &segments, &made);
+    // What is added to zeros begins where the sums are made.
+    let begun = segments.windows(2).find(|pair| is_sum_of_rows(graph, &pair[0], &pair[1]));
+    let first = |segment: &Segment| segment.nodes().first().map(|&node| graph.node(node).first_result);
+    let begun = begun.and_then(|pair| first(&pair[0]).zip(first(&pair[1])));
     let mut places = Vec::with_capacity(made.len());
     for (index, &(value, segment)) in made.iter().enumerate() {
+        if begun.is_some_and(|(zeros, _)| zeros == value) {
+            continue;
+        }
         let written = writes.get(value);
         let chained = matches!(segments[segment], Segment::Chain(_));
         let place = match (written, &readers[index]) {
@@ -267,6 +306,12 @@ pub(crate) fn layout(graph: &Graph, fused: &Fused<'_>) -> Layout {
             },
         };
         places.push((value, place));
+    }
+    if let Some((zeros, sums)) = begun
+        && let Some(&(_, place)) = places.iter().find(|(value, _)| *value == sums)
+    {
+        places.push((zeros, place));
+        places.sort_unstable_by_key(|&(value, _)| value);
     }
     Layout { segments, places, reads: Positions::of(fused.reads), workspace: Bytes(end) }
 }

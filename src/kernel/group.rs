@@ -26,7 +26,7 @@ pub enum Hero {
     Map,
     /// One node that is not elementwise, then elementwise ones that follow from it, if any. Before a matrix
     /// product that makes a weight's gradient may stand the sum that makes the bias's, and before one of few rows
-    /// the norm that makes these, with elementwise ones behind it.
+    /// the norm that makes these, with elementwise ones behind it. Zeros stand before what adds to them.
     Primitive,
 }
 

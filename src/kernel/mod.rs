@@ -15,10 +15,10 @@ pub mod workspace;
 
 pub use digest::digest;
 pub(crate) use digest::type_text;
-pub(crate) use fused::is_staged;
 pub use fused::{Fused, group_workspace, group_workspace_on_gpu, in_place};
 #[cfg(feature = "run")]
 pub(crate) use fused::{Layout, Place, Segment, is_update, layout};
+pub(crate) use fused::{is_staged, zeros_before};
 #[cfg_attr(not(feature = "run"), allow(unused_imports))]
 pub(crate) use group::slice_at;
 pub use group::{Group, GroupId, Grouping, Hero};

@@ -220,7 +220,7 @@ impl<'g> Incremental<'g> {
         let node = self.old.node(id);
         let rank = |value: ValueId| self.old.ty(value).shape.rank();
         match (&node.op, &node.operands[..]) {
-            (&Op::MatMul { transpose_left, transpose_right }, &[left, right]) => {
+            (&Op::MatMul { transpose_left, transpose_right, .. }, &[left, right]) => {
                 let along = rank(left) - if transpose_left { 2 } else { 1 };
                 if !self.axes(left).contains(&along) {
                     return Ok(None);
@@ -384,7 +384,7 @@ impl<'g> Incremental<'g> {
                 let operands = node.operands.iter();
                 repeat(operands.map(|&operand| self.aligned(value, axis, operand)).collect())
             }
-            &Op::MatMul { transpose_left, transpose_right } if is_pair => {
+            &Op::MatMul { transpose_left, transpose_right, .. } if is_pair => {
                 // The axis of all tokens is the last but one of the left operand or the last of the right one.
                 let [left, right] = [node.operands[0], node.operands[1]];
                 let last =

@@ -10,6 +10,8 @@
 //! operand's rows over what it sums itself, as the gradients of a dense layer's weights and bias are: both
 //! read the same, and a library makes both at once.
 //!
+//! Zeros that updates are added to, as in the gradient of a table, go with what adds to them: nothing is filled before.
+//!
 //! Groups stay in topological order by construction: a group reads only leaves and groups that
 //! began before it. A node joins only the latest group among its operands' makers, and a product only
 //! a norm or a sum that began after what else it reads, so this holds for every node of a group and not
@@ -22,7 +24,7 @@ use crate::ir::{
     AttentionOp, Family, Graph, IndexOp, LayoutOp, Node, NodeId, NormalizeOp, Op, Phase, ReduceKind,
     ReduceOp, SourceId, ValueId,
 };
-use crate::kernel::{Group, GroupId, Grouping, Hero, is_staged, normalizes_rows};
+use crate::kernel::{Group, GroupId, Grouping, Hero, is_staged, normalizes_rows, zeros_before};
 
 /// Limits of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,9 @@ struct Fuser<'g> {
     base: Vec<ValueId>,
     /// By the base of a matrix: the group that sums up its rows, and how many columns there are.
     sums: BTreeMap<ValueId, (GroupId, u64)>,
+    /// By node: the zeros that it alone adds to, which go where it goes; and whether a node is such zeros.
+    zeros_of: Vec<Option<NodeId>>,
+    is_zeros: Vec<bool>,
     /// By value: an output of the graph, or the base of one.
     is_output: Vec<bool>,
     /// By value, counted at its base: operands that read it.
@@ -114,6 +119,17 @@ impl<'g> Fuser<'g> {
             }
         }
         let group_of = vec![None; graph.node_count()];
+        let mut zeros_of = vec![None; graph.node_count()];
+        let mut is_zeros = vec![false; graph.node_count()];
+        for id in graph.node_ids() {
+            let Some(zeros) = zeros_before(graph, id) else { continue };
+            let (made, source) = (graph.node(zeros).first_result, graph.node(zeros).source);
+            let alone = readers[made.index()] == 1 && !is_output[made.index()];
+            if alone && same_marks(graph, place, source, graph.node(id).source) {
+                zeros_of[id.index()] = Some(zeros);
+                is_zeros[zeros.index()] = true;
+            }
+        }
         Self {
             graph,
             options,
@@ -123,6 +139,8 @@ impl<'g> Fuser<'g> {
             listed: BTreeSet::new(),
             base,
             sums: BTreeMap::new(),
+            zeros_of,
+            is_zeros,
             is_output,
             readers,
         }
@@ -130,7 +148,8 @@ impl<'g> Fuser<'g> {
 
     fn visit(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        if node.op.is_leaf() || self.base[node.first_result.index()] != node.first_result {
+        let view = self.base[node.first_result.index()] != node.first_result;
+        if node.op.is_leaf() || view || self.is_zeros[id.index()] {
             return;
         }
         // Only the latest of the makers is asked: in an earlier group the node would run before its other operands are
@@ -150,9 +169,16 @@ impl<'g> Fuser<'g> {
                 group
             }
         };
+        if let Some(zeros) = self.zeros_of[id.index()] {
+            self.add(zeros, group);
+        }
+        self.add(id, group);
+    }
+
+    fn add(&mut self, id: NodeId, group: GroupId) {
         self.group_of[id.index()] = Some(group);
         self.groups[group.index()].nodes.push(id);
-        for operand in node.operands.iter() {
+        for operand in self.graph.node(id).operands.iter() {
             let base = self.base[operand.index()];
             let inside = self.maker(base) == Some(group);
             if !inside && self.listed.insert((group, base)) {
@@ -209,7 +235,7 @@ impl<'g> Fuser<'g> {
     /// The group of nothing but a sum of an operand's rows over what a product sums up, where it can hold
     /// the product as well: the other operand is made before, and no pin is crossed.
     fn sum_beside(&self, node: &Node) -> Option<GroupId> {
-        let Op::MatMul { transpose_left, transpose_right } = node.op else { return None };
+        let Op::MatMul { transpose_left, transpose_right, .. } = node.op else { return None };
         let [left, right] = node.operands[..] else { return None };
         let sides = [(right, left, !transpose_right), (left, right, transpose_left)];
         sides.into_iter().filter(|&(_, _, by_rows)| by_rows).find_map(|(operand, other, _)| {
@@ -257,7 +283,7 @@ impl<'g> Fuser<'g> {
         if !self.as_many(node.first_result, first) {
             return false;
         }
-        if group.hero == Hero::Primitive && !self.may_update(node, begin) {
+        if group.hero == Hero::Primitive && !self.may_update(id, begin) {
             return false;
         }
         let new_reads =
@@ -303,11 +329,13 @@ impl<'g> Fuser<'g> {
 
     /// Whether a node may follow a primitive: an update writes over its parameter, so it does only
     /// where the primitive lets it.
-    fn may_update(&self, node: &Node, primitive: NodeId) -> bool {
+    fn may_update(&self, id: NodeId, primitive: NodeId) -> bool {
+        let node = self.graph.node(id);
         let phase = |source: SourceId| self.graph.source(source).phase;
         phase(node.source) == phase(self.graph.node(primitive).source)
             || phase(node.source) != Phase::Update
-            || is_staged(self.graph, primitive)
+            || is_staged(self.graph, primitive, &[id])
+            || self.zeros_of[primitive.index()].is_some()
     }
 
     /// Joins groups with those that they may head; true where any moves. Of several that could head

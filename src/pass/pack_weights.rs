@@ -59,7 +59,7 @@ fn readers(graph: &Graph) -> Vec<Readers> {
     for node in graph.node_ids().map(|id| graph.node(id)) {
         for (position, operand) in node.operands.iter().enumerate() {
             let own = match node.op {
-                Op::MatMul { transpose_left: false, transpose_right } if position == 1 => {
+                Op::MatMul { transpose_left: false, transpose_right, .. } if position == 1 => {
                     Readers::Products { turned: transpose_right }
                 }
                 _ => Readers::Others,

@@ -12,11 +12,13 @@
 //!
 //! In a training step a normalisation of halves, and its gradient, are computed in f32, scale and shift included, and
 //! make halves again, as PyTorch's batch norms do: so what the step keeps of a network of convolutions is of halves. So
-//! are, in bf16, the sums of a residual stream that begins with what is looked up in a table.
+//! are, in bf16, the sums of a residual stream that begins with what is looked up in a table. A product that makes
+//! the gradient of a weight, for its update alone, keeps its sums in f32: halves would be widened at once, and could not
+//! become the weight where it lies.
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{Binary, DType, Graph, NodeId, Op, ParamId, Range, SourceId, ValueId};
+use crate::ir::{Binary, DType, Graph, NodeId, Op, ParamId, Phase, Range, SourceId, ValueId};
 
 /// Whether parameters are rounded once, or each time that they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +46,17 @@ pub struct Precision {
 ///
 /// Error: only of a graph that does not verify.
 pub fn lower_precision(graph: &mut Graph, precision: &Precision) -> Result<()> {
-    let plan = Decided::of(graph, precision);
+    let mut plan = Decided::of(graph, precision);
     if !plan.halves {
         return Ok(());
     }
+    let wide = plan.keep_sums(graph);
     let mut rounding = Rounding {
         old: graph,
         half: precision.half,
         rounds_ports: precision.params == Params::Rounded,
         rewriter: Rewriter::new(graph),
+        wide,
         narrowed: vec![None; graph.value_count()],
         widened: vec![None; graph.value_count()],
     };
@@ -116,6 +120,72 @@ impl Decided {
         let halves = graph.node_ids().any(computed);
         Self { node_half, halves }
     }
+
+    /// By node: whether it is a product of halves that keeps its sums, as nothing but an update of a parameter reads it.
+    /// That then runs behind the product, in the bytes of what it updates (`is_staged`), and no gradient is ever stored
+    /// or rounded. Views between the two are of f32, too.
+    fn keep_sums(&mut self, graph: &Graph) -> Vec<bool> {
+        let readers = lone_readers(graph);
+        let mut becomes_state = vec![false; graph.value_count()];
+        for output in graph.params().iter().filter_map(|param| param.update) {
+            becomes_state[graph.outputs()[output as usize].1.index()] = true;
+        }
+        let mut wide = vec![false; graph.node_count()];
+        for id in graph.node_ids() {
+            let is_product = matches!(graph.node(id).op, Op::MatMul { .. });
+            if is_product
+                && self.node_half[id.index()]
+                && self.is_updated_behind(graph, id, &readers, &becomes_state)
+            {
+                wide[id.index()] = true;
+            }
+        }
+        wide
+    }
+
+    /// Whether a chain of elementwise nodes leads from a product to what a parameter becomes, and nothing else reads any
+    /// of it. Views on the way are of f32 from now on.
+    fn is_updated_behind(
+        &mut self,
+        graph: &Graph,
+        product: NodeId,
+        readers: &[Option<NodeId>],
+        becomes_state: &[bool],
+    ) -> bool {
+        let mut value = graph.node(product).first_result;
+        let elements = graph.ty(value).elements();
+        let mut views = Vec::new();
+        while !becomes_state[value.index()] {
+            let Some(id) = readers[value.index()] else { return false };
+            let reader = graph.node(id);
+            match reader.op {
+                Op::Reshape { .. } => views.push(id),
+                _ if !reader.op.is_elementwise() || self.node_half[id.index()] => return false,
+                _ => {}
+            }
+            value = reader.first_result;
+            if graph.ty(value).elements() != elements {
+                return false;
+            }
+        }
+        views.iter().for_each(|view| self.node_half[view.index()] = false);
+        true
+    }
+}
+
+/// By value: the only node that reads it, where it reads it once and the value is no output.
+fn lone_readers(graph: &Graph) -> Vec<Option<NodeId>> {
+    let mut count = vec![0u32; graph.value_count()];
+    let mut reader = vec![None; graph.value_count()];
+    for id in graph.node_ids() {
+        for operand in &graph.node(id).operands {
+            count[operand.index()] += 1;
+            reader[operand.index()] = Some(id);
+        }
+    }
+    graph.outputs().iter().for_each(|(_, value)| count[value.index()] += 1);
+    reader.iter_mut().zip(count).filter(|(_, count)| *count != 1).for_each(|(reader, _)| *reader = None);
+    reader
 }
 
 /// Whether a node is computed in halves, once it is known how its results are read.
@@ -134,7 +204,7 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &Claims, re
         (Range::Full, Op::Input) => wanted && precision.params == Params::Rounded,
         (Range::Full, _) => false,
         (Range::Own, Op::Param(param)) => wanted && may_round(graph, *param, precision),
-        (Range::Own, _) if is_scale(graph, id, claims) => false,
+        (Range::Own, _) if is_update(graph, id, precision) || is_scale(graph, id, claims) => false,
         (Range::Own, _) => match (table(graph, id), strongest(graph, id, claims)) {
             (Some(param), _) => may_round(graph, param, precision),
             (None, Claim::Nothing) => wanted,
@@ -168,6 +238,7 @@ fn claims(graph: &Graph, precision: &Precision) -> Claims {
             (Range::Half, _) if takes_halves(graph, id) => Claim::Half,
             (Range::Half | Range::Full, _) if found == Claim::Nothing => Claim::Nothing,
             (Range::Half | Range::Full, _) => Claim::Full,
+            (Range::Own, _) if is_update(graph, id, precision) => Claim::Full,
             (Range::Own, _) if table(graph, id).is_some() => of_sums(precision),
             (Range::Own, _) if found == Claim::Normal && !is_scale(graph, id, &claims) => Claim::Half,
             (Range::Own, _) => found,
@@ -193,6 +264,13 @@ fn of_conversion(graph: &Graph, id: NodeId) -> Claim {
         DType::Bool => Claim::Nothing,
         _ => Claim::Full,
     }
+}
+
+/// Whether a node is a part of a parameter's update: small steps would be lost in halves.
+fn is_update(graph: &Graph, id: NodeId, precision: &Precision) -> bool {
+    let node = graph.node(id);
+    let updates = precision.params == Params::Kept && graph.source(node.source).phase == Phase::Update;
+    updates && node.op.is_elementwise()
 }
 
 /// The strongest claim of a node's operands; nothing where none is of f32.
@@ -264,6 +342,8 @@ struct Rounding<'g> {
     /// Whether inputs and outputs may be held as halves.
     rounds_ports: bool,
     rewriter: Rewriter<'g>,
+    /// By node: a product that keeps its sums.
+    wide: Vec<bool>,
     /// By old value that is of f32 still: it as halves, for the source that rounds it. A parameter is rounded again for
     /// every source that reads it: to keep what it is rounded to from a step's first half to its last would hold it
     /// twice.
@@ -285,21 +365,46 @@ impl Rounding<'_> {
             }
             _ => {}
         }
+        let weight = if half { self.read_whole(id) } else { None };
         let mut operands = Vec::with_capacity(node.operands.len());
         for (position, &value) in node.operands.iter().enumerate() {
-            operands.push(match half && !node.op.takes_full(position) {
+            operands.push(match half && !node.op.takes_full(position) && weight != Some(position) {
                 true => self.as_half(value, node.source)?,
                 false => self.as_full(value, node.source)?,
             });
         }
         let op = match &node.op {
             Op::Convert { .. } if half => Op::Convert { to: self.half },
+            &Op::MatMul { transpose_left, transpose_right, .. } if half => {
+                let wide = self.wide[id.index()];
+                Op::MatMul { transpose_left, transpose_right, wide, rounds: weight.is_some() }
+            }
             op => op.clone(),
         };
         if !half {
             return self.rewriter.keep_as(id, op, &operands);
         }
         self.rewriter.keep_inferred(id, op, &operands)
+    }
+
+    /// The operand of a product that is a parameter of f32, and has more elements than all else that the product reads
+    /// and makes: a copy of it in halves would be most of what is there meanwhile, so the kernel rounds it as it reads
+    /// it. Where there are many rows, a copy is little beside them, and libraries multiply halves.
+    fn read_whole(&self, id: NodeId) -> Option<usize> {
+        let node = self.old.node(id);
+        let (Op::MatMul { .. }, &[left, right]) = (&node.op, &node.operands[..]) else { return None };
+        let elements = |value: ValueId| self.old.ty(value).elements().unwrap_or(u64::MAX);
+        let made = elements(node.first_result);
+        let is_large = |weight: ValueId, other: ValueId| {
+            let is_param = |value: ValueId| matches!(self.old.maker(value).op, Op::Param(_));
+            let held = |value: ValueId| {
+                self.rewriter.value(value).map(|value| self.rewriter.graph().ty(value).dtype)
+            };
+            let is_full = held(weight).is_ok_and(|dtype| dtype == DType::F32);
+            let beside = elements(other).saturating_add(made);
+            is_full && is_param(weight) && !is_param(other) && elements(weight) > beside
+        };
+        [is_large(left, right), is_large(right, left)].iter().position(|&is_large| is_large)
     }
 
     /// A value of f32 as halves; any other as it is. What is rounded goes with what made it, so that halves

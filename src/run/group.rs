@@ -91,6 +91,8 @@ pub(super) struct Tensor {
     pub(super) dims: Vec<i64>,
     /// See [`View::packed`].
     pub(super) packed: bool,
+    /// See [`View::zeros`].
+    zeros: bool,
 }
 
 /// What a worker uses again for every kernel, made before it runs.
@@ -164,7 +166,7 @@ impl Compiled {
                 Segment::Chain(nodes) => compiler.chain(nodes),
             })
             .collect::<Result<Vec<_>>>()?;
-        let staged = fused.nodes.iter().any(|&node| is_staged(graph, node));
+        let staged = fused.nodes.iter().any(|&node| is_staged(graph, node, fused.nodes));
         let segments = joined(segments, staged);
         let sizes = |values: &[ValueId]| -> Result<Vec<u64>> {
             values.iter().map(|&value| bytes(graph.ty(value))).collect()
@@ -276,11 +278,35 @@ fn joined(segments: Vec<Step>, staged: bool) -> Vec<Step> {
             ) if follows(outputs, &program, &sources, &targets).is_some() => {
                 let source = follows(outputs, &program, &sources, &targets).unwrap_or_default();
                 *epilogue = Some(EpilogueChain { program, sources, source, staged });
+                begin_with_zeros(&mut steps);
             }
             (_, step) => steps.push(step),
         }
     }
     steps
+}
+
+/// Where the last kernel adds to what the one before it fills, and is followed by what it writes over, it makes its sums
+/// apart: nothing is filled.
+fn begin_with_zeros(steps: &mut Vec<Step>) {
+    let [
+        ..,
+        Step::Kernel { op: Op::Broadcast { .. }, outputs, .. },
+        Step::Kernel { op, inputs, epilogue, .. },
+    ] = &mut steps[..]
+    else {
+        return;
+    };
+    let (Op::ScatterNd { .. }, [filled], [data, ..], Some(chain)) =
+        (op, &outputs[..], &mut inputs[..], epilogue)
+    else {
+        return;
+    };
+    if filled.place == data.place {
+        data.zeros = true;
+        chain.staged = true;
+        steps.remove(steps.len() - 2);
+    }
 }
 
 /// The source of a chain that stands for a kernel's first result, where the chain writes over it and
@@ -323,7 +349,7 @@ impl Compiler<'_> {
             return Err(Error::Internal(format!("a kernel uses {value}, which is in a register")));
         }
         let packed = self.packing.form(value) != Form::Plain;
-        Ok(Tensor { place, dtype: ty.dtype, dims: dims(ty)?, packed })
+        Ok(Tensor { place, dtype: ty.dtype, dims: dims(ty)?, packed, zeros: false })
     }
 
     fn kernel(&self, id: NodeId) -> Result<Step> {
@@ -514,6 +540,10 @@ impl Bound<'_> {
         views: &mut Vec<View<'t>>,
     ) -> Result<()> {
         for tensor in inputs {
+            if tensor.zeros {
+                views.push(View::zeros(tensor.dtype, &tensor.dims));
+                continue;
+            }
             let range = self.range(tensor.place)?;
             if outputs.iter().any(|made| self.range(made.place).is_ok_and(|made| made == range)) {
                 views.push(View::updated(tensor.dtype, &tensor.dims));

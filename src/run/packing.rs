@@ -55,7 +55,9 @@ fn reader(graph: &Graph, node: &Node, position: usize) -> Readers {
     let operand = node.operands[position];
     let dims = sizes(operand);
     match (&node.op, position) {
-        (Op::MatMul { transpose_left, transpose_right }, 1) => {
+        // What is rounded on the way is packed on the way.
+        (Op::MatMul { rounds: true, .. }, _) => Readers::Others,
+        (Op::MatMul { transpose_left, transpose_right, .. }, 1) => {
             let left = Matrices::of_product(&sizes(node.operands[0]), *transpose_left);
             let right = Matrices::of_product(&dims, *transpose_right);
             let (Some(left), Some(right)) = (left, right) else { return Readers::Others };

@@ -40,7 +40,7 @@ pub(crate) fn sized(op: Op, operands: &[(DType, &[usize])]) -> Case {
 }
 
 pub(crate) fn product(transpose_left: bool, transpose_right: bool) -> Op {
-    Op::MatMul { transpose_left, transpose_right }
+    Op::MatMul { transpose_left, transpose_right, wide: false, rounds: false }
 }
 
 pub(crate) fn attention((heads, key_heads): (i64, i64), causal: Option<i64>, order: HeadOrder) -> Attention {

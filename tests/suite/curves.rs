@@ -56,7 +56,7 @@ impl Net {
     }
 
     fn matmul(&mut self, x: ValueId, y: ValueId, transpose_right: bool) -> ValueId {
-        self.apply(Op::MatMul { transpose_left: false, transpose_right }, &[x, y])
+        self.apply(Op::MatMul { transpose_left: false, transpose_right, wide: false, rounds: false }, &[x, y])
     }
 
     fn binary(&mut self, op: Binary, x: ValueId, y: ValueId) -> ValueId {

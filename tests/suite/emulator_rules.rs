@@ -264,6 +264,7 @@ fn gemm(inner: i64) -> Gemm {
     let square = Strides { batch: 0, row: 16, column: 1 };
     Gemm {
         dtype: DType::F32,
+        made: DType::F32,
         batch: 1,
         rows: 16,
         columns: 16,

@@ -259,7 +259,7 @@ fn packed_products(seen: &mut BTreeSet<&'static str>) {
 fn products(seen: &mut BTreeSet<&'static str>) {
     for (transpose_left, transpose_right) in [(false, false), (false, true), (true, false), (true, true)] {
         let left: &[i64] = if transpose_left { &[2, 5, 3] } else { &[2, 3, 5] };
-        let op = Op::MatMul { transpose_left, transpose_right };
+        let op = Op::MatMul { transpose_left, transpose_right, wide: false, rounds: false };
         for batch in [&[4i64, 2, 0, 0][..], &[1, 0, 0], &[0, 0]] {
             let mut right = batch.to_vec();
             let rank = right.len();

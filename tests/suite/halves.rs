@@ -20,7 +20,7 @@ use partition::unstable::topology::Topology;
 use partition::unstable::train::{Loss, dry_run};
 
 use crate::cli::Folder;
-use crate::run_ops::{Random, array, check};
+use crate::run_ops::{Random, array, check, representable};
 use crate::shared;
 
 /// A plan in halves has at most so much of the peak in f32.
@@ -220,7 +220,8 @@ fn stack(layers: usize) -> Graph {
         let kernel = ty(&[256, 256]);
         let kernel =
             graph.add_param(format!("d{number}/kernel"), kernel, Init::glorot_uniform(), None, layer);
-        let product = Op::MatMul { transpose_left: false, transpose_right: false };
+        let product =
+            Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
         h = graph.apply(product, &[h, kernel], layer).unwrap();
         h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();
     }
@@ -308,15 +309,85 @@ fn products_of_several_blocks() {
     for dtype in HALVES {
         for [m, n, k] in [[3, 70, 1100], [130, 4, 1030]] {
             for (left, right) in [(false, false), (true, true)] {
-                let x = array(&mut random, dtype, &if left { [k, m] } else { [m, k] });
-                let y = array(&mut random, dtype, &if right { [n, k] } else { [k, n] });
-                // Sums of a thousand terms stay within what tolerances are for.
-                let scale = |mut all: crate::reference::Array| {
-                    all.data.iter_mut().for_each(|x| *x /= 32.0);
-                    all
-                };
-                check(&Op::MatMul { transpose_left: left, transpose_right: right }, &[scale(x), scale(y)]);
+                // One of the two may be of f32. Programs are evaluated without rounding, so it has numbers of halves here.
+                for [one, other] in [[dtype, dtype], [DType::F32, dtype], [dtype, DType::F32]] {
+                    let x = array(&mut random, one, &if left { [k, m] } else { [m, k] });
+                    let y = array(&mut random, other, &if right { [n, k] } else { [k, n] });
+                    // Sums of a thousand terms stay within what tolerances are for.
+                    let scale = |mut all: crate::reference::Array| {
+                        all.data.iter_mut().for_each(|x| *x /= 32.0);
+                        all
+                    };
+                    let (operands, rounds) =
+                        ([x, y].map(|all| representable(dtype, scale(all))), one != other);
+                    for wide in [false, true] {
+                        let op = Op::MatMul { transpose_left: left, transpose_right: right, wide, rounds };
+                        check(&op, &operands);
+                    }
+                }
             }
+        }
+    }
+}
+
+/// A weight of f32 is rounded on the way to the bit as before it.
+#[test]
+fn products_round_an_operand_of_f32_as_a_conversion_does() {
+    for (half, [m, n, k]) in
+        [(DType::Bf16, [8, 200, 300]), (DType::F16, [140, 70, 1100]), (DType::Bf16, [3, 5, 7])]
+    {
+        for (transposed, weight_first) in [(false, false), (true, false), (false, true)] {
+            let step = |before: bool| {
+                let mut graph = Graph::new("product");
+                let source = graph.add_source(Source::new("product", "Node", SourceRole::Node));
+                let mut input = |name: &str, dims: [i64; 2]| {
+                    graph.add_input(name, Type::new(DType::F32, Shape::known(&dims)), source)
+                };
+                let x = input("x", if weight_first { [k, n] } else { [m, k] });
+                let w = input(
+                    "w",
+                    if weight_first {
+                        [m, k]
+                    } else if transposed {
+                        [n, k]
+                    } else {
+                        [k, n]
+                    },
+                );
+                let to_half = Op::Convert { to: half };
+                let x = graph.apply(to_half.clone(), &[x], source).unwrap();
+                let w = if before { graph.apply(to_half, &[w], source).unwrap() } else { w };
+                let operands = if weight_first { [w, x] } else { [x, w] };
+                let product = Op::MatMul {
+                    transpose_left: false,
+                    transpose_right: transposed,
+                    wide: true,
+                    rounds: !before,
+                };
+                let y = graph.apply(product, &operands, source).unwrap();
+                graph.add_output("y", y);
+                graph.record_consumers();
+                graph
+            };
+            let tensor = |rows: i64, columns: i64, seed: i64| {
+                let number = |i: i64| ((i * 7919 + seed) % 2003) as f32 / 32000.0 - 0.03;
+                let numbers: Vec<f32> = (0..rows * columns).map(number).collect();
+                Tensor::from_f32(vec![rows as u64, columns as u64], &numbers).unwrap()
+            };
+            let graph = step(false);
+            let inputs: Vec<(String, Tensor)> = graph
+                .inputs()
+                .iter()
+                .map(|(name, value)| {
+                    let dims = graph.ty(*value).shape.dims().unwrap();
+                    (name.clone(), tensor(dims[0], dims[1], name.len() as i64 + dims[0]))
+                })
+                .collect();
+            let what = format!("{half} {m} {n} {k} {transposed} {weight_first}");
+            let expected = interpret(&step(true), &inputs, &|_| unreachable!("no parameters")).unwrap();
+            let topology = Topology::parse("cpu").unwrap();
+            let compiled = compile(Model::Graph(graph), &topology, &Options::default()).unwrap();
+            assert!(crate::updates::ran(&compiled, &inputs, &what) == expected, "{what}: other bits");
         }
     }
 }

@@ -157,7 +157,7 @@ fn products_have_the_bits_of_products_with_the_numbers() {
             run(op, operands, &results).unwrap().remove(0)
         };
         let numbers = result(&Op::Unpack(packed), &weights);
-        let plain = Op::MatMul { transpose_left: false, transpose_right: true };
+        let plain = Op::MatMul { transpose_left: false, transpose_right: true, wide: false, rounds: false };
         let expected = result(&plain, &[x.clone(), numbers]);
         let found = result(&Op::PackedMatMul(packed), &[vec![x], weights].concat());
         assert_eq!(found.data, expected.data, "{packed:?}, {m} rows, {n} columns");
@@ -203,7 +203,8 @@ fn two_products() -> Graph {
         graph.add_param(name, ty, Init::glorot_uniform(), None, data)
     };
     let (a, b) = (weights(&mut graph, "a", [96, 64]), weights(&mut graph, "b", [80, 64]));
-    let product = |transpose_right| Op::MatMul { transpose_left: false, transpose_right };
+    let product =
+        |transpose_right| Op::MatMul { transpose_left: false, transpose_right, wide: false, rounds: false };
     let first = source(&mut graph, "first", SourceRole::Node);
     let y = graph.apply(product(false), &[x, a], first).unwrap();
     let y = graph.apply(Op::Unary(Unary::Relu), &[y], first).unwrap();

@@ -110,7 +110,7 @@ fn run(graph: &Graph, seed: u64) -> Vec<(String, Tensor)> {
 #[cfg(feature = "run")]
 fn transposed_operands(graph: &Graph) -> usize {
     let ops = graph.node_ids().map(|id| match graph.node(id).op {
-        Op::MatMul { transpose_left, transpose_right } => {
+        Op::MatMul { transpose_left, transpose_right, .. } => {
             usize::from(transpose_left) + usize::from(transpose_right)
         }
         _ => 0,

@@ -35,7 +35,8 @@ pub(crate) fn network() -> Graph {
         let kernel = format!("layer{at}/kernel");
         let kernel = graph.add_param(kernel, ty(&[WIDTH, WIDTH]), Init::glorot_uniform(), None, layer);
         let bias = graph.add_param(format!("layer{at}/bias"), ty(&[WIDTH]), Init::zeros(), None, layer);
-        let product = Op::MatMul { transpose_left: false, transpose_right: false };
+        let product =
+            Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
         h = graph.apply(product, &[h, kernel], layer).unwrap();
         h = graph.apply(Op::Binary(Binary::Add), &[h, bias], layer).unwrap();
         h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();

@@ -201,7 +201,10 @@ impl Builder {
         let columns = 1 + self.random.below(6) as i64;
         let transpose_right = self.random.one_in(2);
         let w = self.param(&if transpose_right { [columns, inner] } else { [inner, columns] });
-        let y = self.apply(Op::MatMul { transpose_left: false, transpose_right }, &[x, w]);
+        let y = self.apply(
+            Op::MatMul { transpose_left: false, transpose_right, wide: false, rounds: false },
+            &[x, w],
+        );
         self.keep(y);
     }
 

@@ -9,6 +9,7 @@ use partition::unstable::ir::{
 use crate::attention::{attended, slopes, turned};
 use crate::packed::number;
 use crate::row_gradients;
+use crate::run_ops::{decode, encode};
 
 /// A tensor; integers and bools are held as whole numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +59,19 @@ pub fn indices(dims: &[usize]) -> Vec<Vec<usize>> {
         all = all.iter().flat_map(|head| (0..dim).map(move |i| [head.as_slice(), &[i]].concat())).collect();
     }
     all
+}
+
+/// The half next to a number of f32; of two as near, the even one.
+fn nearest(half: DType, x: f64) -> f64 {
+    if half == DType::F16 {
+        let one = Array::new(half, &[1], vec![x]);
+        return decode(half, &encode(&one))[0];
+    }
+    let of = |bits: u32| f64::from(f32::from_bits(bits));
+    let below = (x as f32).to_bits() & 0xffff_0000;
+    let (low, high) = (of(below), of(below + 0x1_0000));
+    let (to_low, to_high) = ((x - low).abs(), (high - x).abs());
+    if to_low < to_high || to_low == to_high && below & 0x1_0000 == 0 { low } else { high }
 }
 
 /// The results of `op`, whose types are given.
@@ -143,7 +157,13 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
         Op::Attention(op) => out(&mut |i| attended(op, x, i)),
         Op::AttentionGradient(op) => slopes(op, x, results),
         Op::Rotary { transposed } => out(&mut |i| turned(*transposed, x, i)),
-        Op::MatMul { transpose_left, transpose_right } => out(&mut |i| {
+        Op::MatMul { rounds: true, .. } if x[0].dtype != x[1].dtype => {
+            let half = if x[0].dtype.is_half() { x[0].dtype } else { x[1].dtype };
+            let rounded =
+                |of: &Array| Array::new(half, &of.dims, of.data.iter().map(|&x| nearest(half, x)).collect());
+            evaluate(op, &[rounded(&x[0]), rounded(&x[1])], results)
+        }
+        Op::MatMul { transpose_left, transpose_right, .. } => out(&mut |i| {
             let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };
             let rank = x[0].dims.len();
             let inner = if *transpose_left { x[0].dims[rank - 2] } else { x[0].dims[rank - 1] };

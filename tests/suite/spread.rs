@@ -25,7 +25,8 @@ pub(crate) fn network() -> Graph {
         let layer = graph.add_source(partition::unstable::ir::Source::new(name, "Dense", SourceRole::Node));
         let kernel = Type::new(DType::F32, Shape::known(&dims));
         let kernel = graph.add_param(format!("{name}/kernel"), kernel, Init::glorot_uniform(), None, layer);
-        let product = Op::MatMul { transpose_left: false, transpose_right: false };
+        let product =
+            Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
         h = graph.apply(product, &[h, kernel], layer).unwrap();
         if name != "three" {
             let bias = Type::new(DType::F32, Shape::known(&dims[1..]));
@@ -251,7 +252,7 @@ fn wide(rows: i64) -> Graph {
     let layer = graph.add_source(partition::unstable::ir::Source::new("layer", "Dense", SourceRole::Node));
     let kernel = Type::new(DType::F32, Shape::known(&[300, 130]));
     let kernel = graph.add_param("kernel", kernel, Init::glorot_uniform(), None, layer);
-    let product = Op::MatMul { transpose_left: false, transpose_right: false };
+    let product = Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
     let y = graph.apply(product, &[x, kernel], layer).unwrap();
     graph.add_output("y", y);
     graph.record_consumers();

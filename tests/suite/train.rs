@@ -23,7 +23,7 @@ pub(crate) fn network(batch: i64) -> Graph {
     let b = graph.add_param("first/bias", ty(&[5]), Init::zeros(), None, first);
     let second = graph.add_source(Source_::new("second", "Dense", SourceRole::Node));
     let c = graph.add_param("second/kernel", ty(&[5, 2]), Init::glorot_uniform(), None, second);
-    let matmul = || Op::MatMul { transpose_left: false, transpose_right: false };
+    let matmul = || Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
     let h = graph.apply(matmul(), &[x, a], first).unwrap();
     let h = graph.apply(Op::Binary(Binary::Add), &[h, b], first).unwrap();
     let h = graph.apply(Op::Unary(Unary::Relu), &[h], first).unwrap();
@@ -474,7 +474,7 @@ fn open_network() -> Graph {
     let ty = |dims: &[i64]| Type::new(DType::F32, Shape::known(dims));
     let a = graph.add_param("layer/kernel", ty(&[3, 24_000]), Init::glorot_uniform(), None, layer);
     let b = graph.add_param("layer/back", ty(&[24_000, 2]), Init::glorot_uniform(), None, layer);
-    let matmul = || Op::MatMul { transpose_left: false, transpose_right: false };
+    let matmul = || Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
     let h = graph.apply(matmul(), &[x, a], layer).unwrap();
     let h = graph.apply(Op::Unary(Unary::Tanh), &[h], layer).unwrap();
     let y = graph.apply(matmul(), &[h, b], layer).unwrap();

@@ -62,7 +62,7 @@ pub(super) fn scatter(program: &Program, scatter: &Scatter) -> Result<Printed> {
     Ok(Printed { text, template: Some(Template::Scatter), launch })
 }
 
-/// What `scatter_rows` takes: sizes, arguments, and how a step finds its row, begins, updates and joins it.
+/// What `scatter_rows` takes: sizes, arguments, and how a step finds its row, begins, updates and joins it, and what becomes of it.
 fn structure(program: &Program, scatter: &Scatter, lanes: i64) -> String {
     let exprs = &program.exprs;
     let [rows, columns, steps] = [scatter.row, scatter.column, scatter.step].map(|var| exprs.extent(var));
@@ -102,6 +102,12 @@ fn structure(program: &Program, scatter: &Scatter, lanes: i64) -> String {
     let join =
         scatter_join(scatter.kind).map_or("update".to_owned(), |join| format!("{join}(stands, update)"));
     method("static T join(T stands, T update)", &|writer| writer.line(&format!("return {join};")));
+    method("T made(I row, I column, T hero) const", &|writer| {
+        writer.bind(scatter.row, "row");
+        writer.bind(scatter.column, "column");
+        let made = writer.value(scatter.made);
+        writer.line(&format!("return {made};"));
+    });
     text.push_str("};\n");
     text
 }

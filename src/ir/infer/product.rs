@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::super::{MatMul, Shape, Size, Type};
+use super::super::{DType, MatMul, Shape, Size, Type};
 use super::context::Context;
 use super::elementwise::broadcast;
 use crate::error::Result;
@@ -8,7 +8,13 @@ use crate::error::Result;
 pub(super) fn result(context: &Context<'_>, op: MatMul) -> Result<Type> {
     let [x, y] = context.operands()?;
     context.number("operands", x.dtype)?;
-    context.same_dtype("a right operand", x.dtype, y.dtype)?;
+    let dtype = match [x.dtype, y.dtype] {
+        [half, DType::F32] | [DType::F32, half] if op.rounds && half.is_half() => half,
+        [left, right] => {
+            context.same_dtype("a right operand", left, right)?;
+            left
+        }
+    };
     context.least_rank("a left operand", x, 2)?;
     context.least_rank("a right operand", y, 2)?;
     let (outer_x, rows_x, columns_x) = matrix(&x.shape);
@@ -18,7 +24,8 @@ pub(super) fn result(context: &Context<'_>, op: MatMul) -> Result<Type> {
     context.same("an inner size", k, inner)?;
     let outer = broadcast(context, &outer_x, &outer_y)?;
     let sizes = outer.sizes().iter().chain([m, n]).cloned();
-    Ok(Type::new(x.dtype, sizes.collect()))
+    let made = if op.wide && dtype.is_half() { DType::F32 } else { dtype };
+    Ok(Type::new(made, sizes.collect()))
 }
 
 /// The outer axes, and the last two sizes, of a shape of rank 2 or more.

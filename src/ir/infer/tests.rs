@@ -101,7 +101,7 @@ fn reductions_drop_or_keep_axes() {
 
 #[test]
 fn matrix_products_contract_and_broadcast() {
-    let matmul = |l, r| Op::MatMul { transpose_left: l, transpose_right: r };
+    let matmul = |l, r| Op::MatMul { transpose_left: l, transpose_right: r, wide: false, rounds: false };
     ok(matmul(false, false), &["f32[n,4,5]", "f32[5,6]"], &["f32[n,4,6]"]);
     ok(matmul(true, true), &["f32[5,4]", "f32[7,6,5]"], &["f32[7,4,6]"]);
     ok(matmul(false, false), &["f32[2,n]", "f32[n,3]"], &["f32[2,3]"]);

@@ -33,6 +33,8 @@ pub(super) const BIAS: Attribute<Real> = attribute("bias", Real(1.0));
 // Products, attention, recurrent layers. `key_heads` is `heads` by default.
 pub(super) const TRANSPOSE_LEFT: Attribute<bool> = attribute("transpose_left", false);
 pub(super) const TRANSPOSE_RIGHT: Attribute<bool> = attribute("transpose_right", false);
+pub(super) const WIDE: Attribute<bool> = attribute("wide", false);
+pub(super) const ROUNDS: Attribute<bool> = attribute("rounds", false);
 pub(super) const TRANSPOSED: Attribute<bool> = attribute("transposed", false);
 pub(super) const FIRST: Attribute<i64> = attribute("first", 0);
 pub(super) const ORDERS: Attribute<HeadOrder> = attribute("orders", HeadOrder::HeadsFirst);

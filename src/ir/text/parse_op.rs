@@ -147,7 +147,9 @@ impl<'t> AttributeReader<'_, 't> {
 
     fn matmul(&mut self) -> Result<Op> {
         let transpose_left = self.flag(&defaults::TRANSPOSE_LEFT)?;
-        Ok(Op::MatMul { transpose_left, transpose_right: self.flag(&defaults::TRANSPOSE_RIGHT)? })
+        let transpose_right = self.flag(&defaults::TRANSPOSE_RIGHT)?;
+        let wide = self.flag(&defaults::WIDE)?;
+        Ok(Op::MatMul { transpose_left, transpose_right, wide, rounds: self.flag(&defaults::ROUNDS)? })
     }
 
     fn packed(&mut self) -> Result<Packed> {

@@ -42,9 +42,11 @@ impl AttributePrinter<'_, '_, '_, '_> {
             Family::Window(op) => self.windowed(op),
             Family::Reduce(op) => self.reduce(op),
             Family::Normalize(op) => self.normalize(op),
-            Family::Product(MatMul { transpose_left, transpose_right }) => {
+            Family::Product(MatMul { transpose_left, transpose_right, wide, rounds }) => {
                 self.optional(&defaults::TRANSPOSE_LEFT, &transpose_left)?;
-                self.optional(&defaults::TRANSPOSE_RIGHT, &transpose_right)
+                self.optional(&defaults::TRANSPOSE_RIGHT, &transpose_right)?;
+                self.optional(&defaults::WIDE, &wide)?;
+                self.optional(&defaults::ROUNDS, &rounds)
             }
             Family::Packed(PackedOp::Unpack(of) | PackedOp::MatMul(of)) => self.packed(of),
             Family::Attention(op) => self.attention(op),

@@ -40,11 +40,14 @@ pub enum Side {
     Right,
 }
 
-/// `out[b] = activation(left[b] * right[b] + addend[b] + bias)`, all of one type, summed in f32 where that is a half.
+/// `out[b] = activation(left[b] * right[b] + addend[b] + bias)`, all of one type, summed in f32 where that is a half. A
+/// product of halves with nothing behind it may keep these sums.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gemm {
     /// Type of the elements.
     pub dtype: DType,
+    /// Type of the result: that of the elements, or f32.
+    pub made: DType,
     /// Number of products.
     pub batch: i64,
     /// Rows of the left operand.
@@ -78,12 +81,15 @@ impl Gemm {
 }
 
 impl std::fmt::Display for Gemm {
-    /// Sizes, type and what follows, such as `3 x 64 x 128 x 32 bf16 + bias, gelu_tanh`.
+    /// Sizes, type and what follows, such as `3 x 64 x 128 x 32 bf16 + bias, gelu_tanh` or `64 x 128 x 32 bf16 to f32`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.batch != 1 {
             write!(f, "{} x ", self.batch)?;
         }
         write!(f, "{} x {} x {} {}", self.rows, self.columns, self.inner, self.dtype)?;
+        if self.made != self.dtype {
+            write!(f, " to {}", self.made)?;
+        }
         f.write_str(if self.bias { " + bias" } else { "" })?;
         f.write_str(if self.addend.is_some() { " + matrix" } else { "" })?;
         f.write_str(match self.activation {
@@ -148,7 +154,13 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
     let right = Strides { batch: y.along[0], row: y.stride(3, k, n), column: y.stride(2, n, k) };
     let result = Strides { batch: out.along[0], row: out.stride(1, m, n), column: out.stride(2, n, 1) };
     // Each operand depends on its own two sizes alone, or it is no matrix product as libraries know it.
-    let separable = x.along[2] == 0 && y.along[1] == 0 && out.along[3] == 0 && written.dtype == dtype;
+    let separable = x.along[2] == 0 && y.along[1] == 0 && out.along[3] == 0;
+    // Sums that are kept as they are: of what follows, too, the types would have to be told apart.
+    let is_sum = matches!(program.exprs.get(store.value), Expr::Hero(_));
+    let made = written.dtype;
+    if made != dtype && !(dtype.is_half() && made == DType::F32 && is_sum) {
+        return None;
+    }
     if !separable || !is_matrix(left, m, k) || !is_matrix(right, k, n) || result.column != 1 || result.row < n
     {
         return None;
@@ -156,6 +168,7 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
     let Epilogue { bias, addend, activation } = reader.epilogue(store.value, dtype, [b, m, n])?;
     let gemm = Gemm {
         dtype,
+        made,
         batch: b,
         rows: m,
         columns: n,
@@ -185,7 +198,11 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
 /// halves, with nothing else behind the product. O(expressions of the program).
 pub fn with_sums(call: &GemmCall, program: &Program) -> Option<GemmCall> {
     let gemm = &call.gemm;
-    let plain = gemm.batch == 1 && !gemm.bias && gemm.addend.is_none() && gemm.activation == Activation::None;
+    let plain = gemm.batch == 1
+        && gemm.made == gemm.dtype
+        && !gemm.bias
+        && gemm.addend.is_none()
+        && gemm.activation == Activation::None;
     let Body::Rows { row, column, along: Along::Rows, reductions, stores, row_stores, .. } = &program.body
     else {
         return None;

@@ -172,8 +172,8 @@ pub struct Running {
     pub exclusive: bool,
 }
 
-/// `out[row][column] = start`, and then for each step in order, where `place` is the row, what stood there combined
-/// with `update`.
+/// `sum[row][column] = start`, and then for each step in order, where `place` is the row, what stood there combined
+/// with `update`; at last `out[row][column] = made`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scatter {
     /// The rows.
@@ -190,6 +190,8 @@ pub struct Scatter {
     pub update: ExprId,
     /// How that is combined with what is there.
     pub kind: ScatterKind,
+    /// What is written, of row and column: [`Expr::Hero`], which is the sum, or what follows from it.
+    pub made: ExprId,
     /// The argument that is written, row by row.
     pub out: u32,
 }
@@ -338,7 +340,9 @@ impl Program {
                 roots.extend(reductions.iter().map(|reduction| reduction.value));
                 roots.extend([*left, *right]);
             }
-            Body::Scatter(scatter) => roots.extend([scatter.start, scatter.place, scatter.update]),
+            Body::Scatter(scatter) => {
+                roots.extend([scatter.start, scatter.place, scatter.update, scatter.made]);
+            }
             Body::Map { .. } | Body::Recurrent(_) | Body::Attention(_) => {}
         }
         roots

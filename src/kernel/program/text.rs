@@ -116,6 +116,9 @@ impl Program {
                 let of = |id| name(self, id);
                 writeln!(f, "  a{} = {}", scatter.out, of(scatter.start))?;
                 writeln!(f, "  a{}[{}] ={kind} {}", scatter.out, of(scatter.place), of(scatter.update))?;
+                if !matches!(self.exprs.get(scatter.made), Expr::Hero(_)) {
+                    writeln!(f, "  a{} = {}", scatter.out, of(scatter.made))?;
+                }
             }
             Body::Map { .. } | Body::Lines { .. } => {}
         }

@@ -63,11 +63,12 @@ impl Verifier<'_> {
     fn scatter(&self, scatter: &Scatter) -> Check {
         let (exprs, out) = (&self.program.exprs, self.arg(scatter.out)?);
         let (rows, columns) = (exprs.extent(scatter.row), exprs.extent(scatter.column));
-        let of_type = [scatter.start, scatter.update].map(|id| exprs.ty(id) == Ty::Value(out.dtype));
+        let typed = [scatter.start, scatter.update, scatter.made];
+        let of_type = typed.map(|id| exprs.ty(id) == Ty::Value(out.dtype));
         let (low, high) = exprs.range(scatter.place);
         let placed = exprs.extent(scatter.step) == 0 || low >= 0 && high < rows;
         let size = u64::try_from(rows.saturating_mul(columns)).ok();
-        match out.written && of_type == [true; 2] && size == Some(out.elements) && placed {
+        match out.written && of_type == [true; 3] && size == Some(out.elements) && placed {
             true => Ok(()),
             false => Err(format!("a{} does not take {rows} x {columns} in order", scatter.out)),
         }
@@ -298,7 +299,8 @@ impl Verifier<'_> {
             Body::Scatter(scatter) => {
                 within(scatter.start, &[scatter.row, scatter.column])?;
                 within(scatter.place, &[scatter.step])?;
-                within(scatter.update, &[scatter.step, scatter.column])
+                within(scatter.update, &[scatter.step, scatter.column])?;
+                within(scatter.made, &[scatter.row, scatter.column])
             }
             Body::Recurrent(_) | Body::Attention(_) => Ok(()),
         }

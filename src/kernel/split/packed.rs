@@ -24,7 +24,7 @@ fn unpack(packed: Packed, shapes: &Shapes) -> Vec<Way> {
 fn multiply(packed: Packed, shapes: &Shapes) -> Vec<Way> {
     let rank = shapes.rank();
     // Rows that lie as those of a transposed right operand do: its fewest rows and columns hold, too.
-    let of = MatMul { transpose_left: false, transpose_right: true };
+    let of = MatMul { transpose_left: false, transpose_right: true, wide: false, rounds: false };
     let [rows, columns] = product::least(of, shapes);
     let beside = shapes.operands.len() - 1;
     let mut found = Vec::with_capacity(rank + 1);

@@ -677,6 +677,6 @@ impl Site<'_> {
 
     /// The product of matrices.
     pub(super) fn matmul(&mut self, x: ValueId, y: ValueId, transpose_right: bool) -> Result<ValueId> {
-        self.apply(Op::MatMul { transpose_left: false, transpose_right }, &[x, y])
+        self.apply(Op::MatMul { transpose_left: false, transpose_right, wide: false, rounds: false }, &[x, y])
     }
 }

@@ -74,8 +74,12 @@ impl Builder {
         if bias.len() > 1 {
             return Err(wrong_count(node.op, "2 or 3", operands.len()));
         }
-        let matmul =
-            Op::MatMul { transpose_left: false, transpose_right: node.flag("transpose_right", false)? };
+        let matmul = Op::MatMul {
+            transpose_left: false,
+            transpose_right: node.flag("transpose_right", false)?,
+            wide: false,
+            rounds: false,
+        };
         let mut value = self.graph.apply(matmul, &[*x, *w], source)?;
         if let [bias] = bias {
             value = self.graph.apply(Op::Binary(Binary::Add), &[value, *bias], source)?;
@@ -223,6 +227,8 @@ impl Builder {
             OpName::MatMul => Op::MatMul {
                 transpose_left: node.flag("transpose_left", false)?,
                 transpose_right: node.flag("transpose_right", false)?,
+                wide: false,
+                rounds: false,
             },
             OpName::Resize => Op::Resize(Box::new(self.resize(node)?)),
             OpName::Recurrent => recurrent(node)?,

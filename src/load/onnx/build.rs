@@ -75,12 +75,18 @@ impl At<'_> {
     }
 
     pub(super) fn matmul(&mut self, x: ValueId, y: ValueId) -> Result<ValueId> {
-        self.apply(Op::MatMul { transpose_left: false, transpose_right: false }, &[x, y])
+        self.apply(
+            Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false },
+            &[x, y],
+        )
     }
 
     /// `x y^T`
     pub(super) fn matmul_transposed(&mut self, x: ValueId, y: ValueId) -> Result<ValueId> {
-        self.apply(Op::MatMul { transpose_left: false, transpose_right: true }, &[x, y])
+        self.apply(
+            Op::MatMul { transpose_left: false, transpose_right: true, wide: false, rounds: false },
+            &[x, y],
+        )
     }
 
     pub(super) fn concat(&mut self, values: &[ValueId], axis: usize) -> Result<ValueId> {

@@ -50,7 +50,7 @@ struct Mask {
 impl Core {
     /// Backwards from the second product.
     fn new(look: &Look<'_>, node: &Node) -> Option<Self> {
-        let (Op::MatMul { transpose_left: false, transpose_right }, &[weights, value]) =
+        let (Op::MatMul { transpose_left: false, transpose_right, .. }, &[weights, value]) =
             (&node.op, &node.operands[..])
         else {
             return None;
@@ -71,7 +71,7 @@ impl Core {
             at = look.in_rows(at);
             let maker = look.maker(at);
             match (&maker.op, &maker.operands[..]) {
-                (Op::MatMul { transpose_left: false, transpose_right: turned }, &[query, key]) => {
+                (Op::MatMul { transpose_left: false, transpose_right: turned, .. }, &[query, key]) => {
                     let turned = [*turned, *transpose_right];
                     return Some(Self { query, key, value, turned, scores, scale, mask, zeros });
                 }

@@ -237,7 +237,12 @@ impl Build<'_> {
 
     pub(crate) fn matmul(&mut self, left: impl Into<Factor>, right: impl Into<Factor>) -> Result<ValueId> {
         let (left, right) = (left.into(), right.into());
-        let op = Op::MatMul { transpose_left: left.transposed, transpose_right: right.transposed };
+        let op = Op::MatMul {
+            transpose_left: left.transposed,
+            transpose_right: right.transposed,
+            wide: false,
+            rounds: false,
+        };
         self.apply(op, &[left.value, right.value])
     }
 

@@ -13,7 +13,7 @@ pub(super) fn gradients(
     dy: ValueId,
 ) -> Result<Vec<Option<ValueId>>> {
     let (left, right) = (site.operands[0], site.operands[1]);
-    let MatMul { transpose_left, transpose_right } = op;
+    let MatMul { transpose_left, transpose_right, .. } = op;
     let (left_dims, right_dims) = (b.dims(left)?, b.dims(right)?);
     let mut gradients = site.none();
     if site.want[0] {

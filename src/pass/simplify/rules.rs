@@ -3,8 +3,8 @@
 use super::super::rewrite::Rewriter;
 use super::Rewrite;
 use crate::ir::{
-    Binary, DType, ElementwiseOp, Family, IndexOp, LayoutOp, Op, Pad, Shape, Size, Slice, Tensor, Type,
-    Unary, ValueId, float_element,
+    Binary, DType, ElementwiseOp, Family, IndexOp, LayoutOp, MatMul, Op, Pad, Shape, Size, Slice, Tensor,
+    Type, Unary, ValueId, float_element,
 };
 
 /// A node whose operands are simplified.
@@ -64,7 +64,7 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
             | IndexOp::UpdateSlice { .. }
             | IndexOp::TopK(_) => Vec::new(),
         },
-        Family::Product(op) => one(look.product([op.transpose_left, op.transpose_right])),
+        Family::Product(op) => one(look.product(op)),
         // No rewriting of these is known that holds for every bit.
         Family::Leaf
         | Family::Generator(_)
@@ -118,7 +118,8 @@ impl<'a> Look<'a, '_> {
     }
 
     /// A matrix product reads a transposed operand as it is stored.
-    fn product(&self, mut transposed: [bool; 2]) -> Option<Rewrite> {
+    fn product(&self, MatMul { transpose_left, transpose_right, wide, rounds }: MatMul) -> Option<Rewrite> {
+        let mut transposed = [transpose_left, transpose_right];
         let mut operands = self.operands.to_vec();
         let mut changed = false;
         for (position, transposed) in transposed.iter_mut().enumerate() {
@@ -130,7 +131,8 @@ impl<'a> Look<'a, '_> {
             }
         }
         let [transpose_left, transpose_right] = transposed;
-        changed.then_some(Rewrite::Node(Op::MatMul { transpose_left, transpose_right }, operands))
+        changed
+            .then_some(Rewrite::Node(Op::MatMul { transpose_left, transpose_right, wide, rounds }, operands))
     }
 
     /// A reshape to the result.

@@ -77,7 +77,7 @@ fn dispatch(
         Family::Generator(op) => layout::generate(op, inputs, outputs),
         Family::Elementwise(_) => elementwise::execute(team, op, inputs, outputs),
         Family::Layout(op) => layout::execute(team, op, inputs, outputs),
-        Family::Index(op) => index::execute(op, inputs, outputs, workspace),
+        Family::Index(op) => index::execute(team, op, inputs, outputs, workspace),
         Family::Window(op) => window::execute(team, op, inputs, outputs, workspace),
         Family::Reduce(op) => reduce::execute(team, op, inputs, outputs),
         Family::Normalize(op) => normalize::execute(team, op, inputs, outputs, workspace),

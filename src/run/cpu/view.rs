@@ -18,6 +18,8 @@ pub struct View<'a> {
     pub bytes: &'a [u8],
     /// Matrices that lie as the right operands of products are read best (see `blocks`), each for itself.
     pub packed: bool,
+    /// All elements are zero, and have no bytes.
+    pub(in crate::run) zeros: bool,
 }
 
 /// A tensor that is written.
@@ -55,12 +57,17 @@ impl<'a> View<'a> {
     /// A view of these parts. Error: the bytes are not those of the type, or not aligned to it.
     pub fn new(dtype: DType, dims: &'a [i64], bytes: &'a [u8]) -> Result<Self> {
         fits(dtype, dims, bytes)?;
-        Ok(Self { dtype, dims, bytes, packed: false })
+        Ok(Self { dtype, dims, bytes, packed: false, zeros: false })
     }
 
     /// An operand that lies where the result is made, for kernels that update it there: it has no bytes of its own.
     pub(in crate::run) fn updated(dtype: DType, dims: &'a [i64]) -> Self {
-        Self { dtype, dims, bytes: &[], packed: false }
+        Self { dtype, dims, bytes: &[], packed: false, zeros: false }
+    }
+
+    /// An operand whose elements are all zero, for kernels that need not read them.
+    pub(in crate::run) fn zeros(dtype: DType, dims: &'a [i64]) -> Self {
+        Self { zeros: true, ..Self::updated(dtype, dims) }
     }
 
     /// The elements; halves as `u16`, bools as `u8`.

@@ -19,7 +19,7 @@ use super::program::{CudaOptions, CudaProgram, Machine, Target, param};
 use super::resources::Resources;
 use super::work::{Call, Order, Product, Transfer, Way, Work, awaited};
 use crate::error::{Error, Result};
-use crate::ir::Graph as Network;
+use crate::ir::{DType, Graph as Network};
 use crate::kernel::Fused;
 use crate::kernel::program::{Arg, At, GemmCall, Place};
 use crate::kernel::workspace::PARTIAL_ALIGNMENT;
@@ -505,13 +505,14 @@ impl Maker<'_> {
         chooser: &mut Chooser<'_>,
     ) -> Result<Option<Call>> {
         let gemm = &call.gemm;
-        let address = |(place, element): At| at(place).offset(element.saturating_mul(gemm.dtype.size()));
+        let element = |of: DType, (place, element): At| at(place).offset(element.saturating_mul(of.size()));
+        let address = |at: At| element(gemm.dtype, at);
         let args = GemmArgs {
             left: address(call.left),
             right: address(call.right),
             bias: call.bias.map(address),
             addend: call.addend.map(address),
-            out: address(call.out),
+            out: element(gemm.made, call.out),
             sums: call.sums.map(address),
             partial: site.partial,
         };

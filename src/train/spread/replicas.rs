@@ -146,6 +146,7 @@ impl<'a> Replicated<'a> {
         trainable(&network.graph, &recipe.freeze)?.iter().for_each(|id| trained[id.index()] = true);
         let mut graph = Graph::new(whole.name.clone());
         Ok(Self {
+            // Where there is nothing to scale, too: what is divided by a factor, and so what is summed over shards, is of f32.
             scale: recipe.scaling.map(|scaling| Scale::add(&mut graph, scaling)),
             graph,
             replicas,

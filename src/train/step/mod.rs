@@ -249,7 +249,7 @@ fn update(graph: &mut Graph, loss: ValueId, recipe: &Recipe) -> Result<(usize, S
     let readers = first_readers(graph);
     let values: Vec<ValueId> =
         wanted.iter().map(|&id| graph.node(graph.param(id).node).first_result).collect();
-    let scale = recipe.scaling.map(|scaling| Scale::add(graph, scaling));
+    let scale = recipe.scaling.filter(|scaling| scaling.skips()).map(|scaling| Scale::add(graph, scaling));
     let loss = match &scale {
         Some(scale) => {
             let source = graph.maker(loss).source;

@@ -411,6 +411,8 @@ impl Driver for Emulator {
         // What the library documents of sums: nothing else behind the product.
         let plain = !gemm.bias && gemm.addend.is_none() && gemm.activation == Activation::None;
         assert!(gemm.sums.is_none() || plain && gemm.batch == 1);
+        let wider = gemm.dtype.is_half() && gemm.made == DType::F32 && plain && gemm.sums.is_none();
+        assert!(gemm.made == gemm.dtype || wider);
         self.put(stream, Op::Product { gemm: gemm.clone(), way, args: *args })
     }
 
@@ -466,22 +468,22 @@ fn refused(launch: Launch, known: &queue::Known) -> Option<&'static str> {
 /// The addresses are of memory that long.
 pub(crate) unsafe fn product(gemm: &Gemm, way: u8, args: &GemmArgs) {
     use crate::run_ops::{decode, encode};
-    let size = gemm.dtype.size() as usize;
+    let size = |dtype: DType| dtype.size() as usize;
     // Partial sums go where they may: whoever else has these bytes finds others.
     // SAFETY: as the caller promises.
     unsafe { std::ptr::write_bytes(args.partial.at.0 as *mut u8, 0xee, args.partial.bytes as usize) };
     let parts = 1 + i64::from(way);
     let rounded = |sum: f64| if gemm.dtype == DType::F64 { sum } else { f64::from(sum as f32) };
-    let write = |base: u64, element: i64, value: f64| {
-        let bytes = encode(&crate::reference::Array::new(gemm.dtype, &[1], vec![value]));
-        let to = (base as usize + element as usize * size) as *mut u8;
+    let write = |dtype: DType, base: u64, element: i64, value: f64| {
+        let bytes = encode(&crate::reference::Array::new(dtype, &[1], vec![value]));
+        let to = (base as usize + element as usize * size(dtype)) as *mut u8;
         // SAFETY: as the caller promises.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, size(dtype)) };
     };
     let read = |base: u64, element: i64| {
-        let at = (base as usize + element as usize * size) as *const u8;
+        let at = (base as usize + element as usize * size(gemm.dtype)) as *const u8;
         // SAFETY: as the caller promises.
-        decode(gemm.dtype, unsafe { std::slice::from_raw_parts(at, size) })[0]
+        decode(gemm.dtype, unsafe { std::slice::from_raw_parts(at, size(gemm.dtype)) })[0]
     };
     for b in 0..gemm.batch {
         for m in 0..gemm.rows {
@@ -511,7 +513,8 @@ pub(crate) unsafe fn product(gemm: &Gemm, way: u8, args: &GemmArgs) {
                                     .tanh())
                     }
                 };
-                write(args.out.0, b * gemm.out.batch + m * gemm.out.row + n * gemm.out.column, value);
+                let at = b * gemm.out.batch + m * gemm.out.row + n * gemm.out.column;
+                write(gemm.made, args.out.0, at, value);
             }
         }
     }
@@ -522,6 +525,6 @@ pub(crate) unsafe fn product(gemm: &Gemm, way: u8, args: &GemmArgs) {
     };
     for i in 0..count {
         let sum = (0..gemm.inner).map(|k| read(base, i * along + k * inner)).sum();
-        write(args.sums.unwrap().0, i, sum);
+        write(gemm.dtype, args.sums.unwrap().0, i, sum);
     }
 }

@@ -11,19 +11,23 @@ impl Machine<'_> {
         let [rows, columns, steps] = [scatter.row, scatter.column, scatter.step].map(|var| exprs.extent(var));
         let dtype = self.program.args.get(scatter.out as usize)?.dtype;
         let out = |row: i64| usize::try_from(row * columns + column).ok();
+        let mut sums = Vec::with_capacity(usize::try_from(rows).ok()?);
         for row in 0..rows {
             self.set(&[(scatter.row, row), (scatter.column, column)]);
-            let value = self.value(scatter.start, args)?;
-            args.get_mut(scatter.out as usize)?.set(out(row)?, value)?;
-            self.written.push((scatter.out, out(row)?));
+            sums.push(self.value(scatter.start, args)?);
         }
         for step in 0..steps {
             self.set(&[(scatter.step, step), (scatter.column, column)]);
             let (row, update) = (self.position(scatter.place, args)?, self.value(scatter.update, args)?);
-            let array = args.get_mut(scatter.out as usize)?;
-            let at = out(row)?;
-            let old = array.get(at)?;
-            array.set(at, scattered(scatter.kind, dtype, old, update))?;
+            let sum = sums.get_mut(usize::try_from(row).ok()?)?;
+            *sum = scattered(scatter.kind, dtype, *sum, update);
+        }
+        for (row, sum) in (0..rows).zip(sums) {
+            self.set(&[(scatter.row, row), (scatter.column, column)]);
+            self.hero = sum;
+            let made = self.value(scatter.made, args)?;
+            args.get_mut(scatter.out as usize)?.set(out(row)?, made)?;
+            self.written.push((scatter.out, out(row)?));
         }
         Some(())
     }

@@ -1,15 +1,19 @@
 //! Elements at positions that are data: gathers as index arithmetic, scatters in the order of their updates,
 //! the largest elements by their rank.
 
-use super::{ExprId, Halt, Lowered, ProgramBuilder};
+use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use crate::ir::{Binary, Compare, DType, IndexOp, NodeId, Op, ScatterKind, Unary, ValueId};
 use crate::kernel::program::{Body, Fold, Program, Scatter, Store, Var};
+use crate::kernel::zeros_before;
 
 impl ProgramBuilder<'_> {
     pub(super) fn index_programs(self, id: NodeId, op: IndexOp<'_>) -> Lowered<Vec<Program>> {
         match op {
             IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => {
                 self.alone(Self::map)
+            }
+            IndexOp::ScatterNd { kind } if self.begins_with_zeros(id) => {
+                self.alone(|this| this.scatter_nd(id, kind))
             }
             _ if self.is_fused() => Err(Halt::Unfused),
             IndexOp::TopK(_) => self.alone(|this| this.topk(id)),
@@ -233,6 +237,11 @@ impl ProgramBuilder<'_> {
         self.updates([line, step], node.first_result, &to, value, kind)
     }
 
+    /// Whether the program also makes the zeros that a node adds to, which are nothing but a number then.
+    fn begins_with_zeros(&self, id: NodeId) -> bool {
+        zeros_before(self.graph, id).is_some_and(|zeros| self.nodes.binary_search(&zeros).is_ok())
+    }
+
     fn scatter_nd(&mut self, id: NodeId, kind: ScatterKind) -> Lowered<Body> {
         let node = self.graph.node(id);
         let [x, indices, updates] = [node.operands[0], node.operands[1], node.operands[2]];
@@ -246,8 +255,28 @@ impl ProgramBuilder<'_> {
         let update = self.at(updates, &[&outer[..], &inner[..]].concat(), None)?;
         let to = self.named(indices, &outer, x, 0, None)?;
         let place = self.exprs.linear(&dims[..depth], &to);
-        let out = self.written_arg(node.first_result)?;
-        Ok(Body::Scatter(Box::new(Scatter { row, column, step, start, place, update, kind, out })))
+        let columns = self.exprs.extent(column);
+        let (at_row, at_column) = (self.exprs.at(row), self.exprs.at(column));
+        let position = self.exprs.sum(0, &[(at_row, columns), (at_column, 1)]);
+        self.same_elements(node.first_result)?;
+        let expr = self.exprs.hero(self.dtype(node.first_result));
+        self.hero_result = Some(HeroResult { value: node.first_result, position, expr });
+        match self.stores_at(position)?[..] {
+            [Store { arg: out, value: made, .. }] if self.exprs.ty(made) == self.exprs.ty(expr) => {
+                Ok(Body::Scatter(Box::new(Scatter {
+                    row,
+                    column,
+                    step,
+                    start,
+                    place,
+                    update,
+                    kind,
+                    made,
+                    out,
+                })))
+            }
+            _ => Err(Halt::Unfused),
+        }
     }
 
     fn updates(

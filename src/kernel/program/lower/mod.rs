@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::{Arg, Body, Expr, ExprId, Exprs, Place, Program, Store, Var, verify};
 use crate::error::{Error, Report, Result};
 use crate::ir::{DType, Family, Graph, NodeId, Op, ScatterKind, ValueId};
-use crate::kernel::fused::{self, Layout, Segment, layout};
-use crate::kernel::{Fused, normalizes_rows};
+use crate::kernel::fused::{self, Layout, Segment, is_sum_of_rows, layout};
+use crate::kernel::{Fused, normalizes_rows, zeros_before};
 
 /// Why nodes do not become one program.
 #[derive(Debug)]
@@ -82,10 +82,14 @@ pub fn lower(graph: &Graph, fused: &Fused<'_>) -> Result<Vec<Program>> {
 }
 
 /// How many of the first segments may be one program, most first: a node with a kernel of its own and the chain
-/// behind it, or a norm, its chain, the product of what they make, and the chain behind that.
+/// behind it, or a norm, its chain, the product of what they make, and the chain behind that, or zeros, what adds to
+/// them, and the chain behind that.
 fn together(graph: &Graph, segments: &[Segment]) -> Vec<usize> {
     let chain = |at: usize| matches!(segments.get(at), Some(Segment::Chain(_)));
     let Some(Segment::Primitive(first)) = segments.first() else { return vec![] };
+    if segments.get(1).is_some_and(|sums| is_sum_of_rows(graph, &segments[0], sums)) {
+        return chain(2).then_some(3).into_iter().chain([2]).collect();
+    }
     let at = if chain(1) { 2 } else { 1 };
     let product = match segments.get(at) {
         Some(Segment::Primitive(product)) if normalizes_rows(graph, *first, *product) => {
@@ -172,10 +176,12 @@ impl<'a> ProgramBuilder<'a> {
             // Nobody reads what they make.
             return Ok(vec![]);
         }
-        // A norm before a product is made in the product's kernel.
+        // A norm before a product is made in the product's kernel, and zeros in that of what adds to them.
         let graph = self.graph;
-        let product = self.nodes.iter().find(|&&node| matches!(graph.node(node).op, Op::MatMul { .. }));
-        let first = product.copied().unwrap_or(first);
+        let is_hero = |node: NodeId| {
+            matches!(graph.node(node).op, Op::MatMul { .. }) || zeros_before(graph, node) == Some(first)
+        };
+        let first = self.nodes.iter().copied().find(|&node| is_hero(node)).unwrap_or(first);
         match graph.node(first).op.family() {
             Family::Leaf | Family::Generator(_) | Family::Elementwise(_) => self.alone(Self::map),
             Family::Layout(op) => self.layout_programs(first, op),

@@ -1,8 +1,7 @@
 //! Matrix products: tiled, or one element folded where it is read.
 
 use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
-use crate::ir::Binary;
-use crate::ir::{MatMul, NodeId, Op, ValueId};
+use crate::ir::{Binary, DType, MatMul, NodeId, Op, ValueId};
 use crate::kernel::program::{Body, Fold, Reduction, Var};
 
 /// What is reduced of a product's rows before it.
@@ -24,7 +23,7 @@ pub(super) struct Axes {
 impl ProgramBuilder<'_> {
     pub(super) fn product(&mut self, id: NodeId) -> Lowered<Body> {
         let node = self.graph.node(id);
-        let Op::MatMul { transpose_left, transpose_right } = node.op else { return Err(Halt::Unfused) };
+        let Op::MatMul { transpose_left, transpose_right, .. } = node.op else { return Err(Halt::Unfused) };
         let [x, y] = [node.operands[0], node.operands[1]];
         let (x_dims, dims) = (self.dims(x)?, self.dims(node.first_result)?);
         let depth = x_dims[x_dims.len() - if transpose_left { 2 } else { 1 }];
@@ -52,9 +51,12 @@ impl ProgramBuilder<'_> {
             Some(&norm) if norm != id => self.normalized_rows(norm, id, x, &index)?,
             _ => RowsFirst::default(),
         };
+        let half = self.half_of(x, y);
         let left = self.at(x, &index, None)?;
+        let left = self.rounded(left, half);
         let nowhere = vec![zero; outer_index.len()];
         let right = self.matrix_at(y, if merged { &nowhere } else { &outer_index }, right, None)?;
+        let right = self.rounded(right, half);
         let (b, r) = (self.exprs.at(batch), self.exprs.at(row));
         let columns = ends[1];
         let position =
@@ -62,6 +64,16 @@ impl ProgramBuilder<'_> {
         let expr = self.exprs.hero(self.dtype(node.first_result));
         let result = HeroResult { value: node.first_result, position, expr };
         self.products(Axes { batch, row, column, inner }, first, [left, right], result)
+    }
+
+    /// The type of halves of which one operand is, where the other one is not.
+    fn half_of(&self, x: ValueId, y: ValueId) -> Option<DType> {
+        let [x, y] = [x, y].map(|value| self.dtype(value));
+        [x, y].into_iter().find(|dtype| x != y && dtype.is_half())
+    }
+
+    fn rounded(&mut self, x: ExprId, half: Option<DType>) -> ExprId {
+        half.map_or(x, |half| self.exprs.convert(half, x))
     }
 
     pub(super) fn products(
@@ -81,11 +93,12 @@ impl ProgramBuilder<'_> {
     pub(super) fn dot_at(
         &mut self,
         id: NodeId,
-        MatMul { transpose_left, transpose_right }: MatMul,
+        MatMul { transpose_left, transpose_right, .. }: MatMul,
         index: &[ExprId],
         guard: Option<ExprId>,
     ) -> Lowered<ExprId> {
-        let [x, y] = [self.graph.node(id).operands[0], self.graph.node(id).operands[1]];
+        let node = self.graph.node(id);
+        let ([x, y], made) = ([node.operands[0], node.operands[1]], self.dtype(node.first_result));
         let dims = self.dims(x)?;
         let depth = dims[dims.len() - if transpose_left { 2 } else { 1 }];
         let var = self.exprs.var(depth);
@@ -93,10 +106,13 @@ impl ProgramBuilder<'_> {
         let (outer, ends) = index.split_at(index.len() - 2);
         let left = if transpose_left { [k, ends[0]] } else { [ends[0], k] };
         let right = if transpose_right { [ends[1], k] } else { [k, ends[1]] };
+        let half = self.half_of(x, y);
         let x = self.matrix_at(x, outer, left, guard)?;
         let y = self.matrix_at(y, outer, right, guard)?;
+        let (x, y) = (self.rounded(x, half), self.rounded(y, half));
         let term = self.exprs.binary(Binary::Mul, x, y);
-        Ok(self.exprs.fold(Fold::Sum, var, term))
+        let sum = self.exprs.fold(Fold::Sum, var, term);
+        Ok(self.exprs.convert(made, sum))
     }
 
     /// An element of a matrix among others, whose outer axes are broadcast.

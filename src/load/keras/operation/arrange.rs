@@ -223,7 +223,10 @@ impl Arrange {
                 if site.rank(x) < 2 || site.rank(y) < 2 {
                     return Err(site.unsupported("a product with a vector"));
                 }
-                site.apply(Op::MatMul { transpose_left: *left, transpose_right: *right }, &[x, y])?
+                site.apply(
+                    Op::MatMul { transpose_left: *left, transpose_right: *right, wide: false, rounds: false },
+                    &[x, y],
+                )?
             }
             Self::Bias => {
                 let (x, y) = (first(site)?, tensor(site, operands, 1)?);

@@ -18,7 +18,10 @@ pub(super) fn multiply(at: &mut At<'_>, x: ValueId, y: ValueId) -> Result<ValueI
     let (left, right) = (at.type_of(x).shape, at.type_of(y).shape);
     let x = if left.rank() == 1 { at.reshape(x, [one.clone(), left[0].clone()])? } else { x };
     let y = if right.rank() == 1 { at.reshape(y, [right[0].clone(), one])? } else { y };
-    let z = at.apply(Op::MatMul { transpose_left: false, transpose_right: false }, &[x, y])?;
+    let z = at.apply(
+        Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false },
+        &[x, y],
+    )?;
     let mut sizes = at.type_of(z).shape.sizes().to_vec();
     if right.rank() == 1 {
         sizes.pop();
@@ -43,7 +46,8 @@ pub(super) fn general(at: &mut At<'_>) -> Result<ValueId> {
         return Err(at.wrong("its matrices have not 2 axes"));
     }
     let operands = [at.value(0)?, at.value(1)?];
-    let product = at.apply(Op::MatMul { transpose_left, transpose_right }, &operands)?;
+    let product =
+        at.apply(Op::MatMul { transpose_left, transpose_right, wide: false, rounds: false }, &operands)?;
     let mut y = scaled(at, product, alpha)?;
     if beta != 0.0 && at.has(2) {
         let c = at.value(2)?;

@@ -10,6 +10,8 @@ mod transpose;
 
 use std::cell::RefCell;
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::error::{Error, Result};
 use crate::ir::{AttentionOp, Family, Op, WindowOp, half};
 use crate::kernel::pieces::PIECE;
@@ -48,6 +50,38 @@ impl Stored for F16 {
     #[inline(always)]
     fn narrow(value: f32) -> Self {
         Self(half::f32_to_f16(value))
+    }
+}
+
+/// A number of f32 that is read as the bfloat16 next to it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(transparent)]
+struct AsBf16(f32);
+
+impl Stored for AsBf16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        Bf16::narrow(self.0).widen()
+    }
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        Self(value)
+    }
+}
+
+/// A number of f32 that is read as the binary16 next to it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(transparent)]
+struct AsF16(f32);
+
+impl Stored for AsF16 {
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        F16::narrow(self.0).widen()
+    }
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        Self(value)
     }
 }
 

@@ -190,7 +190,7 @@ fn run_piece(
 ) -> Result<()> {
     let (of_inputs, of_outputs) = regions.split_at(inputs.len());
     let count = outputs.len();
-    let mut operands = [View { dtype: DType::F32, dims: &[], bytes: &[], packed: false }; MOST];
+    let mut operands = [View { dtype: DType::F32, dims: &[], bytes: &[], packed: false, zeros: false }; MOST];
     for ((view, region), slot) in inputs.iter().zip(of_inputs).zip(&mut operands) {
         *slot = operand(view, region, &mut area)?;
     }
@@ -237,7 +237,7 @@ fn operand<'a, 'w: 'a>(view: &View<'a>, region: &'a Region, area: &mut &'w mut [
         }
         other => (view.bytes, other),
     };
-    Ok(View { dtype, dims: region.dims(), bytes, packed: false })
+    Ok(View { dtype, dims: region.dims(), bytes, packed: false, zeros: false })
 }
 
 /// Where a piece of a result is made; none where it is made in the result itself.

@@ -5,7 +5,7 @@
 //! the number of threads.
 
 use crate::error::{Error, Result};
-use crate::ir::MatMul;
+use crate::ir::{DType, MatMul};
 
 use super::super::product::blocks::{Multiply, PANEL, Part, Rhs};
 use super::super::product::matmul::{
@@ -13,9 +13,9 @@ use super::super::product::matmul::{
 };
 use super::super::product::panels::transpose_as;
 use super::super::team::{MatrixMut, Team};
-use super::super::vectors::Vectorised;
-use super::super::view::{Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
-use super::{Stored, narrow, widen, with_half, with_wide};
+use super::super::vectors::{Stores, Vectorised};
+use super::super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
+use super::{AsBf16, AsF16, Stored, narrow, widen, with_wide};
 
 /// Rows of a block, at most, and its terms: whole chains of those that sums are made of.
 const TALL: usize = 128;
@@ -142,9 +142,18 @@ pub(in super::super) fn multiply<S: Stored, O: Output>(
                 }
                 for r in 0..rows {
                     let out = c.row(top + r);
-                    O::put(sums.row(r), out);
-                    if let Some((epilogue, start)) = epilogue {
-                        epilogue.apply(start + (first + r) * width + column, bytes_of_mut(out));
+                    let at = |start: usize| start + (first + r) * width + column;
+                    match epilogue {
+                        // What is there is read once more.
+                        Some((epilogue, start)) if epilogue.replaces() => {
+                            let (made, out) = (bytes_of_mut(sums.row(r)), bytes_of_mut(out));
+                            epilogue.apply_to(at(start), made, out, Stores::Cached);
+                        }
+                        Some((epilogue, start)) => {
+                            O::put(sums.row(r), out);
+                            epilogue.apply(at(start), bytes_of_mut(out));
+                        }
+                        None => O::put(sums.row(r), out),
                     }
                 }
             });
@@ -162,43 +171,64 @@ fn fill<S: Stored>(begin: Begin<'_, S>, (row, column): (usize, usize), columns: 
     }
 }
 
-/// `Op::MatMul`.
+/// `Op::MatMul`: halves are made, or the sums are kept.
 pub(super) fn matmul(
     team: &Team<'_>,
     op: MatMul,
     [x, y]: [&View<'_>; 2],
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    with_half!(x.dtype, S => batched::<S>(team, op, x, y, out),
-        other => Err(Error::Internal("a product of halves and others".to_owned())))
+    let product = [x, y];
+    match [x.dtype, y.dtype] {
+        [DType::Bf16, DType::Bf16] => made::<Bf16, Bf16, Bf16>(team, op, product, out),
+        [DType::Bf16, DType::F32] => made::<Bf16, AsBf16, Bf16>(team, op, product, out),
+        [DType::F32, DType::Bf16] => made::<AsBf16, Bf16, Bf16>(team, op, product, out),
+        [DType::F16, DType::F16] => made::<F16, F16, F16>(team, op, product, out),
+        [DType::F16, DType::F32] => made::<F16, AsF16, F16>(team, op, product, out),
+        [DType::F32, DType::F16] => made::<AsF16, F16, F16>(team, op, product, out),
+        _ => Err(Error::Internal("a product of halves and others".to_owned())),
+    }
 }
 
-fn batched<S: Stored>(
+/// Of operands that are read as `X` and `Y`, to sums or to halves.
+fn made<X: Stored, Y: Stored, S: Stored>(
     team: &Team<'_>,
     op: MatMul,
-    x: &View<'_>,
-    y: &View<'_>,
+    operands: [&View<'_>; 2],
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    match out.dtype {
+        DType::F32 => batched::<X, Y, f32>(team, op, operands, out),
+        _ => batched::<X, Y, S>(team, op, operands, out),
+    }
+}
+
+fn batched<X: Stored, Y: Stored, O: Output>(
+    team: &Team<'_>,
+    op: MatMul,
+    [x, y]: [&View<'_>; 2],
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     let batch = ProductBatch::new(op, [x.dims, y.dims, out.dims])?;
-    let (xs, ys) = (x.slice::<S>()?, y.slice::<S>()?);
+    let (xs, ys) = (x.slice::<X>()?, y.slice::<Y>()?);
     if batch.is_empty() {
         return Ok(());
     }
     let Extent { m, n, k } = batch.extent;
-    let one = |team: &Team<'_>, [x, y]: [&[S]; 2], c: &mut MatrixMut<'_, S>, epilogue: EpilogueAt<'_>| {
+    let one = |team: &Team<'_>, (x, y): (&[X], &[Y]), c: &mut MatrixMut<'_, O>, epilogue: EpilogueAt<'_>| {
         let left = |part: Left, to: &mut [f32]| widen_rows(x, batch.a, part, to);
         let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, batch.b, part, to);
-        multiply(team, k, &left, &right, c, Begin::<S>::Nothing, (epilogue, n));
+        multiply(team, k, &left, &right, c, Begin::<X>::Nothing, (epilogue, n));
     };
+    let epilogue = out.take_epilogue();
+    let following = |start: usize| epilogue.map(|epilogue| (epilogue, start));
     if batch.is_one {
-        let epilogue = out.take_epilogue().map(|epilogue| (epilogue, 0));
-        let mut c = MatrixMut::new(out.slice::<S>()?, (batch.rows(), n), n);
-        one(team, [xs, ys], &mut c, epilogue);
+        let mut c = MatrixMut::new(out.slice::<O>()?, (batch.rows(), n), n);
+        one(team, (xs, ys), &mut c, following(0));
         return Ok(());
     }
-    batch.each(team, out.slice::<S>()?, |team, [x, y], out| {
-        one(team, [&xs[x..], &ys[y..]], &mut MatrixMut::new(out, (m, n), n), None);
+    batch.each(team, out.slice::<O>()?, |team, [x, y], (out, start)| {
+        one(team, (&xs[x..], &ys[y..]), &mut MatrixMut::new(out, (m, n), n), following(start));
     });
     Ok(())
 }

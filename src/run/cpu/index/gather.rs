@@ -171,7 +171,7 @@ pub(crate) fn gather_nd(
 
 /// Calls `f` with each slice that an index tuple names: its position among the slices one after
 /// the other, its offset in the data, its length.
-fn slices(
+pub(super) fn slices(
     batch_dims: usize,
     data: &[i64],
     indices: &View<'_>,

@@ -1,14 +1,16 @@
 //! Elements at positions that are data, and the largest elements.
 
 pub(super) mod gather;
+mod rows;
 mod topk;
 
 use crate::error::Result;
 use crate::ir::IndexOp;
 
-use super::{View, ViewMut, exactly, only};
+use super::{Team, View, ViewMut, exactly, only};
 
 pub(super) fn execute(
+    team: &Team<'_>,
     op: IndexOp<'_>,
     inputs: &[View<'_>],
     outputs: &mut [ViewMut<'_>],
@@ -30,7 +32,14 @@ pub(super) fn execute(
         IndexOp::ScatterElements { axis, kind } => {
             gather::scatter_elements(axis, kind, exactly(inputs)?, only(outputs)?)
         }
-        IndexOp::ScatterNd { kind } => gather::scatter_nd(kind, exactly(inputs)?, only(outputs)?),
+        IndexOp::ScatterNd { kind } => {
+            let (inputs, out) = (exactly(inputs)?, only(outputs)?);
+            let epilogue = if inputs[0].zeros { out.take_epilogue() } else { None };
+            match epilogue {
+                Some(epilogue) => rows::sum(team, inputs, out, epilogue),
+                None => gather::scatter_nd(kind, inputs, out),
+            }
+        }
         IndexOp::UpdateSlice { axis } => gather::update_slice(axis, exactly(inputs)?, only(outputs)?),
         IndexOp::TopK(op) => {
             let [x] = exactly(inputs)?;

@@ -444,20 +444,24 @@ impl ProductBatch {
         self.outer * self.extent.m
     }
 
-    /// Calls `one` with the team that computes a product, where its operands begin, and its result. A few large
-    /// products are divided among the threads each; many are computed whole, each by one thread.
+    /// Calls `one` with the team that computes a product, where its operands begin, its result, and where that
+    /// begins. A few large products are divided among the threads each; many are computed whole, each by one thread.
     pub(in super::super) fn each<T: Plain>(
         &self,
         team: &Team<'_>,
         out: &mut [T],
-        one: impl Fn(&Team<'_>, [usize; 2], &mut [T]) + Sync,
+        one: impl Fn(&Team<'_>, [usize; 2], (&mut [T], usize)) + Sync,
     ) {
         let Extent { m, n, k } = self.extent;
         let start = |number: usize| self.space.at(number).map(|at| at as usize);
+        let made = |number: usize| number * m * n;
         if self.outer < MANY && m * n * k > WORK {
-            out.chunks_mut(m * n).enumerate().for_each(|(number, out)| one(team, start(number), out));
+            let each = out.chunks_mut(m * n).enumerate();
+            each.for_each(|(number, out)| one(team, start(number), (out, made(number))));
         } else {
-            team.each_chunk(out, m * n, |number, out| one(&Team::alone(), start(number), out));
+            team.each_chunk(out, m * n, |number, out| {
+                one(&Team::alone(), start(number), (out, made(number)));
+            });
         }
     }
 }
@@ -480,9 +484,9 @@ fn batched<T: Product>(
         true => Rhs::Packed { elements, columns: n, from: 0 },
         false => Rhs::Strided(elements, batch.b),
     };
+    let followed = x.dtype.is_float() && k > 0;
+    let epilogue = if followed { out.take_epilogue() } else { None };
     if batch.is_one {
-        let followed = x.dtype.is_float() && k > 0;
-        let epilogue = if followed { out.take_epilogue() } else { None };
         let gemm = Gemm {
             extent: Extent { m: batch.rows(), n, k },
             a: Matrix::new(xs, batch.a),
@@ -495,7 +499,7 @@ fn batched<T: Product>(
         gemm.run(team);
         return Ok(());
     }
-    batch.each(team, out.slice::<T>()?, |team, [x, y], out| {
+    batch.each(team, out.slice::<T>()?, |team, [x, y], (out, start)| {
         let gemm = Gemm {
             extent: batch.extent,
             a: Matrix::new(&xs[x..], batch.a),
@@ -503,7 +507,7 @@ fn batched<T: Product>(
             c: out,
             c_strides: Strides::rows(n),
             beta: Beta::Replace,
-            epilogue: None,
+            epilogue: epilogue.map(|epilogue| (epilogue, start)),
         };
         gemm.run(team);
     });

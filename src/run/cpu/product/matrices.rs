@@ -139,7 +139,12 @@ mod tests {
                     let mut out = vec![0f32; (m * n) as usize];
                     let x = View::new(DType::F32, &xd, crate::run::cpu::view::bytes_of(&x)).unwrap();
                     let made = ViewMut::new(DType::F32, &od, bytes_of_mut(&mut out)).unwrap();
-                    let op = crate::ir::MatMul { transpose_left: false, transpose_right: transposed };
+                    let op = crate::ir::MatMul {
+                        transpose_left: false,
+                        transpose_right: transposed,
+                        wide: false,
+                        rounds: false,
+                    };
                     matmul(&Team::alone(), op, &[x, w], &mut [made]).unwrap();
                     out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
                 };

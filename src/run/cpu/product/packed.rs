@@ -114,7 +114,7 @@ fn multiply(team: &Team<'_>, x: &View<'_>, rows: &Rows<'_>, out: &mut ViewMut<'_
     };
     dims.copy_from_slice(rows.dims);
     dims[rank - 1] = rows.packed.columns;
-    let op = MatMul { transpose_left: false, transpose_right: true };
+    let op = MatMul { transpose_left: false, transpose_right: true, wide: false, rounds: false };
     let batch = ProductBatch::new(op, [x.dims, dims, out.dims])?;
     let xs = x.slice::<f32>()?;
     if batch.is_empty() {
@@ -135,7 +135,7 @@ fn multiply(team: &Team<'_>, x: &View<'_>, rows: &Rows<'_>, out: &mut ViewMut<'_
         return Ok(());
     }
     let columns = rows.columns.max(1);
-    batch.each(team, out.slice::<f32>()?, |team, [x, y], out| {
+    batch.each(team, out.slice::<f32>()?, |team, [x, y], (out, _)| {
         of(batch.extent, &xs[x..], y / columns, team, out);
     });
     Ok(())

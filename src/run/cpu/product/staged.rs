@@ -74,7 +74,7 @@ mod tests {
         let view = |dims, elements| View::new(DType::F32, dims, bytes_of(elements)).unwrap();
         let inputs = [view(&xd, &x), view(&dd, &d)];
         let pool = Pool::new(1, 2, || ()).unwrap();
-        let op = MatMul { transpose_left: true, transpose_right: false };
+        let op = MatMul { transpose_left: true, transpose_right: false, wide: false, rounds: false };
         let multiply = |epilogue, out: &mut [f32]| {
             let made = ViewMut::new(DType::F32, &od, bytes_of_mut(out)).unwrap();
             let made = ViewMut { epilogue, ..made };

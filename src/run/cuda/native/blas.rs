@@ -204,10 +204,10 @@ fn describe(gemm: &Gemm, args: &GemmArgs) -> Made<Described> {
         // SAFETY: the description is alive, and the value is read at once.
         unsafe { result::set_matmul_desc_attribute(product.0, key, value, bytes) }
     };
-    let (x, turned_x) = matrix(gemm, gemm.right, gemm.inner, gemm.columns)?;
-    let (y, turned_y) = matrix(gemm, gemm.left, gemm.rows, gemm.inner)?;
-    let (out, _) = matrix(gemm, gemm.out, gemm.rows, gemm.columns)?;
-    let (addend, _) = matrix(gemm, gemm.addend.unwrap_or(gemm.out), gemm.rows, gemm.columns)?;
+    let (x, turned_x) = matrix(gemm, gemm.dtype, gemm.right, [gemm.inner, gemm.columns])?;
+    let (y, turned_y) = matrix(gemm, gemm.dtype, gemm.left, [gemm.rows, gemm.inner])?;
+    let (out, _) = matrix(gemm, gemm.made, gemm.out, [gemm.rows, gemm.columns])?;
+    let (addend, _) = matrix(gemm, gemm.made, gemm.addend.unwrap_or(gemm.out), [gemm.rows, gemm.columns])?;
     set(&i32::from(turned_x), |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_TRANSA, value, bytes))?;
     set(&i32::from(turned_y), |value, bytes| give(Key::CUBLASLT_MATMUL_DESC_TRANSB, value, bytes))?;
     use sys::cublasLtEpilogue_t as Epilogue;
@@ -232,12 +232,12 @@ fn describe(gemm: &Gemm, args: &GemmArgs) -> Made<Described> {
 /// A matrix of ours, which is transposed as the library sees it; whether it is to be transposed again.
 fn matrix(
     gemm: &Gemm,
+    dtype: DType,
     strides: Strides,
-    rows: i64,
-    columns: i64,
+    [rows, columns]: [i64; 2],
 ) -> Made<(Owned<sys::cublasLtMatrixLayout_t>, bool)> {
     use sys::cublasLtMatrixLayoutAttribute_t as Key;
-    let kind = match gemm.dtype {
+    let kind = match dtype {
         DType::F16 => sys::cudaDataType::CUDA_R_16F,
         DType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
         DType::F64 => sys::cudaDataType::CUDA_R_64F,

@@ -23,6 +23,9 @@ const THOROUGH: usize = 5_000;
 /// Rounds in which caps are tightened by what the evaluation found too much.
 const ROUNDS: usize = 5;
 
+/// Cells, devices times pairs of cuts, up to which the least effort has eight blocks for each device.
+const CELLS_FAST: usize = 8_000_000;
+
 /// What segments may take, by device.
 struct Limits<'l> {
     caps: &'l [u64],
@@ -306,5 +309,9 @@ fn blocks(effort: Effort, devices: usize) -> usize {
     };
     // Each table has about blocks^2 cells (8 MiB at 1024). Eight blocks for a device leave its ends some
     // choice.
-    least.max(devices.saturating_mul(8)).min(1024)
+    let most = match effort {
+        Effort::Fast => (CELLS_FAST / devices.max(1)).isqrt(),
+        Effort::Default | Effort::Best => 1024,
+    };
+    least.max(devices.saturating_mul(8).min(most)).min(1024)
 }

@@ -22,7 +22,7 @@ use room::Rooms;
 /// Devices up to which each is asked; of more, those that hold what a node reads and those with most room.
 const ASKED: usize = 64;
 
-/// Devices with most room that are asked where there are many.
+/// Devices with most room that are asked where there are many, and holders of each operand.
 const ROOMIEST: usize = 16;
 
 /// Rounds with lowered caps, at most: what several nodes of one unit take is only known once they are placed.
@@ -41,7 +41,7 @@ enum Taste {
 }
 
 /// Places along the orders that keep little alive, by either taste, until one of them fits.
-/// O(nodes x (devices + inputs x log devices)) for each.
+/// O(edges x devices asked x log devices) for each.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
@@ -157,7 +157,8 @@ impl<'l, 'c, 'a> Live<'l, 'c, 'a> {
             return devices.clone();
         }
         let roomiest = self.roomiest.iter().rev().take(ROOMIEST).map(|&(_, Reverse(id))| id);
-        let mut asked: Vec<DeviceId> = self.rooms.holders(node).into_iter().chain(roomiest).collect();
+        let mut asked: Vec<DeviceId> =
+            self.rooms.holders(node, ROOMIEST).into_iter().chain(roomiest).collect();
         asked.sort_unstable();
         asked.dedup();
         asked

@@ -57,7 +57,7 @@ pub(super) struct Rooms<'r, 'a> {
     /// By tensor: who holds it, and how.
     holds: Vec<BTreeMap<DeviceId, Hold>>,
     /// By parameter: the devices that hold it.
-    params: Vec<Vec<DeviceId>>,
+    params: Vec<BTreeSet<DeviceId>>,
 }
 
 /// Devices whose room has changed, with what they had.
@@ -82,7 +82,7 @@ impl<'r, 'a> Rooms<'r, 'a> {
         }
         let rooms = caps.iter().map(|&cap| Room { cap, ..Room::default() }).collect();
         let holds = vec![BTreeMap::new(); graph.tensor_count()];
-        let params = vec![Vec::new(); graph.param_count()];
+        let params = vec![BTreeSet::new(); graph.param_count()];
         let mut all = Self { problem, rooms, last, holds, params };
         for (&node, home) in &problem.homes {
             if let Home::Pinned(id) = *home
@@ -110,14 +110,14 @@ impl<'r, 'a> Rooms<'r, 'a> {
         params.fold(0, |sum, param| sum.saturating_add(aligned(graph.param_bytes(param))))
     }
 
-    /// Devices that hold something that a node reads.
-    pub(super) fn holders(&self, node: NodeIx) -> Vec<DeviceId> {
+    /// Devices that hold something that a node reads: the first few for each of its operands.
+    pub(super) fn holders(&self, node: NodeIx, most: usize) -> Vec<DeviceId> {
         let graph = self.problem.graph;
         let mut found = Vec::new();
         for &tensor in graph.inputs(node) {
             match graph.param(graph.producer(tensor)) {
-                Some(param) => found.extend(&self.params[param.index()]),
-                None => found.extend(self.holds[tensor.index()].keys()),
+                Some(param) => found.extend(self.params[param.index()].iter().take(most)),
+                None => found.extend(self.holds[tensor.index()].keys().take(most)),
             }
         }
         found
@@ -240,10 +240,7 @@ impl<'r, 'a> Rooms<'r, 'a> {
     fn read(&mut self, tensor: TensorIx, id: DeviceId) {
         let graph = self.problem.graph;
         if let Some(param) = graph.param(graph.producer(tensor)) {
-            let holders = &mut self.params[param.index()];
-            if !holders.contains(&id) {
-                holders.push(id);
-            }
+            self.params[param.index()].insert(id);
             return;
         }
         let hold = if self.would_live(tensor, id) { Hold::Own } else { Hold::Kept };

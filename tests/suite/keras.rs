@@ -758,6 +758,26 @@ fn elements_are_taken_along_one_axis_and_for_all_of_the_others() {
     }
 }
 
+/// By hand: NumPy's `take_along_axis` of `x[b, r, c] = 20 b + 5 r + c` and one row of places for all rows.
+#[cfg(feature = "run")]
+#[test]
+fn one_row_of_places_is_that_of_all_rows() {
+    let inputs = [("x", json!([2, 4, 5]), "float32"), ("i", json!([2, 1, 2]), "int32")];
+    let text = call("TakeAlongAxis", json!({"axis": -1}), &inputs, json!([tensor("x"), tensor("i")]));
+    let graph = load(text.as_bytes()).unwrap();
+    let numbers: Vec<f32> = (0..40).map(|at| at as f32).collect();
+    let places: Vec<u8> = [4i32, 0, 1, 3].into_iter().flat_map(i32::to_le_bytes).collect();
+    let inputs = vec![
+        ("x".to_owned(), Tensor::from_f32(vec![2, 4, 5], &numbers).unwrap()),
+        ("i".to_owned(), Tensor::new(DType::I32, vec![2, 1, 2], places).unwrap()),
+    ];
+    let none = |_| Err(Error::usage("", "it has no parameters"));
+    let found = partition::unstable::run::interpret(&graph, &inputs, &none).unwrap().remove(0).1;
+    let expected =
+        [4.0, 0.0, 9.0, 5.0, 14.0, 10.0, 19.0, 15.0, 21.0, 23.0, 26.0, 28.0, 31.0, 33.0, 36.0, 38.0];
+    assert_eq!((found.dims(), found.to_f32().unwrap()), (&[2, 4, 2][..], expected.to_vec()));
+}
+
 /// Numbers that neither f32 nor, of integers, f64 holds.
 #[cfg(feature = "run")]
 #[test]

@@ -472,3 +472,20 @@ fn floats_of_eight_bits_are_their_numbers_times_their_scales() {
     let told = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && !told.contains("input_scale"), "{told}");
 }
+
+#[test]
+fn a_scale_of_eight_bits_or_without_numbers_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let codes = vec![0x38; 4];
+    let chain =
+        (0..3).map(|depth| (format!("w{}", "_scale".repeat(depth)), "F8_E4M3", vec![2, 2], codes.clone()));
+    write_safetensors(&path, &chain.collect::<Vec<_>>());
+    let told = Arrays::open(&path).unwrap().get("w").unwrap_err().to_string();
+    assert!(told.contains("its scale w_scale is of floats of 8 bits"), "{told}");
+
+    let none = ("w_scale".to_owned(), "F32", vec![0, 2], Vec::new());
+    write_safetensors(&path, &[("w".to_owned(), "F8_E4M3", vec![2, 2], codes), none]);
+    let told = Arrays::open(&path).unwrap().get("w").unwrap_err().to_string();
+    assert!(told.contains("a scale w_scale of sizes [0, 2] for [2, 2]"), "{told}");
+}

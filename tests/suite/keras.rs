@@ -719,3 +719,103 @@ fn the_lowered_form_of_a_small_model() {
         insta::assert_snapshot!("keras_small", graph.to_string());
     });
 }
+
+/// A model of Keras 3 that calls one function of `keras.ops`; inputs are by name, sizes and type.
+fn call(class: &str, config: Value, inputs: &[(&str, Value, &str)], args: Value) -> String {
+    let mut layers: Vec<Value> = inputs
+        .iter()
+        .map(|(name, sizes, dtype)| {
+            node("InputLayer", name, json!({"batch_shape": sizes, "dtype": dtype}), json!([]))
+        })
+        .collect();
+    layers.push(node(class, "call", config, json!([{"args": args, "kwargs": {}}])));
+    let heads: Vec<Value> = inputs.iter().map(|(name, ..)| json!([name, 0, 0])).collect();
+    let config = json!({
+        "name": "f", "layers": layers, "input_layers": heads, "output_layers": [["call", 0, 0]]
+    });
+    json!({"class_name": "Functional", "config": config, "keras_version": "3.9.0"}).to_string()
+}
+
+fn tensor(name: &str) -> Value {
+    json!({"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}})
+}
+
+fn constant(value: Value, dtype: &str) -> Value {
+    json!({"class_name": "__tensor__", "config": {"value": value, "dtype": dtype}})
+}
+
+#[test]
+fn elements_are_taken_along_one_axis_and_for_all_of_the_others() {
+    let along = |of_places: Value| {
+        let inputs = [("x", json!([2, 4, 5]), "float32"), ("i", of_places, "int32")];
+        call("TakeAlongAxis", json!({"axis": 2}), &inputs, json!([tensor("x"), tensor("i")]))
+    };
+    assert_eq!(output(&along(json!([2, 1, 3]))), json!([2, 4, 3]));
+    assert_eq!(output(&along(json!([1, 4, 3]))), json!([2, 4, 3]));
+    for (sizes, told) in [(json!([2, 3, 3]), "size of axis 1"), (json!([2, 3]), "places of rank 2")] {
+        let error = load(along(sizes).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("layer call") && error.contains(told), "{error}");
+    }
+}
+
+/// By hand: NumPy's `take_along_axis` of `x[b, r, c] = 20 b + 5 r + c` and one row of places for all rows.
+#[cfg(feature = "run")]
+#[test]
+fn one_row_of_places_is_that_of_all_rows() {
+    let inputs = [("x", json!([2, 4, 5]), "float32"), ("i", json!([2, 1, 2]), "int32")];
+    let text = call("TakeAlongAxis", json!({"axis": -1}), &inputs, json!([tensor("x"), tensor("i")]));
+    let graph = load(text.as_bytes()).unwrap();
+    let numbers: Vec<f32> = (0..40).map(|at| at as f32).collect();
+    let places: Vec<u8> = [4i32, 0, 1, 3].into_iter().flat_map(i32::to_le_bytes).collect();
+    let inputs = vec![
+        ("x".to_owned(), Tensor::from_f32(vec![2, 4, 5], &numbers).unwrap()),
+        ("i".to_owned(), Tensor::new(DType::I32, vec![2, 1, 2], places).unwrap()),
+    ];
+    let none = |_| Err(Error::usage("", "it has no parameters"));
+    let found = partition::unstable::run::interpret(&graph, &inputs, &none).unwrap().remove(0).1;
+    let expected =
+        [4.0, 0.0, 9.0, 5.0, 14.0, 10.0, 19.0, 15.0, 21.0, 23.0, 26.0, 28.0, 31.0, 33.0, 36.0, 38.0];
+    assert_eq!((found.dims(), found.to_f32().unwrap()), (&[2, 4, 2][..], expected.to_vec()));
+}
+
+/// Numbers that neither f32 nor, of integers, f64 holds.
+#[cfg(feature = "run")]
+#[test]
+fn constants_are_what_their_type_holds() {
+    let run = |dtype: &str, zero: Tensor, constant: Value| {
+        let inputs = [("x", json!([1]), dtype)];
+        let text = call("Add", json!({}), &inputs, json!([tensor("x"), constant]));
+        let graph = load(text.as_bytes()).unwrap();
+        let input = vec![("x".to_owned(), zero)];
+        let none = |_| Err(Error::usage("", "it has no parameters"));
+        partition::unstable::run::interpret(&graph, &input, &none).unwrap().remove(0).1
+    };
+    let zero = || Tensor::new(DType::F64, vec![1], vec![0; 8]).unwrap();
+    assert_eq!(run("float64", zero(), constant(json!([0.1]), "float64")).bytes(), 0.1f64.to_le_bytes());
+    let zero = || Tensor::from_i64(vec![1], &[0]).unwrap();
+    let large = (1i64 << 53) + 1;
+    assert_eq!(run("int64", zero(), constant(json!([large]), "int64")).bytes(), large.to_le_bytes());
+    let large = (1i64 << 24) + 1;
+    assert_eq!(run("int64", zero(), json!(large)).bytes(), large.to_le_bytes());
+
+    let inputs = [("x", json!([1]), "int32")];
+    let text = call("Add", json!({}), &inputs, json!([tensor("x"), constant(json!([1.5]), "int32")]));
+    let error = load(text.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("something else than numbers of i32"), "{error}");
+}
+
+#[test]
+fn a_stack_of_cells_gives_states_from_the_lowest_up_or_is_refused() {
+    let text = |reversed: bool| {
+        let cells = [layer("GRUCell", json!({"units": 2})), layer("GRUCell", json!({"units": 3}))];
+        let stack = layer("StackedRNNCells", json!({"cells": cells, "reverse_state_order": reversed}));
+        sequential(json!([null, 5, 3]), &[layer("RNN", json!({"name": "l", "cell": stack}))])
+    };
+    assert_eq!(output(&text(false)), json!([null, 3]));
+    let error = load(text(true).as_bytes()).unwrap_err();
+    assert!(
+        error.details().join(" ").contains("layer l (RNN): reverse_state_order"),
+        "{error} {:?}",
+        error.details()
+    );
+}

@@ -189,6 +189,24 @@ fn going_on_needs_a_checkpoint_or_says_that_it_may_begin() {
     assert!(!third.stdout.contains("loss"), "{}", third.stdout);
 }
 
+/// Replicas divide what they sum by a factor that is always 1 in bf16; a checkpoint is the same without them.
+#[test]
+fn a_run_in_bf16_goes_on_with_replicas_and_without() {
+    let folder = folder();
+    let of = |replicas: bool, rest: &[&'static str]| -> Vec<&'static str> {
+        let devices: &[&str] = if replicas { &["-d", "2xcpu", "--replicas", "2"] } else { &[] };
+        [ONES, &["--precision", "bf16", "--validation-split", "0"], devices, rest].concat()
+    };
+    for (name, before) in [("one", false), ("two", true)] {
+        let rest = ["--checkpoints", name, "--steps", "1"];
+        folder.ok(&train("line.json", &of(before, &rest)));
+        let rest = ["--checkpoints", name, "--resume", "--epochs", "2"];
+        let ran = folder.run(&train("line.json", &of(!before, &rest)));
+        assert!(ran.code == 0 && ran.stderr.contains("resumes after step 1"), "{name}: {}", ran.stderr);
+        assert!(ran.stdout.contains("epoch 2/2"), "{name}: {}", ran.stdout);
+    }
+}
+
 /// A checkpoint behind the last batch of an epoch: what is left of that is nothing, and has no loss.
 #[test]
 fn an_epoch_without_batches_has_no_loss() {

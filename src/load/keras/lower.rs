@@ -582,6 +582,9 @@ impl Site<'_> {
         let dtype = self.dtype(like);
         let tensor = match dtype {
             DType::F64 => Tensor::new(DType::F64, Vec::new(), value.to_le_bytes().to_vec())?,
+            dtype if dtype.is_integer() && f64::from(value as f32) != value => {
+                Tensor::from_i64(Vec::new(), &[value as i64])?
+            }
             _ => Tensor::from_f32(Vec::new(), &[value as f32])?,
         };
         let constant = self.lowering.graph.add_constant(tensor, self.source);
@@ -636,6 +639,14 @@ impl Site<'_> {
             return Ok(x);
         }
         self.apply(Op::Reshape { shape: Shape::new(sizes) }, &[x])
+    }
+
+    /// The value in these sizes, where axes of size 1 are as large as is asked for.
+    pub(super) fn broadcast(&mut self, x: ValueId, sizes: Vec<Size>) -> Result<ValueId> {
+        if self.lowering.graph.ty(x).shape.sizes() == sizes.as_slice() {
+            return Ok(x);
+        }
+        self.apply(Op::Broadcast { shape: Shape::new(sizes) }, &[x])
     }
 
     pub(super) fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Result<ValueId> {

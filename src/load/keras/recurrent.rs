@@ -375,7 +375,16 @@ impl Parser<'_> {
     pub(super) fn around_cell(&mut self, config: Config<'_>) -> Result<Kind> {
         let cell = config.get("cell").ok_or_else(|| config.missing("cell"))?;
         let stack = match cell.get("class_name").and_then(Value::as_str) {
-            Some("StackedRNNCells") => cell.get("config").and_then(|own| own.get("cells")),
+            Some("StackedRNNCells") => {
+                let own = cell.get("config").and_then(Value::as_object);
+                // Of tf.keras: the states of the highest cell come first.
+                if let Some(own) = own
+                    && Config::new(own, config.place()).flag("reverse_state_order", false)?
+                {
+                    self.unsupported.add(config.place(), "reverse_state_order");
+                }
+                own.and_then(|own| own.get("cells"))
+            }
             _ => {
                 return Ok(self.of_cell(config, cell)?.map_or(Kind::Unknown, |rnn| Kind::Rnn(Box::new(rnn))));
             }

@@ -36,6 +36,10 @@ impl Shards {
         self.places.get(name).map(|&file| &self.files[file])
     }
 
+    pub(super) fn files(&self) -> impl Iterator<Item = &Arrays> {
+        self.files.iter()
+    }
+
     pub(super) fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
         self.of(name).map_or(Ok(None), |arrays| arrays.header(name))
     }

@@ -22,6 +22,7 @@ pub(super) struct Safetensors {
     metadata: Metadata,
     /// Where the tensors begin.
     start: u64,
+    holds_eight: bool,
 }
 
 impl Safetensors {
@@ -46,7 +47,8 @@ impl Safetensors {
                 format!("its header describes {} bytes of data, it has {data}", metadata.data_len());
             return Err(Error::format("", message));
         }
-        Ok((metadata.offset_keys(), Self { file: Mutex::new(file), metadata, start }))
+        let holds_eight = metadata.tensors().values().any(|info| eight(info.dtype).is_some());
+        Ok((metadata.offset_keys(), Self { file: Mutex::new(file), metadata, start, holds_eight }))
     }
 
     pub(super) fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
@@ -73,6 +75,11 @@ impl Safetensors {
 
     pub(super) fn holds(&self, name: &str) -> bool {
         self.metadata.info(name).is_some()
+    }
+
+    /// Whether any tensor holds floats of 8 bits.
+    pub(super) fn holds_eight(&self) -> bool {
+        self.holds_eight
     }
 
     /// Whether a tensor holds floats of 8 bits, which are given as f32.

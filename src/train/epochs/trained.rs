@@ -13,6 +13,7 @@ use crate::train::plan::cut;
 use crate::train::spread::names::{base_name, part_name, part_of};
 use crate::train::spread::spares::is_count;
 use crate::train::spread::turns::Workers;
+use crate::train::step::scaling::{FACTOR, GOOD, SKIPPED};
 
 impl Trainer {
     /// The network's parameters as they are now, by name.
@@ -81,7 +82,7 @@ impl Trainer {
     /// Errors: none but internal ones.
     pub fn checkpoint(&self, position: Position) -> Result<Checkpoint> {
         let mut optimizer =
-            self.arrays(|name| !self.own.contains(name) && !is_set(name) && base_name(name) == name)?;
+            self.arrays(|name| !self.own.contains(name) && self.is_kept(name) && base_name(name) == name)?;
         if let Some(workers) = &self.workers {
             optimizer.extend(workers.arrays()?);
         }
@@ -105,7 +106,7 @@ impl Trainer {
         }
         self.give_up()?;
         let names: Vec<String> =
-            self.program.params().filter(|name| !is_set(name)).map(str::to_owned).collect();
+            self.program.params().filter(|name| self.is_kept(name)).map(str::to_owned).collect();
         let arrays = checkpoint.weights.iter().chain(&checkpoint.optimizer);
         // Looked up, never iterated; the first of a name counts.
         let arrays: HashMap<&str, &Tensor> =
@@ -128,6 +129,12 @@ impl Trainer {
         self.step = checkpoint.step;
         self.seed = checkpoint.seed;
         Ok(())
+    }
+
+    /// Whether a checkpoint holds a parameter. A factor that is always 1 is not a run's own: whether a step has one
+    /// depends on the devices that it is laid over.
+    fn is_kept(&self, name: &str) -> bool {
+        !is_set(name) && (self.skips || ![FACTOR, GOOD, SKIPPED].contains(&name))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::train::spread::turns::{Arrays, Workers};
 use crate::train::step::accumulate::{joined, parts};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::{STREAMS, streams};
-use crate::train::step::scaling::{FACTOR, SKIPPED};
+use crate::train::step::scaling::{FACTOR, SKIPPED, Scaling};
 use crate::train::step::{LOSS, Step};
 
 /// What a step gave.
@@ -68,6 +68,8 @@ pub struct Trainer {
     pub(crate) checked: Option<Graph>,
     /// Whether layers draw random numbers.
     pub(crate) disturbed: bool,
+    /// Whether a step whose gradients are not finite changes nothing.
+    pub(crate) skips: bool,
     /// Names of the network's own parameters; all others are the optimizer's.
     pub(crate) own: BTreeSet<String>,
     /// The network without its training, for validation.
@@ -143,6 +145,7 @@ impl Trainer {
             step: 0,
             checked,
             disturbed,
+            skips: options.recipe.scaling.is_some_and(Scaling::skips),
             own,
             forward,
             loss: options.recipe.loss,

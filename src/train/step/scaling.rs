@@ -40,7 +40,7 @@ const MOST: f64 = (1u64 << 40) as f64;
 /// The parameter that holds the factor.
 pub(crate) const FACTOR: &str = "loss_scale/factor";
 /// Steps since the factor was changed.
-const GOOD: &str = "loss_scale/good_steps";
+pub(crate) const GOOD: &str = "loss_scale/good_steps";
 /// Steps that changed nothing.
 pub(crate) const SKIPPED: &str = "loss_scale/skipped_steps";
 

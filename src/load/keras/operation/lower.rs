@@ -76,9 +76,7 @@ impl Operation {
             }
             Self::TakeAlong(axis) => {
                 let (x, places) = (value(site, operands, 0)?, value(site, operands, 1)?);
-                let axis = site.axis(x, *axis)? as u32;
-                let places = site.convert(places, DType::I64)?;
-                site.apply(Op::GatherElements { axis }, &[x, places])
+                take_along(site, x, places, *axis)
             }
             Self::Item => match operands {
                 [Operand::Value(x), Operand::Constant(key)] => item(site, *x, key),
@@ -138,6 +136,34 @@ fn select(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
     let condition = site.convert(condition, DType::Bool)?;
     let (yes, no) = pair(site, operands, 1)?;
     site.apply(Op::Select, &[condition, yes, no])
+}
+
+/// Elements of one axis by places; of the other axes, one of size 1 is that of all, on either side.
+fn take_along(site: &mut Site<'_>, x: ValueId, places: ValueId, axis: i64) -> Result<ValueId> {
+    let axis = site.axis(x, axis)?;
+    let (mut of_x, mut of_places) = (site.sizes(x), site.sizes(places));
+    if of_x.len() != of_places.len() {
+        let message = format!("takes from rank {} by places of rank {}", of_x.len(), of_places.len());
+        return Err(site.error(&message));
+    }
+    let one = Size::Known(1);
+    for (at, (own, other)) in of_x.iter_mut().zip(&mut of_places).enumerate() {
+        if at == axis || own == other {
+            continue;
+        }
+        if *own == one {
+            own.clone_from(other);
+        } else if *other == one {
+            other.clone_from(own);
+        } else {
+            let message = format!("the places have another size of axis {at} than what they are taken from");
+            return Err(site.error(&message));
+        }
+    }
+    let x = site.broadcast(x, of_x)?;
+    let places = site.convert(places, DType::I64)?;
+    let places = site.broadcast(places, of_places)?;
+    site.apply(Op::GatherElements { axis: axis as u32 }, &[x, places])
 }
 
 fn clip(site: &mut Site<'_>, mut x: ValueId, low: Option<f64>, high: Option<f64>) -> Result<ValueId> {
@@ -333,30 +359,57 @@ pub(in super::super) fn constant(site: &mut Site<'_>, constant: &Value) -> Resul
         level = first;
     }
     if !flattened(value, &dims, &mut numbers) {
-        return Err(site.error("a constant's rows differ in length, or hold something else than numbers"));
+        return Err(site.error("a constant's rows differ in length"));
     }
     let dtype = config.get("dtype").and_then(Value::as_str).and_then(super::dtype).unwrap_or(DType::F32);
-    let tensor = match dtype.is_float() {
-        true => Tensor::from_f32(dims, &numbers.iter().map(|&number| number as f32).collect::<Vec<f32>>())?,
-        false => Tensor::from_i64(dims, &numbers.iter().map(|&number| number as i64).collect::<Vec<i64>>())?,
+    let Some((own, bytes)) = encoded(dtype, &numbers) else {
+        return Err(site.error(&format!("a constant holds something else than numbers of {dtype}")));
     };
-    let value = site.constant(tensor);
+    let value = site.constant(Tensor::new(own, dims, bytes)?);
     site.convert(value, dtype).map(Some)
 }
 
-/// Adds the numbers of nested lists of these lengths; false where they are none.
-fn flattened(value: &Value, dims: &[u64], numbers: &mut Vec<f64>) -> bool {
+/// Adds the elements of nested lists of these lengths; false where they have others.
+fn flattened<'v>(value: &'v Value, dims: &[u64], elements: &mut Vec<&'v Value>) -> bool {
     match (value, dims.split_first()) {
         (Value::Array(items), Some((&length, rest))) => {
-            items.len() as u64 == length && items.iter().all(|item| flattened(item, rest, numbers))
+            items.len() as u64 == length && items.iter().all(|item| flattened(item, rest, elements))
         }
-        (Value::Bool(truth), None) => {
-            numbers.push(f64::from(u8::from(*truth)));
+        (Value::Array(_), None) | (_, Some(_)) => false,
+        (value, None) => {
+            elements.push(value);
             true
         }
-        (value, None) => value.as_f64().map(|number| numbers.push(number)).is_some(),
-        _ => false,
     }
+}
+
+/// Numbers in a type that holds all of another one, and that type; none where one of them is no number of it.
+fn encoded(dtype: DType, numbers: &[&Value]) -> Option<(DType, Vec<u8>)> {
+    fn bytes<const N: usize>(numbers: &[&Value], of: impl Fn(&Value) -> Option<[u8; N]>) -> Option<Vec<u8>> {
+        numbers.iter().map(|number| of(number)).collect::<Option<Vec<_>>>().map(|all| all.concat())
+    }
+    let own = match dtype {
+        DType::F64 | DType::U64 => dtype,
+        dtype if dtype.is_float() => DType::F32,
+        _ => DType::I64,
+    };
+    let bytes = match own {
+        DType::F64 => bytes(numbers, |number| real(number).map(f64::to_le_bytes)),
+        DType::F32 => bytes(numbers, |number| real(number).map(|number| (number as f32).to_le_bytes())),
+        DType::U64 => bytes(numbers, |number| u64::try_from(whole(number)?).ok().map(u64::to_le_bytes)),
+        _ => bytes(numbers, |number| i64::try_from(whole(number)?).ok().map(i64::to_le_bytes)),
+    };
+    Some((own, bytes?))
+}
+
+fn real(number: &Value) -> Option<f64> {
+    number.as_bool().map(|truth| f64::from(u8::from(truth))).or_else(|| number.as_f64())
+}
+
+/// A whole number, also one that is written as a float.
+fn whole(number: &Value) -> Option<i128> {
+    let written = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    written.or_else(|| real(number).filter(|real| real.fract() == 0.0).map(|real| real as i128))
 }
 
 /// A tensor beside a number: integers become floats where the number is none.

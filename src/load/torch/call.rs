@@ -134,7 +134,7 @@ impl<'d> Emit<'d> {
             return Err("a parameter or buffer, which is not supported");
         }
         if !self.memory.is_clear(name) {
-            return Err("a tensor that may be seen elsewhere, by open sizes, which is not supported");
+            return Err("a tensor that may be seen elsewhere, which is not supported");
         }
         Ok(())
     }
@@ -256,7 +256,7 @@ impl<'d> Emit<'d> {
 }
 
 /// The names of the tensors and sizes that a node reads.
-fn operands(node: &Node) -> impl Iterator<Item = &str> {
+pub(super) fn operands(node: &Node) -> impl Iterator<Item = &str> {
     node.inputs.iter().flat_map(|input| names_of(&input.arg)).filter(|name| !name.is_empty())
 }
 

@@ -7,25 +7,34 @@ use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
-pub(super) const VIEWS: [&str; 36] = [
+pub(super) const VIEWS: [&str; 50] = [
     "adjoint",
     "_unsafe_view",
     "alias",
+    "alpha_dropout",
     "as_strided",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "broadcast_to",
     "chunk",
     "contiguous",
     "detach",
     "dropout",
+    "dsplit",
     "expand",
     "expand_as",
     "feature_dropout",
     "flatten",
+    "hsplit",
     "lift_fresh",
     "mT",
     "movedim",
     "narrow",
     "numpy_T",
     "permute",
+    "positive",
+    "ravel",
     "reshape",
     "select",
     "slice",
@@ -34,14 +43,19 @@ pub(super) const VIEWS: [&str; 36] = [
     "squeeze",
     "swapaxes",
     "t",
+    "tensor_split",
     "to",
     "transpose",
     "type_as",
     "unbind",
     "unflatten",
+    "unfold",
+    "unsafe_chunk",
+    "unsafe_split",
     "unsqueeze",
     "view",
     "view_as",
+    "vsplit",
     "_to_copy",
     "diagonal",
 ];
@@ -78,12 +92,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "slice" => slice,
         "narrow" | "narrow_copy" => narrow,
         "select" => select,
-        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk" => {
-            |call| split(call, call.axis("dim", 0)?)
-        }
-        "hsplit" => |call| split(call, i64::from(call.rank("self")? > 1)),
-        "vsplit" => |call| split(call, 0),
-        "dsplit" => |call| split(call, 2),
+        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk"
+        | "hsplit" | "vsplit" | "dsplit" => split,
         "repeat_interleave" => repeat_interleave,
         "diagonal" => |call| {
             let value = diagonal(call)?;
@@ -551,9 +561,19 @@ fn select(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
+/// The axis of which an operation makes parts.
+pub(super) fn split_axis(call: &Call<'_, '_>) -> Result<i64> {
+    match call.operation() {
+        "hsplit" => Ok(i64::from(call.rank("self")? > 1)),
+        "vsplit" => Ok(0),
+        "dsplit" => Ok(2),
+        _ => call.axis("dim", 0),
+    }
+}
+
 /// Parts of an axis: of one size, of several, or a number of them.
-fn split(call: &mut Call<'_, '_>, axis: i64) -> Result<()> {
-    let x = call.tensor("self")?;
+fn split(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, split_axis(call)?);
     let parts = call.node.outputs.iter().find_map(|output| output.names()).unwrap_or_default();
     let of_axis =
         |name: &&str| call.meta_of(name).ok().and_then(|meta| schema::size(meta.sizes.get(axis as usize)?));

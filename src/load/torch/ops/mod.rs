@@ -134,3 +134,12 @@ pub(super) fn is_in_place(name: &str) -> bool {
 pub(super) fn may_be_view(name: &str) -> bool {
     layout::VIEWS.contains(&name)
 }
+
+/// Whether results of an operation may lie in the memory of the tensors that it lists, of which there are so many.
+pub(super) fn may_be_view_of_list(name: &str, count: usize) -> bool {
+    match name {
+        "broadcast_tensors" | "meshgrid" => true,
+        "cartesian_prod" | "chain_matmul" => count == 1,
+        _ => false,
+    }
+}

@@ -1,6 +1,6 @@
 //! Parts of a tensor replaced: what is written over a view, in its place in what it is a view of.
 
-use super::super::call::{Call, Number};
+use super::super::call::{Call, Number, results};
 use super::super::schema;
 use super::Lower;
 use super::scatter::along;
@@ -37,10 +37,10 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 /// Error: the elements of this view are not elements of the operand in another order.
 pub(in super::super) fn put_back(call: &mut Call<'_, '_>, value: &str, part: usize) -> Result<String> {
     match call.operation() {
-        "alias" | "contiguous" | "detach" | "dropout" | "feature_dropout" | "lift_fresh" | "to"
-        | "type_as" => Ok(value.to_owned()),
-        "_unsafe_view" | "flatten" | "reshape" | "squeeze" | "unflatten" | "unsqueeze" | "view"
-        | "view_as" => {
+        "alias" | "alpha_dropout" | "contiguous" | "detach" | "dropout" | "feature_dropout"
+        | "lift_fresh" | "positive" | "to" | "type_as" => Ok(value.to_owned()),
+        "_unsafe_view" | "atleast_1d" | "atleast_2d" | "atleast_3d" | "flatten" | "ravel" | "reshape"
+        | "squeeze" | "unflatten" | "unsqueeze" | "view" | "view_as" => {
             let x = call.tensor("self")?;
             let shape = call.plain("Shape", &[&x]);
             Ok(call.op("Reshape", &[value, &shape], &[("allowzero", Attribute::Int(1))]))
@@ -61,13 +61,14 @@ pub(in super::super) fn put_back(call: &mut Call<'_, '_>, value: &str, part: usi
             let span = Span { axis, start, count: Some(count), step: 1 };
             put(call, value, &span)
         }
-        "chunk" | "split" | "split_with_sizes" => {
-            let axis = call.axis("dim", 0)?;
-            let mut start = 0;
-            for before in 0..part {
-                let name = call.result_name(before)?;
+        "chunk" | "dsplit" | "hsplit" | "split" | "split_with_sizes" | "tensor_split" | "unsafe_chunk"
+        | "unsafe_split" | "vsplit" => {
+            let axis = super::layout::split_axis(call)?;
+            let mut start = 0i64;
+            for name in results(call.node).into_iter().take(part) {
                 let size = size_along(call, name, axis)?;
-                start += size.ok_or_else(|| call.unsupported("of an open axis, and written over"))?;
+                let size = size.ok_or_else(|| call.unsupported("of an open axis, and written over"))?;
+                start = start.checked_add(size).ok_or_else(|| call.wrong("its sizes overflow"))?;
             }
             let name = call.result_name(part)?;
             let span = Span { axis, start, count: size_along(call, name, axis)?, step: 1 };

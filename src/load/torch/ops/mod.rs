@@ -91,7 +91,7 @@ pub(super) fn base(target: &str) -> &str {
 }
 
 /// Operations of two names: the one that is read here, and that of the form that writes over its operand.
-const ALIASES: [(&str, [&str; 2]); 31] = [
+const ALIASES: [(&str, [&str; 2]); 30] = [
     ("absolute", ["abs", "abs_"]),
     ("arccos", ["acos", "acos_"]),
     ("arccosh", ["acosh", "acosh_"]),
@@ -109,7 +109,6 @@ const ALIASES: [(&str, [&str; 2]); 31] = [
     ("greater_equal", ["ge", "ge_"]),
     ("less", ["lt", "lt_"]),
     ("less_equal", ["le", "le_"]),
-    ("linalg_diagonal", ["diagonal", "diagonal_"]),
     ("linalg_matmul", ["matmul", "matmul_"]),
     ("moveaxis", ["movedim", "movedim_"]),
     ("multiply", ["mul", "mul_"]),

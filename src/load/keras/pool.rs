@@ -94,7 +94,9 @@ impl AdaptivePool {
         }
         let mut windows = Vec::new();
         for at in 0..wanted {
-            let (start, end) = (at * size / wanted, ((at + 1) * size + wanted - 1) / wanted);
+            let [all, count, at] = [size, wanted, at].map(i128::from);
+            let (start, end) = (at * all / count, ((at + 1) * all + count - 1) / count);
+            let (start, end) = (start as i64, end as i64);
             let window = site.slice(x, axis, start, end - start)?;
             windows.push(site.apply(reduce(axis, true), &[window])?);
         }

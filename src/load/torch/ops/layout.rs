@@ -207,9 +207,6 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-/// Matrices with more rows have no diagonal here: its places are written one by one.
-const MOST_ROWS: i64 = 1 << 24;
-
 /// The elements of a matrix whose places along two axes are alike.
 pub(super) struct Diagonal {
     /// The axes of the tensor, with the matrix's last.
@@ -219,23 +216,26 @@ pub(super) struct Diagonal {
 }
 
 impl Diagonal {
-    pub(super) fn of(call: &Call<'_, '_>) -> Result<Self> {
+    pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Self> {
         Self::beside(call, "offset")
     }
 
     /// As far beside the main one as an argument says.
-    fn beside(call: &Call<'_, '_>, offset: &str) -> Result<Self> {
+    fn beside(call: &mut Call<'_, '_>, offset: &str) -> Result<Self> {
         let (rank, offset) = (call.rank("self")?, call.int(offset, 0)?);
         let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
         let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
-        let (Some(rows), Some(columns)) = (size(first).filter(|&rows| rows <= MOST_ROWS), size(second))
-        else {
-            return Err(call.unsupported("of open or very long axes"));
+        let (Some(rows), Some(columns)) = (size(first), size(second)) else {
+            return Err(call.unsupported("of open axes"));
         };
+        call.list_places(rows)?;
         let order: Vec<i64> =
             (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();
-        let within = |row: &i64| row.checked_add(offset).is_some_and(|column| (0..columns).contains(&column));
-        let places = (0..rows).filter(within).map(|row| row.saturating_mul(columns) + row + offset).collect();
+        let place = |row: i64| {
+            let column = row.checked_add(offset).filter(|column| (0..columns).contains(column))?;
+            row.checked_mul(columns)?.checked_add(column)
+        };
+        let places = (0..rows).filter_map(place).collect();
         Ok(Self { order, places })
     }
 

@@ -7,9 +7,6 @@ use super::scatter::along;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
-/// More elements of an axis are not replaced one by one.
-const MOST_PLACES: i64 = 1 << 24;
-
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "slice_scatter" => |call| {
@@ -148,21 +145,22 @@ fn put(call: &mut Call<'_, '_>, source: &str, span: &Span) -> Result<String> {
     let x = call.tensor("self")?;
     let size = axis_size(call, "self", span.axis)?;
     let last = span.count.map(|count| {
-        span.step.checked_mul((count - 1).max(0)).and_then(|length| span.start.checked_add(length))
+        let steps = count.saturating_sub(1).max(0);
+        span.step.checked_mul(steps).and_then(|length| span.start.checked_add(length))
     });
     let outside = match (last, size) {
         (Some(None), _) => true,
         (Some(Some(last)), Some(size)) => last >= size.max(1),
         _ => false,
     };
-    if span.step < 1 || span.start < 0 || outside {
+    if span.step < 1 || span.start < 0 || span.count.is_some_and(|count| count < 0) || outside {
         return Err(
             call.wrong(format!("elements from {} by {} are not within {size:?}", span.start, span.step))
         );
     }
     if span.step > 1 {
-        let count = span.count.filter(|&count| count <= MOST_PLACES);
-        let count = count.ok_or_else(|| call.unsupported("of an open or very long axis, in steps"))?;
+        let count = span.count.ok_or_else(|| call.unsupported("of an open axis, in steps"))?;
+        call.list_places(count)?;
         let places: Vec<i64> = (0..count).map(|at| span.start + at * span.step).collect();
         let places = call.integers(&places);
         return at_places(call, &x, &places, source, span.axis);

@@ -71,7 +71,7 @@ fn running(
         let (pads, number) = (call.integers(&pads), call.scalar(dtype, neutral));
         let before = call.plain("Pad", &[&kept, &pads, &number]);
         x = combine(call, &x, &before);
-        distance *= 2;
+        distance = distance.saturating_mul(2);
     }
     call.results(vec![Some(x)])
 }

@@ -154,9 +154,11 @@ fn sharing(node: &Node, first: &str, metas: &BTreeMap<String, TensorMeta>) -> Sh
             }
             (Ok(own), Ok(result)) if own != result => Sharing::Apart,
             (Ok(_), Ok(_)) if !orders => Sharing::View,
-            // What has an axis of one element may have the strides of several orders, and be copied nevertheless.
-            (Ok(_), Ok(_)) if own.sizes.iter().any(|dim| size(dim) == Some(1)) => Sharing::Unclear,
-            (Ok(_), Ok(_)) => in_order(own, result),
+            (Ok(_), Ok(_)) => match in_order(own, result) {
+                // With an axis of one element the strides of two orders may be the same, and it is copied nevertheless.
+                Sharing::View if own.sizes.iter().any(|dim| size(dim) == Some(1)) => Sharing::Unclear,
+                sharing => sharing,
+            },
             _ => Sharing::Unclear,
         },
         "contiguous" if orders => in_order(own, result),

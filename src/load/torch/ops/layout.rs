@@ -296,14 +296,16 @@ fn broadcast_tensors(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// Tensors in the shape that all of them broadcast to.
 fn broadcast(call: &mut Call<'_, '_>, values: &[String]) -> Vec<String> {
-    let shapes: Vec<String> = values.iter().map(|value| call.plain("Shape", &[value])).collect();
-    let mut results = Vec::new();
-    for (at, value) in values.iter().enumerate() {
-        let mut value = value.clone();
-        for (_, shape) in shapes.iter().enumerate().filter(|(other, _)| *other != at) {
-            value = call.plain("Expand", &[&value, shape]);
-        }
-        results.push(value);
+    let Some((first, others)) = values.split_first() else { return Vec::new() };
+    let mut whole = first.clone();
+    for other in others {
+        let shape = call.plain("Shape", &[other]);
+        whole = call.plain("Expand", &[&whole, &shape]);
+    }
+    let shape = call.plain("Shape", &[&whole]);
+    let mut results = vec![whole];
+    for other in others {
+        results.push(call.plain("Expand", &[other, &shape]));
     }
     results
 }

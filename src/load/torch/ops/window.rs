@@ -9,6 +9,9 @@ use crate::load::onnx::model_builder::Attribute;
 /// More windows of several sizes are not written one by one.
 const MOST_WINDOWS: i64 = 4096;
 
+/// A window that is cut out takes operators, each as large as some places that are listed.
+const PLACES_OF_WINDOW: i64 = 64;
+
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "conv1d" | "conv2d" | "conv3d" => |call| convolution(call, Direction::Forward),
@@ -264,6 +267,7 @@ fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
     let (Some(1..=MOST_WINDOWS), Some(plane)) = (count, plane) else {
         return Err(call.unsupported(format!("{wanted:?} windows with their places")));
     };
+    call.list_places(count.unwrap_or(0) * PLACES_OF_WINDOW)?;
     let along: Vec<i64> = (first as i64..rank as i64).collect();
     let along = call.integers(&along);
     let front = call.op("Shape", &[&x], &[("end", Attribute::Int(first as i64))]);
@@ -325,6 +329,7 @@ fn uneven(
         return Err(call.unsupported(format!("{wanted:?} windows of several sizes")));
     }
     for (axis, (&size, &wanted)) in (first..).zip(sizes.iter().zip(wanted)) {
+        call.list_places(wanted * PLACES_OF_WINDOW)?;
         let along = call.integers(&[axis]);
         let mut parts = Vec::new();
         for at in 0..wanted {

@@ -207,6 +207,42 @@ class Pieces(nn.Module):
         return *bags, *cells, *alone, *windows, unpooled, *running, *joined, *turned, *ordered, *products, *single
 
 
+class Edges(nn.Module):
+    """Views of every kind written over, infinities, places from the end, bounds and numbers of other types."""
+
+    def forward(self, x, whole):
+        z = x * 2
+        first, second, third = z.tensor_split([1, 4], 1)
+        second.add_(first)
+        z.ravel()[3:5] = 7.0
+        left, right = z.hsplit(2)
+        right.mul_(left)
+        upper, lower = z.vsplit(2)
+        lower.sub_(upper)
+        torch.atleast_3d(z)[0, :, 0] = 0.25
+        torch.positive(z)[3].neg_()
+        F.alpha_dropout(z, 0.5, False)[:, 2].clamp_(max=0.0)
+        apart = z.t().ravel()
+        apart[0] = 9.0
+        strided = z.view(1, 4, 3, 2)
+        copied = strided.to(memory_format=torch.channels_last)
+        copied.mul_(3.0)
+        held = strided.contiguous(memory_format=torch.channels_last)
+        held.sub_(1.0)
+        steps = z.unfold(1, 3, 2) + 0
+        low = torch.where(x > 0, x, float("-inf"))
+        sums = low.logcumsumexp(1), torch.logaddexp(low, low), torch.logaddexp2(low, -low)
+        places = torch.tensor([[0, 2, 1], [1, 1, 3]])
+        scattered = x.scatter(1, places, x, reduce="add"), x.scatter(1, places, 3.0, reduce="multiply")
+        bounds = torch.bucketize(whole, torch.tensor([-1.5, 0.5, 2.0])), torch.searchsorted(torch.tensor([-1, 0, 2]), x), torch.isin(whole, torch.tensor([0.5, 2.0]))
+        filled = x.index_fill(1, torch.tensor([-1, 2]), 5.0), torch.take_along_dim(x, torch.tensor([[5], [0]])), torch.take_along_dim(x[:1], places, 1)
+        ranges = torch.linspace(0, 10, 7, dtype=torch.int64), torch.linspace(9, -4, 6, dtype=torch.int32), torch.logspace(0, 3, 5, dtype=torch.int64)
+        windows = torch.hamming_window(5, True, 0.6, 0.3), torch.hann_window(6, dtype=torch.float64), torch.hamming_window(4, False, 0.5)
+        norms = torch.cdist(x, x[:2], 0.0), F.pairwise_distance(x, x.flip(0), p=float("-inf")), F.pairwise_distance(x, x + 1, p=0.0, keepdim=True)
+        share = x.quantile(0.3, keepdim=True), torch.as_strided(z, (2, 0, 3), (3, 1, 1))
+        return z, third, apart, copied, held, steps, *sums, *scattered, *bounds, *filled, *ranges, *windows, *norms, *share
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
@@ -222,6 +258,7 @@ def modules():
         "writes": (Writes(), (torch.randn(3, 4), torch.randn(2, 3, 2)), None),
         "pieces": (Pieces(), (torch.tensor([[1, 0, 2], [3, 8, 0], [5, 5, 1]]), torch.tensor([0, 2, 2, 9]), torch.randn(3, 4), torch.randn(2, 5, 7)), None),
         "places": (Places(), (torch.randn(2, 4), torch.randn(1, 2, 5, 7)), None),
+        "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
 
 
@@ -372,7 +409,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

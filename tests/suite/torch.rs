@@ -41,7 +41,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two() {
             count += 1;
         }
     }
-    assert_eq!(count, 30);
+    assert_eq!(count, 34);
 }
 
 /// The entries of an archive.
@@ -124,7 +124,7 @@ fn damaged_programs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let graph =
         |program: &mut Value, change: &dyn Fn(&mut Value)| change(&mut program["graph_module"]["graph"]);
-    let faults: [(&dyn Fn(&mut Value), &str); 6] = [
+    let faults: [(&dyn Fn(&mut Value), &str); 8] = [
         (
             &|program| program["schema_version"]["major"] = json!(9),
             "version 9.20 of torch.export's schema is not supported",
@@ -140,6 +140,17 @@ fn damaged_programs_are_refused() {
             "node relu: later, which it reads, is not computed",
         ),
         (&|program| graph(program, &|g| g["tensor_values"] = json!({})), "nothing is said of x"),
+        (
+            &|program| graph(program, &|g| g["tensor_values"]["x"]["sizes"][0] = json!({"as_int": -1})),
+            "x has a size below 0",
+        ),
+        (
+            &|program| {
+                let out = json!({"name": "out", "arg": {"as_tensor": {"name": "linear"}}});
+                graph(program, &|g| g["nodes"][1]["inputs"].as_array_mut().unwrap().push(out.clone()));
+            },
+            "node relu: torch.ops.aten.relu.default: a result in memory that is given (out=)",
+        ),
         (
             &|program| {
                 program["graph_module"]["signature"]["input_specs"][0]["parameter"]["parameter_name"] =

@@ -94,9 +94,9 @@ impl AdaptivePool {
         }
         let mut windows = Vec::new();
         for at in 0..wanted {
-            let end = (at + 1).checked_mul(size).and_then(|end| end.checked_add(wanted - 1));
-            let end = end.ok_or_else(|| site.error(&format!("an axis of {size} is too large")))? / wanted;
-            let start = at * size / wanted;
+            let [all, count, at] = [size, wanted, at].map(i128::from);
+            let (start, end) = (at * all / count, ((at + 1) * all + count - 1) / count);
+            let (start, end) = (start as i64, end as i64);
             let window = site.slice(x, axis, start, end - start)?;
             windows.push(site.apply(reduce(axis, true), &[window])?);
         }

@@ -118,6 +118,12 @@ impl ModelBuilder {
         self.array(name, dtype, &[], Bytes::Inline(tensor::encode(dtype, value)));
     }
 
+    /// A vector of numbers of a type.
+    pub(in crate::load) fn numbers(&mut self, name: &str, dtype: DType, values: &[f64]) {
+        let bytes = values.iter().flat_map(|&value| tensor::encode(dtype, value)).collect();
+        self.array(name, dtype, &[values.len() as i64], Bytes::Inline(bytes));
+    }
+
     /// A vector of i64.
     pub(in crate::load) fn integers(&mut self, name: &str, values: &[i64]) {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();

@@ -9,10 +9,13 @@ use super::ops;
 use super::schema::{Argument, Node, TensorMeta};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
-use crate::load::onnx::model_builder::{Attribute, Bytes, ModelBuilder, Operation, number};
+use crate::load::onnx::model_builder::{Attribute, ModelBuilder, Operation, number};
 
 /// More views are not made again after something was written over.
 const MOST_REMADE: usize = 100_000;
+
+/// More places of elements are not written one by one in the graph of a program.
+const MOST_PLACES: i64 = 1 << 24;
 
 /// The graph that is written, and what stands for the program's values in it.
 pub(super) struct Emit<'d> {
@@ -32,6 +35,8 @@ pub(super) struct Emit<'d> {
     memory: Memory<'d>,
     /// Views that were made again after something was written over.
     remade: usize,
+    /// Places of elements that were written one by one.
+    places: i64,
     /// Numbers what has no name in the program.
     count: usize,
     /// Operators that the node has so far.
@@ -61,6 +66,7 @@ impl<'d> Emit<'d> {
             held: HashSet::new(),
             memory: Memory::of(nodes, metas),
             remade: 0,
+            places: 0,
             count: 0,
             operators: 0,
         }
@@ -92,6 +98,10 @@ impl<'d> Emit<'d> {
     ///
     /// Error: that of the lowering; the node writes over a parameter or buffer, or over what may be seen elsewhere.
     pub(super) fn node(&mut self, node: &'d Node, lower: ops::Lower) -> Result<()> {
+        if node.inputs.iter().any(|input| input.name == "out" && input.arg.name().is_some()) {
+            let message = format!("{}: a result in memory that is given (out=)", node.target);
+            return Err(Error::Unsupported(Report::new("", message)));
+        }
         self.operators = 0;
         self.model.begin(name(node), &node.target);
         for operand in operands(node) {
@@ -134,7 +144,7 @@ impl<'d> Emit<'d> {
             return Err("a parameter or buffer, which is not supported");
         }
         if !self.memory.is_clear(name) {
-            return Err("a tensor that may be seen elsewhere, by open sizes, which is not supported");
+            return Err("a tensor that may be seen elsewhere, which is not supported");
         }
         Ok(())
     }
@@ -155,9 +165,9 @@ impl<'d> Emit<'d> {
         Ok(())
     }
 
-    /// Counts a view that is made again, or put back. Error: there are too many.
-    fn count_view(&mut self) -> Result<()> {
-        self.remade += 1;
+    /// Counts views that are made again, or put back. Error: there are too many.
+    fn count_views(&mut self, count: usize) -> Result<()> {
+        self.remade = self.remade.saturating_add(count);
         if self.remade <= MOST_REMADE {
             return Ok(());
         }
@@ -166,7 +176,7 @@ impl<'d> Emit<'d> {
     }
 
     fn remake(&mut self, name: &'d str, view: View<'d>) -> Result<()> {
-        self.count_view()?;
+        self.count_views(view.by.map_or(1, |(node, _)| results(node).len()))?;
         match view.by.map(|(node, _)| (node, ops::find(&node.target))) {
             None => {
                 let value = self.value(view.of)?;
@@ -192,7 +202,7 @@ impl<'d> Emit<'d> {
             self.values.insert(at.to_owned(), value.clone());
             self.memory.make(at);
             let Some(view) = self.memory.view(at) else { return Ok(()) };
-            self.count_view()?;
+            self.count_views(1)?;
             if let Some((node, part)) = view.by {
                 value = ops::put_back(&mut Call { emit: self, node }, &value, part)?;
             }
@@ -256,7 +266,7 @@ impl<'d> Emit<'d> {
 }
 
 /// The names of the tensors and sizes that a node reads.
-fn operands(node: &Node) -> impl Iterator<Item = &str> {
+pub(super) fn operands(node: &Node) -> impl Iterator<Item = &str> {
     node.inputs.iter().flat_map(|input| names_of(&input.arg)).filter(|name| !name.is_empty())
 }
 
@@ -486,9 +496,13 @@ impl<'d> Call<'_, 'd> {
 
     /// A vector of f32.
     pub(super) fn reals(&mut self, values: &[f64]) -> String {
+        self.numbers(DType::F32, values)
+    }
+
+    /// A vector of numbers of a type.
+    pub(super) fn numbers(&mut self, dtype: DType, values: &[f64]) -> String {
         let name = self.emit.fresh();
-        let bytes = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
-        self.emit.model.array(&name, DType::F32, &[values.len() as i64], Bytes::Inline(bytes));
+        self.emit.model.numbers(&name, dtype, values);
         name
     }
 
@@ -501,6 +515,16 @@ impl<'d> Call<'_, 'd> {
     /// Whether anything reads the node's result of this number.
     pub(super) fn is_read(&self, number: usize) -> bool {
         results(self.node).get(number).is_some_and(|name| self.emit.read.contains(*name))
+    }
+
+    /// Makes room for places of elements that are written one by one. Error: with those before it is too many, or fewer
+    /// than none.
+    pub(super) fn list_places(&mut self, count: i64) -> Result<()> {
+        let sum = self.emit.places.checked_add(count).filter(|&sum| count >= 0 && sum <= MOST_PLACES);
+        self.emit.places = sum.ok_or_else(|| {
+            self.unsupported(format!("{count} elements one by one: a program has {MOST_PLACES} at most"))
+        })?;
+        Ok(())
     }
 
     /// A vector of i64.

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::call::results;
+use super::call::{operands, results};
 use super::ops;
-use super::schema::{Node, TensorMeta};
+use super::schema::{Node, TensorMeta, size};
 
 /// A tensor that lies in another's memory.
 #[derive(Clone, Copy)]
@@ -50,8 +50,12 @@ impl<'d> Memory<'d> {
         // A name that is read is made already: what comes later can be no view of itself.
         let mut known: HashSet<&str> = HashSet::new();
         for node in nodes {
+            known.extend(operands(node));
+            if ops::may_be_view_of_list(ops::base(&node.target), operands(node).count()) {
+                memory.blur(node);
+                continue;
+            }
             let Some(first) = node.inputs.iter().find_map(|input| input.arg.name()) else { continue };
-            known.insert(first);
             let made: Vec<(usize, &str)> = results(node)
                 .into_iter()
                 .enumerate()
@@ -80,6 +84,14 @@ impl<'d> Memory<'d> {
             }
         }
         memory
+    }
+
+    /// Notes that what a node lists and what it makes may be seen in each other's memory.
+    fn blur(&mut self, node: &'d Node) {
+        for name in operands(node).chain(results(node)) {
+            let whole = self.whole(name);
+            self.unclear.insert(whole);
+        }
     }
 
     fn add(&mut self, name: &'d str, view: View<'d>) {
@@ -133,22 +145,40 @@ fn sharing(node: &Node, first: &str, metas: &BTreeMap<String, TensorMeta>) -> Sh
     }
     let result = results(node).first().and_then(|name| metas.get(*name));
     let (Some(own), Some(result)) = (metas.get(first), result) else { return Sharing::Unclear };
-    let is = |holds: bool| if holds { Sharing::View } else { Sharing::Apart };
+    let orders = node.inputs.iter().any(|input| input.name == "memory_format" && input.arg.orders_memory());
     match operation {
         "_to_copy" => Sharing::Apart,
         "to" | "type_as" => match (own.dtype(), result.dtype()) {
             _ if node.inputs.iter().any(|input| input.name == "copy" && input.arg.is_true()) => {
                 Sharing::Apart
             }
-            (Ok(own), Ok(result)) => is(own == result),
+            (Ok(own), Ok(result)) if own != result => Sharing::Apart,
+            (Ok(_), Ok(_)) if !orders => Sharing::View,
+            (Ok(_), Ok(_)) => match in_order(own, result) {
+                // With an axis of one element the strides of two orders may be the same, and it is copied nevertheless.
+                Sharing::View if own.sizes.iter().any(|dim| size(dim) == Some(1)) => Sharing::Unclear,
+                sharing => sharing,
+            },
             _ => Sharing::Unclear,
         },
+        "contiguous" if orders => in_order(own, result),
         // Elements in a row stay where they are. Those that are not can be so in the result only if they are copied.
-        "contiguous" | "reshape" | "flatten" | "view_as" => match (own.is_dense(), result.is_dense()) {
-            (Some(true), _) | (_, Some(false)) => Sharing::View,
-            (Some(false), Some(true)) => Sharing::Apart,
-            (None, _) | (_, None) => Sharing::Unclear,
-        },
+        "contiguous" | "reshape" | "ravel" | "flatten" | "view_as" => {
+            match (own.is_dense(), result.is_dense()) {
+                (Some(true), _) | (_, Some(false)) => Sharing::View,
+                (Some(false), Some(true)) => Sharing::Apart,
+                (None, _) | (_, None) => Sharing::Unclear,
+            }
+        }
         _ => Sharing::View,
+    }
+}
+
+/// Of a tensor that is wanted in an order of memory: it is copied if it lies in another one.
+fn in_order(own: &TensorMeta, result: &TensorMeta) -> Sharing {
+    match own.is_laid_out_as(result) {
+        Some(true) => Sharing::View,
+        Some(false) => Sharing::Apart,
+        None => Sharing::Unclear,
     }
 }

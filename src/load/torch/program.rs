@@ -17,6 +17,11 @@ use crate::load::onnx::model_builder::{Bytes, Dimension, ModelBuilder};
 pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBuilder> {
     let module = &document.program.graph_module;
     let graph = &module.graph;
+    for (name, meta) in &graph.tensor_values {
+        if meta.sizes.iter().any(|dim| size(dim).is_some_and(|dim| dim < 0)) {
+            return Err(Error::model("", format!("{name} has a size below 0")));
+        }
+    }
     let outputs = outputs(&module.signature.output_specs)?;
     let mut emit = Emit::new(
         model,

@@ -92,6 +92,11 @@ impl Argument {
         matches!(self.parts(), ("as_bool", Value::Bool(true)))
     }
 
+    /// Whether it is an order of memory: rows (1) or channels (2, 3) last, and not the one that is there.
+    pub(super) fn orders_memory(&self) -> bool {
+        matches!(self.parts(), ("as_memory_format", value) if matches!(value.as_u64(), Some(1..=3)))
+    }
+
     /// The name of the tensor or number that it is.
     pub(super) fn name(&self) -> Option<&str> {
         match self.parts() {
@@ -149,6 +154,24 @@ impl TensorMeta {
     /// The place of its first element in its memory; none where it is open.
     pub(super) fn begins_at(&self) -> Option<i64> {
         self.storage_offset.as_ref().map_or(Some(0), size)
+    }
+
+    /// Whether it has the strides of another one; none where open sizes decide.
+    pub(super) fn is_laid_out_as(&self, other: &Self) -> Option<bool> {
+        if self.strides.len() != self.sizes.len() || other.strides.len() != self.strides.len() {
+            return None;
+        }
+        let pairs = self.strides.iter().zip(&other.strides);
+        let same: Vec<Option<bool>> = pairs
+            .map(|(own, other)| match (size(own), size(other)) {
+                (Some(own), Some(other)) => Some(own == other),
+                _ => (own.parts() == other.parts()).then_some(true),
+            })
+            .collect();
+        if same.contains(&Some(false)) {
+            return Some(false);
+        }
+        same.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
     }
 
     /// Whether its elements lie row by row, with nothing between them; none where open sizes decide.

@@ -83,7 +83,8 @@ fn arithmetic(name: &str) -> Option<Lower> {
             let apart = call.plain("Abs", &[&apart]);
             let apart = call.plain("Neg", &[&apart]);
             let more = call.plain("Softplus", &[&apart]);
-            let value = call.plain("Add", &[&most, &more]);
+            let sum = call.plain("Add", &[&most, &more]);
+            let value = super::special::or_infinite(call, &x, &y, &sum);
             call.result(value)
         },
         "addcmul" => |call| ternary(call, "Mul"),
@@ -511,7 +512,7 @@ fn comparison(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// The type in which two operands are compared: a float before an integer before a truth value, a tensor with axes
 /// before one without and before a number, the larger one of two.
-fn common(call: &Call<'_, '_>, left: &str, right: &str) -> Result<DType> {
+pub(super) fn common(call: &Call<'_, '_>, left: &str, right: &str) -> Result<DType> {
     let kind = |dtype: DType| (dtype.is_float(), dtype != DType::Bool);
     let of = |name: &str| -> Result<(DType, bool)> {
         if call.argument(name).is_some_and(|argument| argument.parts().0 == "as_tensor") {

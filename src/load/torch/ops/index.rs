@@ -3,6 +3,7 @@
 use super::super::call::Call;
 use super::super::schema;
 use super::Lower;
+use super::elementwise::common;
 use crate::error::Result;
 use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
@@ -24,20 +25,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let value = call.op("GatherElements", &[&x, &index], &[("axis", Attribute::Int(axis))]);
             call.result(value)
         },
-        "take_along_dim" => |call| {
-            let axis = call.axis("dim", 0)?;
-            let (x, index) = (call.tensor("self")?, call.tensor("indices")?);
-            let others = |name: &str| {
-                let mut dims = call.meta(name)?.dims().unwrap_or_default();
-                let _ = ((axis as usize) < dims.len()).then(|| dims.remove(axis as usize));
-                Ok(dims)
-            };
-            if others("self")? != others("indices")? {
-                return Err(call.unsupported("of other sizes beside the axis"));
-            }
-            let value = call.op("GatherElements", &[&x, &index], &[("axis", Attribute::Int(axis))]);
-            call.result(value)
-        },
+        "take_along_dim" => take_along,
         "index" | "_unsafe_index" => index,
         "scatter" => scatter,
         "nonzero" => nonzero,
@@ -196,6 +184,9 @@ fn masked_select(call: &mut Call<'_, '_>) -> Result<()> {
 /// The k-th smallest element of an axis, and its place.
 fn kth(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, axis, k) = (call.tensor("self")?, call.axis("dim", -1)?, call.int("k", 1)?);
+    if k < 1 {
+        return Err(call.wrong(format!("element {k} of an axis")));
+    }
     let keep = call.flag("keepdim", false)?;
     let count = call.integers(&[k]);
     let (values, places) = (call.emit.fresh(), call.emit.fresh());
@@ -226,9 +217,8 @@ fn take(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// How many bounds are below each element; at or below it, with `right`.
 fn bucketize(call: &mut Call<'_, '_>) -> Result<()> {
-    let x = call.tensor("self")?;
-    let dtype = call.dtype("self")?;
-    let bounds = call.operand("boundaries", dtype)?;
+    let dtype = common(call, "self", "boundaries")?;
+    let (x, bounds) = (call.operand("self", dtype)?, call.operand("boundaries", dtype)?);
     let behind = call.integers(&[-1]);
     let x = call.plain("Unsqueeze", &[&x, &behind]);
     let operator = if call.flag("right", false)? { "LessOrEqual" } else { "Less" };
@@ -259,7 +249,49 @@ fn scatter(call: &mut Call<'_, '_>) -> Result<()> {
             call.plain("Expand", &[&number, &shape])
         }
     };
-    let value = call.op("ScatterElements", &[&x, &index, &updates], &[("axis", Attribute::Int(axis))]);
+    let reduction = match call.text("reduce", "")? {
+        "" => "none",
+        "add" => "add",
+        "multiply" => "mul",
+        other => return Err(call.unsupported(format!("reduce {other}"))),
+    };
+    let attributes = [("axis", Attribute::Int(axis)), ("reduction", Attribute::Text(reduction))];
+    let value = call.op("ScatterElements", &[&x, &index, &updates], &attributes);
+    call.result(value)
+}
+
+/// Elements by their places along an axis, the other axes broadcast against each other; without one, of all elements.
+fn take_along(call: &mut Call<'_, '_>) -> Result<()> {
+    let (mut x, mut index) = (call.tensor("self")?, call.tensor("indices")?);
+    let axis = if call.argument("dim").is_some() {
+        let axis = call.axis("dim", 0)?;
+        let (Some(own), Some(places)) = (call.meta("self")?.dims(), call.meta("indices")?.dims()) else {
+            return Err(call.unsupported("of open sizes"));
+        };
+        if own.len() != places.len() {
+            return Err(call.wrong("its places have other axes"));
+        }
+        let (mut wide, mut wide_places) = (own.clone(), places.clone());
+        for (at, (&one, &other)) in own.iter().zip(&places).enumerate().filter(|(at, _)| *at as i64 != axis) {
+            let size = if one == 1 { other } else { one };
+            if other != 1 && other != size {
+                return Err(call.wrong(format!("{one} elements and {other} places along axis {at}")));
+            }
+            (wide[at], wide_places[at]) = (size, size);
+        }
+        for (value, dims, wide) in [(&mut x, own, wide), (&mut index, places, wide_places)] {
+            if dims != wide {
+                let shape = call.integers(&wide);
+                *value = call.plain("Expand", &[value, &shape]);
+            }
+        }
+        axis
+    } else {
+        let all = call.integers(&[-1]);
+        (x, index) = (call.plain("Reshape", &[&x, &all]), call.plain("Reshape", &[&index, &all]));
+        0
+    };
+    let value = call.op("GatherElements", &[&x, &index], &[("axis", Attribute::Int(axis))]);
     call.result(value)
 }
 
@@ -296,8 +328,8 @@ fn searchsorted(call: &mut Call<'_, '_>) -> Result<()> {
     if call.argument("sorter").is_some() {
         return Err(call.unsupported("by an order of its own"));
     }
-    let dtype = call.dtype("sorted_sequence")?;
-    let (ordered, x) = (call.tensor("sorted_sequence")?, call.operand("self", dtype)?);
+    let dtype = common(call, "self", "sorted_sequence")?;
+    let (ordered, x) = (call.operand("sorted_sequence", dtype)?, call.operand("self", dtype)?);
     let is_right = call.flag("right", false)? || call.text("side", "left")? == "right";
     let (behind, before) = (call.integers(&[-1]), call.integers(&[-2]));
     // Several sequences have a row for each of those of what is looked for.
@@ -317,8 +349,8 @@ fn isin(call: &mut Call<'_, '_>) -> Result<()> {
     let of = |name: &str| call.argument(name).is_some();
     let (one, many) =
         if of("elements") { ("elements", "test_elements") } else { ("element", "test_elements") };
-    let dtype = call.dtype(one)?;
     let many = if of(many) { many } else { "test_element" };
+    let dtype = common(call, one, many)?;
     let (x, others) = (call.operand(one, dtype)?, call.operand(many, dtype)?);
     let (all, behind) = (call.integers(&[-1]), call.integers(&[-1]));
     let others = call.plain("Reshape", &[&others, &all]);
@@ -391,7 +423,11 @@ fn quantile(call: &mut Call<'_, '_>) -> Result<()> {
     let part = call.scalar(dtype, place.fract());
     let apart = call.plain("Sub", &[&high, &low]);
     let more = call.plain("Mul", &[&apart, &part]);
-    let value = call.plain("Add", &[&low, &more]);
+    let mut value = call.plain("Add", &[&low, &more]);
+    if call.flag("keepdim", false)? && !keeps {
+        let ones = call.integers(&vec![1; call.rank("self")? as usize]);
+        value = call.plain("Reshape", &[&value, &ones]);
+    }
     call.result(value)
 }
 

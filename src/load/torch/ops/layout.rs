@@ -7,25 +7,34 @@ use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
-pub(super) const VIEWS: [&str; 36] = [
+pub(super) const VIEWS: [&str; 50] = [
     "adjoint",
     "_unsafe_view",
     "alias",
+    "alpha_dropout",
     "as_strided",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "broadcast_to",
     "chunk",
     "contiguous",
     "detach",
     "dropout",
+    "dsplit",
     "expand",
     "expand_as",
     "feature_dropout",
     "flatten",
+    "hsplit",
     "lift_fresh",
     "mT",
     "movedim",
     "narrow",
     "numpy_T",
     "permute",
+    "positive",
+    "ravel",
     "reshape",
     "select",
     "slice",
@@ -34,14 +43,19 @@ pub(super) const VIEWS: [&str; 36] = [
     "squeeze",
     "swapaxes",
     "t",
+    "tensor_split",
     "to",
     "transpose",
     "type_as",
     "unbind",
     "unflatten",
+    "unfold",
+    "unsafe_chunk",
+    "unsafe_split",
     "unsqueeze",
     "view",
     "view_as",
+    "vsplit",
     "_to_copy",
     "diagonal",
 ];
@@ -78,12 +92,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "slice" => slice,
         "narrow" | "narrow_copy" => narrow,
         "select" => select,
-        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk" => {
-            |call| split(call, call.axis("dim", 0)?)
-        }
-        "hsplit" => |call| split(call, i64::from(call.rank("self")? > 1)),
-        "vsplit" => |call| split(call, 0),
-        "dsplit" => |call| split(call, 2),
+        "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk"
+        | "hsplit" | "vsplit" | "dsplit" => split,
         "repeat_interleave" => repeat_interleave,
         "diagonal" => |call| {
             let value = diagonal(call)?;
@@ -197,9 +207,6 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-/// Matrices with more rows have no diagonal here: its places are written one by one.
-const MOST_ROWS: i64 = 1 << 24;
-
 /// The elements of a matrix whose places along two axes are alike.
 pub(super) struct Diagonal {
     /// The axes of the tensor, with the matrix's last.
@@ -209,23 +216,26 @@ pub(super) struct Diagonal {
 }
 
 impl Diagonal {
-    pub(super) fn of(call: &Call<'_, '_>) -> Result<Self> {
+    pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Self> {
         Self::beside(call, "offset")
     }
 
     /// As far beside the main one as an argument says.
-    fn beside(call: &Call<'_, '_>, offset: &str) -> Result<Self> {
+    fn beside(call: &mut Call<'_, '_>, offset: &str) -> Result<Self> {
         let (rank, offset) = (call.rank("self")?, call.int(offset, 0)?);
         let (first, second) = (call.axis("dim1", 0)?, call.axis("dim2", 1)?);
         let size = |axis: i64| call.meta("self").ok()?.sizes.get(axis as usize).and_then(schema::size);
-        let (Some(rows), Some(columns)) = (size(first).filter(|&rows| rows <= MOST_ROWS), size(second))
-        else {
-            return Err(call.unsupported("of open or very long axes"));
+        let (Some(rows), Some(columns)) = (size(first), size(second)) else {
+            return Err(call.unsupported("of open axes"));
         };
+        call.list_places(rows)?;
         let order: Vec<i64> =
             (0..rank).filter(|axis| ![first, second].contains(axis)).chain([first, second]).collect();
-        let within = |row: &i64| row.checked_add(offset).is_some_and(|column| (0..columns).contains(&column));
-        let places = (0..rows).filter(within).map(|row| row.saturating_mul(columns) + row + offset).collect();
+        let place = |row: i64| {
+            let column = row.checked_add(offset).filter(|column| (0..columns).contains(column))?;
+            row.checked_mul(columns)?.checked_add(column)
+        };
+        let places = (0..rows).filter_map(place).collect();
         Ok(Self { order, places })
     }
 
@@ -286,14 +296,16 @@ fn broadcast_tensors(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// Tensors in the shape that all of them broadcast to.
 fn broadcast(call: &mut Call<'_, '_>, values: &[String]) -> Vec<String> {
-    let shapes: Vec<String> = values.iter().map(|value| call.plain("Shape", &[value])).collect();
-    let mut results = Vec::new();
-    for (at, value) in values.iter().enumerate() {
-        let mut value = value.clone();
-        for (_, shape) in shapes.iter().enumerate().filter(|(other, _)| *other != at) {
-            value = call.plain("Expand", &[&value, shape]);
-        }
-        results.push(value);
+    let Some((first, others)) = values.split_first() else { return Vec::new() };
+    let mut whole = first.clone();
+    for other in others {
+        let shape = call.plain("Shape", &[other]);
+        whole = call.plain("Expand", &[&whole, &shape]);
+    }
+    let shape = call.plain("Shape", &[&whole]);
+    let mut results = vec![whole];
+    for other in others {
+        results.push(call.plain("Expand", &[other, &shape]));
     }
     results
 }
@@ -551,9 +563,19 @@ fn select(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
+/// The axis of which an operation makes parts.
+pub(super) fn split_axis(call: &Call<'_, '_>) -> Result<i64> {
+    match call.operation() {
+        "hsplit" => Ok(i64::from(call.rank("self")? > 1)),
+        "vsplit" => Ok(0),
+        "dsplit" => Ok(2),
+        _ => call.axis("dim", 0),
+    }
+}
+
 /// Parts of an axis: of one size, of several, or a number of them.
-fn split(call: &mut Call<'_, '_>, axis: i64) -> Result<()> {
-    let x = call.tensor("self")?;
+fn split(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, axis) = (call.tensor("self")?, split_axis(call)?);
     let parts = call.node.outputs.iter().find_map(|output| output.names()).unwrap_or_default();
     let of_axis =
         |name: &&str| call.meta_of(name).ok().and_then(|meta| schema::size(meta.sizes.get(axis as usize)?));

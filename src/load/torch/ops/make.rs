@@ -32,20 +32,23 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "linspace" => |call| {
-            let value = linspace(call)?;
+            let dtype = call.result_dtype()?;
+            let (value, computed) = linspace(call)?;
+            let value = if computed == dtype { value } else { call.cast(&value, dtype) };
             call.result(value)
         },
         "logspace" => |call| {
-            let dtype = call.result_dtype()?;
-            let base = call.float("base", 10.0)?;
-            let (base, places) = (call.scalar(dtype, base), linspace(call)?);
+            let (dtype, base) = (call.result_dtype()?, call.float("base", 10.0)?);
+            let (places, computed) = linspace(call)?;
+            let base = call.scalar(computed, base);
             let value = call.plain("Pow", &[&base, &places]);
+            let value = if computed == dtype { value } else { call.cast(&value, dtype) };
             call.result(value)
         },
-        "hann_window" => |call| window(call, 0.5),
+        "hann_window" => |call| window(call, 0.5, 0.5),
         "hamming_window" => |call| {
-            let alpha = call.float("alpha", 0.54)?;
-            window(call, alpha)
+            let (alpha, beta) = (call.float("alpha", 0.54)?, call.float("beta", 0.46)?);
+            window(call, alpha, beta)
         },
         "ones" | "new_ones" => |call| {
             let shape = call.sizes("size")?;
@@ -89,31 +92,47 @@ fn filled(call: &mut Call<'_, '_>, shape: &str, fill: Fill) -> Result<()> {
     call.result(value)
 }
 
-/// So many numbers from one to another, at equal distances.
-fn linspace(call: &mut Call<'_, '_>) -> Result<String> {
+/// So many numbers from one to another, at equal distances, and the type in which they are computed: whole numbers
+/// from and to whole ones are cut off at the end.
+fn linspace(call: &mut Call<'_, '_>) -> Result<(String, DType)> {
     let (dtype, steps) = (call.result_dtype()?, call.int("steps", 1)?);
-    let (start, end) = (call.float("start", 0.0)?, call.float("end", 0.0)?);
+    let (mut start, mut end) = (call.float("start", 0.0)?, call.float("end", 0.0)?);
+    let is_whole = !dtype.is_float();
+    let dtype = if is_whole { DType::F64 } else { dtype };
+    if is_whole {
+        (start, end) = (start.trunc(), end.trunc());
+    }
     let apart = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
     let bounds = [0, steps, 1].map(|bound| call.scalar(DType::I64, bound as f64));
     let places = call.plain("Range", &[&bounds[0], &bounds[1], &bounds[2]]);
     let places = call.cast(&places, dtype);
     let (apart, start) = (call.scalar(dtype, apart), call.scalar(dtype, start));
     let value = call.plain("Mul", &[&places, &apart]);
-    Ok(call.plain("Add", &[&value, &start]))
+    let value = call.plain("Add", &[&value, &start]);
+    if !is_whole || steps < 2 {
+        return Ok((value, dtype));
+    }
+    // The second half counts from the end: what is cut off depends on it.
+    let [last, half, end] =
+        [(steps - 1) as f64, (steps / 2) as f64, end].map(|number| call.scalar(dtype, number));
+    let rest = call.plain("Sub", &[&last, &places]);
+    let rest = call.plain("Mul", &[&rest, &apart]);
+    let rest = call.plain("Sub", &[&end, &rest]);
+    let is_first = call.plain("Less", &[&places, &half]);
+    Ok((call.plain("Where", &[&is_first, &value, &rest]), dtype))
 }
 
-/// `alpha - (1 - alpha) cos(2 pi i / n)`, of a period or symmetric.
-fn window(call: &mut Call<'_, '_>, alpha: f64) -> Result<()> {
+/// `alpha - beta cos(2 pi i / n)`, of a period or symmetric.
+fn window(call: &mut Call<'_, '_>, alpha: f64, beta: f64) -> Result<()> {
     let (dtype, length) = (call.result_dtype()?, call.int("window_length", 0)?);
     if !(1..=LONGEST_WINDOW).contains(&length) {
         return Err(call.unsupported(format!("of {length} elements")));
     }
+    call.list_places(length)?;
     let period = if call.flag("periodic", true)? { length } else { length - 1 };
-    let number =
-        |at: i64| alpha - (1.0 - alpha) * libm::cos(std::f64::consts::TAU * at as f64 / period as f64);
+    let number = |at: i64| alpha - beta * libm::cos(std::f64::consts::TAU * at as f64 / period as f64);
     let numbers: Vec<f64> = if length == 1 { vec![1.0] } else { (0..length).map(number).collect() };
-    let value = call.reals(&numbers);
-    let value = if dtype == DType::F32 { value } else { call.cast(&value, dtype) };
+    let value = call.numbers(dtype, &numbers);
     call.result(value)
 }
 

@@ -91,7 +91,7 @@ pub(super) fn base(target: &str) -> &str {
 }
 
 /// Operations of two names: the one that is read here, and that of the form that writes over its operand.
-const ALIASES: [(&str, [&str; 2]); 31] = [
+const ALIASES: [(&str, [&str; 2]); 30] = [
     ("absolute", ["abs", "abs_"]),
     ("arccos", ["acos", "acos_"]),
     ("arccosh", ["acosh", "acosh_"]),
@@ -109,7 +109,6 @@ const ALIASES: [(&str, [&str; 2]); 31] = [
     ("greater_equal", ["ge", "ge_"]),
     ("less", ["lt", "lt_"]),
     ("less_equal", ["le", "le_"]),
-    ("linalg_diagonal", ["diagonal", "diagonal_"]),
     ("linalg_matmul", ["matmul", "matmul_"]),
     ("moveaxis", ["movedim", "movedim_"]),
     ("multiply", ["mul", "mul_"]),
@@ -133,4 +132,13 @@ pub(super) fn is_in_place(name: &str) -> bool {
 /// Whether the result of an operation may lie in its operand's memory.
 pub(super) fn may_be_view(name: &str) -> bool {
     layout::VIEWS.contains(&name)
+}
+
+/// Whether results of an operation may lie in the memory of the tensors that it lists, of which there are so many.
+pub(super) fn may_be_view_of_list(name: &str, count: usize) -> bool {
+    match name {
+        "broadcast_tensors" | "meshgrid" => true,
+        "cartesian_prod" | "chain_matmul" => count == 1,
+        _ => false,
+    }
 }

@@ -133,8 +133,16 @@ fn row_norm(call: &mut Call<'_, '_>, x: &str, order: f64, dtype: crate::ir::DTyp
         _ => {}
     }
     let size = call.plain("Abs", &[x]);
-    if order.is_infinite() {
-        return call.op("ReduceMax", &[&size, &last], &kept);
+    match order {
+        f64::INFINITY => return call.op("ReduceMax", &[&size, &last], &kept),
+        f64::NEG_INFINITY => return call.op("ReduceMin", &[&size, &last], &kept),
+        0.0 => {
+            let zero = call.scalar(dtype, 0.0);
+            let differs = call.plain("Greater", &[&size, &zero]);
+            let differs = call.cast(&differs, dtype);
+            return call.op("ReduceSum", &[&differs, &last], &kept);
+        }
+        _ => {}
     }
     let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
     let powers = call.plain("Pow", &[&size, &power]);

@@ -157,7 +157,9 @@ fn hidden_size(call: &Call<'_, '_>, cell: &Cell) -> Result<i64> {
     let names = call.list_names("params")?;
     let dims = names.get(1).and_then(|name| call.meta_of(name).ok()?.dims());
     let rows = dims.and_then(|dims| dims.first().copied());
-    rows.map(|rows| rows / cell.gates.len() as i64)
+    // Both directions together have twice as many.
+    rows.filter(|&rows| rows <= i64::MAX / 2)
+        .map(|rows| rows / cell.gates.len() as i64)
         .ok_or_else(|| call.wrong("its weights have no known sizes"))
 }
 

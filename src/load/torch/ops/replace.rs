@@ -1,14 +1,11 @@
 //! Parts of a tensor replaced: what is written over a view, in its place in what it is a view of.
 
-use super::super::call::{Call, Number};
+use super::super::call::{Call, Number, results};
 use super::super::schema;
 use super::Lower;
 use super::scatter::along;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
-
-/// More elements of an axis are not replaced one by one.
-const MOST_PLACES: i64 = 1 << 24;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
@@ -37,10 +34,10 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 /// Error: the elements of this view are not elements of the operand in another order.
 pub(in super::super) fn put_back(call: &mut Call<'_, '_>, value: &str, part: usize) -> Result<String> {
     match call.operation() {
-        "alias" | "contiguous" | "detach" | "dropout" | "feature_dropout" | "lift_fresh" | "to"
-        | "type_as" => Ok(value.to_owned()),
-        "_unsafe_view" | "flatten" | "reshape" | "squeeze" | "unflatten" | "unsqueeze" | "view"
-        | "view_as" => {
+        "alias" | "alpha_dropout" | "contiguous" | "detach" | "dropout" | "feature_dropout"
+        | "lift_fresh" | "positive" | "to" | "type_as" => Ok(value.to_owned()),
+        "_unsafe_view" | "atleast_1d" | "atleast_2d" | "atleast_3d" | "flatten" | "ravel" | "reshape"
+        | "squeeze" | "unflatten" | "unsqueeze" | "view" | "view_as" => {
             let x = call.tensor("self")?;
             let shape = call.plain("Shape", &[&x]);
             Ok(call.op("Reshape", &[value, &shape], &[("allowzero", Attribute::Int(1))]))
@@ -61,13 +58,14 @@ pub(in super::super) fn put_back(call: &mut Call<'_, '_>, value: &str, part: usi
             let span = Span { axis, start, count: Some(count), step: 1 };
             put(call, value, &span)
         }
-        "chunk" | "split" | "split_with_sizes" => {
-            let axis = call.axis("dim", 0)?;
-            let mut start = 0;
-            for before in 0..part {
-                let name = call.result_name(before)?;
+        "chunk" | "dsplit" | "hsplit" | "split" | "split_with_sizes" | "tensor_split" | "unsafe_chunk"
+        | "unsafe_split" | "vsplit" => {
+            let axis = super::layout::split_axis(call)?;
+            let mut start = 0i64;
+            for name in results(call.node).into_iter().take(part) {
                 let size = size_along(call, name, axis)?;
-                start += size.ok_or_else(|| call.unsupported("of an open axis, and written over"))?;
+                let size = size.ok_or_else(|| call.unsupported("of an open axis, and written over"))?;
+                start = start.checked_add(size).ok_or_else(|| call.wrong("its sizes overflow"))?;
             }
             let name = call.result_name(part)?;
             let span = Span { axis, start, count: size_along(call, name, axis)?, step: 1 };
@@ -147,21 +145,22 @@ fn put(call: &mut Call<'_, '_>, source: &str, span: &Span) -> Result<String> {
     let x = call.tensor("self")?;
     let size = axis_size(call, "self", span.axis)?;
     let last = span.count.map(|count| {
-        span.step.checked_mul((count - 1).max(0)).and_then(|length| span.start.checked_add(length))
+        let steps = count.saturating_sub(1).max(0);
+        span.step.checked_mul(steps).and_then(|length| span.start.checked_add(length))
     });
     let outside = match (last, size) {
         (Some(None), _) => true,
         (Some(Some(last)), Some(size)) => last >= size.max(1),
         _ => false,
     };
-    if span.step < 1 || span.start < 0 || outside {
+    if span.step < 1 || span.start < 0 || span.count.is_some_and(|count| count < 0) || outside {
         return Err(
             call.wrong(format!("elements from {} by {} are not within {size:?}", span.start, span.step))
         );
     }
     if span.step > 1 {
-        let count = span.count.filter(|&count| count <= MOST_PLACES);
-        let count = count.ok_or_else(|| call.unsupported("of an open or very long axis, in steps"))?;
+        let count = span.count.ok_or_else(|| call.unsupported("of an open axis, in steps"))?;
+        call.list_places(count)?;
         let places: Vec<i64> = (0..count).map(|at| span.start + at * span.step).collect();
         let places = call.integers(&places);
         return at_places(call, &x, &places, source, span.axis);

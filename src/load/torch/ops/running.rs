@@ -71,7 +71,7 @@ fn running(
         let (pads, number) = (call.integers(&pads), call.scalar(dtype, neutral));
         let before = call.plain("Pad", &[&kept, &pads, &number]);
         x = combine(call, &x, &before);
-        distance *= 2;
+        distance = distance.saturating_mul(2);
     }
     call.results(vec![Some(x)])
 }
@@ -82,7 +82,8 @@ fn log_of_sum(call: &mut Call<'_, '_>, x: &str, y: &str) -> String {
     let least = call.plain("Min", &[x, y]);
     let apart = call.plain("Sub", &[&least, &most]);
     let more = call.plain("Softplus", &[&apart]);
-    call.plain("Add", &[&most, &more])
+    let sum = call.plain("Add", &[&most, &more]);
+    super::special::or_infinite(call, x, y, &sum)
 }
 
 /// All elements along an axis but the last, and all but the first.

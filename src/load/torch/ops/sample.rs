@@ -7,9 +7,6 @@ use super::window::for_axes;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
-/// More places are not written down.
-const MOST_PLACES: i64 = 1 << 24;
-
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "grid_sampler" | "grid_sampler_2d" | "grid_sampler_3d" => grid_sampler,
@@ -39,6 +36,14 @@ fn grid_sampler(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 fn affine_grid(call: &mut Call<'_, '_>) -> Result<()> {
+    // The points of the image are constants, each with a number for each axis and a 1.
+    if let Ok(Some(sizes)) = call.ints("size") {
+        let spatial = sizes.get(2..).unwrap_or_default();
+        let numbers = spatial.len() as i64 + 1;
+        let count = spatial.iter().try_fold(numbers, |count, &size| count.checked_mul(size));
+        let count = count.ok_or_else(|| call.unsupported(format!("of an image of {spatial:?}")))?;
+        call.list_places(count)?;
+    }
     let (theta, size) = (call.tensor("theta")?, call.sizes("size")?);
     let aligned = i64::from(call.flag("align_corners", false)?);
     let value = call.op("AffineGrid", &[&theta, &size], &[("align_corners", Attribute::Int(aligned))]);
@@ -56,10 +61,10 @@ struct Windows {
 
 impl Windows {
     fn count(&self, call: &Call<'_, '_>) -> Result<i64> {
-        let span =
-            (self.window - 1).checked_mul(self.dilation).and_then(|span| self.size.checked_sub(span + 1));
         let is_sound = self.window >= 1 && self.dilation >= 1 && self.stride >= 1;
-        match span.filter(|&span| is_sound && span >= 0) {
+        let span = is_sound.then(|| (self.window - 1).checked_mul(self.dilation)).flatten();
+        let rest = span.and_then(|span| self.size.checked_sub(span)?.checked_sub(1));
+        match rest.filter(|&rest| rest >= 0) {
             Some(span) => Ok(span / self.stride + 1),
             None => Err(call.wrong(format!("windows of {} do not fit into {}", self.window, self.size))),
         }
@@ -78,9 +83,9 @@ impl Windows {
     }
 
     fn matrix(&self, call: &mut Call<'_, '_>, [rows, columns]: [i64; 2], steps: [i64; 2]) -> Result<String> {
-        if rows.checked_mul(columns).is_none_or(|places| places > MOST_PLACES) {
-            return Err(call.unsupported(format!("{rows} times {columns} places")));
-        }
+        let count = rows.checked_mul(columns);
+        let count = count.ok_or_else(|| call.unsupported(format!("{rows} times {columns} places")))?;
+        call.list_places(count)?;
         let places: Vec<i64> = (0..rows)
             .flat_map(|row| (0..columns).map(move |column| row * steps[0] + column * steps[1]))
             .collect();

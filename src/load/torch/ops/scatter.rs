@@ -92,6 +92,10 @@ fn index_fill(call: &mut Call<'_, '_>) -> Result<()> {
     let size = call.op("Shape", &[&x], &[("start", Attribute::Int(axis)), ("end", Attribute::Int(axis + 1))]);
     let size = call.plain("Squeeze", &[&size, &first]);
     let places = call.plain("Range", &[&start, &size, &step]);
+    // Places below 0 count from the end.
+    let index = call.cast(&index, DType::I64);
+    let (below, behind) = (call.plain("Less", &[&index, &start]), call.plain("Add", &[&index, &size]));
+    let index = call.plain("Where", &[&below, &behind, &index]);
     let index = call.plain("Reshape", &[&index, &all]);
     let equal = call.plain("Equal", &[&index, &places]);
     let equal = call.cast(&equal, DType::I32);

@@ -64,7 +64,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let sum = call.plain("Add", &[&one, &share]);
             let more = call.plain("Log", &[&sum]);
             let more = call.plain("Div", &[&more, &natural]);
-            let value = call.plain("Add", &[&most, &more]);
+            let sum = call.plain("Add", &[&most, &more]);
+            let value = or_infinite(call, &x, &y, &sum);
             call.result(value)
         },
         // Its slopes are those of the middle where nothing is trained.
@@ -82,6 +83,13 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         _ => return None,
     })
+}
+
+/// The logarithm of a sum of powers, which is its operands where these are the same infinity: they have no distance.
+pub(super) fn or_infinite(call: &mut Call<'_, '_>, x: &str, y: &str, sum: &str) -> String {
+    let (equal, infinite) = (call.plain("Equal", &[x, y]), call.plain("IsInf", &[x]));
+    let both = call.plain("And", &[&equal, &infinite]);
+    call.plain("Where", &[&both, x, sum])
 }
 
 fn times(call: &mut Call<'_, '_>, factor: f64) -> Result<()> {

@@ -289,9 +289,11 @@ fn spread(call: &mut Call<'_, '_>, x: &str, rank: i64, size: i64, offset: i64) -
 /// Rows and columns of the elements of a triangle.
 fn triangle_places(call: &mut Call<'_, '_>) -> Result<()> {
     let (rows, columns, offset) = (call.int("row", 0)?, call.int("col", 0)?, call.int("offset", 0)?);
-    if rows < 0 || columns < 0 || rows.checked_mul(columns).is_none_or(|all| all > MOST_PLACES) {
+    let is_listed = |size: i64| (0..=MOST_PLACES).contains(&size);
+    if !is_listed(rows) || !is_listed(columns) || !is_listed(rows * columns) {
         return Err(call.unsupported(format!("of {rows} by {columns} elements")));
     }
+    call.list_places(2 * rows * columns)?;
     let upper = call.operation() == "triu_indices";
     let within = |row: i64, column: i64| match upper {
         true => column.saturating_sub(row) >= offset,

@@ -6,9 +6,6 @@ use super::Lower;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
-/// More elements are not looked up one by one.
-const MOST_PLACES: i64 = 1 << 20;
-
 pub(super) fn find(name: &str) -> Option<Lower> {
     matches!(name, "as_strided" | "as_strided_copy").then_some(as_strided)
 }
@@ -22,6 +19,9 @@ fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
     let own = meta.strides.iter().map(schema::size).collect::<Option<Vec<i64>>>();
     let (Some(dims), Some(own)) = (meta.dims(), own) else { return Err(open()) };
     let first = call.int("storage_offset", 0)?;
+    if sizes.iter().any(|&size| size < 0) {
+        return Err(call.wrong(format!("sizes {sizes:?}")));
+    }
     if meta.begins_at().is_none_or(|begin| begin != 0) || sizes.len() != strides.len() {
         return Err(call.unsupported("of a part of the memory"));
     }
@@ -37,16 +37,22 @@ fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
     if let Some(order) = in_memory(&sizes, &strides).filter(|_| first == 0 && whole == wanted) {
         let ordered: Vec<i64> = order.iter().map(|&axis| sizes[axis as usize]).collect();
         let shape = call.integers(&ordered);
-        let value = call.plain("Reshape", &[&row, &shape]);
+        let value = call.op("Reshape", &[&row, &shape], &[("allowzero", Attribute::Int(1))]);
         let back = super::replace::inverse(&order);
         let value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(&back))]);
         return call.result(value);
     }
-    let (Some(whole), Some(0..=MOST_PLACES)) = (whole, wanted) else {
+    // Nothing at all has no elements, however many the other axes would have.
+    let wanted = if sizes.contains(&0) { Some(0) } else { wanted };
+    let (Some(whole), Some(wanted)) = (whole, wanted) else {
         return Err(call.unsupported("of so many elements"));
     };
-    let mut places = vec![first];
+    call.list_places(wanted)?;
+    let mut places = if wanted == 0 { Vec::new() } else { vec![first] };
     for (&size, &stride) in sizes.iter().zip(&strides) {
+        if places.is_empty() {
+            break;
+        }
         let along =
             |place: &i64| (0..size).map(|at| place.saturating_add(at.saturating_mul(stride))).collect();
         places = places.iter().flat_map::<Vec<i64>, _>(along).collect();
@@ -56,7 +62,7 @@ fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
     }
     let (places, shape) = (call.integers(&places), call.integers(&sizes));
     let value = call.op("Gather", &[&row, &places], &[("axis", Attribute::Int(0))]);
-    let value = call.plain("Reshape", &[&value, &shape]);
+    let value = call.op("Reshape", &[&value, &shape], &[("allowzero", Attribute::Int(1))]);
     call.result(value)
 }
 

@@ -6,11 +6,11 @@ use super::Lower;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
-/// More elements of an axis are not written one by one.
-const MOST_ROWS: f64 = 16_777_216.0;
-
 /// More windows of several sizes are not written one by one.
 const MOST_WINDOWS: i64 = 4096;
+
+/// A window that is cut out takes operators, each as large as some places that are listed.
+const PLACES_OF_WINDOW: i64 = 64;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
@@ -267,6 +267,7 @@ fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
     let (Some(1..=MOST_WINDOWS), Some(plane)) = (count, plane) else {
         return Err(call.unsupported(format!("{wanted:?} windows with their places")));
     };
+    call.list_places(count.unwrap_or(0) * PLACES_OF_WINDOW)?;
     let along: Vec<i64> = (first as i64..rank as i64).collect();
     let along = call.integers(&along);
     let front = call.op("Shape", &[&x], &[("end", Attribute::Int(first as i64))]);
@@ -285,8 +286,9 @@ fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
         for (&size, &wanted) in sizes.iter().zip(&wanted).rev() {
             let at = rest % wanted;
             rest /= wanted;
-            starts.insert(0, at * size / wanted);
-            ends.insert(0, ((at + 1) * size + wanted - 1) / wanted);
+            let (start, end) = share(size, wanted, at);
+            starts.insert(0, start);
+            ends.insert(0, end);
         }
         let (starts, ends) = (call.integers(&starts), call.integers(&ends));
         let own = call.plain("Slice", &[&x, &starts, &ends, &along]);
@@ -309,6 +311,13 @@ fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
     call.results(results)
 }
 
+/// Where share number `at` of an axis begins and ends, of so many that overlap where they do not divide it.
+fn share(size: i64, wanted: i64, at: i64) -> (i64, i64) {
+    let [size, wanted, at] = [size, wanted, at].map(i128::from);
+    let (start, end) = (at * size / wanted, ((at + 1) * size + wanted - 1) / wanted);
+    (start as i64, end as i64)
+}
+
 /// Windows of several sizes, one axis after the other: each begins and ends where its share of the axis does.
 fn uneven(
     call: &mut Call<'_, '_>,
@@ -320,10 +329,11 @@ fn uneven(
         return Err(call.unsupported(format!("{wanted:?} windows of several sizes")));
     }
     for (axis, (&size, &wanted)) in (first..).zip(sizes.iter().zip(wanted)) {
+        call.list_places(wanted * PLACES_OF_WINDOW)?;
         let along = call.integers(&[axis]);
         let mut parts = Vec::new();
         for at in 0..wanted {
-            let (start, end) = (at * size / wanted, ((at + 1) * size + wanted - 1) / wanted);
+            let (start, end) = share(size, wanted, at);
             let (start, end) = (call.integers(&[start]), call.integers(&[end]));
             let part = call.plain("Slice", &[&x, &start, &end, &along]);
             parts.push(call.op(reduction, &[&part, &along], &[("keepdims", Attribute::Int(1))]));
@@ -359,9 +369,10 @@ fn nearest(call: &mut Call<'_, '_>, mut x: String, factors: &[f64], exact: bool)
     let centre = if exact { 0.5 } else { 0.0 };
     for (axis, (&size, &factor)) in (2..).zip(sizes.iter().zip(factors)) {
         let count = (size as f64 * factor).floor();
-        if !(1.0..=MOST_ROWS).contains(&count) {
+        if count.is_nan() || count < 1.0 {
             return Err(call.unsupported(format!("{count} elements of an axis")));
         }
+        call.list_places(count as i64)?;
         let step = (1.0 / factor) as f32;
         let place = |at: i64| (((at as f32 + centre) * step).floor() as i64).min(size - 1);
         let places: Vec<i64> = (0..count as i64).map(place).collect();
@@ -379,7 +390,8 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let operation = call.operation();
     let smooth = operation.ends_with("_aa");
     let exact = operation.contains("_exact");
-    let axes = call.rank(name)? as usize - 2;
+    let axes = usize::try_from(call.rank(name)? - 2);
+    let axes = axes.map_err(|_| call.wrong("an image has a batch and channels"))?;
     let whole = |factors: &Vec<f64>| factors.iter().all(|factor| factor.fract() == 0.0);
     let factors = factors(call, axes)?;
     let (sizes, scales) = match factors {

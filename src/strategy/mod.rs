@@ -83,7 +83,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
     // What the placement may use, the reserve included.
     let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
-    for round in 0..ROUNDS {
+    for _ in 0..ROUNDS {
         // Told to stop, but not before the first round: it may be all that is found.
         if let Some(refused) = refused.take_if(|_| control.stopped()) {
             return Err(refused);
@@ -113,7 +113,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
-                if !tighten(problem, &placement, round, caps, &mut placement_caps)? {
+                if !tighten(problem, &placement, caps, &mut placement_caps)? {
                     return Err(error);
                 }
                 refused = Some(error);
@@ -335,15 +335,11 @@ fn key(objective: Objective, schedule: &Schedule) -> [u64; 3] {
     }
 }
 
-/// Rounds in which only what devices are over by themselves is taken off them.
-const ALONE: usize = 3;
-
 /// Lowers what the placement may use by as much as the arenas of its schedule exceed the caps, those of the schedule that
 /// comes closest to them; false where that shows nothing to lower.
 fn tighten(
     problem: Problem<'_>,
     placement: &Placement,
-    round: usize,
     caps: &[Bytes],
     placement_caps: &mut [Bytes],
 ) -> Result<bool> {
@@ -352,23 +348,18 @@ fn tighten(
     let launches = placement.launches.as_deref();
     let closest = schedule_closest(graph, topology, placement, launches, &scheduling(topology, options)?)?;
     let estimate = place::evaluate(graph, topology, placement)?;
-    let mut most = Bytes::ZERO;
+    let mut lowered = false;
     for (device, usage) in closest.devices.iter().enumerate() {
         let excess = usage.arena.saturating_sub(caps[device]);
-        most = most.max(excess);
-        if excess > Bytes::ZERO {
-            // The estimate is under the cap; it must become smaller by as much as the arena is over.
-            let now = options.usable(placement_caps[device]).min(estimate.memory[device]);
-            placement_caps[device] = now.saturating_sub(excess) + options.reserve;
+        if excess == Bytes::ZERO {
+            continue;
         }
+        // The estimate is under the cap; it must become smaller by as much as the arena is over.
+        let now = options.usable(placement_caps[device]).min(estimate.memory[device]);
+        placement_caps[device] = now.saturating_sub(excess) + options.reserve;
+        lowered = true;
     }
-    if round >= ALONE {
-        // What one device has no room for would only go to another one like it.
-        for (cap, &may) in placement_caps.iter_mut().zip(caps) {
-            *cap = (*cap).min(may.saturating_sub(most) + options.reserve);
-        }
-    }
-    Ok(most > Bytes::ZERO)
+    Ok(lowered)
 }
 
 /// The placement found nothing under tightened caps: the earlier error of the schedule says more.

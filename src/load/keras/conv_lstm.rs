@@ -6,6 +6,7 @@ use super::conv::{Padding, channels, layout, ordered, spatial_rank};
 use super::init::initialiser;
 use super::lower::Site;
 use super::mask::Masked;
+use super::recurrent::lstm_bias;
 use super::steps::{Gates, Sequence, Stepwise, together};
 use crate::error::Result;
 use crate::ir::{Cell, Conv, Init, Layout, Op, Real, Size, ValueId, Window};
@@ -41,10 +42,7 @@ impl ConvLstm {
         }
         let rank = spatial_rank(class);
         let gates = if version == KerasVersion::Two { "hard_sigmoid" } else { "sigmoid" };
-        let mut bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
-        if config.flag("unit_forget_bias", true)? && bias == Init::zeros() {
-            bias = Init::UnitForgetBias;
-        }
+        let bias = lstm_bias(config, unsupported)?;
         let orthogonal = Init::Orthogonal { gain: Real(1.0) };
         Ok(Self {
             filters: config.positive("filters")?,

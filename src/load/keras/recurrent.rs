@@ -43,6 +43,13 @@ struct Ran {
     states: Vec<ValueId>,
 }
 
+/// How the biases of an LSTM begin: those of its forget gate at 1, unless the layer says otherwise.
+pub(super) fn lstm_bias(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Init> {
+    let bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
+    let is_usual = config.flag("unit_forget_bias", true)? && bias == Init::zeros();
+    Ok(if is_usual { Init::UnitForgetBias } else { bias })
+}
+
 impl Rnn {
     pub(super) fn read(
         class: &str,
@@ -61,10 +68,10 @@ impl Rnn {
             "GRU" => Cell::Gru,
             _ => Cell::Rnn,
         };
-        let mut bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
-        if cell == Cell::Lstm && config.flag("unit_forget_bias", true)? && bias == Init::zeros() {
-            bias = Init::UnitForgetBias;
-        }
+        let bias = match cell {
+            Cell::Lstm => lstm_bias(config, unsupported)?,
+            _ => initialiser(config, "bias_initializer", Init::zeros(), unsupported)?,
+        };
         let orthogonal = Init::Orthogonal { gain: Real(1.0) };
         Ok(Self {
             cell,

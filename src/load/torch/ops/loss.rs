@@ -27,7 +27,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 }
 
 /// What is left of the losses of all elements: each, their mean or their sum.
-fn left(call: &mut Call<'_, '_>, each: String) -> Result<()> {
+pub(super) fn left(call: &mut Call<'_, '_>, each: String) -> Result<()> {
     let all = [("keepdims", Attribute::Int(0))];
     let value = match call.int("reduction", 1)? {
         0 => each,

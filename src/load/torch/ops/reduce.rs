@@ -210,13 +210,7 @@ fn loss(call: &mut Call<'_, '_>, of: &str) -> Result<()> {
     let (x, y) = (call.operand("self", dtype)?, call.operand("target", dtype)?);
     let apart = call.plain("Sub", &[&x, &y]);
     let each = if of == "Abs" { call.plain("Abs", &[&apart]) } else { call.plain("Mul", &[&apart, &apart]) };
-    let all = [("keepdims", Attribute::Int(0))];
-    let value = match call.int("reduction", 1)? {
-        0 => each,
-        1 => call.op("ReduceMean", &[&each], &all),
-        _ => call.op("ReduceSum", &[&each], &all),
-    };
-    call.result(value)
+    super::loss::left(call, each)
 }
 
 fn norm(call: &mut Call<'_, '_>) -> Result<()> {

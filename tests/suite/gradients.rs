@@ -3,8 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use partition::unstable::compile::{Options, compile};
+use partition::unstable::error::Error;
 use partition::unstable::ir::*;
+use partition::unstable::load::Model;
 use partition::unstable::pass::gradient::{gradient, no_gradient, unroll};
+use partition::unstable::topology::Topology;
 
 use crate::random_graph::{Random, random_graph};
 use crate::reference::{Array, evaluate};
@@ -580,6 +584,24 @@ fn recurrent_layers_are_unrolled_into_the_same_values_and_have_gradients() {
             assert!(compared > 20);
         }
     }
+}
+
+/// A file may name any number of steps; none is made where there would be too many.
+#[test]
+fn recurrent_layers_of_very_many_steps_are_refused_and_left_whole() {
+    let mut case = Case::new(&[&[1, 8, 4], &[1, 8, 8], &[1, 16], &[1, 2, 8]], (-1.0, 1.0));
+    let x = Type::new(DType::F64, Shape::known(&[1 << 40, 2, 4]));
+    let x = case.graph.add_input("x", x, case.source);
+    let layer = Recurrent { cell: Cell::Rnn, direction: Direction::Forward, hidden: 8 };
+    let operands = [&[x], case.of.as_slice()].concat();
+    let node = case.graph.push(Op::Recurrent(Box::new(layer)), &operands, case.source).unwrap();
+    let last = case.graph.results(node).nth(1).unwrap();
+    case.graph.add_output("y", last);
+    let error = unroll(&mut case.graph.clone()).unwrap_err().to_string();
+    assert!(error.contains("1099511627776 here, at most 65536 in all"), "{error}");
+    let devices = Topology::parse("2xcpu:memory=1GB").unwrap();
+    let error = compile(Model::Graph(case.graph), &devices, &Options::default()).map(drop).unwrap_err();
+    assert!(matches!(error, Error::Infeasible(_)), "{error}");
 }
 
 #[test]

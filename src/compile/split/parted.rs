@@ -156,13 +156,18 @@ impl Parted {
     }
 }
 
+/// Steps that recurrent layers are computed in, at most: each is a dozen nodes and more, planned for one by one.
+const MOST_STEPS: u64 = 1 << 12;
+
 /// Recurrent layers of which even the smallest part takes more than `bytes`: only their steps can be divided further.
+/// None where those are too many.
 pub(super) fn unsplittable_layers(graph: &Graph, bytes: u64) -> Result<BTreeSet<NodeId>> {
-    let mut found = BTreeSet::new();
+    let (mut found, mut steps) = (BTreeSet::new(), 0_u64);
     for node in graph.node_ids().filter(|&node| matches!(graph.node(node).op, Op::Recurrent(_))) {
         if super::footprint::smallest_part(graph, node)? > bytes {
             found.insert(node);
+            steps = steps.saturating_add(pass::gradient::steps_of(graph, node));
         }
     }
-    Ok(found)
+    Ok(if steps <= MOST_STEPS { found } else { BTreeSet::new() })
 }

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Family, Graph, IndexOp, NodeId, Op, Phase, Source, SourceId, SourceRole, Users, ValueId};
 
 pub use recurrent::unroll;
-pub(crate) use recurrent::unroll_some;
+pub(crate) use recurrent::{steps_of, unroll_some};
 pub use rules::no_gradient;
 
 /// The gradients of `loss`, which has one element, by each of `of`; none for what it does not depend

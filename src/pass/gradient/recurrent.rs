@@ -1,14 +1,17 @@
 //! Recurrent layers as their steps, so that what differentiates a graph need not know them.
 
 use super::build::{Build, Factor};
-use crate::error::Result;
+use crate::error::{Error, Report, Result};
 use crate::ir::{Cell, Direction, Graph, NodeId, Op, Recurrent, Unary, ValueId};
 use crate::pass::rewrite::Rewriter;
+
+/// Steps of all layers together, at most: a file of a few bytes may name any number of them.
+const MOST_STEPS: u64 = 1 << 16;
 
 /// Replaces every recurrent layer by the products and functions of its steps: one product for the
 /// inputs of all of them, then one for each. About 20 nodes a step. O(nodes made).
 ///
-/// Errors: a dimension that is not bound.
+/// Errors: a dimension that is not bound; more than 65,536 steps.
 pub fn unroll(graph: &mut Graph) -> Result<()> {
     unroll_some(graph, &|_| true)
 }
@@ -18,6 +21,11 @@ pub(crate) fn unroll_some(graph: &mut Graph, chosen: &dyn Fn(NodeId) -> bool) ->
     let recurrent = |node: NodeId| matches!(graph.node(node).op, Op::Recurrent(_)) && chosen(node);
     if !graph.node_ids().any(recurrent) {
         return Ok(());
+    }
+    let mut left = MOST_STEPS;
+    for node in graph.node_ids().filter(|&node| recurrent(node)) {
+        let steps = steps_of(graph, node);
+        left = left.checked_sub(steps).ok_or_else(|| too_many(graph, node, steps))?;
     }
     let mut rewriter = Rewriter::new(graph);
     for node in graph.node_ids() {
@@ -36,6 +44,23 @@ pub(crate) fn unroll_some(graph: &mut Graph, chosen: &dyn Fn(NodeId) -> bool) ->
     }
     *graph = rewriter.finish()?;
     Ok(())
+}
+
+/// How many steps a recurrent layer takes, both directions together; 0 where its time is not bound.
+pub(crate) fn steps_of(graph: &Graph, node: NodeId) -> u64 {
+    let data = graph.node(node);
+    let Op::Recurrent(layer) = &data.op else { return 0 };
+    let time = graph.ty(data.operands[0]).shape[0].known().map_or(0, i64::unsigned_abs);
+    let directions = if layer.direction == Direction::Bidirectional { 2 } else { 1 };
+    time.saturating_mul(directions)
+}
+
+fn too_many(graph: &Graph, node: NodeId, steps: u64) -> Error {
+    let name = &graph.source(graph.node(node).source).name;
+    let problem = format!(
+        "the steps of recurrent layers would each be nodes of their own: {steps} here, at most {MOST_STEPS} in all"
+    );
+    Error::Unsupported(Report::new(format!("node {name}"), problem).help("take shorter sequences"))
 }
 
 /// One direction's weights.

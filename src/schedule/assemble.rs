@@ -10,6 +10,7 @@ use super::{Action, Buffer, BufferIx, BufferKind, Content, DeviceUsage, Part, Sc
 use crate::costgraph::{NodeIx, TensorIx};
 use crate::schedule::cost;
 use crate::schedule::memory::lifetimes::lives;
+use crate::schedule::memory::listed;
 use crate::schedule::memory::offsets::{Ground, arenas, merged, settle, storage, taken};
 use crate::schedule::memory::residents::Residents;
 use crate::topology::DeviceId;
@@ -61,6 +62,76 @@ impl Draft {
         self.arena = arenas(&self.names.buffers, wanted.len());
         self.in_place = merged(&self.names.buffers, &taken).collect();
     }
+
+    /// Packs what is over its cap by the order of the list, with at most `work` visits of pairs: bytes are used again as
+    /// soon as the list is past their last use. Which devices fit so, and what must wait for what there; none where
+    /// no device does. O(uses + buffers log buffers + work).
+    pub(super) fn packed_as_listed(
+        &self,
+        problem: &Problem<'_>,
+        residents: &Residents,
+        caps: &[Bytes],
+        work: usize,
+    ) -> Option<AsListed> {
+        let over = self.arena.iter().zip(caps).map(|(arena, &cap)| (*arena > cap).then_some(cap));
+        let wanted: Vec<Option<Bytes>> = over.collect();
+        let touched =
+            |step: &Step, visit: &mut dyn FnMut(u32, bool)| self.names.touched(problem, step, visit);
+        let lives = listed::lives(&self.steps, &self.names.buffers, wanted.len(), touched);
+        let taken = taken(&self.names.buffers, &lives, &self.names.in_place(problem, &self.steps));
+        let ground = Ground { base: &residents.base, end: &residents.end };
+        let mut buffers = self.names.buffers.clone();
+        settle(&mut buffers, ground, &lives, &taken, &wanted, work);
+        let arenas = arenas(&buffers, wanted.len());
+        let fits = wanted.iter().zip(arenas).map(|(cap, arena)| cap.is_some_and(|cap| arena <= cap));
+        let devices: Vec<bool> = fits.collect();
+        if !devices.contains(&true) {
+            return None;
+        }
+        let waits = listed::waits(&self.steps, &buffers, &devices, touched);
+        let in_place = merged(&buffers, &taken).collect();
+        Some(AsListed {
+            devices,
+            offsets: buffers.iter().map(|buffer| buffer.offset).collect(),
+            waits,
+            in_place,
+        })
+    }
+
+    /// Puts buffers where they are packed as listed. `layout` knows what the steps wait for.
+    pub(super) fn lie_as_listed(
+        &mut self,
+        problem: &Problem<'_>,
+        order: &[u32],
+        layout: &Layout,
+        packed: &AsListed,
+    ) {
+        for (buffer, &offset) in self.names.buffers.iter_mut().zip(&packed.offsets) {
+            if packed.devices[buffer.device.index()] {
+                buffer.offset = offset;
+            }
+        }
+        self.steps.iter_mut().for_each(|step| (step.after, step.control) = (Vec::new(), Vec::new()));
+        depend(problem, order, &mut self.steps, layout);
+        self.arena = arenas(&self.names.buffers, packed.devices.len());
+        let listed = |&&(operand, _): &&(u32, u32)| {
+            packed.devices[self.names.buffers[operand as usize].device.index()]
+        };
+        let in_place: Vec<(u32, u32)> = packed.in_place.iter().filter(listed).copied().collect();
+        self.in_place.extend(in_place);
+    }
+}
+
+/// Buffers of devices that are packed by the order of the list.
+pub(super) struct AsListed {
+    /// By device: whether it is.
+    pub(super) devices: Vec<bool>,
+    /// By buffer.
+    offsets: Vec<Bytes>,
+    /// (step, step that it must wait for), ascending.
+    pub(super) waits: Vec<(u32, u32)>,
+    /// (operand, result) of what is written in place.
+    in_place: Vec<(u32, u32)>,
 }
 
 /// The schedule of an order. O((steps + edges) log (steps + edges)).

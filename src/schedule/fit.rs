@@ -3,15 +3,17 @@
 use crate::costgraph::NodeIx;
 use crate::error::{Error, Result};
 use crate::place::binding;
-use crate::schedule::assemble::Draft;
+use crate::schedule::assemble::{AsListed, Draft};
 use crate::schedule::memory::residents::Residents;
 use crate::schedule::memory::{Reuse, lay_out};
 use crate::schedule::problem::Problem;
+use crate::schedule::waits::needed;
 use crate::topology::DeviceId;
 use crate::units::Bytes;
 
 /// Lays out an order so that every device stays under its cap: at first with no step waiting for
-/// memory, then, where that is too much even when packed anew with at most `work` visits of pairs, with waiting.
+/// memory, then, where that is too much even when packed anew with at most `work` visits of pairs, with waiting, and
+/// where that is not enough with every step of a device in the order of the list.
 ///
 /// Errors with the first device whose arena is still over its cap.
 pub(crate) fn fit(
@@ -47,10 +49,37 @@ pub(crate) fn closest(
         for device in (0..caps.len()).filter(|&device| draft.arena()[device] > caps[device]) {
             changed |= std::mem::replace(&mut reuse[device], Reuse::Waiting) == Reuse::Implied;
         }
-        if !changed {
-            return Ok(draft);
+        if changed {
+            continue;
         }
+        let Some(packed) = draft.packed_as_listed(problem, residents, caps, work) else { return Ok(draft) };
+        let mut other = as_listed(problem, residents, order, &mut reuse, &packed)?;
+        // Devices that fit because they were packed have to be once more.
+        other.press(problem, residents, caps, work);
+        let excess = |draft: &Draft| -> Bytes {
+            draft.arena().iter().zip(caps).map(|(arena, &cap)| arena.saturating_sub(cap)).sum()
+        };
+        return Ok(if excess(&other) < excess(&draft) { other } else { draft });
     }
+}
+
+/// The draft whose arenas are packed by the order of the list where they fit only so.
+fn as_listed(
+    problem: &Problem<'_>,
+    residents: &Residents,
+    order: &[u32],
+    reuse: &mut [Reuse],
+    packed: &AsListed,
+) -> Result<Draft> {
+    // What these devices' bytes are waited for follows from the packing alone.
+    let listed = reuse.iter_mut().zip(&packed.devices).filter(|(_, listed)| **listed);
+    listed.for_each(|(reuse, _)| *reuse = Reuse::Implied);
+    let mut layout = lay_out(problem, residents, order, reuse)?;
+    let mut draft = Draft::new(problem, residents, order, &layout);
+    layout.waits.extend(&packed.waits);
+    layout.waits = needed(problem, order, &layout.data, layout.waits);
+    draft.lie_as_listed(problem, order, &layout, packed);
+    Ok(draft)
 }
 
 /// A device whose arena does not fit.

@@ -502,6 +502,33 @@ fn an_offload_makes_room_between_early_and_late_readers() {
     assert_eq!(made.cost.latency, Nanos(100 + 690 + 5000 + 100 + 690 + 100));
 }
 
+/// Where bytes are given step by step, `large` finds only the place of `small` free, which is too small, and lies above
+/// all else; where all are placed at once, `kept` lies below both.
+#[test]
+fn no_hole_is_left_where_a_device_has_just_what_its_steps_need() {
+    let nodes: [(&str, u64, u64, &[&str]); 5] = [
+        ("small", 100, 64, &[]),
+        ("kept", 100, 128, &["small"]),
+        ("far", 100, 64, &["small"]),
+        ("large", 100, 128, &["kept"]),
+        ("sum", 100, 128, &["large", "kept"]),
+    ];
+    let (graph, topology, placed) = (graph(&nodes), cpus(2, 1, SHARED), on(&[0, 0, 1, 0, 0]));
+    let order: Vec<NodeIx> = (0..5).map(NodeIx).collect();
+    let planned = |bytes: u64| {
+        let options = Options { caps: vec![Bytes(bytes), Bytes(1 << 20)], ..Options::default() };
+        schedule_in_order(&graph, &topology, &placed, &order, &options)
+    };
+    let caps = vec![Bytes(384), Bytes(1 << 20)];
+    let found = planned(384).unwrap();
+    assert_sound(&graph, &topology, &placed, &caps, &found);
+    assert_eq!(found.devices[0].arena, Bytes(384));
+    // `large` waits for the copy that reads `small`.
+    let large = found.steps.iter().find(|step| step.action == Action::Launch(NodeIx(3))).unwrap();
+    assert!(large.control.iter().any(|(_, why)| *why == Why::Memory));
+    assert!(planned(383).is_err());
+}
+
 #[test]
 fn an_offload_that_makes_no_sense_is_an_error() {
     let nodes: [(&str, u64, u64, &[&str]); 4] =

@@ -26,8 +26,53 @@ pub(crate) struct Arena {
     top: u64,
     by_offset: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
-    /// Free ranges as they were given back: end and occupant by offset.
-    last: BTreeMap<u64, (u64, Occupant)>,
+    /// Who had the free ranges, as they were given back.
+    last: History<Occupant>,
+}
+
+/// Who had each byte last.
+#[derive(Debug)]
+pub(crate) struct History<T> {
+    /// End and occupant by offset.
+    last: BTreeMap<u64, (u64, T)>,
+}
+
+impl<T: Copy> History<T> {
+    /// Nobody had anything.
+    pub(crate) fn new() -> Self {
+        Self { last: BTreeMap::new() }
+    }
+
+    /// Who had the bytes of a range, from its start on; each with its end.
+    pub(crate) fn of(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, T)> {
+        let before = self.last.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);
+        before.into_iter().chain(self.last.range(start..end)).map(|(_, &entry)| entry)
+    }
+
+    /// Puts one occupant in place of all that had a range.
+    pub(crate) fn put(&mut self, start: u64, end: u64, occupant: T) {
+        self.forget(start, end);
+        self.last.insert(start, (end, occupant));
+    }
+
+    /// Cuts a range out.
+    fn forget(&mut self, start: u64, end: u64) {
+        if let Some((_, entry)) = self.last.range_mut(..start).next_back()
+            && entry.0 > start
+        {
+            let (stop, occupant) = *entry;
+            entry.0 = start;
+            if stop > end {
+                self.last.insert(end, (stop, occupant));
+            }
+        }
+        while let Some((&offset, &(stop, occupant))) = self.last.range(start..end).next() {
+            self.last.remove(&offset);
+            if stop > end {
+                self.last.insert(end, (stop, occupant));
+            }
+        }
+    }
 }
 
 /// `bytes` rounded up to the alignment; none where that overflows.
@@ -38,7 +83,7 @@ pub(crate) fn aligned(bytes: u64) -> Option<u64> {
 impl Arena {
     /// All free from `base` (aligned) on.
     pub(crate) fn new(base: u64) -> Self {
-        Self { top: base, by_offset: BTreeMap::new(), by_size: BTreeSet::new(), last: BTreeMap::new() }
+        Self { top: base, by_offset: BTreeMap::new(), by_size: BTreeSet::new(), last: History::new() }
     }
 
     /// Offsets of free ranges that hold `length`, the smallest first.
@@ -59,14 +104,12 @@ impl Arena {
 
     /// Who had the bytes of a range before, from its start on; each with its end.
     pub(crate) fn history(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Occupant)> {
-        let before = self.last.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);
-        before.into_iter().chain(self.last.range(start..end)).map(|(_, &entry)| entry)
+        self.last.of(start, end)
     }
 
     /// Puts one occupant in place of all that had a free range before.
     pub(crate) fn merge(&mut self, start: u64, end: u64, occupant: Occupant) {
-        self.forget(start, end);
-        self.last.insert(start, (end, occupant));
+        self.last.put(start, end, occupant);
     }
 
     /// Takes a free range, or one that begins in a free range (or at the top) and leaves over the
@@ -82,7 +125,7 @@ impl Arena {
             self.add(end, offset + free);
         }
         self.top = self.top.max(end);
-        self.forget(start, end);
+        self.last.forget(start, end);
         true
     }
 
@@ -91,7 +134,7 @@ impl Arena {
         if length == 0 {
             return;
         }
-        self.last.insert(start, (start + length, occupant));
+        self.last.put(start, start + length, occupant);
         let (mut from, mut to) = (start, start + length);
         if let Some((&offset, &free)) = self.by_offset.range(..start).next_back()
             && offset + free == start
@@ -111,25 +154,6 @@ impl Arena {
         if start < end {
             self.by_offset.insert(start, end - start);
             self.by_size.insert((end - start, start));
-        }
-    }
-
-    /// Cuts a range out of the history.
-    fn forget(&mut self, start: u64, end: u64) {
-        if let Some((_, entry)) = self.last.range_mut(..start).next_back()
-            && entry.0 > start
-        {
-            let (stop, occupant) = *entry;
-            entry.0 = start;
-            if stop > end {
-                self.last.insert(end, (stop, occupant));
-            }
-        }
-        while let Some((&offset, &(stop, occupant))) = self.last.range(start..end).next() {
-            self.last.remove(&offset);
-            if stop > end {
-                self.last.insert(end, (stop, occupant));
-            }
         }
     }
 }

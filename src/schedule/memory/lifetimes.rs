@@ -67,7 +67,7 @@ pub(crate) fn lives(
 }
 
 /// A lane as the clocks number it.
-fn lane(step: &Step) -> LaneNumber {
+pub(crate) fn lane(step: &Step) -> LaneNumber {
     step.device.0 * 2 + LaneNumber::from(step.lane == Lane::Copy)
 }
 

@@ -4,11 +4,12 @@
 //! where every use of that one is done, by `after` and the lanes, when it is first written. Under
 //! [`Reuse::Implied`] only what follows from the data counts; under [`Reuse::Waiting`] a step may
 //! also be made to wait for earlier ones of the list. Such dependencies point backwards in the
-//! list, as all others do, so they close no cycle.
+//! list, as all others do, so they close no cycle. Where neither is enough, `listed` packs a device anew.
 
 pub(crate) mod arena;
 pub(crate) mod hold;
 pub(crate) mod lifetimes;
+pub(crate) mod listed;
 pub(crate) mod offsets;
 pub(crate) mod pack;
 pub(crate) mod packed;

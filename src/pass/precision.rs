@@ -209,9 +209,15 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &Claims, re
             (Some(param), _) => may_round(graph, param, precision),
             (None, Claim::Nothing) => wanted,
             (None, Claim::Normal | Claim::Half) => true,
-            (None, Claim::Full) => false,
+            // What is only arranged otherwise may as well be rounded before.
+            (None, Claim::Full) => wanted && arranges(&node.op),
         },
     }
+}
+
+/// Whether an operation makes the elements that it reads, all of them, in another order, once or more often.
+fn arranges(op: &Op) -> bool {
+    matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Concat { .. })
 }
 
 fn claims(graph: &Graph, precision: &Precision) -> Claims {

@@ -16,6 +16,10 @@ const TINY: usize = 10_000;
 /// huge and times span five orders, one beginning seldom leads to the best.
 const FEW: usize = 10_000;
 
+/// Pins up to which beginnings are so cheap that twice as many pay: each finds another balance of the many tiny tensors.
+/// Of much less, they are all alike.
+const VARIED: std::ops::Range<usize> = 1_000..4_000;
+
 /// Vertices for each block down to which searches coarsen, in turn.
 const DEPTHS: &[usize] = &[160, 50];
 
@@ -112,6 +116,7 @@ impl Work {
 /// they are cheap.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
+        pins if VARIED.contains(&pins) => (32, &[6; 6]),
         0..FEW if blocks <= 4 => (12, &[6; 4]),
         0..FEW => (16, &[6; 6]),
         FEW..150_000 => (4, &[2, 2]),

@@ -1,13 +1,13 @@
 //! The steps of a plan that was read, as the scheduler knows them: where each node runs and in which
 //! order, for which microbatch, what runs again, what is offloaded, which copies there are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::microbatch::{Sizes, microbatches};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Result};
-use crate::plan::{Action, BACK, CopyAction, Launch, OFFLOADED, Plan};
+use crate::plan::{Action, BACK, CopyAction, Launch, OFFLOADED, Plan, Step as PlanStep};
 use crate::schedule::{Offload, Part, ReplayAction, ReplayStep, StepIx};
 use crate::strategy::rewritten_graph;
 use crate::topology::DeviceId;
@@ -161,42 +161,98 @@ fn offload(
     names: &Names<'_>,
     numbers: &Numbers<'_>,
 ) -> Vec<Offload> {
-    let mut found: Vec<Offload> = Vec::new();
     let says = |why: &Option<String>, words: &str| why.as_ref().is_some_and(|why| why.contains(words));
-    let run = numbers.derived.map_or(graph, |derived| &derived.graph);
-    for (at, step) in plan.steps.iter().enumerate() {
-        let Action::Copy(copy) = &step.action else { continue };
-        let (Some(copied), Some(&to)) = ((names.copied)(copy), devices.get(step.device.as_str())) else {
-            continue;
-        };
-        let home = device[graph.producer(copied.tensor).index()];
-        let Some(tensor) = numbers.tensor(&copied) else { continue };
-        let from = copied.from;
-        if says(&step.why, OFFLOADED) {
-            found.push(Offload { tensor, host: to, readers: Vec::new() });
-            continue;
-        }
-        let kept = |offload: &&mut Offload| {
-            offload.tensor == tensor && devices.get(from.as_str()) == Some(&offload.host)
-        };
-        let Some(offload) = found.iter_mut().find(kept) else { continue };
-        let returned = says(&step.why, BACK);
-        for later in &plan.steps[at..] {
-            let Action::Launch(launch) = &later.action else { continue };
-            let here = devices.get(later.device.as_str()) == Some(&to);
-            let Some(node) = numbers.launch(launch, names).filter(|_| here) else { continue };
-            let waits = || if returned { (names.late)(copy, launch) } else { to != home };
-            if run.inputs(node).contains(&tensor) && waits() {
+    let copies: Vec<CopiedAt<'_>> = copies(plan, devices, names, numbers);
+    let mut found: BTreeMap<(TensorIx, DeviceId), Offload> = BTreeMap::new();
+    for copy in copies.iter().filter(|copy| says(copy.why, OFFLOADED)) {
+        let (tensor, host) = (copy.tensor, copy.to);
+        found.entry((tensor, host)).or_insert(Offload { tensor, host, readers: Vec::new() });
+    }
+    let readers = readers(
+        plan,
+        numbers.derived.map_or(graph, |derived| &derived.graph),
+        devices,
+        names,
+        numbers,
+        &found,
+    );
+    for copy in copies.iter().filter(|copy| !says(copy.why, OFFLOADED)) {
+        let Some(offload) = copy.from.and_then(|from| found.get_mut(&(copy.tensor, from))) else { continue };
+        let home = device[graph.producer(copy.source).index()];
+        let returned = says(copy.why, BACK);
+        let here = readers.get(&(copy.tensor, copy.to)).map_or(&[][..], Vec::as_slice);
+        for &(_, node, launch) in here.iter().filter(|(at, ..)| *at > copy.at) {
+            let waits = if returned { (names.late)(copy.action, launch) } else { copy.to != home };
+            if waits {
                 offload.readers.push(node);
             }
         }
     }
+    let mut found: Vec<Offload> = found.into_values().collect();
     found.iter_mut().for_each(|offload| {
         offload.readers.sort_unstable();
         offload.readers.dedup();
     });
-    found.sort_by_key(|offload| offload.tensor);
     found
+}
+
+/// A copy of a plan.
+struct CopiedAt<'p> {
+    at: usize,
+    action: &'p CopyAction,
+    why: &'p Option<String>,
+    /// What it moves, in the model's cost graph.
+    source: TensorIx,
+    /// What it moves, in what runs.
+    tensor: TensorIx,
+    from: Option<DeviceId>,
+    to: DeviceId,
+}
+
+fn copies<'p>(
+    plan: &'p Plan,
+    devices: &HashMap<&str, DeviceId>,
+    names: &Names<'_>,
+    numbers: &Numbers<'_>,
+) -> Vec<CopiedAt<'p>> {
+    let copied = |(at, step): (usize, &'p PlanStep)| {
+        let Action::Copy(action) = &step.action else { return None };
+        let (copied, &to) = ((names.copied)(action)?, devices.get(step.device.as_str())?);
+        let (source, tensor) = (copied.tensor, numbers.tensor(&copied)?);
+        let from = devices.get(copied.from.as_str()).copied();
+        Some(CopiedAt { at, action, why: &step.why, source, tensor, from, to })
+    };
+    plan.steps.iter().enumerate().filter_map(copied).collect()
+}
+
+/// A launch that reads a tensor: its place in the plan, what it runs, and itself.
+type Reader<'p> = (usize, NodeIx, &'p Launch);
+
+/// By tensor that is offloaded and device: the launches there that read it, in their order. O(steps + inputs).
+fn readers<'p>(
+    plan: &'p Plan,
+    run: &CostGraph,
+    devices: &HashMap<&str, DeviceId>,
+    names: &Names<'_>,
+    numbers: &Numbers<'_>,
+    found: &BTreeMap<(TensorIx, DeviceId), Offload>,
+) -> BTreeMap<(TensorIx, DeviceId), Vec<Reader<'p>>> {
+    let mut readers: BTreeMap<(TensorIx, DeviceId), Vec<Reader<'p>>> = BTreeMap::new();
+    if found.is_empty() {
+        return readers;
+    }
+    let offloaded: BTreeSet<TensorIx> = found.keys().map(|&(tensor, _)| tensor).collect();
+    for (at, step) in plan.steps.iter().enumerate() {
+        let Action::Launch(launch) = &step.action else { continue };
+        let (Some(&device), Some(node)) = (devices.get(step.device.as_str()), numbers.launch(launch, names))
+        else {
+            continue;
+        };
+        for &tensor in run.inputs(node).iter().filter(|tensor| offloaded.contains(tensor)) {
+            readers.entry((tensor, device)).or_default().push((at, node, launch));
+        }
+    }
+    readers
 }
 
 /// The steps as the scheduler takes them; none where they are not of this model.

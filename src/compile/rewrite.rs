@@ -1,5 +1,7 @@
 //! Plans of steps that fit only where something is computed again or offloaded.
 
+use std::collections::BTreeMap;
+
 use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::error::{Error, Infeasible, MemberKind, Result};
@@ -110,15 +112,19 @@ fn notes(graph: &CostGraph, choices: &[Choice], topology: &Topology) -> Vec<Stri
 
 /// Puts what each choice frees and costs to its steps.
 pub(super) fn annotate(plan: &mut Plan, schedule: &Schedule, choices: &[Choice]) {
-    for (step, planned) in schedule.steps.iter().zip(&mut plan.steps) {
-        let about = |choice: &&Choice| match (choice.what, step.action) {
-            (What::Recompute(node), Action::Launch(launched)) => node == launched,
-            (What::Offload(tensor, host), Action::Copy { tensor: moved, .. }) => {
-                tensor == moved && step.device == host
-            }
-            _ => false,
+    let (mut again, mut offloaded) = (BTreeMap::new(), BTreeMap::new());
+    for choice in choices {
+        match choice.what {
+            What::Recompute(node) => again.entry(node).or_insert(choice),
+            What::Offload(tensor, host) => offloaded.entry((tensor, host)).or_insert(choice),
         };
-        let Some(Choice { what, frees, costs, .. }) = choices.iter().find(about) else { continue };
+    }
+    for (step, planned) in schedule.steps.iter().zip(&mut plan.steps) {
+        let about = match step.action {
+            Action::Launch(node) => again.get(&node),
+            Action::Copy { tensor, .. } => offloaded.get(&(tensor, step.device)),
+        };
+        let Some(Choice { what, frees, costs, .. }) = about else { continue };
         let gain = format!("frees {frees}, costs {costs}");
         planned.why = Some(match (what, planned.why.take()) {
             (What::Recompute(_), None) => format!("recompute: {gain}"),

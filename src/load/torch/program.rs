@@ -23,6 +23,11 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
         }
     }
     let outputs = outputs(&module.signature.output_specs)?;
+    let is_complex = |name: &&&str| graph.tensor_values.get(**name).is_some_and(TensorMeta::is_complex);
+    if let Some(name) = outputs.iter().find(is_complex) {
+        let report = Report::new(format!("output {name}"), "complex numbers are not given to the caller");
+        return Err(Error::Unsupported(report.help("return torch.view_as_real(x): its last axis has both parts")));
+    }
     let mut emit = Emit::new(
         model,
         &graph.tensor_values,
@@ -84,6 +89,11 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
                 })??;
                 let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
                 let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
+                if meta.is_complex() {
+                    let report = Report::new(format!("input {name}"), "complex numbers are not read as an input");
+                    let help = "torch.view_as_complex(x) of an input x whose last axis has both parts";
+                    return Err(Error::Unsupported(report.help(help)));
+                }
                 let sizes = meta.sizes.iter().map(dimension).collect();
                 emit.model.input(name, dtype, sizes);
                 emit.bind_placeholder(name, name.to_owned());
@@ -111,9 +121,9 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
             .ok_or_else(|| Error::model("", "it is not in the archive"))
             .map_err(place)?;
         // Tied parameters are one array under several names.
-        let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, array.meta.dims());
+        let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
         if let Some(first) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
-            emit.bind_placeholder(argument, first.clone());
+            bind_array(emit, argument, first.clone(), &array.meta);
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
@@ -121,7 +131,7 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
         if array.digits.is_none() {
             shared.insert(place_and_type, name.clone());
         }
-        emit.bind_placeholder(argument, name);
+        bind_array(emit, argument, name, &array.meta);
     }
     Ok(())
 }
@@ -131,8 +141,25 @@ fn tensor_of(spec: &Value) -> Option<Result<&str>> {
     spec.get("arg").and_then(|arg| arg.get("as_tensor")).map(named)
 }
 
+/// The sizes of an array as it is stored: both parts of a complex number one behind the other.
+fn stored_dims(meta: &TensorMeta) -> Option<Vec<i64>> {
+    let parts = meta.is_complex().then_some(2);
+    meta.dims().map(|dims| dims.into_iter().chain(parts).collect())
+}
+
+fn bind_array(emit: &mut Emit<'_>, argument: &str, name: String, meta: &TensorMeta) {
+    match meta.is_complex() {
+        true => {
+            emit.model.begin(argument, "parts");
+            let parts = ops::parts_of(emit, &name);
+            emit.bind_parts(argument, parts);
+        }
+        false => emit.bind_placeholder(argument, name),
+    }
+}
+
 fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray) -> Result<()> {
-    let dims = array.meta.dims().ok_or_else(|| Error::model("", "its sizes are no numbers"))?;
+    let dims = stored_dims(&array.meta).ok_or_else(|| Error::model("", "its sizes are no numbers"))?;
     let bytes = match &array.digits {
         None => Bytes::File { offset: array.offset, length: array.length },
         Some(digits) => Bytes::Inline(from_digits(digits)?),
@@ -171,14 +198,15 @@ fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
         if ops::is_assertion(&node.target) {
             continue;
         }
-        let fault = match (ops::find(&node.target), emit.reads_lost(node)) {
+        let fault = match (emit.find(node), emit.reads_lost(node)) {
             (Some(_), true) => {
                 emit.lose(node);
                 continue;
             }
             (Some(lower), false) => emit.node(node, lower),
             (None, _) => {
-                let message = format!("operation {} is not supported yet", node.target);
+                let of = if ops::find(&node.target).is_some() { " of complex numbers" } else { "" };
+                let message = format!("operation {}{of} is not supported yet", node.target);
                 Err(Error::Unsupported(Report::new("", message)))
             }
         };

@@ -136,9 +136,20 @@ pub(super) struct TensorMeta {
 }
 
 impl TensorMeta {
-    /// Its element type. Error: it is not supported.
+    /// Its element type; of complex numbers that of their parts. Error: it is not supported.
     pub(super) fn dtype(&self) -> Result<DType> {
         dtype(self.dtype)
+    }
+
+    /// Whether each element has a real and an imaginary part.
+    pub(super) fn is_complex(&self) -> bool {
+        (9..=11).contains(&self.dtype)
+    }
+
+    /// Whether its elements are of the type of another tensor's. Error: one is not supported.
+    pub(super) fn is_of_type_of(&self, other: &Self) -> Result<bool> {
+        (self.dtype()?, other.dtype()?);
+        Ok(self.dtype == other.dtype)
     }
 
     /// Its sizes where they are numbers.
@@ -207,8 +218,9 @@ pub(super) fn size(argument: &Argument) -> Option<i64> {
     }
 }
 
-/// The element type with PyTorch's number in the schema. Error: it is not supported.
-pub(super) fn dtype(number: u64) -> Result<DType> {
+/// The element type with PyTorch's number in the schema, of complex numbers (9 to 11) that of their parts. Error: it is
+/// not supported.
+fn dtype(number: u64) -> Result<DType> {
     Ok(match number {
         1 => DType::U8,
         2 => DType::I8,
@@ -218,6 +230,9 @@ pub(super) fn dtype(number: u64) -> Result<DType> {
         6 => DType::F16,
         7 => DType::F32,
         8 => DType::F64,
+        9 => DType::F16,
+        10 => DType::F32,
+        11 => DType::F64,
         12 => DType::Bool,
         13 => DType::Bf16,
         28 => DType::U16,

@@ -7,8 +7,17 @@ use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
-pub(super) const VIEWS: [&str; 50] = [
+pub(super) const VIEWS: [&str; 59] = [
     "adjoint",
+    "_conj",
+    "_neg_view",
+    "conj",
+    "imag",
+    "real",
+    "resolve_conj",
+    "resolve_neg",
+    "view_as_complex",
+    "view_as_real",
     "_unsafe_view",
     "alias",
     "alpha_dropout",
@@ -63,7 +72,7 @@ pub(super) const VIEWS: [&str; 50] = [
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "alias" | "positive" | "clone" | "contiguous" | "detach" | "lift_fresh" | "lift_fresh_copy"
-        | "detach_copy" => same,
+        | "detach_copy" | "conj" | "_conj" | "conj_physical" | "resolve_conj" | "resolve_neg" | "real" => same,
         "dropout" | "feature_dropout" | "native_dropout" | "alpha_dropout" => dropout,
         "to" | "_to_copy" | "type_as" => converted,
         "view" | "reshape" | "_unsafe_view" => reshape,
@@ -329,7 +338,7 @@ fn dropout(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(x)
 }
 
-fn converted(call: &mut Call<'_, '_>) -> Result<()> {
+pub(super) fn converted(call: &mut Call<'_, '_>) -> Result<()> {
     let dtype = call.result_dtype()?;
     let x = call.operand("self", dtype)?;
     call.result(x)
@@ -647,7 +656,7 @@ fn roll_all(call: &mut Call<'_, '_>, x: &str, shifts: &[i64]) -> Result<()> {
 }
 
 /// With the elements from `first` on before the others.
-fn shifted(call: &mut Call<'_, '_>, x: &str, first: i64, axis: i64) -> String {
+pub(super) fn shifted(call: &mut Call<'_, '_>, x: &str, first: i64, axis: i64) -> String {
     let [zero, from, end, along] = [0, first, i64::MAX, axis].map(|value| call.integers(&[value]));
     let back = call.plain("Slice", &[x, &from, &end, &along]);
     let front = call.plain("Slice", &[x, &zero, &from, &along]);
@@ -673,7 +682,7 @@ fn pad(call: &mut Call<'_, '_>) -> Result<()> {
             pads[rank as usize + axis] = *back;
         }
     }
-    let number = call.float("value", 0.0)?;
+    let number = if call.is_imaginary() { 0.0 } else { call.float("value", 0.0)? };
     let (pads, number) = (call.integers(&pads), call.scalar(dtype, number));
     let value = call.op("Pad", &[&x, &pads, &number], &[("mode", Attribute::Text(mode))]);
     call.result(value)

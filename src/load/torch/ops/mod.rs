@@ -6,7 +6,9 @@ use crate::error::Result;
 mod attention;
 mod bag;
 mod cell;
+mod complex;
 mod elementwise;
+mod fourier;
 mod index;
 mod layout;
 mod loss;
@@ -28,17 +30,27 @@ mod window;
 /// Lowers a node.
 pub(super) type Lower = fn(&mut Call<'_, '_>) -> Result<()>;
 
-pub(super) use replace::put_back;
+pub(super) use complex::{parts_of, put_back};
+
+/// The lowering of an operation that has complex numbers; none where it is not supported.
+pub(super) fn find_complex(target: &str) -> Option<Lower> {
+    let name = plain(base(target));
+    complex::find(name).filter(|_| target.starts_with("torch.ops.aten."))
+}
+
+fn plain(name: &str) -> &str {
+    if is_in_place(name) { name.trim_end_matches('_') } else { name }
+}
 
 /// The lowering of an operation; none where it is not supported.
 pub(super) fn find(target: &str) -> Option<Lower> {
     let is_ours = target.starts_with("torch.ops.aten.")
         || target.starts_with("_operator.")
         || target.starts_with("math.");
-    let name = base(target);
-    let name = if is_in_place(name) { name.trim_end_matches('_') } else { name };
+    let name = plain(base(target));
     let families = [
         elementwise::find,
+        fourier::find,
         reduce::find,
         layout::find,
         index::find,

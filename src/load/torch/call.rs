@@ -31,6 +31,8 @@ pub(super) struct Emit<'d> {
     imaginary: HashMap<String, String>,
     /// The part that operands stand for.
     part: Part,
+    /// Which result of several is wanted; none where all are.
+    only: Option<usize>,
     lost: HashSet<String>,
     /// Inputs, parameters and buffers that have their names in the graph too.
     placeholders: HashSet<String>,
@@ -70,7 +72,7 @@ impl<'d> Emit<'d> {
         nodes: &'d [Node],
     ) -> Self {
         let mut read = outputs.clone();
-        let computed = nodes.iter().filter(|node| !ops::is_assertion(&node.target));
+        let computed = nodes.iter().filter(|node| !ops::is_assertion(node));
         for input in computed.flat_map(|node| &node.inputs) {
             named(input.arg.parts().1, &mut read);
         }
@@ -82,6 +84,7 @@ impl<'d> Emit<'d> {
             values: HashMap::new(),
             imaginary: HashMap::new(),
             part: Part::Real,
+            only: None,
             lost: HashSet::new(),
             placeholders: HashSet::new(),
             held: HashSet::new(),
@@ -121,6 +124,11 @@ impl<'d> Emit<'d> {
     /// Notes that a parameter or buffer stays as it is.
     pub(super) fn hold(&mut self, name: &str) {
         self.held.insert(name.to_owned());
+    }
+
+    /// Whether the program writes over a tensor.
+    pub(super) fn is_rewritten(&self, name: &'d str) -> bool {
+        self.memory.is_rewritten(name)
     }
 
     pub(super) fn reads_lost(&self, node: &Node) -> bool {
@@ -214,7 +222,7 @@ impl<'d> Emit<'d> {
     }
 
     fn remake(&mut self, name: &'d str, view: View<'d>) -> Result<()> {
-        self.count_views(view.by.map_or(1, |(node, _)| results(node).len()))?;
+        self.count_views(1)?;
         match view.by.map(|(node, _)| (node, self.find(node))) {
             None => {
                 let parts = self.parts(view.of)?;
@@ -222,8 +230,12 @@ impl<'d> Emit<'d> {
                 self.memory.make(name);
             }
             Some((node, Some(lower))) => {
-                lower(&mut Call { emit: self, node })?;
-                results(node).into_iter().for_each(|name| self.memory.make(name));
+                // Of many parts of one tensor only that one: each may be written over by itself.
+                self.only = view.by.map(|(_, part)| part);
+                let done = lower(&mut Call { emit: self, node });
+                self.only = None;
+                done?;
+                self.memory.make(name);
             }
             Some((_, None)) => return Err(Error::Internal("a view that no operation makes".into())),
         }
@@ -421,6 +433,11 @@ impl<'d> Call<'_, 'd> {
             return Err(self.unsupported("of complex numbers beside real ones"));
         }
         names.into_iter().map(|name| self.emit.value(name)).collect()
+    }
+
+    /// Which of several results is to be made; none where all are.
+    pub(super) fn only(&self) -> Option<usize> {
+        self.emit.only
     }
 
     /// Whether it is the imaginary part that is lowered.
@@ -703,8 +720,10 @@ impl<'d> Call<'_, 'd> {
     /// Binds the results in order; what is absent is not there for others to read.
     pub(super) fn results(&mut self, values: Vec<Option<String>>) -> Result<()> {
         let mut values = values.into_iter();
-        for name in results(self.node) {
-            if let Some(value) = values.next().flatten().filter(|_| !name.is_empty()) {
+        for (number, name) in results(self.node).into_iter().enumerate() {
+            let value = values.next().flatten();
+            let is_wanted = !name.is_empty() && self.emit.only.is_none_or(|only| only == number);
+            if let Some(value) = value.filter(|_| is_wanted) {
                 self.emit.bind(name, value);
             }
         }

@@ -26,7 +26,9 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
     let is_complex = |name: &&&str| graph.tensor_values.get(**name).is_some_and(TensorMeta::is_complex);
     if let Some(name) = outputs.iter().find(is_complex) {
         let report = Report::new(format!("output {name}"), "complex numbers are not given to the caller");
-        return Err(Error::Unsupported(report.help("return torch.view_as_real(x): its last axis has both parts")));
+        return Err(Error::Unsupported(
+            report.help("return torch.view_as_real(x): its last axis has both parts"),
+        ));
     }
     let mut emit = Emit::new(
         model,
@@ -34,8 +36,9 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
         outputs.iter().map(ToString::to_string).collect(),
         &graph.nodes,
     );
-    placeholders(&mut emit, document)?;
+    let buffers = placeholders(&mut emit, document)?;
     nodes(&mut emit, &graph.nodes)?;
+    let outputs: Vec<&str> = outputs.into_iter().chain(buffers).collect();
     for (index, name) in outputs.iter().enumerate() {
         emit.output(name, index)?;
     }
@@ -51,6 +54,10 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
             ("user_output", Some(tensor)) => names.push(named(tensor)?),
             // The caller's array is written over too: the graph's inputs stay.
             ("user_input_mutation", _) => {}
+            // What a buffer becomes is an output too: the file's own stays as it is.
+            ("buffer_mutation", Some(tensor)) => names.push(named(tensor)?),
+            // It keeps the order of effects, of which there are none.
+            ("token", _) => {}
             ("user_output", None) if argument.is_some_and(|argument| argument.get("as_none").is_some()) => {}
             ("user_output", None) => {
                 let message = "an output that is no tensor is not supported yet";
@@ -58,7 +65,7 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
             }
             (other, _) => {
                 let message = format!("an output of kind {other} is not supported yet");
-                let help = "export the module in eval mode: its forward may not change its buffers";
+                let help = "export the module in eval mode: its forward may not change its parameters";
                 return Err(Error::Unsupported(Report::new("output_specs", message).help(help)));
             }
         }
@@ -71,8 +78,8 @@ fn named(value: &Value) -> Result<&str> {
     name.ok_or_else(|| Error::format("signature", "an argument has no name"))
 }
 
-/// Binds parameters, buffers, constants and inputs.
-fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
+/// Binds parameters, buffers, constants and inputs; gives the buffers that are written over.
+fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&'d str>> {
     let module = &document.program.graph_module;
     let specs = module.signature.input_specs.iter().flatten();
     let is_user = |kind: &str| kind == "user_input";
@@ -80,7 +87,8 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
     for (_, spec) in specs.clone().filter(|(kind, _)| is_user(kind)) {
         taken.extend(tensor_of(spec).transpose()?.map(str::to_owned));
     }
-    let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), String> = HashMap::new();
+    let mut written = Vec::new();
+    let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), (String, &str)> = HashMap::new();
     for (kind, spec) in specs {
         let key = match kind.as_str() {
             "user_input" => {
@@ -90,7 +98,8 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
                 let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
                 let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
                 if meta.is_complex() {
-                    let report = Report::new(format!("input {name}"), "complex numbers are not read as an input");
+                    let report =
+                        Report::new(format!("input {name}"), "complex numbers are not read as an input");
                     let help = "torch.view_as_complex(x) of an input x whose last axis has both parts";
                     return Err(Error::Unsupported(report.help(help)));
                 }
@@ -102,15 +111,17 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
             "parameter" => "parameter_name",
             "buffer" => "buffer_name",
             "tensor_constant" => "tensor_constant_name",
-            "constant_input" => continue,
+            "constant_input" | "token" => continue,
             other => {
                 let message = format!("an input of kind {other} is not supported yet");
                 return Err(Error::Unsupported(Report::new("", message)));
             }
         };
         let argument = named(spec.get("arg").unwrap_or(&Value::Null))?;
-        if kind != "tensor_constant" {
-            emit.hold(argument);
+        match kind.as_str() {
+            "parameter" => emit.hold(argument),
+            "buffer" if emit.is_rewritten(argument) => written.push(argument),
+            _ => {}
         }
         let path = spec.get(key).and_then(Value::as_str);
         let path = path.ok_or_else(|| Error::format("signature", format!("{argument} has no {key}")))?;
@@ -122,18 +133,22 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
             .map_err(place)?;
         // Tied parameters are one array under several names.
         let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
-        if let Some(first) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
-            bind_array(emit, argument, first.clone(), &array.meta);
+        if let Some((name, first)) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
+            // What is written over one of them is seen in the others, which nothing here knows of.
+            emit.hold(argument);
+            emit.hold(first);
+            bind_array(emit, argument, name.clone(), &array.meta);
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
         add_array(emit, &name, array).map_err(place)?;
         if array.digits.is_none() {
-            shared.insert(place_and_type, name.clone());
+            shared.insert(place_and_type, (name.clone(), argument));
         }
         bind_array(emit, argument, name, &array.meta);
     }
-    Ok(())
+    emit.outputs.extend(written.iter().map(ToString::to_string));
+    Ok(written)
 }
 
 /// The name of the tensor that an input is; none where it is something else.
@@ -195,7 +210,7 @@ fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
     let mut unsupported: Vec<Report> = Vec::new();
     let mut wrong = None;
     for node in nodes {
-        if ops::is_assertion(&node.target) {
+        if ops::is_assertion(node) {
             continue;
         }
         let fault = match (emit.find(node), emit.reads_lost(node)) {

@@ -157,9 +157,17 @@ impl TensorMeta {
         self.sizes.iter().map(size).collect()
     }
 
-    /// Whether its elements lie row by row from the beginning of its bytes.
-    pub(super) fn is_contiguous(&self) -> bool {
-        self.begins_at() == Some(0) && self.dims().is_some() && self.is_dense() == Some(true)
+    /// Which bytes of its memory are its elements, row by row; none where they do not lie so.
+    pub(super) fn part_of_memory(&self) -> Option<std::ops::Range<u64>> {
+        let size = self.dtype().ok()?.size() * if self.is_complex() { 2 } else { 1 };
+        let bytes = |count: i64| u64::try_from(count).ok()?.checked_mul(size);
+        let dims = self.dims().filter(|_| self.is_dense() == Some(true))?;
+        let count = match dims.contains(&0) {
+            true => 0,
+            false => dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim))?,
+        };
+        let start = bytes(self.begins_at()?)?;
+        Some(start..start.checked_add(bytes(count)?)?)
     }
 
     /// The place of its first element in its memory; none where it is open.

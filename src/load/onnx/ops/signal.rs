@@ -229,7 +229,11 @@ fn unscaled(
 
 /// The largest factor up to the root of a length; 1 of a prime one.
 fn factor(length: i64) -> i64 {
-    (1..).take_while(|&factor| factor * factor <= length).filter(|factor| length % factor == 0).last().unwrap_or(1)
+    (1..)
+        .take_while(|&factor| factor * factor <= length)
+        .filter(|factor| length % factor == 0)
+        .last()
+        .unwrap_or(1)
 }
 
 /// Element `[i, k]` of `[inner, outer]` turned by `i k` parts of a whole turn.
@@ -264,7 +268,9 @@ fn by_table(
 ) -> Result<[ValueId; 2]> {
     let Some(real) = real else { return Err(at.wrong("it has no real part")) };
     if of.length > MOST_DENSE {
-        return Err(at.unsupported(format!("of {} elements, a prime number or a multiple of one,", of.length)));
+        return Err(
+            at.unsupported(format!("of {} elements, a prime number or a multiple of one,", of.length))
+        );
     }
     let sign = if of.inverse { 1.0 } else { -1.0 };
     let cosines = of.table(f64::cos);

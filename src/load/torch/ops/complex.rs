@@ -325,9 +325,9 @@ pub(in super::super) fn put_back(call: &mut Call<'_, '_>, value: Parts, part: us
         }
         _ => {
             let real = super::replace::put_back(call, &value.real, part)?;
-            let imaginary = value.imaginary.map(|imaginary| {
-                call.of_imaginary(|call| super::replace::put_back(call, &imaginary, part))
-            });
+            let imaginary = value
+                .imaginary
+                .map(|imaginary| call.of_imaginary(|call| super::replace::put_back(call, &imaginary, part)));
             Ok(Parts { real, imaginary: imaginary.transpose()? })
         }
     }
@@ -365,11 +365,7 @@ fn bind(call: &mut Call<'_, '_>, value: Parts) -> Result<()> {
 }
 
 /// The same of both parts.
-fn each(
-    call: &mut Call<'_, '_>,
-    x: Parts,
-    mut of: impl FnMut(&mut Call<'_, '_>, &str) -> String,
-) -> Parts {
+fn each(call: &mut Call<'_, '_>, x: Parts, mut of: impl FnMut(&mut Call<'_, '_>, &str) -> String) -> Parts {
     let real = of(call, &x.real);
     Parts { real, imaginary: x.imaginary.map(|part| of(call, &part)) }
 }
@@ -520,8 +516,7 @@ fn comparison(call: &mut Call<'_, '_>) -> Result<()> {
     let zero = call.scalar(dtype, 0.0);
     let part = |parts: &Parts| parts.imaginary.clone().unwrap_or_else(|| zero.clone());
     let (own, other) = (part(&x), part(&y));
-    let (real, imaginary) =
-        (call.plain("Equal", &[&x.real, &y.real]), call.plain("Equal", &[&own, &other]));
+    let (real, imaginary) = (call.plain("Equal", &[&x.real, &y.real]), call.plain("Equal", &[&own, &other]));
     let mut value = call.plain("And", &[&real, &imaginary]);
     if call.operation() == "ne" {
         value = call.plain("Not", &[&value]);

@@ -342,8 +342,7 @@ fn stft(call: &mut Call<'_, '_>) -> Result<()> {
         let (pads, zero) = (call.integers(&[0, half, 0, 0, half, 0]), call.scalar(dtype, 0.0));
         signal = call.op("Pad", &[&signal, &pads, &zero], &[("mode", Attribute::Text(mode))]);
     }
-    let (step, length) =
-        (call.scalar(DType::I64, of.step as f64), call.scalar(DType::I64, of.length as f64));
+    let (step, length) = (call.scalar(DType::I64, of.step as f64), call.scalar(DType::I64, of.length as f64));
     let half = [("onesided", Attribute::Int(i64::from(of.is_half)))];
     let y = call.op("STFT", &[&signal, &step, &of.window, &length], &half);
     let mut y = call.op("Transpose", &[&y], &[("perm", Attribute::Ints(&[0, 2, 1, 3]))]);
@@ -441,8 +440,7 @@ fn unfold_backward(call: &mut Call<'_, '_>) -> Result<()> {
     let shape = call.op("Concat", &[&rest, &frames], &[("axis", Attribute::Int(0))]);
     let x = call.plain("Reshape", &[&x, &shape]);
     let y = laid_over(call, &x, dims[axis as usize], size, step);
-    let ordered: Vec<i64> =
-        others.iter().chain([&axis]).map(|&other| dims[other as usize]).collect();
+    let ordered: Vec<i64> = others.iter().chain([&axis]).map(|&other| dims[other as usize]).collect();
     let shape = call.integers(&ordered);
     let y = call.plain("Reshape", &[&y, &shape]);
     let back: Vec<i64> = (0..rank)

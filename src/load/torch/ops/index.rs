@@ -316,7 +316,13 @@ fn sorted(call: &mut Call<'_, '_>, x: &str, axis: i64, descending: i64) -> (Stri
     best(call, x, &count, axis, descending)
 }
 
-fn best(call: &mut Call<'_, '_>, x: &str, count: &str, axis: i64, largest: i64) -> (String, String) {
+pub(super) fn best(
+    call: &mut Call<'_, '_>,
+    x: &str,
+    count: &str,
+    axis: i64,
+    largest: i64,
+) -> (String, String) {
     let (values, places) = (call.emit.fresh(), call.emit.fresh());
     let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(largest))];
     call.emit.operation("TopK", &[x, count], &[&values, &places], &attributes);

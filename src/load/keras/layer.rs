@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::activation::Activation;
 use super::attention::Attention;
+use super::buckets::Buckets;
 use super::config::{Config, KerasVersion, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
 use super::conv_lstm::ConvLstm;
@@ -18,6 +19,7 @@ use super::operation::{Operation, Translated, translated};
 use super::pool::{AdaptivePool, GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
+use super::spectrogram::Mel;
 use crate::error::{Error, Result};
 use crate::ir::{DType, Init, Real};
 
@@ -95,6 +97,10 @@ pub(super) enum Kind {
     ConvLstm(Box<ConvLstm>),
     Bidirectional(Box<Bidirectional>),
     TimeDistributed(Box<Layer>),
+    /// `SpectralNormalization`: at inference the layer itself, whose weights are stored divided.
+    Spectral(Box<Layer>),
+    Buckets(Buckets),
+    Mel(Box<Mel>),
     Attention(Box<Attention>),
     Operation(Operation),
     Model(Box<Network>),
@@ -211,6 +217,7 @@ impl Parser<'_> {
             "RandomFlip"
             | "RandomRotation"
             | "RandomZoom"
+            | "RandomCrop"
             | "RandomTranslation"
             | "RandomContrast"
             | "RandomBrightness"
@@ -327,6 +334,19 @@ impl Parser<'_> {
             "TimeDistributed" => {
                 let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;
                 Kind::TimeDistributed(Box::new(self.layer(inner, config.place())?))
+            }
+            "SpectralNormalization" => {
+                let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;
+                Kind::Spectral(Box::new(self.layer(inner, config.place())?))
+            }
+            "MelSpectrogram" => Kind::Mel(Box::new(Mel::read(config, self.unsupported)?)),
+            "Discretization" | "IntegerLookup" => match Buckets::read(class, config, self.unsupported)? {
+                Some(buckets) => Kind::Buckets(buckets),
+                None => Kind::Unknown,
+            },
+            "Hashing" => {
+                self.unsupported.add(config.place(), "a hash of texts, which is not computed");
+                Kind::Unknown
             }
             "MultiHeadAttention" => Kind::Attention(Box::new(Attention::read(config, self.unsupported)?)),
             "GroupQueryAttention" | "GroupedQueryAttention" => {

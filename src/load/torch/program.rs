@@ -50,12 +50,15 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
     let mut names = Vec::new();
     for (kind, spec) in specs.iter().flatten() {
         let argument = spec.get("arg");
+        if kind == "buffer_mutation" {
+            // What a buffer becomes is an output too: the file's own stays as it is.
+            names.push(named(argument.unwrap_or(&Value::Null))?);
+            continue;
+        }
         match (kind.as_str(), argument.and_then(|argument| argument.get("as_tensor"))) {
             ("user_output", Some(tensor)) => names.push(named(tensor)?),
             // The caller's array is written over too: the graph's inputs stay.
             ("user_input_mutation", _) => {}
-            // What a buffer becomes is an output too: the file's own stays as it is.
-            ("buffer_mutation", Some(tensor)) => names.push(named(tensor)?),
             // It keeps the order of effects, of which there are none.
             ("token", _) => {}
             ("user_output", None) if argument.is_some_and(|argument| argument.get("as_none").is_some()) => {}

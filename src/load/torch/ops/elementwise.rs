@@ -315,6 +315,9 @@ fn logical_not(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 fn select(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.argument("self").is_none() {
+        return super::index::nonzero_by_axis(call);
+    }
     let dtype = call.result_dtype()?;
     let condition = call.operand("condition", DType::Bool)?;
     let (yes, no) = (call.operand("self", dtype)?, call.operand("other", dtype)?);

@@ -1,4 +1,4 @@
-//! Integers shifted by bits.
+//! Integers shifted by bits, and their common divisors.
 
 use super::super::call::Call;
 use super::Lower;
@@ -10,8 +10,44 @@ pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "__lshift__" | "bitwise_left_shift" => left,
         "__rshift__" | "bitwise_right_shift" => right,
+        "gcd" => |call| {
+            let value = common_divisor(call)?;
+            call.result(value)
+        },
+        "lcm" => |call| {
+            let (dtype, divisor) = (call.result_dtype()?, common_divisor(call)?);
+            let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+            let [zero, one] = [0.0, 1.0].map(|number| call.scalar(dtype, number));
+            let none = call.plain("Equal", &[&divisor, &zero]);
+            let divisor = call.plain("Where", &[&none, &one, &divisor]);
+            let part = call.plain("Div", &[&x, &divisor]);
+            let product = call.plain("Mul", &[&part, &y]);
+            let value = call.plain("Abs", &[&product]);
+            call.result(value)
+        },
         _ => return None,
     })
+}
+
+/// By Euclid, in as many steps as the largest numbers of the type need: those of neighbours in Fibonacci's sequence.
+fn common_divisor(call: &mut Call<'_, '_>) -> Result<String> {
+    let dtype = call.result_dtype()?;
+    if !dtype.is_integer() {
+        return Err(call.unsupported(format!("of {dtype}")));
+    }
+    let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let (mut x, mut y) = (call.plain("Abs", &[&x]), call.plain("Abs", &[&y]));
+    let [zero, one] = [0.0, 1.0].map(|number| call.scalar(dtype, number));
+    // Each step of two divides by the square of the golden ratio at least: 1.44 bits.
+    for _ in 0..(8 * dtype.size() * 3).div_ceil(2) {
+        let none = call.plain("Equal", &[&y, &zero]);
+        let divisor = call.plain("Where", &[&none, &one, &y]);
+        let rest = call.plain("Mod", &[&x, &divisor]);
+        let next = call.plain("Where", &[&none, &zero, &rest]);
+        x = call.plain("Where", &[&none, &x, &y]);
+        y = next;
+    }
+    Ok(x)
 }
 
 /// A floating-point number is multiplied, or divided, by a power of two, which is exact.

@@ -59,6 +59,10 @@ pub(super) struct Signature {
 #[derive(Deserialize)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
+    #[serde(default)]
+    pub(super) inputs: Vec<Argument>,
+    #[serde(default)]
+    pub(super) outputs: Vec<Argument>,
     pub(super) tensor_values: BTreeMap<String, TensorMeta>,
 }
 

@@ -6,7 +6,7 @@ use super::super::config::Config;
 use super::super::lower::Site;
 use super::lower::{Operand, constant, expand, float, pair, reshape, tensor_of, value};
 use crate::error::Result;
-use crate::ir::{ArgReduce, Binary, Compare, DType, Op, ReduceKind, Size, TopK, Unary, ValueId};
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, TopK, Unary, ValueId};
 
 /// A function of this file with its attributes.
 #[derive(Debug)]
@@ -285,31 +285,31 @@ fn sparse_plus(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
     site.apply(Op::Select, &[above, x, y])
 }
 
-/// The nearest point of the simplex: what is above a threshold that makes the sum 1 (Martins and Astudillo, 2016).
+/// What is above a threshold, less it: of the elements in order those whose share of the sum up to them is below them
+/// (Martins and Astudillo, 2016). Keras adds up their running sums for the threshold, and so it is here.
 fn sparse_max(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId> {
     let axis = site.axis(x, axis)?;
     let size = site.known(x, axis)?;
-    let sorted = site.push(Op::TopK(TopK { axis: axis as u32, k: size, largest: true }), &[x])?[0];
-    let running =
-        site.apply(Op::CumSum { axis: axis as u32, exclusive: false, reverse: false }, &[sorted])?;
+    let along = axis as u32;
+    let sorted = site.push(Op::TopK(TopK { axis: along, k: size, largest: true }), &[x])?[0];
+    let running = site.apply(Op::CumSum { axis: along, exclusive: false, reverse: false }, &[sorted])?;
     let less = site.binary_scalar(Binary::Sub, running, 1.0)?;
     let mut sizes = vec![Size::Known(1); site.rank(x)];
     sizes[axis] = Size::Known(size);
-    let places = site.iota(&sizes, axis as u32);
+    let places = site.iota(&sizes, along);
     let places = site.convert(places, site.dtype(x))?;
     let places = site.binary_scalar(Binary::Add, places, 1.0)?;
-    let thresholds = site.binary(Binary::Div, less, places)?;
-    let above = site.apply(Op::Compare(Compare::Gt), &[sorted, thresholds])?;
-    // The threshold of the last element that is above its own.
-    let number = site.convert(above, DType::I32)?;
-    let last = Op::ArgReduce { kind: ArgReduce::Max, axis: axis as u32, keep: true, last: true };
-    let last = site.apply(last, &[number])?;
-    let all = site.iota(&sizes, axis as u32);
-    let is_last = site.apply(Op::Compare(Compare::Eq), &[all, last])?;
-    let zero = site.scalar_like(0.0, x)?;
-    let alone = site.apply(Op::Select, &[is_last, thresholds, zero])?;
-    let threshold =
-        site.apply(Op::Reduce { kind: ReduceKind::Sum, axes: vec![axis as u32], keep: true }, &[alone])?;
+    let shares = site.binary(Binary::Div, less, places)?;
+    let above = site.apply(Op::Compare(Compare::Gt), &[sorted, shares])?;
+    let (zero, one) = (site.scalar_like(0.0, x)?, site.scalar_like(1.0, x)?);
+    let total = |site: &mut Site<'_>, x: ValueId| {
+        site.apply(Op::Reduce { kind: ReduceKind::Sum, axes: vec![along], keep: true }, &[x])
+    };
+    let sums = site.apply(Op::Select, &[above, running, zero])?;
+    let counts = site.apply(Op::Select, &[above, one, zero])?;
+    let (sum, count) = (total(site, sums)?, total(site, counts)?);
+    let above = site.binary(Binary::Sub, sum, one)?;
+    let threshold = site.binary(Binary::Div, above, count)?;
     let y = site.binary(Binary::Sub, x, threshold)?;
     site.binary_scalar(Binary::Max, y, 0.0)
 }

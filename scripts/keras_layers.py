@@ -144,6 +144,7 @@ def numbered():
         layers.MelSpectrogram(15, 4, 11, window="hamming", num_mel_bins=3, sampling_rate=100, min_freq=1.0, max_freq=None, power_to_db=False, mag_exp=1.0)(sound),
         layers.SpectralNormalization(layers.Dense(3))(x), layers.SpectralNormalization(layers.Conv1D(2, 2))(x),
         layers.Resizing(4, 3, crop_to_aspect_ratio=True)(image), layers.Resizing(8, 5, pad_to_aspect_ratio=True, fill_value=0.5)(image), layers.RandomCrop(3, 3)(image),
+        layers.MultiHeadAttention(2, 3, attention_axes=(2,))(image, image), layers.MultiHeadAttention(2, 3, attention_axes=(1, 2))(image, image * 2),
     ]  # fmt: skip
     return keras.Model([x, sound, image], outputs, name="numbered")
 

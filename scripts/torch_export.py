@@ -269,7 +269,7 @@ class Spectra(nn.Module):
         written[:, 1:3] *= 1j
         written.imag.mul_(0.5)
         numbers = (written / (whole + 2)).angle(), written.conj().sum(1).real, (written @ half[:, :2].transpose(1, 2)[:, :3].new_ones(2, 4, 2)).abs()
-        others = written.exp().real, torch.where(q[:, :1, 0].mean(1, keepdim=True) > 0, written, 0.5).pow(3).imag, torch.linalg.vector_norm(shifted, dim=1), written.sqrt().real
+        others = (written * 0.1).exp().real, torch.where(q[:, :1, 0].mean(1, keepdim=True) > 0, written, 0.5).pow(3).imag * 0.01, torch.linalg.vector_norm(shifted, dim=1), written.sqrt().real
         return turned, mel, back, *inverse, *numbers, *others
 
 
@@ -465,10 +465,16 @@ def filled(module):
 
 
 def arrays(program, inputs, module):
+    before = {name: value.clone() for name, value in module.named_buffers()}
     out = module(*(value.clone() for value in inputs))
     out = out if isinstance(out, tuple) else (out,)
     names = program.graph_signature
     found = {f"in_{name}": value.numpy() for name, value in zip(names.user_inputs, inputs)}
+    # What a buffer becomes is an output too, by its own name or that of the node that makes it.
+    made = {buffer: name for name, buffer in names.buffers_to_mutate.items()}
+    for name, value in module.named_buffers():
+        if not torch.equal(value, before[name]):
+            found[f"out_{made.get(name, 'b_' + name)}"] = value.numpy()
     for index, (name, value) in enumerate(zip(names.user_outputs, out)):
         name = name if name not in names.user_outputs[:index] else f"{name}#{index}"
         found[f"out_{name}"] = value.detach().numpy()

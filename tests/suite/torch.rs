@@ -206,9 +206,9 @@ fn damaged_programs_are_refused() {
         ),
         (
             &|program| {
-                program["graph_module"]["signature"]["output_specs"] = json!([{"buffer_mutation": {}}])
+                program["graph_module"]["signature"]["output_specs"] = json!([{"loss_output": {}}])
             },
-            "an output of kind buffer_mutation is not supported yet",
+            "an output of kind loss_output is not supported yet",
         ),
     ];
     for (change, message) in faults {

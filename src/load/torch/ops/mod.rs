@@ -11,6 +11,7 @@ mod complex;
 mod elementwise;
 mod experts;
 mod fourier;
+mod gamma;
 mod index;
 mod layout;
 mod loss;
@@ -57,6 +58,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         elementwise::find,
         experts::find,
         fourier::find,
+        gamma::find,
         reduce::find,
         layout::find,
         index::find,

@@ -511,6 +511,23 @@ fn pads_that_are_rearranged_by_operations_are_known() {
     assert_eq!(graph.ty(graph.outputs()[0].1).shape.dims(), Some(vec![7, 640]));
 }
 
+/// What follows from sizes alone is computed where it is read; a long transform has tables of its factors.
+#[test]
+fn memory_does_not_follow_from_sizes_that_a_file_names() {
+    let blocks = vec![node("blocks", "Col2Im", &["x", "image", "block"], &["y"])];
+    let sizes = vec![integers("image", &[100_000_000]), integers("block", &[1000])];
+    let transform = vec![node("transform", "DFT", &["x"], &["y"])];
+    for (nodes, input, constants, most) in [
+        (blocks, &["1", "1000", "99999001"], sizes, 1 << 16),
+        (transform, &["1", "1048576", "1"], Vec::new(), 1 << 24),
+    ] {
+        let bytes = model(nodes, vec![float("x", input)], constants, &["y"]);
+        let (graph, largest) = crate::allocations::with_largest(|| load(&bytes, None, &[]));
+        graph.expect("it is supported");
+        assert!(largest <= most, "{largest} bytes at once");
+    }
+}
+
 /// `y = relu(x + w)`, `z = -y` with declarations of what lies between.
 fn declaring(value_info: Vec<ValueInfoProto>) -> Vec<u8> {
     let nodes = vec![

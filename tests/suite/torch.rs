@@ -205,9 +205,7 @@ fn damaged_programs_are_refused() {
             "array no: it is not in the archive",
         ),
         (
-            &|program| {
-                program["graph_module"]["signature"]["output_specs"] = json!([{"loss_output": {}}])
-            },
+            &|program| program["graph_module"]["signature"]["output_specs"] = json!([{"loss_output": {}}]),
             "an output of kind loss_output is not supported yet",
         ),
     ];

@@ -11,6 +11,7 @@ spectrograms, and layers that number what they read.
 
 import os
 import sys
+import zipfile
 
 import keras
 import numpy as np
@@ -130,6 +131,8 @@ def steps():
 def numbered():
     """Functions that are several steps, layers that number what they read, spectrograms, images of another ratio."""
     x, sound, image = keras.Input((4, 6), name="x"), keras.Input((40,), name="sound"), keras.Input((6, 9, 2), name="image")
+    table, other = layers.ReversibleEmbedding(5, 6), layers.ReversibleEmbedding(5, 6, tie_weights=False, logit_soft_cap=2.0)
+    places = ops.cast(ops.relu(ops.minimum(x[:, 0], 4)), "int32")
     kernel, grouped, depth = (rng.normal(size=size).astype("float32") for size in ((2, 6, 5), (2, 9, 6), (2, 6, 2)))
     mean, scale = (rng.uniform(0.5, 1.5, size).astype("float32") for size in (6, 6))
     outputs = [
@@ -144,9 +147,19 @@ def numbered():
         layers.MelSpectrogram(15, 4, 11, window="hamming", num_mel_bins=3, sampling_rate=100, min_freq=1.0, max_freq=None, power_to_db=False, mag_exp=1.0)(sound),
         layers.SpectralNormalization(layers.Dense(3))(x), layers.SpectralNormalization(layers.Conv1D(2, 2))(x),
         layers.Resizing(4, 3, crop_to_aspect_ratio=True)(image), layers.Resizing(8, 5, pad_to_aspect_ratio=True, fill_value=0.5)(image), layers.RandomCrop(3, 3)(image),
+        table(x + table(places)[:, :4], reverse=True), other(x + other(places)[:, :4], reverse=True), layers.Pipeline([layers.Rescaling(0.5, 1.0), layers.CenterCrop(2, 3)])(image),
         layers.MultiHeadAttention(2, 3, attention_axes=(2,))(image, image), layers.MultiHeadAttention(2, 3, attention_axes=(1, 2))(image, image * 2),
     ]  # fmt: skip
     return keras.Model([x, sound, image], outputs, name="numbered")
+
+
+def compress(path):
+    """The same archive, its entries compressed: HDF5 has much room between small arrays."""
+    with zipfile.ZipFile(path) as archive:
+        entries = [(name, archive.read(name)) for name in archive.namelist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries:
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
 MODELS = [functions, with_weights, masks, arranged, steps, numbered]
@@ -165,7 +178,10 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
         inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
     if model.name in ("masks", "arranged", "steps", "numbered"):
-        model.save(f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras"))
+        path = f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras")
+        model.save(path)
+        if model.name == "numbered":
+            compress(path)
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}
         np.savez_compressed(f"{folder}/{model.name}.io.npz", **arrays)

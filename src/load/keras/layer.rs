@@ -97,6 +97,8 @@ pub(super) enum Kind {
     ConvLstm(Box<ConvLstm>),
     Bidirectional(Box<Bidirectional>),
     TimeDistributed(Box<Layer>),
+    /// Layers without weights, one after the other.
+    Pipeline(Vec<Layer>),
     /// `SpectralNormalization`: at inference the layer itself, whose weights are stored divided.
     Spectral(Box<Layer>),
     Buckets(Buckets),
@@ -239,6 +241,7 @@ impl Parser<'_> {
             "Masking" => Kind::Masking(config.real_or("mask_value", 0.0)?),
             "Dense" => Kind::Dense(Dense::read(config, version, self.unsupported)?),
             "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
+            "ReversibleEmbedding" => Kind::Embedding(Embedding::reversible(config, self.unsupported)?),
             "PReLU" => Kind::Prelu {
                 init: super::init::initialiser(config, "alpha_initializer", Init::zeros(), self.unsupported)?,
                 shared_axes: config.int_or_ints("shared_axes")?.unwrap_or_default(),
@@ -334,6 +337,12 @@ impl Parser<'_> {
             "TimeDistributed" => {
                 let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;
                 Kind::TimeDistributed(Box::new(self.layer(inner, config.place())?))
+            }
+            "Pipeline" => {
+                let layers =
+                    config.get("layers").and_then(Value::as_array).ok_or_else(|| config.missing("layers"))?;
+                let layers = layers.iter().map(|layer| self.layer(layer, config.place()));
+                Kind::Pipeline(layers.collect::<Result<_>>()?)
             }
             "SpectralNormalization" => {
                 let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;

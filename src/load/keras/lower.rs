@@ -312,7 +312,7 @@ impl Site<'_> {
             Kind::Masking(value) => mask::cleared(self, x, *value).map(one),
             Kind::Noise(disturb) => disturb.lower(self, x).map(one),
             Kind::Dense(dense) => dense.lower(self, first).map(one),
-            Kind::Embedding(embedding) => embedding.lower(self, x).map(one),
+            Kind::Embedding(embedding) => embedding.lower(self, x, options).map(one),
             Kind::Activation(activation) => activation.lower(self, first).map(one),
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
             Kind::BatchNorm(norm) => norm.lower(self, first).map(one),
@@ -344,6 +344,10 @@ impl Site<'_> {
             Kind::ConvLstm(layer) => layer.lower(self, sequence, &cast[1..]),
             Kind::Bidirectional(both) => both.lower(self, sequence, &cast[1..]),
             Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
+            Kind::Pipeline(layers) => {
+                let value = layers.iter().try_fold(x, |value, inner| self.wrapped(inner, value))?;
+                Ok(one(value))
+            }
             Kind::Spectral(inner) => self.spectral(inner, first).map(one),
             Kind::Buckets(buckets) => buckets.lower(self, x).map(one),
             Kind::Mel(mel) => mel.lower(self, first).map(one),

@@ -109,6 +109,7 @@ pub(super) fn with_masks(
         | Kind::Embedding(_)
         | Kind::Categories { .. }
         | Kind::Buckets(_)
+        | Kind::Pipeline(_)
         | Kind::Mel(_)
         | Kind::Einsum(_)
         | Kind::Conv(_)

@@ -152,8 +152,7 @@ impl TensorMeta {
 
     /// Whether its elements are of the type of another tensor's. Error: one is not supported.
     pub(super) fn is_of_type_of(&self, other: &Self) -> Result<bool> {
-        (self.dtype()?, other.dtype()?);
-        Ok(self.dtype == other.dtype)
+        self.dtype().and(other.dtype()).map(|_| self.dtype == other.dtype)
     }
 
     /// Its sizes where they are numbers.

@@ -320,7 +320,8 @@ class Solved(nn.Module):
         triangle = torch.linalg.solve_triangular(square, x, upper=True)
         layered, (hidden, cell) = self.lstm(x)
         running = *x.cummax(1), *x.round().cummin(-1), n.cummax(1).indices
-        shifted = n << 3, n >> 1, torch.bitwise_right_shift(n, n.abs() + 60), 1 << n.abs()
+        apart = x.diff(2, dim=1, prepend=x[:, :1]), n.diff(append=n[:, :2])
+        shifted = *apart, n << 3, n >> 1, torch.bitwise_right_shift(n, n.abs() + 60), 1 << n.abs()
         reduced = x[0].scatter_reduce(1, n[:, :4].abs() % 4, x[1], "mean", include_self=False), x[0].index_reduce(0, torch.tensor([2, 0]), x[1, :2], "amax")
         self.steps.add_(x.sum())
         wide = torch.zeros(700, 2)

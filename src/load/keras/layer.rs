@@ -215,6 +215,7 @@ impl Parser<'_> {
             "Dropout" | "SpatialDropout1D" | "SpatialDropout2D" | "SpatialDropout3D" | "GaussianNoise"
             | "GaussianDropout" | "AlphaDropout" => Kind::Noise(Disturb::read(class, config)?),
             "ActivityRegularization" | "Identity" => Kind::Identity,
+            "RandomCrop" if version == KerasVersion::Two => Kind::Rearrange(Rearrange::cropped(config)?),
             // Images are changed at random in training alone.
             "RandomFlip"
             | "RandomRotation"

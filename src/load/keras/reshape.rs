@@ -93,6 +93,12 @@ impl Rearrange {
         Self::resizing(config, sizes, unsupported)
     }
 
+    /// `RandomCrop` of Keras 2 where nothing is trained: the largest part of the new ratio, resized.
+    pub(super) fn cropped(config: Config<'_>) -> Result<Self> {
+        let (interpolation, aspect) = (Interpolation::Linear, Aspect::Cropped);
+        Ok(Self::Resize { sizes: image(config)?, interpolation, aspect, layout: layout(config)? })
+    }
+
     fn resizing(config: Config<'_>, sizes: Vec<i64>, unsupported: &mut Unsupported) -> Result<Self> {
         if config.flag("antialias", false)? {
             unsupported.add(config.place(), "antialias");

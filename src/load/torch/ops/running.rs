@@ -13,20 +13,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "cummax" => |call| extremes(call, ["Max", "GreaterOrEqual"]),
         "cummin" => |call| extremes(call, ["Min", "LessOrEqual"]),
         "logcumsumexp" => |call| running(call, log_of_sum),
-        "diff" => |call| {
-            if call.int("n", 1)? != 1
-                || call.argument("prepend").is_some()
-                || call.argument("append").is_some()
-            {
-                return Err(call.unsupported("of another order, or with something before or behind"));
-            }
-            let axis = call.axis("dim", -1)?;
-            let (x, dtype) = (call.tensor("self")?, call.result_dtype()?);
-            let (before, behind) = neighbours(call, &x, axis);
-            let operator = if dtype == DType::Bool { "Xor" } else { "Sub" };
-            let value = call.plain(operator, &[&behind, &before]);
-            call.result(value)
-        },
+        "diff" => differences,
         "trapezoid" | "trapz" => |call| {
             let (areas, axis) = areas(call)?;
             let along = call.integers(&[axis]);
@@ -146,6 +133,34 @@ fn log_of_sum(call: &mut Call<'_, '_>, x: &str, y: &str) -> String {
     let more = call.plain("Softplus", &[&apart]);
     let sum = call.plain("Add", &[&most, &more]);
     super::special::or_infinite(call, x, y, &sum)
+}
+
+/// More differences of differences are not taken one by one.
+const MOST_ORDERS: i64 = 64;
+
+/// Differences of neighbours, so many times; with something before or behind all elements.
+fn differences(call: &mut Call<'_, '_>) -> Result<()> {
+    let (axis, dtype, order) = (call.axis("dim", -1)?, call.result_dtype()?, call.int("n", 1)?);
+    if !(0..=MOST_ORDERS).contains(&order) {
+        return Err(call.unsupported(format!("of order {order}")));
+    }
+    let mut parts = Vec::new();
+    for name in ["prepend", "self", "append"] {
+        if call.argument(name).is_some() {
+            parts.push(call.operand(name, dtype)?);
+        }
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let mut x = match parts.as_slice() {
+        [one] => (*one).to_owned(),
+        parts => call.op("Concat", parts, &[("axis", Attribute::Int(axis))]),
+    };
+    for _ in 0..order {
+        let (before, behind) = neighbours(call, &x, axis);
+        let operator = if dtype == DType::Bool { "Xor" } else { "Sub" };
+        x = call.plain(operator, &[&behind, &before]);
+    }
+    call.result(x)
 }
 
 /// All elements along an axis but the last, and all but the first.

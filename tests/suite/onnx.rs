@@ -511,6 +511,22 @@ fn pads_that_are_rearranged_by_operations_are_known() {
     assert_eq!(graph.ty(graph.outputs()[0].1).shape.dims(), Some(vec![7, 640]));
 }
 
+/// The largest of sizes that lie in a matrix is a size.
+#[test]
+fn sizes_are_reduced_over_all_axes() {
+    let nodes = vec![
+        node("shape", "Shape", &["x"], &["s"]),
+        node("matrix", "Reshape", &["s", "by_row"], &["m"]),
+        node("most", "ReduceMax", &["m"], &["l"]),
+        node("row", "Reshape", &["l", "flat"], &["r"]),
+        node("wide", "Expand", &["x", "r"], &["y"]),
+    ];
+    let constants = vec![integers("by_row", &[1, 2]), integers("flat", &[-1])];
+    let graph = load(&model(nodes, vec![float("x", &["4", "1"])], constants, &["y"]), None, &[]);
+    let graph = graph.expect("the largest size is 4");
+    assert_eq!(graph.ty(graph.outputs()[0].1).shape.dims(), Some(vec![4, 4]));
+}
+
 /// What follows from sizes alone is computed where it is read; a long transform has tables of its factors.
 #[test]
 fn memory_does_not_follow_from_sizes_that_a_file_names() {

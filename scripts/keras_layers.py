@@ -5,11 +5,13 @@
 
 `functions` is made of functions of keras.ops, `layers` of layers that have weights; `masks` of layers that make, keep and
 heed masks, in a `.keras` file; `steps` of recurrent layers that are written out, and of what stock applications use;
-`arranged` of functions that repeat, divide and order, in a `.h5` file.
+`arranged` of functions that repeat, divide and order, in a `.h5` file; `numbered` of functions that are several steps,
+spectrograms, and layers that number what they read.
 """
 
 import os
 import sys
+import zipfile
 
 import keras
 import numpy as np
@@ -126,7 +128,41 @@ def steps():
     return keras.Model([y, images, image, ids, id], outputs, name="steps")
 
 
-MODELS = [functions, with_weights, masks, arranged, steps]
+def numbered():
+    """Functions that are several steps, layers that number what they read, spectrograms, images of another ratio."""
+    x, sound, image = keras.Input((4, 6), name="x"), keras.Input((40,), name="sound"), keras.Input((6, 9, 2), name="image")
+    table, other = layers.ReversibleEmbedding(5, 6), layers.ReversibleEmbedding(5, 6, tie_weights=False, logit_soft_cap=2.0)
+    places = ops.cast(ops.relu(ops.minimum(x[:, 0], 4)), "int32")
+    kernel, grouped, depth = (rng.normal(size=size).astype("float32") for size in ((2, 6, 5), (2, 9, 6), (2, 6, 2)))
+    mean, scale = (rng.uniform(0.5, 1.5, size).astype("float32") for size in (6, 6))
+    outputs = [
+        ops.cumprod(x, axis=1), ops.arctan2(x, ops.flip(x, 1)), ops.dot(x, rng.normal(size=(6, 2)).astype("float32")), ops.outer(x[0, 0], x[0, 1]),
+        ops.nan_to_num(x / ops.relu(x), posinf=3.0, neginf=-2.0), ops.count_nonzero(ops.relu(x), axis=(1, 2)), ops.digitize(x, np.array([-1.0, 0.0, 0.5])),
+        ops.select([x > 1, x > 0], [x, x * 2], -1.0), ops.slice(x, (0, 1, 2), (3, 2, 3)), ops.glu(x), ops.threshold(x, 0.2, 3.0), ops.sparse_plus(x), ops.sparsemax(x), ops.sparsemax(x * 3, axis=1),
+        ops.average_pool(x, 2), ops.max_pool(image, (2, 3), 2, "same"), ops.conv(x, kernel, padding="same"), ops.conv(image[..., 0], grouped, 2),
+        ops.depthwise_conv(x, depth), ops.batch_normalization(x, mean, scale, -1, mean * 2, scale), ops.layer_normalization(x, mean, scale, axis=-1, epsilon=1e-3),
+        ops.dot_product_attention(*(ops.reshape(x * f, (-1, 4, 2, 3)) for f in (1, 2, 3)), is_causal=True), ops.image.resize(image, (4, 5)),
+        layers.Discretization([-1.0, 0.0, 1.0])(x), layers.Discretization([-1.0, 0.5], output_mode="multi_hot")(x[:, 0]),
+        layers.MelSpectrogram(16, sequence_length=12, sequence_stride=5, num_mel_bins=4, sampling_rate=1000, max_freq=450)(sound),
+        layers.MelSpectrogram(15, 4, 11, window="hamming", num_mel_bins=3, sampling_rate=100, min_freq=1.0, max_freq=None, power_to_db=False, mag_exp=1.0)(sound),
+        layers.SpectralNormalization(layers.Dense(3))(x), layers.SpectralNormalization(layers.Conv1D(2, 2))(x),
+        layers.Resizing(4, 3, crop_to_aspect_ratio=True)(image), layers.Resizing(8, 5, pad_to_aspect_ratio=True, fill_value=0.5)(image), layers.RandomCrop(3, 3)(image),
+        table(x + table(places)[:, :4], reverse=True), other(x + other(places)[:, :4], reverse=True), layers.Pipeline([layers.Rescaling(0.5, 1.0), layers.CenterCrop(2, 3)])(image),
+        layers.MultiHeadAttention(2, 3, attention_axes=(2,))(image, image), layers.MultiHeadAttention(2, 3, attention_axes=(1, 2))(image, image * 2),
+    ]  # fmt: skip
+    return keras.Model([x, sound, image], outputs, name="numbered")
+
+
+def compress(path):
+    """The same archive, its entries compressed: HDF5 has much room between small arrays."""
+    with zipfile.ZipFile(path) as archive:
+        entries = [(name, archive.read(name)) for name in archive.namelist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries:
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+
+
+MODELS = [functions, with_weights, masks, arranged, steps, numbered]
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
@@ -141,8 +177,11 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
         inputs[0][0, 3:] = inputs[0][1, 1] = inputs[0][2] = 0.5
         inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
-    if model.name in ("masks", "arranged", "steps"):
-        model.save(f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras"))
+    if model.name in ("masks", "arranged", "steps", "numbered"):
+        path = f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras")
+        model.save(path)
+        if model.name == "numbered":
+            compress(path)
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}
         np.savez_compressed(f"{folder}/{model.name}.io.npz", **arrays)

@@ -243,6 +243,94 @@ class Edges(nn.Module):
         return z, third, apart, copied, held, steps, *sums, *scattered, *bounds, *filled, *ranges, *windows, *norms, *share
 
 
+class Spectra(nn.Module):
+    """Complex numbers: rotary embeddings with a table of them, spectrograms and their inverse, transforms, views of parts."""
+
+    def __init__(self):
+        super().__init__()
+        angles = torch.outer(torch.arange(3.0), 100.0 ** -(torch.arange(0, 4, 2) / 4))
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))
+        self.register_buffer("window", torch.hann_window(6))
+        self.register_buffer("filters", torch.rand(5, 3))
+
+    def forward(self, q, sound):
+        pairs = torch.view_as_complex(q.float().reshape(2, 3, 2, 2, 2))
+        turned = torch.view_as_real(pairs * self.turns[None, :, None]).flatten(3)
+        waves = torch.stft(sound, 8, 2, 6, self.window, center=True, normalized=True, return_complex=True)
+        mel = torch.log(waves.abs().pow(2).transpose(1, 2) @ self.filters + 1e-3)
+        back = torch.istft(waves * 2, 8, 2, 6, self.window, normalized=True, length=20)
+        half = torch.fft.rfft2(q[..., 0, :], norm="ortho")
+        whole = torch.fft.fft(torch.complex(q[..., 0, :], q[..., 1, :]), n=6, dim=1)
+        shifted = torch.fft.fftshift(whole, dim=(1,))
+        inverse = torch.fft.irfftn(half, s=(3, 4), dim=(1, 2), norm="ortho"), torch.fft.ifft(whole).imag, torch.fft.hfft(half), torch.fft.ihfft(sound).real
+        parts = torch.view_as_real(whole.clone())
+        parts[..., 0] += 1.0
+        written = torch.view_as_complex(parts)
+        written[:, 1:3] *= 1j
+        written.imag.mul_(0.5)
+        numbers = (written / (whole + 2)).angle(), written.conj().sum(1).real, (written @ half[:, :2].transpose(1, 2)[:, :3].new_ones(2, 4, 2)).abs()
+        others = (written * 0.1).exp().real, torch.where(q[:, :1, 0].mean(1, keepdim=True) > 0, written, 0.5).pow(3).imag * 0.01, torch.linalg.vector_norm(shifted, dim=1), written.sqrt().real
+        return turned, mel, back, *inverse, *numbers, *others
+
+
+@torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
+def grouped_mm_fallback(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    """What transformers registers for its experts."""
+    out, start = torch.zeros(input.size(0), weight.size(2)), 0
+    for expert, end in enumerate(offs.tolist()):
+        out[start:end] = input[start:end] @ weight[expert]
+        start = end
+    return out
+
+
+@grouped_mm_fallback.register_fake
+def _(input, weight, offs):
+    return input.new_empty(input.size(0), weight.size(2))
+
+
+class Mixture(nn.Module):
+    """Tokens sorted by the experts that are chosen for them, as transformers writes it, of which a part stands in a graph of its own, and a bag of embeddings."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(4, 3, bias=False), nn.Parameter(torch.randn(3, 4, 6)), nn.Parameter(torch.randn(3, 3, 4))
+        self.bag = nn.EmbeddingBag(9, 3, mode="mean", padding_idx=2)
+
+    def forward(self, x, ids, offsets):
+        with torch.no_grad():
+            shares, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        expert, order = chosen.flatten().sort()
+        ends = torch.histc(expert.float(), 3, 0, 2).cumsum(0, dtype=torch.int32)
+        gate, up = torch.ops.transformers.grouped_mm_fallback(x[order // 2], self.up, ends).chunk(2, -1)
+        y = torch.ops.transformers.grouped_mm_fallback(F.silu(gate) * up, self.down, ends) * shares.flatten()[order, None]
+        return y.new_zeros(5, 4).index_add(0, order // 2, y), ends, torch.histc(x, 5), self.bag(ids, offsets)
+
+
+class Solved(nn.Module):
+    """Equations, projected LSTMs, places of running extremes, shifts, counts, parts written over, a buffer that changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, 2, proj_size=2, bidirectional=True, batch_first=True)
+        self.register_buffer("steps", torch.zeros(3))
+
+    def forward(self, x, n):
+        square = x @ x.mT + torch.eye(3)
+        solved = torch.inverse(square), torch.linalg.solve(square, x), torch.linalg.solve(square, x[..., 0]), torch.linalg.cholesky(square)
+        triangle = torch.linalg.solve_triangular(square, x, upper=True)
+        layered, (hidden, cell) = self.lstm(x)
+        running = *x.cummax(1), *x.round().cummin(-1), n.cummax(1).indices
+        apart = x.diff(2, dim=1, prepend=x[:, :1]), n.diff(append=n[:, :2])
+        shifted = *apart, n << 3, n >> 1, torch.bitwise_right_shift(n, n.abs() + 60), 1 << n.abs()
+        reduced = x[0].scatter_reduce(1, n[:, :4].abs() % 4, x[1], "mean", include_self=False), x[0].index_reduce(0, torch.tensor([2, 0]), x[1, :2], "amax")
+        self.steps.add_(x.sum())
+        wide = torch.zeros(700, 2)
+        for row in wide.unbind(0)[::350]:
+            row.add_(self.steps[:2])
+        pairs = torch.pdist(x[0]), torch.combinations(x[0, 0], 2), torch.vander(x[0, 1], 3), torch.nonzero_static(n > 0, size=9, fill_value=-1)
+        return *solved, triangle, layered, hidden, cell, *running, *shifted, *reduced, wide.sum(0), *pairs
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
@@ -258,6 +346,9 @@ def modules():
         "writes": (Writes(), (torch.randn(3, 4), torch.randn(2, 3, 2)), None),
         "pieces": (Pieces(), (torch.tensor([[1, 0, 2], [3, 8, 0], [5, 5, 1]]), torch.tensor([0, 2, 2, 9]), torch.randn(3, 4), torch.randn(2, 5, 7)), None),
         "places": (Places(), (torch.randn(2, 4), torch.randn(1, 2, 5, 7)), None),
+        "spectra": (Spectra(), (torch.randn(2, 3, 2, 4), torch.randn(2, 20)), None),
+        "mixture": (Mixture(), (torch.randn(5, 4), torch.tensor([1, 0, 2, 3, 8, 0, 2]), torch.tensor([0, 3, 3, 6])), None),
+        "solved": (Solved(), (torch.randn(2, 3, 4), torch.tensor([[3, -4, 1, 0, 7], [-1, 2, -8, 5, 5], [0, 9, -9, 4, 6]])), None),
         "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
 
@@ -375,10 +466,16 @@ def filled(module):
 
 
 def arrays(program, inputs, module):
+    before = {name: value.clone() for name, value in module.named_buffers()}
     out = module(*(value.clone() for value in inputs))
     out = out if isinstance(out, tuple) else (out,)
     names = program.graph_signature
     found = {f"in_{name}": value.numpy() for name, value in zip(names.user_inputs, inputs)}
+    # What a buffer becomes is an output too, by its own name or that of the node that makes it.
+    made = {buffer: name for name, buffer in names.buffers_to_mutate.items()}
+    for name, value in module.named_buffers():
+        if not torch.equal(value, before[name]):
+            found[f"out_{made.get(name, 'b_' + name)}"] = value.numpy()
     for index, (name, value) in enumerate(zip(names.user_outputs, out)):
         name = name if name not in names.user_outputs[:index] else f"{name}#{index}"
         found[f"out_{name}"] = value.detach().numpy()
@@ -386,18 +483,21 @@ def arrays(program, inputs, module):
 
 
 def save_plain(program, path):
-    """As torch saves it, without sample inputs and without the lines of source that nodes come from."""
+    """As torch saves it, without sample inputs and the lines of source that nodes come from; the program is compressed."""
     save(program, path)
     with zipfile.ZipFile(path) as archive:
         entries = {name: archive.read(name) for name in archive.namelist() if "sample_inputs" not in name}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in entries.items():
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            if name.endswith(".json"):
+                entry.compress_type = zipfile.ZIP_DEFLATED
             if "/models/" in name:
                 document = json.loads(data)
                 for node in document["graph_module"]["graph"]["nodes"]:
                     node["metadata"] = {}
                 data = json.dumps(document, separators=(",", ":")).encode()
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
+            archive.writestr(entry, data)
 
 
 def store(folder, wanted):
@@ -409,7 +509,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

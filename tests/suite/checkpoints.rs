@@ -199,11 +199,19 @@ fn integers_of_another_width_are_those_of_the_input() {
 
 #[test]
 fn a_field_that_may_matter_and_is_not_known_is_refused_by_name() {
-    let line = |name: &str, field: &str, value: Value| fault(&Changed::new(name, &[(field, value)]).run());
+    let line = |name: &str, field: &str, value: Value| {
+        let changed = match field {
+            // Their field is one of an object.
+            "weight_block_size" => ("quantization_config", json!({"quant_method": "fp8", field: value})),
+            field => (field, value),
+        };
+        fault(&Changed::new(name, &[changed]).run())
+    };
     for (name, field, value) in [
         ("llama_scaled", "attention_sink", json!(true)),
         ("llama_scaled", "sliding_window", json!(3)),
         ("llama_scaled", "quantization_config", json!({"bits": 4})),
+        ("llama_scaled", "weight_block_size", json!([96, 96])),
         ("mistral_window", "attention_bias", json!(true)),
         ("mistral_window", "mlp_bias", json!(true)),
         ("qwen2_window", "layer_types", json!(["linear_attention", "full_attention"])),

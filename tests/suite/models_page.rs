@@ -99,7 +99,7 @@ fn row(format: Format) -> Row {
         }
         Format::Torch => own(
             "[`torch.export`](torch.md)",
-            "`.pt2` archives, as exported and decomposed, with their arrays and open sizes",
+            "`.pt2` archives, as exported and decomposed, with their arrays, open sizes and complex numbers",
             &["torch"],
         ),
         Format::Native => own("native `model.json`", "[all of it](model-json.md)", &["native", "schemas"]),

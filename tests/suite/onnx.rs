@@ -511,6 +511,39 @@ fn pads_that_are_rearranged_by_operations_are_known() {
     assert_eq!(graph.ty(graph.outputs()[0].1).shape.dims(), Some(vec![7, 640]));
 }
 
+/// The largest of sizes that lie in a matrix is a size.
+#[test]
+fn sizes_are_reduced_over_all_axes() {
+    let nodes = vec![
+        node("shape", "Shape", &["x"], &["s"]),
+        node("matrix", "Reshape", &["s", "by_row"], &["m"]),
+        node("most", "ReduceMax", &["m"], &["l"]),
+        node("row", "Reshape", &["l", "flat"], &["r"]),
+        node("wide", "Expand", &["x", "r"], &["y"]),
+    ];
+    let constants = vec![integers("by_row", &[1, 2]), integers("flat", &[-1])];
+    let graph = load(&model(nodes, vec![float("x", &["4", "1"])], constants, &["y"]), None, &[]);
+    let graph = graph.expect("the largest size is 4");
+    assert_eq!(graph.ty(graph.outputs()[0].1).shape.dims(), Some(vec![4, 4]));
+}
+
+/// What follows from sizes alone is computed where it is read; a long transform has tables of its factors.
+#[test]
+fn memory_does_not_follow_from_sizes_that_a_file_names() {
+    let blocks = vec![node("blocks", "Col2Im", &["x", "image", "block"], &["y"])];
+    let sizes = vec![integers("image", &[100_000_000]), integers("block", &[1000])];
+    let transform = vec![node("transform", "DFT", &["x"], &["y"])];
+    for (nodes, input, constants, most) in [
+        (blocks, &["1", "1000", "99999001"], sizes, 1 << 16),
+        (transform, &["1", "1048576", "1"], Vec::new(), 1 << 24),
+    ] {
+        let bytes = model(nodes, vec![float("x", input)], constants, &["y"]);
+        let (graph, largest) = crate::allocations::with_largest(|| load(&bytes, None, &[]));
+        graph.expect("it is supported");
+        assert!(largest <= most, "{largest} bytes at once");
+    }
+}
+
 /// `y = relu(x + w)`, `z = -y` with declarations of what lies between.
 fn declaring(value_info: Vec<ValueInfoProto>) -> Vec<u8> {
     let nodes = vec![

@@ -17,6 +17,8 @@ pub(super) struct Attention {
     key_size: i64,
     value_size: i64,
     output: Option<i64>,
+    /// The axes that attention goes over; none where all between batch and features are.
+    axes: Option<Vec<i64>>,
     kernel: Init,
     bias: Option<Init>,
 }
@@ -39,9 +41,6 @@ struct Operands {
 
 impl Attention {
     pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
-        if !matches!(config.int_or_ints("attention_axes")?.as_deref(), None | Some([1 | -2])) {
-            unsupported.add(config.place(), "attention_axes other than the one of a sequence");
-        }
         if config.flag("use_gate", false)? {
             unsupported.add(config.place(), "use_gate");
         }
@@ -69,6 +68,7 @@ impl Attention {
                 key_size
             },
             output,
+            axes: config.int_or_ints("attention_axes")?,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
         })
@@ -95,6 +95,7 @@ impl Attention {
             key_size,
             value_size: key_size,
             output: None,
+            axes: None,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
         })
@@ -112,12 +113,14 @@ impl Attention {
         let counts = mask::of_scores(site, query.mask, &[value.mask, operands.key.and_then(|key| key.mask)])?;
         let key = operands.key.unwrap_or(value).value;
         let (query, value) = (query.value, value.value);
-        for input in [query, value, key] {
-            if site.rank(input) != 3 {
-                return Err(site.unsupported(&format!("attention over inputs of rank {}", site.rank(input))));
-            }
-        }
         let (query, value, key) = (site.computed(query)?, site.computed(value)?, site.computed(key)?);
+        let own = site.sizes(query);
+        if own.len() > 3 && (options.scores || counts.is_some() || operands.mask.is_some()) {
+            return Err(site.unsupported("scores or masks of attention over several axes"));
+        }
+        let split = self.first_axis(site, query)?;
+        let (query, value, key) =
+            (sequences(site, query, split)?, sequences(site, value, split)?, sequences(site, key, split)?);
         let features = site.known(query, 2)?;
         let q = self.project(site, "query", query, Heads { count: self.heads, size: self.key_size })?;
         let k = self.project(site, "key", key, Heads { count: self.key_heads, size: self.key_size })?;
@@ -145,7 +148,27 @@ impl Attention {
         if let Some(bias) = bias {
             result = site.binary(Binary::Add, result, bias)?;
         }
+        if own.len() > 3 {
+            let sizes = own.into_iter().rev().skip(1).rev().chain([Size::Known(outputs)]).collect();
+            result = site.reshape(result, sizes)?;
+        }
         Ok(if options.scores { vec![result, weights] } else { vec![result] })
+    }
+
+    /// The first axis that attention goes over: those before it are a batch. Error: they do not follow one another up
+    /// to the features.
+    fn first_axis(&self, site: &Site<'_>, x: ValueId) -> Result<usize> {
+        let rank = site.rank(x);
+        if rank < 3 {
+            return Err(site.unsupported(&format!("attention over inputs of rank {rank}")));
+        }
+        let Some(axes) = &self.axes else { return Ok(1) };
+        let mut axes = axes.iter().map(|&axis| site.axis(x, axis)).collect::<Result<Vec<usize>>>()?;
+        axes.sort_unstable();
+        match axes.first() {
+            Some(&first) if first > 0 && axes.iter().copied().eq(first..rank - 1) => Ok(first),
+            _ => Err(site.unsupported("attention over axes that are not the last before the features")),
+        }
     }
 
     /// Keys or values `[batch, key heads, time, size]`, each once for every head of queries that reads it.
@@ -220,6 +243,20 @@ impl Attention {
         let low = site.scalar_like(low, scores)?;
         site.apply(Op::Select, &[mask, scores, low])
     }
+}
+
+/// A tensor as `[batch, time, features]`: axes before `first` are the batch's, all others but the last those of time.
+fn sequences(site: &mut Site<'_>, x: ValueId, first: usize) -> Result<ValueId> {
+    let sizes = site.sizes(x);
+    if sizes.len() == 3 {
+        return Ok(x);
+    }
+    if sizes.len() < first + 2 {
+        return Err(site.unsupported(&format!("attention over inputs of rank {}", sizes.len())));
+    }
+    let last = sizes.len() - 1;
+    let (batch, time) = (site.product(&sizes[..first])?, site.product(&sizes[first..last])?);
+    site.reshape(x, vec![batch, time, sizes[last].clone()])
 }
 
 /// A mask of scores as one of the scores of all heads.

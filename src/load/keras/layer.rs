@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::activation::Activation;
 use super::attention::Attention;
+use super::buckets::Buckets;
 use super::config::{Config, KerasVersion, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
 use super::conv_lstm::ConvLstm;
@@ -18,6 +19,7 @@ use super::operation::{Operation, Translated, translated};
 use super::pool::{AdaptivePool, GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
+use super::spectrogram::Mel;
 use crate::error::{Error, Result};
 use crate::ir::{DType, Init, Real};
 
@@ -95,6 +97,12 @@ pub(super) enum Kind {
     ConvLstm(Box<ConvLstm>),
     Bidirectional(Box<Bidirectional>),
     TimeDistributed(Box<Layer>),
+    /// Layers without weights, one after the other.
+    Pipeline(Vec<Layer>),
+    /// `SpectralNormalization`: at inference the layer itself, whose weights are stored divided.
+    Spectral(Box<Layer>),
+    Buckets(Buckets),
+    Mel(Box<Mel>),
     Attention(Box<Attention>),
     Operation(Operation),
     Model(Box<Network>),
@@ -207,10 +215,12 @@ impl Parser<'_> {
             "Dropout" | "SpatialDropout1D" | "SpatialDropout2D" | "SpatialDropout3D" | "GaussianNoise"
             | "GaussianDropout" | "AlphaDropout" => Kind::Noise(Disturb::read(class, config)?),
             "ActivityRegularization" | "Identity" => Kind::Identity,
+            "RandomCrop" if version == KerasVersion::Two => Kind::Rearrange(Rearrange::cropped(config)?),
             // Images are changed at random in training alone.
             "RandomFlip"
             | "RandomRotation"
             | "RandomZoom"
+            | "RandomCrop"
             | "RandomTranslation"
             | "RandomContrast"
             | "RandomBrightness"
@@ -232,6 +242,7 @@ impl Parser<'_> {
             "Masking" => Kind::Masking(config.real_or("mask_value", 0.0)?),
             "Dense" => Kind::Dense(Dense::read(config, version, self.unsupported)?),
             "Embedding" => Kind::Embedding(Embedding::read(config, self.unsupported)?),
+            "ReversibleEmbedding" => Kind::Embedding(Embedding::reversible(config, self.unsupported)?),
             "PReLU" => Kind::Prelu {
                 init: super::init::initialiser(config, "alpha_initializer", Init::zeros(), self.unsupported)?,
                 shared_axes: config.int_or_ints("shared_axes")?.unwrap_or_default(),
@@ -327,6 +338,25 @@ impl Parser<'_> {
             "TimeDistributed" => {
                 let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;
                 Kind::TimeDistributed(Box::new(self.layer(inner, config.place())?))
+            }
+            "Pipeline" => {
+                let layers =
+                    config.get("layers").and_then(Value::as_array).ok_or_else(|| config.missing("layers"))?;
+                let layers = layers.iter().map(|layer| self.layer(layer, config.place()));
+                Kind::Pipeline(layers.collect::<Result<_>>()?)
+            }
+            "SpectralNormalization" => {
+                let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;
+                Kind::Spectral(Box::new(self.layer(inner, config.place())?))
+            }
+            "MelSpectrogram" => Kind::Mel(Box::new(Mel::read(config, self.unsupported)?)),
+            "Discretization" | "IntegerLookup" => match Buckets::read(class, config, self.unsupported)? {
+                Some(buckets) => Kind::Buckets(buckets),
+                None => Kind::Unknown,
+            },
+            "Hashing" => {
+                self.unsupported.add(config.place(), "a hash of texts, which is not computed");
+                Kind::Unknown
             }
             "MultiHeadAttention" => Kind::Attention(Box::new(Attention::read(config, self.unsupported)?)),
             "GroupQueryAttention" | "GroupedQueryAttention" => {

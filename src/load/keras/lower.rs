@@ -295,6 +295,7 @@ impl Site<'_> {
         let cast: Vec<ValueId> = match &layer.kind {
             Kind::Embedding(_)
             | Kind::Categories { .. }
+            | Kind::Buckets(_)
             | Kind::Masking(_)
             | Kind::Identity
             | Kind::Noise(_)
@@ -311,7 +312,7 @@ impl Site<'_> {
             Kind::Masking(value) => mask::cleared(self, x, *value).map(one),
             Kind::Noise(disturb) => disturb.lower(self, x).map(one),
             Kind::Dense(dense) => dense.lower(self, first).map(one),
-            Kind::Embedding(embedding) => embedding.lower(self, x).map(one),
+            Kind::Embedding(embedding) => embedding.lower(self, x, options).map(one),
             Kind::Activation(activation) => activation.lower(self, first).map(one),
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
             Kind::BatchNorm(norm) => norm.lower(self, first).map(one),
@@ -343,6 +344,13 @@ impl Site<'_> {
             Kind::ConvLstm(layer) => layer.lower(self, sequence, &cast[1..]),
             Kind::Bidirectional(both) => both.lower(self, sequence, &cast[1..]),
             Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
+            Kind::Pipeline(layers) => {
+                let value = layers.iter().try_fold(x, |value, inner| self.wrapped(inner, value))?;
+                Ok(one(value))
+            }
+            Kind::Spectral(inner) => self.spectral(inner, first).map(one),
+            Kind::Buckets(buckets) => buckets.lower(self, x).map(one),
+            Kind::Mel(mel) => mel.lower(self, first).map(one),
             Kind::Attention(attention) => attention.lower(self, arguments, options),
             Kind::Input(_) | Kind::Operation(_) | Kind::Model(_) | Kind::Unknown => {
                 Err(self.error(&format!("a layer of class {} is not supported here", layer.class)))
@@ -351,19 +359,43 @@ impl Site<'_> {
     }
 
     /// Applies a layer to each step of a sequence.
+    /// A layer whose file holds its kernel twice, and a vector that training goes on from.
+    fn spectral(&mut self, inner: &Layer, x: ValueId) -> Result<ValueId> {
+        let value = self.wrapped(inner, x)?;
+        let path = format!("{}/{}/", self.path, inner.name);
+        let is_kernel = |name: &str| matches!(name.strip_prefix(&path), Some("kernel" | "embeddings"));
+        let held =
+            self.lowering.weights.iter().find(|((_, name), _)| is_kernel(name)).map(|(_, &value)| value);
+        let kernel = held.ok_or_else(|| self.unsupported("a layer without a kernel"))?;
+        let dims = self.sizes(kernel).iter().map(Size::known).collect::<Option<Vec<i64>>>();
+        let dims = dims.ok_or_else(|| self.unsupported("a layer without a kernel"))?;
+        let last = dims.last().copied().unwrap_or(1);
+        self.fixed_weight("kernel", &dims, &crate::ir::Init::zeros())?;
+        self.fixed_weight("vector_u", &[1, last], &crate::ir::Init::zeros())?;
+        Ok(value)
+    }
+
     fn time_distributed(&mut self, inner: &Layer, x: ValueId) -> Result<ValueId> {
         let sizes = self.sizes(x);
         if sizes.len() < 3 {
             return Err(self.error("a layer applied to each step needs an input of rank 3 or more"));
         }
-        let policy = std::mem::replace(&mut self.policy, inner.policy);
-        let path = self.path.clone();
-        // Keras 2 names the weights by the wrapper alone; the order is the same.
-        self.path = format!("{path}/{}", inner.name);
         let steps = self.product(&sizes[..2])?;
         let mut folded = vec![steps];
         folded.extend_from_slice(&sizes[2..]);
         let value = self.reshape(x, folded)?;
+        let value = self.wrapped(inner, value)?;
+        let mut unfolded = sizes[..2].to_vec();
+        unfolded.extend(self.sizes(value).into_iter().skip(1));
+        self.reshape(value, unfolded)
+    }
+
+    /// The layer inside of a wrapper.
+    fn wrapped(&mut self, inner: &Layer, value: ValueId) -> Result<ValueId> {
+        let policy = std::mem::replace(&mut self.policy, inner.policy);
+        let path = self.path.clone();
+        // Keras 2 names the weights by the wrapper alone; the order is the same.
+        self.path = format!("{path}/{}", inner.name);
         let value = Masked::bare(value);
         let argument = [Argument { keyword: None, tensor: value }];
         let value = match &inner.kind {
@@ -377,16 +409,13 @@ impl Site<'_> {
                 results.first().copied().ok_or_else(|| self.error("the wrapped layer has no output"))?
             }
         };
-        let value = value.value;
         self.path = path;
         self.policy = policy;
-        let mut unfolded = sizes[..2].to_vec();
-        unfolded.extend(self.sizes(value).into_iter().skip(1));
-        self.reshape(value, unfolded)
+        Ok(value.value)
     }
 
     /// Whole numbers below `count` as vectors: of rows, or of single numbers.
-    fn categories(&mut self, x: ValueId, count: i64, mode: Encoding) -> Result<ValueId> {
+    pub(super) fn categories(&mut self, x: ValueId, count: i64, mode: Encoding) -> Result<ValueId> {
         let mut sizes = self.sizes(x);
         let is_single = sizes.last() == Some(&Size::Known(1)) && sizes.len() > 1;
         sizes.push(Size::Known(1));

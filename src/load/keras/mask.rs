@@ -103,10 +103,14 @@ pub(super) fn with_masks(
         | Kind::StackedRnn(_)
         | Kind::ConvLstm(_)
         | Kind::Bidirectional(_)
+        | Kind::Spectral(_)
         | Kind::TimeDistributed(_) => first,
         Kind::Input(_)
         | Kind::Embedding(_)
         | Kind::Categories { .. }
+        | Kind::Buckets(_)
+        | Kind::Pipeline(_)
+        | Kind::Mel(_)
         | Kind::Einsum(_)
         | Kind::Conv(_)
         | Kind::Pool(_)

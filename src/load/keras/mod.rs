@@ -10,6 +10,7 @@
 
 mod activation;
 mod attention;
+mod buckets;
 mod config;
 mod conv;
 mod conv_lstm;
@@ -28,6 +29,7 @@ mod operation;
 mod pool;
 mod recurrent;
 mod reshape;
+mod spectrogram;
 mod steps;
 
 use serde_json::Value;

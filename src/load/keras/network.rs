@@ -66,6 +66,8 @@ pub(super) struct Argument<T> {
 pub(super) struct CallOptions {
     pub(super) causal: bool,
     pub(super) scores: bool,
+    /// From vectors back to numbers.
+    pub(super) reverse: bool,
 }
 
 /// A reference as it stands in the text: layer, node, tensor.
@@ -292,7 +294,8 @@ impl<'u> Parser<'u> {
 
     fn call(&mut self, node: &Value, layer: &Layer, place: &str) -> Result<RawCall> {
         // Their calls are written with training=True, which a call of the model replaces.
-        let never_trains = matches!(layer.kind, Kind::Rearrange(_)) || layer.class.starts_with("Random");
+        let never_trains =
+            matches!(layer.kind, Kind::Rearrange(_) | Kind::Pipeline(_)) || layer.class.starts_with("Random");
         let mut call = RawCall { never_trains, ..RawCall::default() };
         let mut positional = Vec::new();
         match node.get("args") {
@@ -346,6 +349,7 @@ impl<'u> Parser<'u> {
             match keyword.as_str() {
                 "use_causal_mask" => call.options.causal |= flag,
                 "return_attention_scores" => call.options.scores |= flag,
+                "reverse" => call.options.reverse |= flag,
                 "training" if call.never_trains => {}
                 "training" if flag => self.unsupported.add(place, "a call with training=True"),
                 "mask" if value.as_array().is_some_and(|_| list_history(value).is_none()) => {
@@ -356,6 +360,9 @@ impl<'u> Parser<'u> {
                         let named = |tensor| Argument { keyword: Some(format!("mask[{at}]")), tensor };
                         call.arguments.extend(tensors.into_iter().map(named));
                     }
+                }
+                _ if tensors.is_empty() && is_set(value) => {
+                    self.unsupported.add(place, format!("a call with {keyword}"));
                 }
                 _ => {
                     let named = |tensor| Argument { keyword: Some(keyword.clone()), tensor };
@@ -637,6 +644,15 @@ fn constant_value(value: &Value) -> Option<&Value> {
     match value.as_array()?.as_slice() {
         [Value::String(name), _, constant, ..] if name == "_CONSTANT_VALUE" => Some(constant),
         _ => None,
+    }
+}
+
+/// Whether an argument is something else than what it is where it is left out.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(items) => items.iter().any(is_set),
+        _ => true,
     }
 }
 

@@ -8,6 +8,16 @@ use crate::ir::{
     Interpolation, Layout, Op, Pad, PadMode, Real, Resize, ResizeCoordinates, Shape, Size, ValueId,
 };
 
+/// What becomes of the ratio of an image's sides where it is resized to another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Aspect {
+    Changed,
+    /// The largest part in the middle that has the new ratio.
+    Cropped,
+    /// With as much of a number around it as that takes.
+    Padded(f64),
+}
+
 /// A layer that moves elements.
 #[derive(Debug)]
 pub(super) enum Rearrange {
@@ -35,6 +45,7 @@ pub(super) enum Rearrange {
     Resize {
         sizes: Vec<i64>,
         interpolation: Interpolation,
+        aspect: Aspect,
         layout: Layout,
     },
 }
@@ -64,18 +75,7 @@ impl Rearrange {
                 Self::Pad { amounts, layout: layout(config)? }
             }
             "CenterCrop" => Self::CropCenter { sizes: image(config)?, layout: layout(config)? },
-            "Resizing" => {
-                for option in ["crop_to_aspect_ratio", "pad_to_aspect_ratio", "antialias"] {
-                    if config.flag(option, false)? {
-                        unsupported.add(config.place(), option.to_owned());
-                    }
-                }
-                Self::Resize {
-                    sizes: image(config)?,
-                    interpolation: interpolation(config, "bilinear", unsupported)?,
-                    layout: layout(config)?,
-                }
-            }
+            "Resizing" => Self::resizing(config, image(config)?, unsupported)?,
             "UpSampling1D" | "UpSampling2D" | "UpSampling3D" => Self::Enlarge {
                 factors: config.per_axis("size", rank, Some(2))?,
                 interpolation: interpolation(config, "nearest", unsupported)?,
@@ -83,6 +83,39 @@ impl Rearrange {
             },
             _ => return Ok(None),
         }))
+    }
+
+    /// The function `resize` of `keras.ops.image`.
+    pub(super) fn function(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        let sizes =
+            config.ints("size")?.filter(|sizes| sizes.len() == 2 && sizes.iter().all(|&size| size > 0));
+        let sizes = sizes.ok_or_else(|| config.fault("size", "expected a height and a width"))?;
+        Self::resizing(config, sizes, unsupported)
+    }
+
+    /// `RandomCrop` of Keras 2 where nothing is trained: the largest part of the new ratio, resized.
+    pub(super) fn cropped(config: Config<'_>) -> Result<Self> {
+        let (interpolation, aspect) = (Interpolation::Linear, Aspect::Cropped);
+        Ok(Self::Resize { sizes: image(config)?, interpolation, aspect, layout: layout(config)? })
+    }
+
+    fn resizing(config: Config<'_>, sizes: Vec<i64>, unsupported: &mut Unsupported) -> Result<Self> {
+        if config.flag("antialias", false)? {
+            unsupported.add(config.place(), "antialias");
+        }
+        let aspect =
+            match (config.flag("crop_to_aspect_ratio", false)?, config.flag("pad_to_aspect_ratio", false)?) {
+                (true, _) => Aspect::Cropped,
+                (false, true) => {
+                    if config.text("fill_mode")?.is_some_and(|mode| mode != "constant") {
+                        unsupported.add(config.place(), "a fill_mode other than constant");
+                    }
+                    Aspect::Padded(config.real_or("fill_value", 0.0)?)
+                }
+                (false, false) => Aspect::Changed,
+            };
+        let interpolation = interpolation(config, "bilinear", unsupported)?;
+        Ok(Self::Resize { sizes, interpolation, aspect, layout: layout(config)? })
     }
 
     pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
@@ -103,7 +136,10 @@ impl Rearrange {
                 enlarge(site, x, factors, *interpolation, *layout)
             }
             Self::CropCenter { sizes, layout } => crop_center(site, x, sizes, *layout),
-            Self::Resize { sizes, interpolation, layout } => resize(site, x, sizes, *interpolation, *layout),
+            Self::Resize { sizes, interpolation, aspect, layout } => {
+                let x = with_ratio(site, x, sizes, *aspect, *layout)?;
+                resize(site, x, sizes, *interpolation, *layout)
+            }
         }
     }
 }
@@ -150,6 +186,43 @@ fn crop_center(site: &mut Site<'_>, x: ValueId, sizes: &[i64], layout: Layout) -
         x = site.slice(x, first + at, (own - size) / 2, size)?;
     }
     Ok(x)
+}
+
+/// An image that has the ratio of other sizes, or nearly.
+fn with_ratio(
+    site: &mut Site<'_>,
+    x: ValueId,
+    sizes: &[i64],
+    aspect: Aspect,
+    layout: Layout,
+) -> Result<ValueId> {
+    let (first, own) = image_axes(site, x, layout)?;
+    // Of each side, how long it is beside the other one where the ratio is the new one.
+    let beside = [0, 1].map(|at| {
+        let wanted = i128::from(own[1 - at]) * i128::from(sizes[at]) / i128::from(sizes[1 - at]);
+        i64::try_from(wanted).unwrap_or(i64::MAX)
+    });
+    match aspect {
+        Aspect::Changed => Ok(x),
+        Aspect::Cropped => {
+            let mut x = x;
+            for at in 0..2 {
+                let size = own[at].min(beside[at]).max(1);
+                x = site.slice(x, first + at, (own[at] - size) / 2, size)?;
+            }
+            Ok(x)
+        }
+        Aspect::Padded(number) => {
+            let mut amounts = vec![0; site.rank(x)];
+            for at in 0..2 {
+                // As much on both sides.
+                amounts[first + at] = (own[at].max(beside[at]) - own[at]) / 2;
+            }
+            let pad =
+                Pad { before: amounts.clone(), after: amounts, mode: PadMode::Constant, value: Real(number) };
+            site.apply(Op::Pad(Box::new(pad)), &[x])
+        }
+    }
 }
 
 /// With centres of pixels at half of their widths.

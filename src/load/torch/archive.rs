@@ -95,22 +95,28 @@ fn stored(archive: &mut ZipArchive<BufReader<File>>, folder: &str, entry: &Entry
     };
     let tensor: TensorMeta = serde_json::from_value(meta.clone()).map_err(damaged)?;
     let dtype = tensor.dtype()?;
-    if !tensor.is_contiguous() {
+    let Some(part) = tensor.part_of_memory() else {
         let message = "its elements do not lie in order";
         return Err(Error::Unsupported(
             Report::new("", message).help("tensor.contiguous() before torch.export"),
         ));
-    }
+    };
     let mut file = archive.by_name(&format!("{folder}{}", entry.path_name)).map_err(damaged)?;
     if file.compression() != CompressionMethod::Stored {
         let report = Report::new("", "it is compressed in the archive");
         return Err(Error::Unsupported(report.help("torch.export.save stores arrays as they are")));
     }
-    let (offset, length) = (file.data_start().ok_or_else(|| damaged("its place is not known"))?, file.size());
+    let (start, whole) = (file.data_start().ok_or_else(|| damaged("its place is not known"))?, file.size());
+    // The file holds all of the memory that the array is a part of: a window without its last element.
+    if part.end > whole {
+        return Err(damaged(format!("it needs {} bytes, and there are {whole}", part.end)));
+    }
+    let (offset, length) = (start + part.start, part.end - part.start);
     let [integers, others] = SMALL;
-    if length <= if dtype.is_float() { others } else { integers } {
+    if part.end <= if dtype.is_float() { others } else { integers } {
         let mut bytes = Vec::new();
-        (&mut file).take(length).read_to_end(&mut bytes).map_err(damaged)?;
+        (&mut file).take(part.end).read_to_end(&mut bytes).map_err(damaged)?;
+        let bytes = bytes.get(part.start as usize..).unwrap_or_default();
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         return Ok(json!({"meta": meta, "digits": digits}));
     }

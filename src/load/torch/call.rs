@@ -25,8 +25,14 @@ pub(super) struct Emit<'d> {
     pub(super) outputs: HashSet<String>,
     /// Names of the values that nodes read, or that the user is given.
     pub(super) read: HashSet<String>,
-    /// By the program's name, that of the value in the graph.
+    /// By the program's name, that of the value in the graph; of complex numbers, that of their real part.
     values: HashMap<String, String>,
+    /// By the program's name, the imaginary part of complex numbers.
+    imaginary: HashMap<String, String>,
+    /// The part that operands stand for.
+    part: Part,
+    /// Which result of several is wanted; none where all are.
+    only: Option<usize>,
     lost: HashSet<String>,
     /// Inputs, parameters and buffers that have their names in the graph too.
     placeholders: HashSet<String>,
@@ -43,6 +49,21 @@ pub(super) struct Emit<'d> {
     operators: usize,
 }
 
+/// A part of complex numbers. The graph has none: what is done to both parts alike is lowered once for each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Real,
+    Imaginary,
+}
+
+/// The values of a tensor in the graph.
+#[derive(Clone)]
+pub(super) struct Parts {
+    pub(super) real: String,
+    /// None where it has no complex numbers.
+    pub(super) imaginary: Option<String>,
+}
+
 impl<'d> Emit<'d> {
     pub(super) fn new(
         model: ModelBuilder,
@@ -51,7 +72,7 @@ impl<'d> Emit<'d> {
         nodes: &'d [Node],
     ) -> Self {
         let mut read = outputs.clone();
-        let computed = nodes.iter().filter(|node| !ops::is_assertion(&node.target));
+        let computed = nodes.iter().filter(|node| !ops::is_assertion(node));
         for input in computed.flat_map(|node| &node.inputs) {
             named(input.arg.parts().1, &mut read);
         }
@@ -61,6 +82,9 @@ impl<'d> Emit<'d> {
             outputs,
             read,
             values: HashMap::new(),
+            imaginary: HashMap::new(),
+            part: Part::Real,
+            only: None,
             lost: HashSet::new(),
             placeholders: HashSet::new(),
             held: HashSet::new(),
@@ -80,9 +104,31 @@ impl<'d> Emit<'d> {
         self.values.insert(name.to_owned(), value);
     }
 
+    /// Binds the parts of complex numbers.
+    pub(super) fn bind_parts(&mut self, name: &str, parts: Parts) {
+        if let Some(imaginary) = parts.imaginary {
+            self.imaginary.insert(name.to_owned(), imaginary);
+        }
+        self.values.insert(name.to_owned(), parts.real);
+    }
+
+    /// What lowers a node; none where its operation is not supported, of complex numbers if it has such.
+    pub(super) fn find(&self, node: &Node) -> Option<ops::Lower> {
+        let is_complex = |name: &str| self.metas.get(name).is_some_and(TensorMeta::is_complex);
+        match operands(node).any(is_complex) || results(node).into_iter().any(is_complex) {
+            true => ops::find_complex(&node.target),
+            false => ops::find(&node.target),
+        }
+    }
+
     /// Notes that a parameter or buffer stays as it is.
     pub(super) fn hold(&mut self, name: &str) {
         self.held.insert(name.to_owned());
+    }
+
+    /// Whether the program writes over a tensor.
+    pub(super) fn is_rewritten(&self, name: &'d str) -> bool {
+        self.memory.is_rewritten(name)
     }
 
     pub(super) fn reads_lost(&self, node: &Node) -> bool {
@@ -176,16 +222,20 @@ impl<'d> Emit<'d> {
     }
 
     fn remake(&mut self, name: &'d str, view: View<'d>) -> Result<()> {
-        self.count_views(view.by.map_or(1, |(node, _)| results(node).len()))?;
-        match view.by.map(|(node, _)| (node, ops::find(&node.target))) {
+        self.count_views(1)?;
+        match view.by.map(|(node, _)| (node, self.find(node))) {
             None => {
-                let value = self.value(view.of)?;
-                self.values.insert(name.to_owned(), value);
+                let parts = self.parts(view.of)?;
+                self.bind_parts(name, parts);
                 self.memory.make(name);
             }
             Some((node, Some(lower))) => {
-                lower(&mut Call { emit: self, node })?;
-                results(node).into_iter().for_each(|name| self.memory.make(name));
+                // Of many parts of one tensor only that one: each may be written over by itself.
+                self.only = view.by.map(|(_, part)| part);
+                let done = lower(&mut Call { emit: self, node });
+                self.only = None;
+                done?;
+                self.memory.make(name);
             }
             Some((_, None)) => return Err(Error::Internal("a view that no operation makes".into())),
         }
@@ -196,15 +246,15 @@ impl<'d> Emit<'d> {
     fn written(&mut self, first: &'d str, result: &'d str) -> Result<()> {
         self.memory.write(first);
         self.memory.make(result);
-        let mut value = self.value(result)?;
+        let mut parts = self.parts(result)?;
         let mut at = first;
         loop {
-            self.values.insert(at.to_owned(), value.clone());
+            self.bind_parts(at, parts.clone());
             self.memory.make(at);
             let Some(view) = self.memory.view(at) else { return Ok(()) };
             self.count_views(1)?;
             if let Some((node, part)) = view.by {
-                value = ops::put_back(&mut Call { emit: self, node }, &value, part)?;
+                parts = ops::put_back(&mut Call { emit: self, node }, parts, part)?;
             }
             at = view.of;
         }
@@ -231,9 +281,14 @@ impl<'d> Emit<'d> {
     }
 
     fn value(&self, name: &str) -> Result<String> {
-        let value = self.values.get(name).cloned();
+        let imaginary = self.imaginary.get(name).filter(|_| self.part == Part::Imaginary);
+        let value = imaginary.or_else(|| self.values.get(name)).cloned();
         let message = || format!("{name}, which it reads, is not computed");
         value.ok_or_else(|| Error::Unsupported(Report::new("", message())))
+    }
+
+    fn parts(&self, name: &str) -> Result<Parts> {
+        Ok(Parts { real: self.value(name)?, imaginary: self.imaginary.get(name).cloned() })
     }
 
     /// A name for what the program does not name.
@@ -254,6 +309,10 @@ impl<'d> Emit<'d> {
     }
 
     fn bind(&mut self, name: &'d str, value: String) {
+        if self.part == Part::Imaginary {
+            self.imaginary.insert(name.to_owned(), value);
+            return;
+        }
         let mut value = value;
         let is_last = self.outputs.contains(name) && !self.memory.is_rewritten(name);
         if self.operators == 0 || is_last {
@@ -366,7 +425,56 @@ impl<'d> Call<'_, 'd> {
     }
 
     pub(super) fn list(&self, name: &str) -> Result<Vec<String>> {
-        self.list_names(name)?.into_iter().map(|name| self.emit.value(name)).collect()
+        let names = self.list_names(name)?;
+        let is_real = |name: &&str| {
+            self.meta_of(name).is_ok_and(|meta| !meta.is_complex() && meta.dtype().is_ok_and(DType::is_float))
+        };
+        if self.is_imaginary() && names.iter().any(is_real) {
+            return Err(self.unsupported("of complex numbers beside real ones"));
+        }
+        names.into_iter().map(|name| self.emit.value(name)).collect()
+    }
+
+    /// Which of several results is to be made; none where all are.
+    pub(super) fn only(&self) -> Option<usize> {
+        self.emit.only
+    }
+
+    /// Whether it is the imaginary part that is lowered.
+    pub(super) fn is_imaginary(&self) -> bool {
+        self.emit.part == Part::Imaginary
+    }
+
+    /// Lowers something of the imaginary parts.
+    pub(super) fn of_imaginary<T>(&mut self, lower: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.emit.part = Part::Imaginary;
+        let done = lower(self);
+        self.emit.part = Part::Real;
+        done
+    }
+
+    /// A tensor or number; the parts of what is complex are of a type.
+    pub(super) fn parts(&mut self, name: &str, dtype: DType) -> Result<Parts> {
+        let argument = self.argument(name).ok_or_else(|| self.missing(name))?;
+        let is_complex = match argument.parts().0 {
+            "as_tensor" => self.meta(name)?.is_complex(),
+            kind => kind == "as_complex",
+        };
+        let real = self.operand(name, dtype)?;
+        let imaginary = is_complex.then(|| self.of_imaginary(|call| call.operand(name, dtype)));
+        Ok(Parts { real, imaginary: imaginary.transpose()? })
+    }
+
+    /// Binds the only result, or the first one, to complex numbers.
+    pub(super) fn complex(&mut self, real: String, imaginary: String) -> Result<()> {
+        self.result(real)?;
+        self.of_imaginary(|call| call.result(imaginary))
+    }
+
+    /// Zeros in the shape of a value.
+    pub(super) fn zeros_like(&mut self, value: &str, dtype: DType) -> String {
+        let (zero, shape) = (self.scalar(dtype, 0.0), self.plain("Shape", &[value]));
+        self.plain("Expand", &[&zero, &shape])
     }
 
     /// The value of a tensor by the program's name.
@@ -404,6 +512,10 @@ impl<'d> Call<'_, 'd> {
             ("as_float", Value::String(text)) => text.parse().ok().map(Number::Float),
             ("as_float", value) => value.as_f64().map(Number::Float),
             ("as_bool", value) => value.as_bool().map(Number::Bool),
+            ("as_complex", value) => {
+                let part = value.get(if self.is_imaginary() { "imag" } else { "real" });
+                part.and_then(Value::as_f64).map(Number::Float)
+            }
             ("as_sym_int" | "as_sym_float", value) => {
                 match (value.get("as_int"), value.get("as_float"), argument.name()) {
                     (Some(value), _, _) => value.as_i64().map(Number::Int),
@@ -537,9 +649,17 @@ impl<'d> Call<'_, 'd> {
     /// A tensor or a number as an operand of a type.
     pub(super) fn operand(&mut self, name: &str, dtype: DType) -> Result<String> {
         let argument = self.argument(name).ok_or_else(|| self.missing(name))?;
+        // Of a real number beside complex ones: conditions and places are no parts of any.
+        let has_no_part = self.is_imaginary() && dtype.is_float();
         if argument.parts().0 == "as_tensor" {
             let value = self.tensor(name)?;
+            if has_no_part && !self.meta(name)?.is_complex() {
+                return Ok(self.zeros_like(&value, dtype));
+            }
             return Ok(if self.dtype(name)? == dtype { value } else { self.cast(&value, dtype) });
+        }
+        if has_no_part && argument.parts().0 != "as_complex" {
+            return Ok(self.scalar(dtype, 0.0));
         }
         Ok(match self.number(name)?.ok_or_else(|| self.missing(name))? {
             Number::Int(value) => self.scalar(dtype, value as f64),
@@ -600,8 +720,10 @@ impl<'d> Call<'_, 'd> {
     /// Binds the results in order; what is absent is not there for others to read.
     pub(super) fn results(&mut self, values: Vec<Option<String>>) -> Result<()> {
         let mut values = values.into_iter();
-        for name in results(self.node) {
-            if let Some(value) = values.next().flatten().filter(|_| !name.is_empty()) {
+        for (number, name) in results(self.node).into_iter().enumerate() {
+            let value = values.next().flatten();
+            let is_wanted = !name.is_empty() && self.emit.only.is_none_or(|only| only == number);
+            if let Some(value) = value.filter(|_| is_wanted) {
                 self.emit.bind(name, value);
             }
         }

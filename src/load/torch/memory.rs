@@ -148,19 +148,21 @@ fn sharing(node: &Node, first: &str, metas: &BTreeMap<String, TensorMeta>) -> Sh
     let orders = node.inputs.iter().any(|input| input.name == "memory_format" && input.arg.orders_memory());
     match operation {
         "_to_copy" => Sharing::Apart,
-        "to" | "type_as" => match (own.dtype(), result.dtype()) {
+        "to" | "type_as" => match own.is_of_type_of(result) {
             _ if node.inputs.iter().any(|input| input.name == "copy" && input.arg.is_true()) => {
                 Sharing::Apart
             }
-            (Ok(own), Ok(result)) if own != result => Sharing::Apart,
-            (Ok(_), Ok(_)) if !orders => Sharing::View,
-            (Ok(_), Ok(_)) => match in_order(own, result) {
+            Ok(false) => Sharing::Apart,
+            Ok(true) if !orders => Sharing::View,
+            Ok(true) => match in_order(own, result) {
                 // With an axis of one element the strides of two orders may be the same, and it is copied nevertheless.
                 Sharing::View if own.sizes.iter().any(|dim| size(dim) == Some(1)) => Sharing::Unclear,
                 sharing => sharing,
             },
-            _ => Sharing::Unclear,
+            Err(_) => Sharing::Unclear,
         },
+        // A copy where there is something to resolve, which the file does not say.
+        "resolve_conj" | "resolve_neg" if own.is_complex() => Sharing::Unclear,
         "contiguous" if orders => in_order(own, result),
         // Elements in a row stay where they are. Those that are not can be so in the result only if they are copied.
         "contiguous" | "reshape" | "ravel" | "flatten" | "view_as" => {

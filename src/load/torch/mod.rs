@@ -15,6 +15,7 @@ use crate::json::json_error;
 #[cfg(feature = "weights")]
 pub(super) mod archive;
 mod call;
+mod inline;
 mod memory;
 mod ops;
 mod program;
@@ -36,7 +37,7 @@ pub(super) fn load_with(
     options: &LoadOptions,
     find: FindDims<'_>,
 ) -> Result<Graph> {
-    let document: schema::Document = serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
+    let mut document: schema::Document = serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
     let version = &document.program.schema_version;
     if !SCHEMAS.contains(&version.major) {
         let message =
@@ -44,6 +45,7 @@ pub(super) fn load_with(
         let help = format!("version {} is: torch 2.8 and later write it", SCHEMAS.end());
         return Err(Error::Unsupported(Report::new("", message).help(help)));
     }
+    inline::inline(&mut document.program.graph_module.graph)?;
     let model = ModelBuilder::new(&document.name, path);
     program::build(&document, model)?.lower(path, options, find)
 }

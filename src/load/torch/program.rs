@@ -23,14 +23,22 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
         }
     }
     let outputs = outputs(&module.signature.output_specs)?;
+    let is_complex = |name: &&&str| graph.tensor_values.get(**name).is_some_and(TensorMeta::is_complex);
+    if let Some(name) = outputs.iter().find(is_complex) {
+        let report = Report::new(format!("output {name}"), "complex numbers are not given to the caller");
+        return Err(Error::Unsupported(
+            report.help("return torch.view_as_real(x): its last axis has both parts"),
+        ));
+    }
     let mut emit = Emit::new(
         model,
         &graph.tensor_values,
         outputs.iter().map(ToString::to_string).collect(),
         &graph.nodes,
     );
-    placeholders(&mut emit, document)?;
+    let buffers = placeholders(&mut emit, document)?;
     nodes(&mut emit, &graph.nodes)?;
+    let outputs: Vec<&str> = outputs.into_iter().chain(buffers).collect();
     for (index, name) in outputs.iter().enumerate() {
         emit.output(name, index)?;
     }
@@ -42,10 +50,17 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
     let mut names = Vec::new();
     for (kind, spec) in specs.iter().flatten() {
         let argument = spec.get("arg");
+        if kind == "buffer_mutation" {
+            // What a buffer becomes is an output too: the file's own stays as it is.
+            names.push(named(argument.unwrap_or(&Value::Null))?);
+            continue;
+        }
         match (kind.as_str(), argument.and_then(|argument| argument.get("as_tensor"))) {
             ("user_output", Some(tensor)) => names.push(named(tensor)?),
             // The caller's array is written over too: the graph's inputs stay.
             ("user_input_mutation", _) => {}
+            // It keeps the order of effects, of which there are none.
+            ("token", _) => {}
             ("user_output", None) if argument.is_some_and(|argument| argument.get("as_none").is_some()) => {}
             ("user_output", None) => {
                 let message = "an output that is no tensor is not supported yet";
@@ -53,7 +68,7 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
             }
             (other, _) => {
                 let message = format!("an output of kind {other} is not supported yet");
-                let help = "export the module in eval mode: its forward may not change its buffers";
+                let help = "export the module in eval mode: its forward may not change its parameters";
                 return Err(Error::Unsupported(Report::new("output_specs", message).help(help)));
             }
         }
@@ -66,8 +81,8 @@ fn named(value: &Value) -> Result<&str> {
     name.ok_or_else(|| Error::format("signature", "an argument has no name"))
 }
 
-/// Binds parameters, buffers, constants and inputs.
-fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
+/// Binds parameters, buffers, constants and inputs; gives the buffers that are written over.
+fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&'d str>> {
     let module = &document.program.graph_module;
     let specs = module.signature.input_specs.iter().flatten();
     let is_user = |kind: &str| kind == "user_input";
@@ -75,7 +90,8 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
     for (_, spec) in specs.clone().filter(|(kind, _)| is_user(kind)) {
         taken.extend(tensor_of(spec).transpose()?.map(str::to_owned));
     }
-    let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), String> = HashMap::new();
+    let mut written = Vec::new();
+    let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), (String, &str)> = HashMap::new();
     for (kind, spec) in specs {
         let key = match kind.as_str() {
             "user_input" => {
@@ -84,6 +100,12 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
                 })??;
                 let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
                 let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
+                if meta.is_complex() {
+                    let report =
+                        Report::new(format!("input {name}"), "complex numbers are not read as an input");
+                    let help = "torch.view_as_complex(x) of an input x whose last axis has both parts";
+                    return Err(Error::Unsupported(report.help(help)));
+                }
                 let sizes = meta.sizes.iter().map(dimension).collect();
                 emit.model.input(name, dtype, sizes);
                 emit.bind_placeholder(name, name.to_owned());
@@ -92,15 +114,17 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
             "parameter" => "parameter_name",
             "buffer" => "buffer_name",
             "tensor_constant" => "tensor_constant_name",
-            "constant_input" => continue,
+            "constant_input" | "token" => continue,
             other => {
                 let message = format!("an input of kind {other} is not supported yet");
                 return Err(Error::Unsupported(Report::new("", message)));
             }
         };
         let argument = named(spec.get("arg").unwrap_or(&Value::Null))?;
-        if kind != "tensor_constant" {
-            emit.hold(argument);
+        match kind.as_str() {
+            "parameter" => emit.hold(argument),
+            "buffer" if emit.is_rewritten(argument) => written.push(argument),
+            _ => {}
         }
         let path = spec.get(key).and_then(Value::as_str);
         let path = path.ok_or_else(|| Error::format("signature", format!("{argument} has no {key}")))?;
@@ -111,19 +135,23 @@ fn placeholders(emit: &mut Emit<'_>, document: &Document) -> Result<()> {
             .ok_or_else(|| Error::model("", "it is not in the archive"))
             .map_err(place)?;
         // Tied parameters are one array under several names.
-        let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, array.meta.dims());
-        if let Some(first) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
-            emit.bind_placeholder(argument, first.clone());
+        let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
+        if let Some((name, first)) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
+            // What is written over one of them is seen in the others, which nothing here knows of.
+            emit.hold(argument);
+            emit.hold(first);
+            bind_array(emit, argument, name.clone(), &array.meta);
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
         add_array(emit, &name, array).map_err(place)?;
         if array.digits.is_none() {
-            shared.insert(place_and_type, name.clone());
+            shared.insert(place_and_type, (name.clone(), argument));
         }
-        emit.bind_placeholder(argument, name);
+        bind_array(emit, argument, name, &array.meta);
     }
-    Ok(())
+    emit.outputs.extend(written.iter().map(ToString::to_string));
+    Ok(written)
 }
 
 /// The name of the tensor that an input is; none where it is something else.
@@ -131,8 +159,25 @@ fn tensor_of(spec: &Value) -> Option<Result<&str>> {
     spec.get("arg").and_then(|arg| arg.get("as_tensor")).map(named)
 }
 
+/// The sizes of an array as it is stored: both parts of a complex number one behind the other.
+fn stored_dims(meta: &TensorMeta) -> Option<Vec<i64>> {
+    let parts = meta.is_complex().then_some(2);
+    meta.dims().map(|dims| dims.into_iter().chain(parts).collect())
+}
+
+fn bind_array(emit: &mut Emit<'_>, argument: &str, name: String, meta: &TensorMeta) {
+    match meta.is_complex() {
+        true => {
+            emit.model.begin(argument, "parts");
+            let parts = ops::parts_of(emit, &name);
+            emit.bind_parts(argument, parts);
+        }
+        false => emit.bind_placeholder(argument, name),
+    }
+}
+
 fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray) -> Result<()> {
-    let dims = array.meta.dims().ok_or_else(|| Error::model("", "its sizes are no numbers"))?;
+    let dims = stored_dims(&array.meta).ok_or_else(|| Error::model("", "its sizes are no numbers"))?;
     let bytes = match &array.digits {
         None => Bytes::File { offset: array.offset, length: array.length },
         Some(digits) => Bytes::Inline(from_digits(digits)?),
@@ -168,17 +213,18 @@ fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
     let mut unsupported: Vec<Report> = Vec::new();
     let mut wrong = None;
     for node in nodes {
-        if ops::is_assertion(&node.target) {
+        if ops::is_assertion(node) {
             continue;
         }
-        let fault = match (ops::find(&node.target), emit.reads_lost(node)) {
+        let fault = match (emit.find(node), emit.reads_lost(node)) {
             (Some(_), true) => {
                 emit.lose(node);
                 continue;
             }
             (Some(lower), false) => emit.node(node, lower),
             (None, _) => {
-                let message = format!("operation {} is not supported yet", node.target);
+                let of = if ops::find(&node.target).is_some() { " of complex numbers" } else { "" };
+                let message = format!("operation {}{of} is not supported yet", node.target);
                 Err(Error::Unsupported(Report::new("", message)))
             }
         };

@@ -59,6 +59,10 @@ pub(super) struct Signature {
 #[derive(Deserialize)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
+    #[serde(default)]
+    pub(super) inputs: Vec<Argument>,
+    #[serde(default)]
+    pub(super) outputs: Vec<Argument>,
     pub(super) tensor_values: BTreeMap<String, TensorMeta>,
 }
 
@@ -136,9 +140,19 @@ pub(super) struct TensorMeta {
 }
 
 impl TensorMeta {
-    /// Its element type. Error: it is not supported.
+    /// Its element type; of complex numbers that of their parts. Error: it is not supported.
     pub(super) fn dtype(&self) -> Result<DType> {
         dtype(self.dtype)
+    }
+
+    /// Whether each element has a real and an imaginary part.
+    pub(super) fn is_complex(&self) -> bool {
+        (9..=11).contains(&self.dtype)
+    }
+
+    /// Whether its elements are of the type of another tensor's. Error: one is not supported.
+    pub(super) fn is_of_type_of(&self, other: &Self) -> Result<bool> {
+        self.dtype().and(other.dtype()).map(|_| self.dtype == other.dtype)
     }
 
     /// Its sizes where they are numbers.
@@ -146,9 +160,17 @@ impl TensorMeta {
         self.sizes.iter().map(size).collect()
     }
 
-    /// Whether its elements lie row by row from the beginning of its bytes.
-    pub(super) fn is_contiguous(&self) -> bool {
-        self.begins_at() == Some(0) && self.dims().is_some() && self.is_dense() == Some(true)
+    /// Which bytes of its memory are its elements, row by row; none where they do not lie so.
+    pub(super) fn part_of_memory(&self) -> Option<std::ops::Range<u64>> {
+        let size = self.dtype().ok()?.size() * if self.is_complex() { 2 } else { 1 };
+        let bytes = |count: i64| u64::try_from(count).ok()?.checked_mul(size);
+        let dims = self.dims().filter(|_| self.is_dense() == Some(true))?;
+        let count = match dims.contains(&0) {
+            true => 0,
+            false => dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim))?,
+        };
+        let start = bytes(self.begins_at()?)?;
+        Some(start..start.checked_add(bytes(count)?)?)
     }
 
     /// The place of its first element in its memory; none where it is open.
@@ -207,8 +229,9 @@ pub(super) fn size(argument: &Argument) -> Option<i64> {
     }
 }
 
-/// The element type with PyTorch's number in the schema. Error: it is not supported.
-pub(super) fn dtype(number: u64) -> Result<DType> {
+/// The element type with PyTorch's number in the schema, of complex numbers (9 to 11) that of their parts. Error: it is
+/// not supported.
+fn dtype(number: u64) -> Result<DType> {
     Ok(match number {
         1 => DType::U8,
         2 => DType::I8,
@@ -218,6 +241,9 @@ pub(super) fn dtype(number: u64) -> Result<DType> {
         6 => DType::F16,
         7 => DType::F32,
         8 => DType::F64,
+        9 => DType::F16,
+        10 => DType::F32,
+        11 => DType::F64,
         12 => DType::Bool,
         13 => DType::Bf16,
         28 => DType::U16,

@@ -29,6 +29,8 @@ impl Operation {
     fn one(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
         match self {
             Self::Arrange(_) => Err(site.error("has several results")),
+            Self::Numeric(numeric) => numeric.lower(site, operands),
+            Self::Neural(neural) => neural.lower(site, operands),
             Self::Activation(activation) => {
                 let x = float(site, value(site, operands, 0)?)?;
                 activation.lower(site, x)
@@ -296,6 +298,17 @@ pub(super) fn value(site: &Site<'_>, operands: &[Operand], i: usize) -> Result<V
     }
 }
 
+/// Operand `i`, a tensor or the constant that the call holds.
+pub(super) fn tensor_of(site: &mut Site<'_>, operands: &[Operand], i: usize) -> Result<ValueId> {
+    match operands.get(i) {
+        Some(Operand::Constant(held)) => {
+            let found = constant(site, held)?;
+            found.ok_or_else(|| site.unsupported(&format!("a call whose argument {i} is no tensor")))
+        }
+        _ => value(site, operands, i),
+    }
+}
+
 /// The tensors of the first operand, a list.
 pub(super) fn list(site: &Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
     match operands.first() {
@@ -323,7 +336,7 @@ fn arithmetic(site: &mut Site<'_>, binary: Binary, operands: &[Operand]) -> Resu
 }
 
 /// Operands `first` and the next in one type. A number takes the type of the other operand, if that holds it.
-fn pair(site: &mut Site<'_>, operands: &[Operand], first: usize) -> Result<(ValueId, ValueId)> {
+pub(super) fn pair(site: &mut Site<'_>, operands: &[Operand], first: usize) -> Result<(ValueId, ValueId)> {
     let (x, y) = match (operands.get(first), operands.get(first + 1)) {
         (Some(Operand::Value(x)), Some(Operand::Value(y))) => (*x, *y),
         (Some(Operand::Value(x)), Some(Operand::Constant(y))) => {
@@ -361,7 +374,10 @@ pub(in super::super) fn constant(site: &mut Site<'_>, constant: &Value) -> Resul
     if !flattened(value, &dims, &mut numbers) {
         return Err(site.error("a constant's rows differ in length"));
     }
-    let dtype = config.get("dtype").and_then(Value::as_str).and_then(super::dtype).unwrap_or(DType::F32);
+    let named = config.get("dtype").and_then(Value::as_str);
+    let Some(dtype) = named.map_or(Some(DType::F32), super::dtype) else {
+        return Err(site.unsupported(&format!("a constant of type {}", named.unwrap_or_default())));
+    };
     let Some((own, bytes)) = encoded(dtype, &numbers) else {
         return Err(site.error(&format!("a constant holds something else than numbers of {dtype}")));
     };

@@ -6,12 +6,17 @@
 mod arrange;
 mod item;
 mod lower;
+mod neural;
+mod numeric;
 mod tensorflow;
 
 pub(super) use lower::{Operand, constant};
+pub(super) use numeric::at_or_below;
 pub(super) use tensorflow::{Translated, translated};
 
 use self::arrange::Arrange;
+use self::neural::Neural;
+use self::numeric::Numeric;
 use super::activation::Activation;
 use super::config::{Config, KerasVersion, Unsupported, dtype};
 use crate::error::Result;
@@ -59,6 +64,8 @@ pub(super) enum Operation {
     /// `x[key]`
     Item,
     Arrange(Arrange),
+    Numeric(Numeric),
+    Neural(Neural),
 }
 
 /// Functions of one element that are several operations here.
@@ -112,6 +119,12 @@ impl Operation {
         }
         if let Some(arrange) = Arrange::read(class, config)? {
             return Ok(Some(Self::Arrange(arrange)));
+        }
+        if let Some(numeric) = Numeric::read(class, config)? {
+            return Ok(Some(Self::Numeric(numeric)));
+        }
+        if let Some(neural) = Neural::read(class, config, unsupported)? {
+            return Ok(Some(Self::Neural(neural)));
         }
         let one_axis = |key: &str| config.int(key)?.ok_or_else(|| config.missing(key));
         Ok(Some(match class {

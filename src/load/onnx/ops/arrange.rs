@@ -194,9 +194,6 @@ struct Blocks {
     counts: Vec<i64>,
 }
 
-/// The largest number of elements that places are listed of.
-const MOST_PLACES: i64 = 1 << 24;
-
 impl Blocks {
     fn of(at: &At<'_>) -> Result<Self> {
         let (image, block) = (at.integers(1, "image shape")?, at.integers(2, "block shape")?);
@@ -229,20 +226,27 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// Of each tap of each block, where in the padded image it lies.
-    fn places(&self, taps: i64, columns: i64) -> Vec<i64> {
-        let mut places = Vec::with_capacity((taps * columns) as usize);
-        for tap in 0..taps {
-            for column in 0..columns {
-                let (tap, column) = (coordinates(tap, &self.block), coordinates(column, &self.counts));
-                places.push((0..self.image.len()).fold(0, |place, axis| {
-                    place * self.padded[axis]
-                        + column[axis] * self.strides[axis]
-                        + tap[axis] * self.dilations[axis]
-                }));
+    /// Of each tap of each block, where in the padded image it lies: computed where it is read, so that however many there
+    /// are, none is held here.
+    fn places(&self, at: &mut At<'_>, listed: i64) -> Result<ValueId> {
+        let axes = self.image.len();
+        let grid: Vec<Size> = self.block.iter().chain(&self.counts).copied().map(Size::Known).collect();
+        let (mut sum, mut behind) = (None, 1i64);
+        for axis in (0..axes).rev() {
+            for (own, step) in [(axis, self.dilations[axis]), (axes + axis, self.strides[axis])] {
+                let place = at.iota(indices(grid.clone()), own);
+                let step =
+                    step.checked_mul(behind).ok_or_else(|| at.wrong("the sizes of its image overflow"))?;
+                let place = at.binary_scalar(Binary::Mul, place, step as f64)?;
+                sum = Some(match sum {
+                    Some(sum) => at.add(sum, place)?,
+                    None => place,
+                });
             }
+            behind = behind.saturating_mul(self.padded[axis]);
         }
-        places
+        let sum = sum.ok_or_else(|| at.wrong("its image has no axes"))?;
+        at.reshape(sum, [Size::Known(listed), Size::Known(1)])
     }
 }
 
@@ -260,17 +264,13 @@ pub(super) fn col2im(at: &mut At<'_>) -> Result<()> {
     if columns != sizes[2] {
         return Err(at.wrong(format!("its image has {columns} blocks")));
     }
-    let listed = taps.checked_mul(columns).filter(|&listed| listed <= MOST_PLACES);
-    let Some(listed) = listed else {
-        return Err(at.wrong(format!("its blocks have more than {MOST_PLACES} elements")));
-    };
-    let places = blocks.places(taps, columns);
+    let listed = taps.checked_mul(columns).ok_or_else(|| at.wrong("the sizes of its image overflow"))?;
+    let places = blocks.places(at, listed)?;
 
     let (batch, channels) = (sizes[0], sizes[1] / taps);
     let images = at.product(&[Size::Known(batch), Size::Known(channels)])?;
     let updates = at.reshape(x, vec![images.clone(), Size::Known(listed)])?;
     let updates = at.transpose(updates, vec![1, 0])?;
-    let places = at.integer_constant(&[listed, 1], &places)?;
     let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
     let empty = at.broadcast(zero, Shape::new([Size::Known(elements), images]))?;
     let sum = at.apply(Op::ScatterNd { kind: ScatterKind::Add }, &[empty, places, updates])?;

@@ -441,7 +441,8 @@ pub(super) fn cum_sum(at: &At<'_>) -> Folded {
 pub(super) fn reduce(at: &At<'_>, kind: ReduceKind) -> Folded {
     let Some(x) = input(at, 0) else { return Ok(None) };
     let plan = reduce::plan(at)?;
-    if x.rank() != 1 || plan.axes != [0] || x.len() == 0 {
+    // Of all elements.
+    if plan.axes.len() != x.rank() || x.len() == 0 {
         return Ok(None);
     }
     let Some(sizes) = x.sizes() else { return Ok(None) };
@@ -454,6 +455,6 @@ pub(super) fn reduce(at: &At<'_>, kind: ReduceKind) -> Folded {
     };
     let total =
         sizes[1..].iter().try_fold(sizes[0].clone(), |total, next| size(binary, x.dtype, &total, next));
-    let dims = if plan.keep { vec![1] } else { Vec::new() };
+    let dims = if plan.keep { vec![1; x.rank()] } else { Vec::new() };
     Ok(total.and_then(|total| fits(Known { dtype: x.dtype, dims, items: Items::Sizes(vec![total]) })))
 }

@@ -142,6 +142,12 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
         }
         return Ok(());
     }
+    if let Some(position) = position_of_size(at, inputs, first)? {
+        if let Some(axis) = position {
+            at.set_ragged_output(0, Ragged { axis, count: first.count, is_size: true });
+        }
+        return Ok(());
+    }
     let sizes = match at.op_type() {
         "Expand" | "Reshape" => inputs.get(1).copied().flatten(),
         "ConstantOfShape" => inputs.first().copied().flatten(),
@@ -173,6 +179,43 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
     }
     at.set_ragged(Ragged::along(axis, sizes.count));
     Ok(())
+}
+
+/// Where a size stands in a result that only passes on sizes; no place where it is not among them, and none at all where
+/// the operator is another one.
+fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Option<Option<usize>>> {
+    let is_alone = inputs.iter().flatten().count() == 1;
+    Ok(match at.op_type() {
+        _ if !is_alone => None,
+        "Gather" if inputs[0].is_some() => {
+            let length = at.ty(0)?.shape.sizes().iter().filter_map(crate::ir::Size::known).product::<i64>();
+            let places = at.integers(1, "places")?;
+            let counted = places.iter().map(|&place| if place < 0 { place + length } else { place });
+            let found: Vec<usize> = counted
+                .enumerate()
+                .filter(|(_, place)| usize::try_from(*place).is_ok_and(|place| place == first.axis))
+                .map(|(at, _)| at)
+                .collect();
+            match found.as_slice() {
+                [] => Some(None),
+                [one] => Some(Some(*one)),
+                _ => None,
+            }
+        }
+        "Unsqueeze" | "Squeeze" | "Identity" if inputs[0].is_some() => Some(Some(first.axis)),
+        "Concat" => {
+            let mut before = 0;
+            for (i, of) in inputs.iter().enumerate() {
+                if of.is_some() {
+                    break;
+                }
+                let own = at.ty(i)?.shape.sizes().first().and_then(crate::ir::Size::known);
+                before += own.and_then(|own| usize::try_from(own).ok()).unwrap_or(0);
+            }
+            Some(Some(before + first.axis))
+        }
+        _ => None,
+    })
 }
 
 fn refused(at: &At<'_>) -> crate::error::Error {

@@ -3,10 +3,17 @@
 use super::super::node::At;
 use super::super::tensor;
 use crate::error::Result;
-use crate::ir::{Conv, DType, Layout, Op, Pad, PadMode, Real, Size, ValueId, Window};
+use crate::ir::{Binary, Conv, DType, Layout, Op, Pad, PadMode, Real, Shape, Size, Type, ValueId, Window};
 
-/// The largest transform whose matrix is held.
-const MOST: i64 = 8192;
+/// The longest transform.
+const MOST: i64 = 1 << 20;
+
+/// Transforms up to this length are products with one table: fewer steps, and no more arithmetic than of two short ones.
+const DENSE: i64 = 512;
+
+/// The longest transform of a prime number of elements, and of the windows of a signal whose length is open: their
+/// tables are held.
+const MOST_DENSE: i64 = 2048;
 
 /// A window `sum of a[k] cos(2 pi k i / n)`.
 pub(super) fn cosine_window(at: &mut At<'_>, factors: &[f64]) -> Result<()> {
@@ -164,25 +171,118 @@ fn transformed(
     dtype: DType,
 ) -> Result<[ValueId; 2]> {
     let Some(real) = real else { return Err(at.wrong("it has no real part")) };
-    let scale = if of.inverse { 1.0 / of.length as f64 } else { 1.0 };
-    let cosines: Vec<f64> = of.table(f64::cos).iter().map(|value| value * scale).collect();
-    let sign = if of.inverse { scale } else { -scale };
+    let mut parts = [Some(real), imaginary];
+    for part in parts.iter_mut().flatten() {
+        if at.sizes_of(*part).len() < 2 {
+            *part = at.with_axis(*part, 0)?;
+        }
+    }
+    let [real, imaginary] = unscaled(at, parts, of, dtype)?;
+    if !of.inverse {
+        return Ok([real, imaginary]);
+    }
+    let scale = 1.0 / of.length as f64;
+    Ok([at.binary_scalar(Binary::Mul, real, scale)?, at.binary_scalar(Binary::Mul, imaginary, scale)?])
+}
+
+/// A transform that is not divided by its length. One of `n = a b` elements is `b` transforms of `a`, a turn of each
+/// element, and `a` transforms of `b` (Cooley and Tukey, 1965).
+fn unscaled(
+    at: &mut At<'_>,
+    parts: [Option<ValueId>; 2],
+    of: Transform,
+    dtype: DType,
+) -> Result<[ValueId; 2]> {
+    let outer = factor(of.length);
+    if of.length <= DENSE || outer == 1 {
+        return by_table(at, parts, of, dtype);
+    }
+    let inner = of.length / outer;
+    let mut apart = [None, None];
+    for (apart, part) in apart.iter_mut().zip(parts) {
+        let Some(part) = part else { continue };
+        let mut sizes = at.sizes_of(part);
+        let axis = sizes.len() - 1;
+        sizes.splice(axis.., [Size::Known(outer), Size::Known(inner)]);
+        let part = at.reshape(part, sizes)?;
+        *apart = Some(at.moved_axis(part, axis, axis + 1)?);
+    }
+    let first = Transform { length: outer, results: outer, inverse: of.inverse };
+    let turned = unscaled(at, apart, first, dtype)?;
+    let mut turned = turns(at, turned, of, outer, dtype)?;
+    for part in &mut turned {
+        let axis = at.sizes_of(*part).len() - 1;
+        *part = at.moved_axis(*part, axis - 1, axis)?;
+    }
+    let second = Transform { length: inner, results: inner, inverse: of.inverse };
+    let mut result = unscaled(at, turned.map(Some), second, dtype)?;
+    for part in &mut result {
+        let axis = at.sizes_of(*part).len() - 1;
+        let moved = at.moved_axis(*part, axis, axis - 1)?;
+        let mut sizes = at.sizes_of(moved);
+        sizes.splice(axis - 1.., [Size::Known(of.length)]);
+        let whole = at.reshape(moved, sizes)?;
+        *part = at.part(whole, axis - 1, Size::Known(0), Size::Known(of.results))?;
+    }
+    Ok(result)
+}
+
+/// The largest factor up to the root of a length; 1 of a prime one.
+fn factor(length: i64) -> i64 {
+    (1..)
+        .take_while(|&factor| factor * factor <= length)
+        .filter(|factor| length % factor == 0)
+        .last()
+        .unwrap_or(1)
+}
+
+/// Element `[i, k]` of `[inner, outer]` turned by `i k` parts of a whole turn.
+fn turns(
+    at: &mut At<'_>,
+    [real, imaginary]: [ValueId; 2],
+    of: Transform,
+    outer: i64,
+    dtype: DType,
+) -> Result<[ValueId; 2]> {
+    let inner = of.length / outer;
+    let angle = |i: i64, k: i64| std::f64::consts::TAU * (i * k) as f64 / of.length as f64;
+    let table = |function: &dyn Fn(f64) -> f64| -> Vec<f64> {
+        (0..inner).flat_map(|i| (0..outer).map(move |k| angle(i, k))).map(function).collect()
+    };
+    let sign = if of.inverse { 1.0 } else { -1.0 };
+    let (cosines, sines) = (table(&f64::cos), table(&|angle| sign * angle.sin()));
+    let dims = [inner, outer];
+    let (cosines, sines) =
+        (at.real_constant(dtype, &dims, &cosines)?, at.real_constant(dtype, &dims, &sines)?);
+    let [along, across] = [at.mul(real, cosines)?, at.mul(imaginary, sines)?];
+    let [crossed, other] = [at.mul(real, sines)?, at.mul(imaginary, cosines)?];
+    Ok([at.sub(along, across)?, at.add(crossed, other)?])
+}
+
+/// Products with a table of cosines and one of sines.
+fn by_table(
+    at: &mut At<'_>,
+    [real, imaginary]: [Option<ValueId>; 2],
+    of: Transform,
+    dtype: DType,
+) -> Result<[ValueId; 2]> {
+    let Some(real) = real else { return Err(at.wrong("it has no real part")) };
+    if of.length > MOST_DENSE {
+        return Err(
+            at.unsupported(format!("of {} elements, a prime number or a multiple of one,", of.length))
+        );
+    }
+    let sign = if of.inverse { 1.0 } else { -1.0 };
+    let cosines = of.table(f64::cos);
     let sines: Vec<f64> = of.table(f64::sin).iter().map(|value| value * sign).collect();
     let dims = [of.results, of.length];
     let (cosines, sines) =
         (at.real_constant(dtype, &dims, &cosines)?, at.real_constant(dtype, &dims, &sines)?);
-    let real = if at.sizes_of(real).len() < 2 { at.with_axis(real, 0)? } else { real };
-    let mut result = [cosines, sines].map(|table| at.matmul_transposed(real, table));
-    if let Some(imaginary) = imaginary {
-        let imaginary =
-            if at.sizes_of(imaginary).len() < 2 { at.with_axis(imaginary, 0)? } else { imaginary };
-        let (by_sine, by_cosine) =
-            (at.matmul_transposed(imaginary, sines)?, at.matmul_transposed(imaginary, cosines)?);
-        let [first, second] = result;
-        result = [at.sub(first?, by_sine), at.add(second?, by_cosine)];
-    }
-    let [first, second] = result;
-    Ok([first?, second?])
+    let (along, across) = (at.matmul_transposed(real, cosines)?, at.matmul_transposed(real, sines)?);
+    let Some(imaginary) = imaginary else { return Ok([along, across]) };
+    let (by_sine, by_cosine) =
+        (at.matmul_transposed(imaginary, sines)?, at.matmul_transposed(imaginary, cosines)?);
+    Ok([at.sub(along, by_sine)?, at.add(across, by_cosine)?])
 }
 
 /// Transforms of windows of a signal: a convolution with cosines and sines.
@@ -204,19 +304,55 @@ pub(super) fn stft(at: &mut At<'_>) -> Result<()> {
     let complex = sizes.len() == 3 && sizes[2] == Size::Known(2);
     let results = if onesided { length / 2 + 1 } else { length };
     let of = Transform { length, results, inverse: false };
-    let mut parts = Vec::new();
+    let mut signals = Vec::new();
     for part in 0..if complex { 2 } else { 1 } {
-        let signal = if sizes.len() == 3 { at.element(x, 2, part)? } else { x };
-        parts.push(frames(at, signal, of, window, step, dtype)?);
+        signals.push(if sizes.len() == 3 { at.element(x, 2, part)? } else { x });
     }
-    let [mut real, mut imaginary] = parts[0];
-    if let Some(&[other_real, other_imaginary]) = parts.get(1) {
-        (real, imaginary) = (at.sub(real, other_imaginary)?, at.add(imaginary, other_real)?);
-    }
+    let [real, imaginary] = match length > MOST_DENSE {
+        true => {
+            let mut parts = [None, None];
+            for (part, signal) in parts.iter_mut().zip(signals) {
+                *part = Some(windows(at, signal, of, window, step)?);
+            }
+            transformed(at, parts, of, dtype)?
+        }
+        false => {
+            let [mut real, mut imaginary] = frames(at, signals[0], of, window, step, dtype)?;
+            if let Some(&other) = signals.get(1) {
+                let [other_real, other_imaginary] = frames(at, other, of, window, step, dtype)?;
+                (real, imaginary) = (at.sub(real, other_imaginary)?, at.add(imaginary, other_real)?);
+            }
+            [real, imaginary]
+        }
+    };
     let (real, imaginary) = (at.with_axis(real, 3)?, at.with_axis(imaginary, 3)?);
     let y = at.concat(&[real, imaginary], 3)?;
     at.set(0, y);
     Ok(())
+}
+
+/// The windows `[batch, frames, length]` of a signal `[batch, length]`.
+fn windows(
+    at: &mut At<'_>,
+    signal: ValueId,
+    of: Transform,
+    window: Option<ValueId>,
+    step: i64,
+) -> Result<ValueId> {
+    let sizes = at.sizes_of(signal);
+    let whole = sizes[1].known().ok_or_else(|| at.undecided("length", &sizes[1..]))?;
+    if whole < of.length {
+        return Err(at.wrong(format!("a window of {} elements in a signal of {whole}", of.length)));
+    }
+    let grid = Shape::new([Size::Known((whole - of.length) / step + 1), Size::Known(of.length)]);
+    let [first, place] = [0, 1].map(|axis| at.iota(Type::new(DType::I64, grid.clone()), axis));
+    let first = at.binary_scalar(Binary::Mul, first, step as f64)?;
+    let places = at.add(first, place)?;
+    let windows = at.apply(Op::Gather { axis: 1 }, &[signal, places])?;
+    match window {
+        Some(window) => at.mul(windows, window),
+        None => Ok(windows),
+    }
 }
 
 /// Cosine and sine parts `[batch, frames, results]` of the frames of a real signal `[batch, length]`.

@@ -18,7 +18,7 @@ enum Mode {
     Max,
 }
 
-/// Row `i` of the indices is in bag `j` where it is between the bag's offset and the next one.
+/// The rows of all bags, one bag behind the other, are added up where their bags are: memory is that of the rows.
 fn embedding_bag(call: &mut Call<'_, '_>) -> Result<()> {
     let (table, indices) = (call.tensor("weight")?, call.operand("indices", DType::I64)?);
     let dtype = call.result_dtype()?;
@@ -28,66 +28,101 @@ fn embedding_bag(call: &mut Call<'_, '_>) -> Result<()> {
         _ => Mode::Max,
     };
     let rows = call.op("Gather", &[&table, &indices], &[("axis", Attribute::Int(0))]);
-    let members = members(call, &indices)?;
+    let bags = Bags::of(call, &indices)?;
+    let column = call.integers(&[-1]);
+    let counts = counted(call, &indices, dtype)?;
+    let counts = call.plain("Unsqueeze", &[&counts, &column]);
     let value = match mode {
         Mode::Sum => {
-            let mut shares = call.cast(&members, dtype);
+            let mut shares = counts;
             if let Some(weights) = call.optional("per_sample_weights")? {
+                let weights = call.plain("Unsqueeze", &[&weights, &column]);
                 shares = call.plain("Mul", &[&shares, &weights]);
             }
-            call.plain("MatMul", &[&shares, &rows])
+            let rows = call.plain("Mul", &[&rows, &shares]);
+            bags.reduced(call, &rows, 0.0, "add", dtype)
         }
         Mode::Mean => {
-            let shares = call.cast(&members, dtype);
-            let (sum, axes, one) =
-                (call.plain("MatMul", &[&shares, &rows]), call.integers(&[1]), call.scalar(dtype, 1.0));
-            let count = call.op("ReduceSum", &[&shares, &axes], &[("keepdims", Attribute::Int(1))]);
+            let rows = call.plain("Mul", &[&rows, &counts]);
+            let sum = bags.reduced(call, &rows, 0.0, "add", dtype);
+            let (count, one) = (bags.reduced(call, &counts, 0.0, "add", dtype), call.scalar(dtype, 1.0));
             let count = call.plain("Max", &[&count, &one]);
             call.plain("Div", &[&sum, &count])
         }
         Mode::Max => {
-            let (inner, last, along) = (call.integers(&[0]), call.integers(&[2]), call.integers(&[1]));
-            let rows = call.plain("Unsqueeze", &[&rows, &inner]);
-            let own = call.plain("Unsqueeze", &[&members, &last]);
             let (least, zero) = (call.scalar(dtype, f64::NEG_INFINITY), call.scalar(dtype, 0.0));
-            let seen = call.plain("Where", &[&own, &rows, &least]);
-            let most = call.op("ReduceMax", &[&seen, &along], &[("keepdims", Attribute::Int(0))]);
+            let is_counted = call.plain("Greater", &[&counts, &zero]);
+            let rows = call.plain("Where", &[&is_counted, &rows, &least]);
+            let most = bags.reduced(call, &rows, f64::NEG_INFINITY, "max", dtype);
             // A bag without rows is 0.
-            let number = call.cast(&members, DType::I32);
-            let any = call.op("ReduceMax", &[&number, &along], &[("keepdims", Attribute::Int(1))]);
-            let any = call.cast(&any, DType::Bool);
-            call.plain("Where", &[&any, &most, &zero])
+            let count = bags.reduced(call, &counts, 0.0, "add", dtype);
+            let is_empty = call.plain("Equal", &[&count, &zero]);
+            call.plain("Where", &[&is_empty, &zero, &most])
         }
     };
     call.result(value)
 }
 
-/// `[bags, indices]`: which index is in which bag, without those that are padding.
-fn members(call: &mut Call<'_, '_>, indices: &str) -> Result<String> {
-    let offsets = call.operand("offsets", DType::I64)?;
-    let [zero, one, end] = [0, 1, i64::MAX].map(|bound| call.integers(&[bound]));
-    let count = call.plain("Shape", &[indices]);
-    let behind = call.plain("Slice", &[&offsets, &one, &end, &zero]);
-    let (first, next) = if call.flag("include_last_offset", false)? {
-        let last = call.integers(&[-1]);
-        (call.plain("Slice", &[&offsets, &zero, &last, &zero]), behind)
-    } else {
-        let next = call.op("Concat", &[&behind, &count], &[("axis", Attribute::Int(0))]);
-        (offsets, next)
-    };
-    let (start, step) = (call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0));
-    let total = call.plain("Squeeze", &[&count, &zero]);
-    let places = call.plain("Range", &[&start, &total, &step]);
-    let [first, next] = [first, next].map(|bounds| call.plain("Unsqueeze", &[&bounds, &one]));
-    let above = call.plain("GreaterOrEqual", &[&places, &first]);
-    let below = call.plain("Less", &[&places, &next]);
-    let mut members = call.plain("And", &[&above, &below]);
+/// 1 for each index, 0 for padding.
+fn counted(call: &mut Call<'_, '_>, indices: &str, dtype: DType) -> Result<String> {
+    // -1 is that there is none.
     let padding = call.int("padding_idx", -1)?;
-    if padding >= 0 {
-        let padding = call.scalar(DType::I64, padding as f64);
-        let is_padding = call.plain("Equal", &[indices, &padding]);
-        let counts = call.plain("Not", &[&is_padding]);
-        members = call.plain("And", &[&members, &counts]);
+    let padding = call.scalar(DType::I64, padding as f64);
+    let is_padding = call.plain("Equal", &[indices, &padding]);
+    let counts = call.plain("Not", &[&is_padding]);
+    Ok(call.cast(&counts, dtype))
+}
+
+/// Which index is in which bag.
+struct Bags {
+    /// The bag of each index, as a column.
+    of_index: String,
+    /// How many there are, one more where the last offset is the end of the last bag.
+    count: String,
+    ends: bool,
+}
+
+impl Bags {
+    /// The bag of index `i` is the last one whose offset is at or before `i`: a running sum of how many begin there.
+    fn of(call: &mut Call<'_, '_>, indices: &str) -> Result<Self> {
+        let offsets = call.operand("offsets", DType::I64)?;
+        let ends = call.flag("include_last_offset", false)?;
+        let (zero, one, axis) =
+            (call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0), call.scalar(DType::I64, 0.0));
+        let [first, end, more] = [0, -1, 1].map(|bound| call.integers(&[bound]));
+        let (count, length) = (call.plain("Shape", &[&offsets]), call.plain("Shape", &[indices]));
+        // An empty last bag begins behind the last index.
+        let places = call.plain("Add", &[&length, &more]);
+        let none = call.plain("Expand", &[&zero, &places]);
+        let ones = call.plain("Expand", &[&one, &count]);
+        let attributes = [("axis", Attribute::Int(0)), ("reduction", Attribute::Text("add"))];
+        let begins = call.op("ScatterElements", &[&none, &offsets, &ones], &attributes);
+        let begins = call.plain("Slice", &[&begins, &first, &end]);
+        let so_many = call.plain("CumSum", &[&begins, &axis]);
+        let bag = call.plain("Sub", &[&so_many, &one]);
+        let bag = call.plain("Max", &[&bag, &zero]);
+        Ok(Self { of_index: call.plain("Unsqueeze", &[&bag, &end]), count, ends })
     }
-    Ok(members)
+
+    /// One row for each bag from one for each index, starting from a number.
+    fn reduced(
+        &self,
+        call: &mut Call<'_, '_>,
+        rows: &str,
+        neutral: f64,
+        reduction: &str,
+        dtype: DType,
+    ) -> String {
+        let neutral = call.scalar(dtype, neutral);
+        let width = call.op("Shape", &[rows], &[("start", Attribute::Int(1))]);
+        let shape = call.op("Concat", &[&self.count, &width], &[("axis", Attribute::Int(0))]);
+        let empty = call.plain("Expand", &[&neutral, &shape]);
+        let reduction = [("reduction", Attribute::Text(reduction))];
+        let all = call.op("ScatterND", &[&empty, &self.of_index, rows], &reduction);
+        if !self.ends {
+            return all;
+        }
+        let [first, last] = [0, -1].map(|bound| call.integers(&[bound]));
+        call.plain("Slice", &[&all, &first, &last])
+    }
 }

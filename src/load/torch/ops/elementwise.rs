@@ -140,6 +140,17 @@ fn logic(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "nan_to_num" => nan_to_num,
+        // A half turn below 0.
+        "angle" => |call| {
+            let dtype = call.result_dtype()?;
+            let (x, zero) = (call.operand("self", dtype)?, call.scalar(dtype, 0.0));
+            let turn = call.scalar(dtype, std::f64::consts::PI);
+            let below = call.plain("Less", &[&x, &zero]);
+            let value = call.plain("Where", &[&below, &turn, &zero]);
+            let missing = call.plain("IsNaN", &[&x]);
+            let value = call.plain("Where", &[&missing, &x, &value]);
+            call.result(value)
+        },
         _ => return None,
     })
 }
@@ -168,20 +179,25 @@ fn logarithm(call: &mut Call<'_, '_>, base: f64) -> Result<()> {
 fn angle(call: &mut Call<'_, '_>) -> Result<()> {
     let dtype = call.result_dtype()?;
     let (y, x) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
+    let value = angle_of(call, &y, &x, dtype);
+    call.result(value)
+}
+
+/// The angle of the point `(x, y)`.
+pub(super) fn angle_of(call: &mut Call<'_, '_>, y: &str, x: &str, dtype: DType) -> String {
     let (zero, turn) = (call.scalar(dtype, 0.0), call.scalar(dtype, std::f64::consts::PI));
-    let slope = call.plain("Div", &[&y, &x]);
+    let slope = call.plain("Div", &[y, x]);
     let right = call.plain("Atan", &[&slope]);
-    let below = call.plain("Less", &[&y, &zero]);
+    let below = call.plain("Less", &[y, &zero]);
     let back = call.plain("Neg", &[&turn]);
     let turn = call.plain("Where", &[&below, &back, &turn]);
     let left = call.plain("Add", &[&right, &turn]);
-    let is_left = call.plain("Less", &[&x, &zero]);
+    let is_left = call.plain("Less", &[x, &zero]);
     let value = call.plain("Where", &[&is_left, &left, &right]);
     // No slope at all.
-    let (none, other) = (call.plain("Equal", &[&y, &zero]), call.plain("Equal", &[&x, &zero]));
+    let (none, other) = (call.plain("Equal", &[y, &zero]), call.plain("Equal", &[x, &zero]));
     let none = call.plain("And", &[&none, &other]);
-    let value = call.plain("Where", &[&none, &y, &value]);
-    call.result(value)
+    call.plain("Where", &[&none, y, &value])
 }
 
 /// 0 near 0; `soft` moves the rest towards it.
@@ -299,6 +315,9 @@ fn logical_not(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 fn select(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.argument("self").is_none() {
+        return super::index::nonzero_by_axis(call);
+    }
     let dtype = call.result_dtype()?;
     let condition = call.operand("condition", DType::Bool)?;
     let (yes, no) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
@@ -322,7 +341,7 @@ fn unary_operator(name: &str) -> Option<&'static str> {
         "exp" => "Exp",
         "log" => "Log",
         "sqrt" => "Sqrt",
-        "neg" => "Neg",
+        "neg" | "_neg_view" => "Neg",
         "abs" => "Abs",
         "sin" => "Sin",
         "cos" => "Cos",

@@ -173,6 +173,18 @@ fn nonzero(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
+/// The places of what is not 0, a vector for each axis.
+pub(super) fn nonzero_by_axis(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.tensor("condition")?;
+    let places = call.plain("NonZero", &[&x]);
+    let mut values = Vec::new();
+    for axis in 0..call.rank("condition")? {
+        let axis = call.scalar(DType::I64, axis as f64);
+        values.push(Some(call.op("Gather", &[&places, &axis], &[("axis", Attribute::Int(0))])));
+    }
+    call.results(values)
+}
+
 fn masked_select(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, mask) = (call.tensor("self")?, call.tensor("mask")?);
     let (own, other) = (call.plain("Shape", &[&x]), call.plain("Shape", &[&mask]));
@@ -316,7 +328,13 @@ fn sorted(call: &mut Call<'_, '_>, x: &str, axis: i64, descending: i64) -> (Stri
     best(call, x, &count, axis, descending)
 }
 
-fn best(call: &mut Call<'_, '_>, x: &str, count: &str, axis: i64, largest: i64) -> (String, String) {
+pub(super) fn best(
+    call: &mut Call<'_, '_>,
+    x: &str,
+    count: &str,
+    axis: i64,
+    largest: i64,
+) -> (String, String) {
     let (values, places) = (call.emit.fresh(), call.emit.fresh());
     let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(largest))];
     call.emit.operation("TopK", &[x, count], &[&values, &places], &attributes);

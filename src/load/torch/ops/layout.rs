@@ -7,8 +7,17 @@ use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
-pub(super) const VIEWS: [&str; 50] = [
+pub(super) const VIEWS: [&str; 59] = [
     "adjoint",
+    "_conj",
+    "_neg_view",
+    "conj",
+    "imag",
+    "real",
+    "resolve_conj",
+    "resolve_neg",
+    "view_as_complex",
+    "view_as_real",
     "_unsafe_view",
     "alias",
     "alpha_dropout",
@@ -63,7 +72,9 @@ pub(super) const VIEWS: [&str; 50] = [
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "alias" | "positive" | "clone" | "contiguous" | "detach" | "lift_fresh" | "lift_fresh_copy"
-        | "detach_copy" => same,
+        | "detach_copy" | "conj" | "_conj" | "conj_physical" | "resolve_conj" | "resolve_neg" | "real" => {
+            same
+        }
         "dropout" | "feature_dropout" | "native_dropout" | "alpha_dropout" => dropout,
         "to" | "_to_copy" | "type_as" => converted,
         "view" | "reshape" | "_unsafe_view" => reshape,
@@ -329,7 +340,7 @@ fn dropout(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(x)
 }
 
-fn converted(call: &mut Call<'_, '_>) -> Result<()> {
+pub(super) fn converted(call: &mut Call<'_, '_>) -> Result<()> {
     let dtype = call.result_dtype()?;
     let x = call.operand("self", dtype)?;
     call.result(x)
@@ -581,6 +592,15 @@ fn split(call: &mut Call<'_, '_>) -> Result<()> {
         |name: &&str| call.meta_of(name).ok().and_then(|meta| schema::size(meta.sizes.get(axis as usize)?));
     let sizes: Option<Vec<i64>> = parts.iter().map(of_axis).collect();
     let sizes = sizes.ok_or_else(|| call.unsupported("of an open axis"))?;
+    if let Some(part) = call.only() {
+        let start = sizes.iter().take(part).try_fold(0i64, |start, &size| start.checked_add(size));
+        let end = start.and_then(|start| start.checked_add(*sizes.get(part)?));
+        let (Some(start), Some(end)) = (start, end) else { return Err(call.wrong("its sizes overflow")) };
+        let [start, end, along] = [start, end, axis].map(|bound| call.integers(&[bound]));
+        let mut values = vec![None; part];
+        values.push(Some(call.plain("Slice", &[&x, &start, &end, &along])));
+        return call.results(values);
+    }
     let names: Vec<String> = parts.iter().map(|_| call.emit.fresh()).collect();
     let sizes = call.integers(&sizes);
     let results: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -593,6 +613,10 @@ fn unbind(call: &mut Call<'_, '_>) -> Result<()> {
     let parts = call.node.outputs.iter().find_map(|output| output.names()).unwrap_or_default();
     let mut values = Vec::new();
     for index in 0..parts.len() {
+        if call.only().is_some_and(|part| part != index) {
+            values.push(None);
+            continue;
+        }
         let index = call.scalar(crate::ir::DType::I64, index as f64);
         values.push(Some(call.op("Gather", &[&x, &index], &[("axis", Attribute::Int(axis))])));
     }
@@ -647,7 +671,7 @@ fn roll_all(call: &mut Call<'_, '_>, x: &str, shifts: &[i64]) -> Result<()> {
 }
 
 /// With the elements from `first` on before the others.
-fn shifted(call: &mut Call<'_, '_>, x: &str, first: i64, axis: i64) -> String {
+pub(super) fn shifted(call: &mut Call<'_, '_>, x: &str, first: i64, axis: i64) -> String {
     let [zero, from, end, along] = [0, first, i64::MAX, axis].map(|value| call.integers(&[value]));
     let back = call.plain("Slice", &[x, &from, &end, &along]);
     let front = call.plain("Slice", &[x, &zero, &from, &along]);
@@ -673,7 +697,7 @@ fn pad(call: &mut Call<'_, '_>) -> Result<()> {
             pads[rank as usize + axis] = *back;
         }
     }
-    let number = call.float("value", 0.0)?;
+    let number = if call.is_imaginary() { 0.0 } else { call.float("value", 0.0)? };
     let (pads, number) = (call.integers(&pads), call.scalar(dtype, number));
     let value = call.op("Pad", &[&x, &pads, &number], &[("mode", Attribute::Text(mode))]);
     call.result(value)

@@ -86,6 +86,7 @@ fn filled(call: &mut Call<'_, '_>, shape: &str, fill: Fill) -> Result<()> {
     let dtype = call.result_dtype()?;
     let number = match fill {
         Fill::Argument(name) => call.operand(name, dtype)?,
+        Fill::Number(_) if call.is_imaginary() => call.scalar(dtype, 0.0),
         Fill::Number(number) => call.scalar(dtype, number),
     };
     let value = call.plain("Expand", &[&number, shape]);

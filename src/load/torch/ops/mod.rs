@@ -1,12 +1,17 @@
 //! Operations of ATen as ONNX operators, by family.
 
 use super::call::Call;
+use super::schema::{NamedArgument, Node};
 use crate::error::Result;
 
 mod attention;
 mod bag;
 mod cell;
+mod complex;
 mod elementwise;
+mod experts;
+mod fourier;
+mod gamma;
 mod index;
 mod layout;
 mod loss;
@@ -19,26 +24,41 @@ mod replace;
 mod running;
 mod sample;
 mod scatter;
+mod shift;
 mod size;
+mod solve;
 mod special;
 mod stacked;
 mod strided;
+mod unique;
 mod window;
 
 /// Lowers a node.
 pub(super) type Lower = fn(&mut Call<'_, '_>) -> Result<()>;
 
-pub(super) use replace::put_back;
+pub(super) use complex::{parts_of, put_back};
+
+/// The lowering of an operation that has complex numbers; none where it is not supported.
+pub(super) fn find_complex(target: &str) -> Option<Lower> {
+    let name = plain(base(target));
+    complex::find(name).filter(|_| target.starts_with("torch.ops.aten."))
+}
+
+fn plain(name: &str) -> &str {
+    if is_in_place(name) { name.trim_end_matches('_') } else { name }
+}
 
 /// The lowering of an operation; none where it is not supported.
 pub(super) fn find(target: &str) -> Option<Lower> {
-    let is_ours = target.starts_with("torch.ops.aten.")
+    let is_ours = LIBRARIES.iter().any(|library| target.starts_with(library))
         || target.starts_with("_operator.")
         || target.starts_with("math.");
-    let name = base(target);
-    let name = if is_in_place(name) { name.trim_end_matches('_') } else { name };
+    let name = plain(base(target));
     let families = [
         elementwise::find,
+        experts::find,
+        fourier::find,
+        gamma::find,
         reduce::find,
         layout::find,
         index::find,
@@ -58,14 +78,36 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         window::find,
         attention::find,
         recurrent::find,
+        shift::find,
         size::find,
+        solve::find,
+        unique::find,
     ];
     families.iter().find_map(|find| find(name)).filter(|_| is_ours)
 }
 
-/// Nodes that only assert what shapes say: they compute nothing.
-pub(super) fn is_assertion(target: &str) -> bool {
-    let asserting = ["_assert_", "sym_constrain_range", "_assert_async", "_assert_tensor_metadata"];
+/// PyTorch's own operations, and those that transformers adds for what PyTorch cannot export.
+const LIBRARIES: [&str; 2] = ["torch.ops.aten.", "torch.ops.transformers."];
+
+/// Nodes that only assert what shapes say, or that something succeeded: they compute nothing.
+pub(super) fn is_assertion(node: &Node) -> bool {
+    let of = |argument: &NamedArgument| argument.arg.parts().1.as_str().is_some_and(asserts);
+    asserts(&node.target) || is_with_effects(&node.target) && node.inputs.iter().any(of)
+}
+
+/// What keeps the order of operations that do something beside computing.
+fn is_with_effects(target: &str) -> bool {
+    target == "torch.ops.higher_order.with_effects"
+}
+
+fn asserts(target: &str) -> bool {
+    let asserting = [
+        "_assert_",
+        "_linalg_check_errors",
+        "sym_constrain_range",
+        "_assert_async",
+        "_assert_tensor_metadata",
+    ];
     // Comparisons of sizes are there for such nodes alone.
     let compares = ["eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "not_"];
     let of_sizes = target.strip_prefix("_operator.").is_some_and(|name| compares.contains(&name));
@@ -74,7 +116,8 @@ pub(super) fn is_assertion(target: &str) -> bool {
 
 /// The name of an operation without its library and overload: `add` of `torch.ops.aten.add.Tensor`.
 pub(super) fn base(target: &str) -> &str {
-    let name = target.strip_prefix("torch.ops.aten.").or_else(|| target.strip_prefix("_operator."));
+    let name = LIBRARIES.iter().find_map(|library| target.strip_prefix(library));
+    let name = name.or_else(|| target.strip_prefix("_operator."));
     let name = name.or_else(|| target.strip_prefix("math.")).unwrap_or(target);
     let name = name.split('.').next().unwrap_or(name);
     let own = ALIASES.iter().find(|(alias, _)| *alias == name.strip_suffix('_').unwrap_or(name));

@@ -1,6 +1,7 @@
 //! Products of matrices.
 
 use super::super::call::Call;
+use super::super::schema;
 use super::Lower;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
@@ -101,6 +102,19 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.results(vec![Some(sign), Some(size)])
         },
         "cdist" | "_cdist_forward" => distances,
+        "pdist" | "_pdist_forward" => |call| {
+            let (x, dtype, order) = (call.tensor("self")?, call.result_dtype()?, call.float("p", 2.0)?);
+            let rows = call.meta("self")?.sizes.first().and_then(schema::size);
+            let pairs = super::stacked::chosen(call, rows, 2, false)?;
+            let [one, other] = [0, 1].map(|number| {
+                let rows: Vec<i64> = pairs.iter().map(|pair| pair[number]).collect();
+                let rows = call.integers(&rows);
+                call.op("Gather", &[&x, &rows], &[("axis", Attribute::Int(0))])
+            });
+            let apart = call.plain("Sub", &[&one, &other]);
+            let value = row_norm(call, &apart, order, dtype, false);
+            call.result(value)
+        },
         "einsum" => einsum,
         "outer" => |call| {
             let (x, y) = (call.tensor("self")?, call.tensor("vec2")?);

@@ -1,8 +1,10 @@
 //! Recurrent layers.
 
 use super::super::call::Call;
+use super::super::schema;
 use super::Lower;
 use crate::error::Result;
+use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
@@ -42,6 +44,8 @@ struct Stack {
     /// Two weights and, where there are biases, two of them, for each direction of each layer.
     params: Vec<String>,
     params_of_direction: i64,
+    /// Whether what an LSTM gives is projected, by a last weight of each direction.
+    is_projected: bool,
 }
 
 impl Stack {
@@ -60,21 +64,28 @@ impl Stack {
             Some("as_tensors") => call.list("hx")?,
             _ => vec![call.tensor("hx")?],
         };
-        let stack = Self {
-            layers: call.int("num_layers", 1)?,
-            directions: if call.flag("bidirectional", false)? { 2 } else { 1 },
+        let params = call.list("params")?;
+        let mut params_of_direction = if call.flag("has_biases", true)? { 4 } else { 2 };
+        let directions = if call.flag("bidirectional", false)? { 2 } else { 1 };
+        let layers = call.int("num_layers", 1)?;
+        let needed = |each: i64| layers.checked_mul(directions * each) == Some(params.len() as i64);
+        let is_projected = cell.has_cell_state && needed(params_of_direction + 1);
+        if is_projected {
+            params_of_direction += 1;
+        }
+        if !needed(params_of_direction) || states.len() != 1 + usize::from(cell.has_cell_state) {
+            return Err(call.unsupported("parameters of another number"));
+        }
+        Ok(Self {
+            layers,
+            directions,
             batch_first: call.flag("batch_first", false)?,
             hidden: hidden_size(call, cell)?,
             states,
-            params: call.list("params")?,
-            params_of_direction: if call.flag("has_biases", true)? { 4 } else { 2 },
-        };
-        let needed = stack.layers.checked_mul(stack.directions * stack.params_of_direction);
-        let fits = needed.is_some_and(|needed| stack.params.len() as i64 == needed);
-        if !fits || stack.states.len() != 1 + usize::from(cell.has_cell_state) {
-            return Err(call.unsupported("projections, or parameters of another number"));
-        }
-        Ok(stack)
+            params,
+            params_of_direction,
+            is_projected,
+        })
     }
 
     /// One layer on `x`, `[steps, batch, features]`: its results, `[steps, batch, directions * hidden]`, and its last states.
@@ -109,11 +120,49 @@ impl Stack {
     }
 
     fn weights(&self, call: &mut Call<'_, '_>, cell: &Cell, layer: i64) -> Vec<String> {
+        weights(call, cell, &self.params_of(layer))
+    }
+
+    /// The parameters of each direction of a layer.
+    fn params_of(&self, layer: i64) -> Vec<Vec<String>> {
         let each = self.params_of_direction as usize;
         let from = layer as usize * self.directions as usize * each;
         let own = &self.params[from..from + self.directions as usize * each];
-        let directions: Vec<Vec<String>> = own.chunks(each).map(<[String]>::to_vec).collect();
-        weights(call, cell, &directions)
+        own.chunks(each).map(<[String]>::to_vec).collect()
+    }
+
+    /// A layer whose results are projected: ONNX has none, so that it is written step by step.
+    fn projected(
+        &self,
+        call: &mut Call<'_, '_>,
+        number: i64,
+        x: &str,
+        steps: i64,
+    ) -> Result<(String, Vec<String>)> {
+        let initial = self.initial_states(call, number);
+        let (mut sides, mut ends) = (Vec::new(), vec![Vec::new(); initial.len()]);
+        for (direction, params) in self.params_of(number).iter().enumerate() {
+            let place = call.scalar(DType::I64, direction as f64);
+            let first = |call: &mut Call<'_, '_>, state: &str| {
+                call.op("Gather", &[state, &place], &[("axis", Attribute::Int(0))])
+            };
+            let states = [first(call, &initial[0]), first(call, &initial[1])];
+            let run = Projected::of(call, params)?;
+            let order: Vec<i64> =
+                if direction == 0 { (0..steps).collect() } else { (0..steps).rev().collect() };
+            let (y, last) = run.steps(call, x, states, &order);
+            sides.push(y);
+            let front = call.integers(&[0]);
+            for (end, state) in ends.iter_mut().zip(last) {
+                end.push(call.plain("Unsqueeze", &[&state, &front]));
+            }
+        }
+        let joined = |call: &mut Call<'_, '_>, parts: &[String], axis: i64| {
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            call.op("Concat", &parts, &[("axis", Attribute::Int(axis))])
+        };
+        let y = joined(call, &sides, -1);
+        Ok((y, ends.iter().map(|end| joined(call, end, 0)).collect()))
     }
 
     /// The rows of each state that are a layer's.
@@ -125,15 +174,92 @@ impl Stack {
     }
 }
 
+/// The weights of one direction of an LSTM whose results are projected, each transposed.
+struct Projected {
+    of_input: String,
+    of_state: String,
+    bias: Option<String>,
+    projection: String,
+}
+
+impl Projected {
+    fn of(call: &mut Call<'_, '_>, params: &[String]) -> Result<Self> {
+        let turned = |call: &mut Call<'_, '_>, x: &str| {
+            call.op("Transpose", &[x], &[("perm", Attribute::Ints(&[1, 0]))])
+        };
+        let [of_input, of_state, biases @ .., projection] = params else {
+            return Err(call.wrong("it has no parameters"));
+        };
+        let bias = match biases {
+            [one, other] => Some(call.plain("Add", &[one, other])),
+            _ => None,
+        };
+        let [of_input, of_state, projection] = [of_input, of_state, projection].map(|x| turned(call, x));
+        Ok(Self { of_input, of_state, bias, projection })
+    }
+
+    /// The results of all steps, in the order of time, and the last states.
+    fn steps(
+        &self,
+        call: &mut Call<'_, '_>,
+        x: &str,
+        [mut hidden, mut cell]: [String; 2],
+        order: &[i64],
+    ) -> (String, [String; 2]) {
+        let mut inputs = call.plain("MatMul", &[x, &self.of_input]);
+        if let Some(bias) = &self.bias {
+            inputs = call.plain("Add", &[&inputs, bias]);
+        }
+        let (mut results, front) = (vec![String::new(); order.len()], call.integers(&[0]));
+        for &step in order {
+            let place = call.scalar(DType::I64, step as f64);
+            let input = call.op("Gather", &[&inputs, &place], &[("axis", Attribute::Int(0))]);
+            let state = call.plain("MatMul", &[&hidden, &self.of_state]);
+            let gates = call.plain("Add", &[&input, &state]);
+            let parts: [String; 4] = std::array::from_fn(|_| call.emit.fresh());
+            let names = parts.each_ref().map(String::as_str);
+            let attributes = [("axis", Attribute::Int(-1)), ("num_outputs", Attribute::Int(4))];
+            call.emit.operation("Split", &[&gates], &names, &attributes);
+            let [input, forget, new, output] = parts;
+            let [input, forget, output] = [input, forget, output].map(|gate| call.plain("Sigmoid", &[&gate]));
+            let new = call.plain("Tanh", &[&new]);
+            let (kept, added) = (call.plain("Mul", &[&forget, &cell]), call.plain("Mul", &[&input, &new]));
+            cell = call.plain("Add", &[&kept, &added]);
+            let seen = call.plain("Tanh", &[&cell]);
+            let seen = call.plain("Mul", &[&output, &seen]);
+            hidden = call.plain("MatMul", &[&seen, &self.projection]);
+            results[step as usize] = call.plain("Unsqueeze", &[&hidden, &front]);
+        }
+        let results: Vec<&str> = results.iter().map(String::as_str).collect();
+        (call.op("Concat", &results, &[("axis", Attribute::Int(0))]), [hidden, cell])
+    }
+}
+
+/// More steps, of all layers together, are not written one by one.
+const MOST_STEPS: i64 = 1 << 14;
+
 fn layers(call: &mut Call<'_, '_>, cell: &Cell) -> Result<()> {
     let stack = Stack::of(call, cell)?;
+    let mut steps = 0;
+    if stack.is_projected {
+        let axis = usize::from(stack.batch_first);
+        let known = call.meta("input")?.sizes.get(axis).and_then(schema::size);
+        steps = known.ok_or_else(|| call.unsupported("with projections over an open number of steps"))?;
+        let all = steps.checked_mul(stack.directions * stack.layers).filter(|&all| all <= MOST_STEPS);
+        if all.is_none() || steps < 1 {
+            return Err(call.unsupported(format!("with projections over {steps} steps")));
+        }
+    }
     let mut x = call.tensor("input")?;
     if stack.batch_first {
         x = swap_batch_and_steps(call, &x);
     }
     let mut last_states = vec![Vec::new(); stack.states.len()];
     for number in 0..stack.layers {
-        let (y, ends) = stack.layer(call, cell, number, &x);
+        let (y, ends) = match stack.is_projected {
+            true => stack.projected(call, number, &x, steps)?,
+            false => stack.layer(call, cell, number, &x),
+        };
         x = y;
         last_states.iter_mut().zip(ends).for_each(|(all, end)| all.push(end));
     }

@@ -214,17 +214,18 @@ fn loss(call: &mut Call<'_, '_>, of: &str) -> Result<()> {
 }
 
 fn norm(call: &mut Call<'_, '_>) -> Result<()> {
+    let x = call.operand("self", call.result_dtype()?)?;
+    norm_of(call, x)
+}
+
+/// The norm of a value in place of the operand.
+pub(super) fn norm_of(call: &mut Call<'_, '_>, x: String) -> Result<()> {
     let order = if call.argument("ord").is_some() { "ord" } else { "p" };
-    let order = call.float(order, 2.0)?;
-    match order {
-        1.0 => return reduction(call, "ReduceL1"),
-        2.0 => return reduction(call, "ReduceL2"),
-        _ => {}
-    }
-    let dtype = call.result_dtype()?;
-    let x = call.operand("self", dtype)?;
+    let (order, dtype) = (call.float(order, 2.0)?, call.result_dtype()?);
     let size = call.plain("Abs", &[&x]);
     let value = match order {
+        1.0 => reduced(call, "ReduceL1", &x)?,
+        2.0 => reduced(call, "ReduceL2", &x)?,
         f64::INFINITY => reduced(call, "ReduceMax", &size)?,
         f64::NEG_INFINITY => reduced(call, "ReduceMin", &size)?,
         0.0 => {

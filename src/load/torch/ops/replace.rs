@@ -32,10 +32,11 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 /// The operand of a view, whose result number `part` is now `value`.
 ///
 /// Error: the elements of this view are not elements of the operand in another order.
-pub(in super::super) fn put_back(call: &mut Call<'_, '_>, value: &str, part: usize) -> Result<String> {
+pub(super) fn put_back(call: &mut Call<'_, '_>, value: &str, part: usize) -> Result<String> {
     match call.operation() {
-        "alias" | "alpha_dropout" | "contiguous" | "detach" | "dropout" | "feature_dropout"
-        | "lift_fresh" | "positive" | "to" | "type_as" => Ok(value.to_owned()),
+        "_conj" | "alias" | "alpha_dropout" | "conj" | "contiguous" | "detach" | "dropout"
+        | "feature_dropout" | "lift_fresh" | "positive" | "real" | "resolve_conj" | "resolve_neg" | "to"
+        | "type_as" => Ok(value.to_owned()),
         "_unsafe_view" | "atleast_1d" | "atleast_2d" | "atleast_3d" | "flatten" | "ravel" | "reshape"
         | "squeeze" | "unflatten" | "unsqueeze" | "view" | "view_as" => {
             let x = call.tensor("self")?;
@@ -46,6 +47,7 @@ pub(in super::super) fn put_back(call: &mut Call<'_, '_>, value: &str, part: usi
             let order = super::layout::order(call)?;
             Ok(call.op("Transpose", &[value], &[("perm", Attribute::Ints(&inverse(&order)))]))
         }
+        "_neg_view" => Ok(call.plain("Neg", &[value])),
         "select" => in_place_of_one(call, value),
         "slice" => {
             let result = call.result_name(0)?;

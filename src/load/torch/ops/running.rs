@@ -9,24 +9,11 @@ use crate::load::onnx::model_builder::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
-        "cumprod" => |call| running(call, 1.0, |call, x, y| call.plain("Mul", &[x, y])),
-        "cummax" => |call| running(call, f64::NEG_INFINITY, |call, x, y| call.plain("Max", &[x, y])),
-        "cummin" => |call| running(call, f64::INFINITY, |call, x, y| call.plain("Min", &[x, y])),
-        "logcumsumexp" => |call| running(call, f64::NEG_INFINITY, log_of_sum),
-        "diff" => |call| {
-            if call.int("n", 1)? != 1
-                || call.argument("prepend").is_some()
-                || call.argument("append").is_some()
-            {
-                return Err(call.unsupported("of another order, or with something before or behind"));
-            }
-            let axis = call.axis("dim", -1)?;
-            let (x, dtype) = (call.tensor("self")?, call.result_dtype()?);
-            let (before, behind) = neighbours(call, &x, axis);
-            let operator = if dtype == DType::Bool { "Xor" } else { "Sub" };
-            let value = call.plain(operator, &[&behind, &before]);
-            call.result(value)
-        },
+        "cumprod" => |call| running(call, |call, x, y| call.plain("Mul", &[x, y])),
+        "cummax" => |call| extremes(call, ["Max", "GreaterOrEqual"]),
+        "cummin" => |call| extremes(call, ["Min", "LessOrEqual"]),
+        "logcumsumexp" => |call| running(call, log_of_sum),
+        "diff" => differences,
         "trapezoid" | "trapz" => |call| {
             let (areas, axis) = areas(call)?;
             let along = call.integers(&[axis]);
@@ -44,36 +31,98 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 }
 
 /// Combines each element with all before it, in a logarithm of steps: in each with what is twice as far away (Hillis
-/// and Steele, 1986).
-fn running(
-    call: &mut Call<'_, '_>,
-    neutral: f64,
-    combine: fn(&mut Call<'_, '_>, &str, &str) -> String,
-) -> Result<()> {
-    let (axis, dtype) = (call.axis("dim", 0)?, call.result_dtype()?);
-    if call.is_read(1) {
-        return Err(call.unsupported("with the places of what is found"));
-    }
+/// and Steele, 1986). `combine` has what is there, and what was before it.
+fn running(call: &mut Call<'_, '_>, combine: fn(&mut Call<'_, '_>, &str, &str) -> String) -> Result<()> {
+    let (along, dtype) = (Along::of(call)?, call.result_dtype()?);
     let mut x = call.operand("self", dtype)?;
-    let size = call.meta("self")?.sizes.get(axis as usize).and_then(schema::size);
-    let size = size.ok_or_else(|| call.unsupported("along an open axis"))?;
-    if !dtype.is_float() && neutral.is_infinite() {
-        return Err(call.unsupported("of whole numbers"));
+    for distance in along.distances() {
+        let (behind, before) = along.apart(call, &x, distance);
+        let combined = combine(call, &behind, &before);
+        x = along.joined(call, &x, &combined, distance);
     }
-    let rank = call.rank("self")? as usize;
-    let along = call.integers(&[axis]);
-    let mut distance = 1;
-    while distance < size {
-        let bounds = [0, size - distance].map(|bound| call.integers(&[bound]));
-        let kept = call.plain("Slice", &[&x, &bounds[0], &bounds[1], &along]);
-        let mut pads = vec![0; 2 * rank];
-        pads[axis as usize] = distance;
-        let (pads, number) = (call.integers(&pads), call.scalar(dtype, neutral));
-        let before = call.plain("Pad", &[&kept, &pads, &number]);
-        x = combine(call, &x, &before);
-        distance = distance.saturating_mul(2);
+    call.result(x)
+}
+
+/// The largest or smallest element so far, and the last place that it was at.
+fn extremes(call: &mut Call<'_, '_>, [operator, wins]: [&str; 2]) -> Result<()> {
+    if !call.is_read(1) {
+        return match operator {
+            "Max" => running(call, |call, x, y| call.plain("Max", &[x, y])),
+            _ => running(call, |call, x, y| call.plain("Min", &[x, y])),
+        };
     }
-    call.results(vec![Some(x)])
+    let (along, dtype) = (Along::of(call)?, call.result_dtype()?);
+    let mut x = call.operand("self", dtype)?;
+    let mut places = along.places(call, &x);
+    for distance in along.distances() {
+        let (behind, before) = along.apart(call, &x, distance);
+        let (own, others) = along.apart(call, &places, distance);
+        let mut is_own = call.plain(wins, &[&behind, &before]);
+        if dtype.is_float() {
+            // What is no number stays.
+            let missing = call.plain("IsNaN", &[&behind]);
+            is_own = call.plain("Or", &[&is_own, &missing]);
+        }
+        let combined = call.plain("Where", &[&is_own, &behind, &before]);
+        let found = call.plain("Where", &[&is_own, &own, &others]);
+        x = along.joined(call, &x, &combined, distance);
+        places = along.joined(call, &places, &found, distance);
+    }
+    call.results(vec![Some(x), Some(places)])
+}
+
+/// The axis along which elements are combined.
+struct Along {
+    axis: i64,
+    size: i64,
+    rank: i64,
+}
+
+impl Along {
+    fn of(call: &Call<'_, '_>) -> Result<Self> {
+        let (axis, rank) = (call.axis("dim", 0)?, call.rank("self")?);
+        let size = match rank {
+            0 => Some(1),
+            _ => call.meta("self")?.sizes.get(axis as usize).and_then(schema::size),
+        };
+        let size = size.ok_or_else(|| call.unsupported("along an open axis"))?;
+        Ok(Self { axis, size, rank })
+    }
+
+    fn distances(&self) -> impl Iterator<Item = i64> + use<> {
+        let size = self.size;
+        std::iter::successors(Some(1i64), |distance| distance.checked_mul(2))
+            .take_while(move |&distance| distance < size)
+    }
+
+    /// All elements from a distance on, and for each the one that is so far before it.
+    fn apart(&self, call: &mut Call<'_, '_>, x: &str, distance: i64) -> (String, String) {
+        let along = call.integers(&[self.axis]);
+        let [none, from, last, end] =
+            [0, distance, self.size - distance, i64::MAX].map(|bound| call.integers(&[bound]));
+        let behind = call.plain("Slice", &[x, &from, &end, &along]);
+        (behind, call.plain("Slice", &[x, &none, &last, &along]))
+    }
+
+    /// The elements up to a distance as they are, and the others.
+    fn joined(&self, call: &mut Call<'_, '_>, x: &str, others: &str, distance: i64) -> String {
+        let [none, to, along] = [0, distance, self.axis].map(|bound| call.integers(&[bound]));
+        let kept = call.plain("Slice", &[x, &none, &to, &along]);
+        call.op("Concat", &[&kept, others], &[("axis", Attribute::Int(self.axis))])
+    }
+
+    /// For each element its place along the axis.
+    fn places(&self, call: &mut Call<'_, '_>, x: &str) -> String {
+        let [zero, size, one] = [0, self.size, 1].map(|bound| call.scalar(DType::I64, bound as f64));
+        let places = call.plain("Range", &[&zero, &size, &one]);
+        let mut dims = vec![1; self.rank as usize];
+        if let Some(own) = dims.get_mut(self.axis as usize) {
+            *own = -1;
+        }
+        let dims = call.integers(&dims);
+        let (places, shape) = (call.plain("Reshape", &[&places, &dims]), call.plain("Shape", &[x]));
+        call.plain("Expand", &[&places, &shape])
+    }
 }
 
 /// `log(exp(x) + exp(y))`, where either may be minus infinity.
@@ -84,6 +133,34 @@ fn log_of_sum(call: &mut Call<'_, '_>, x: &str, y: &str) -> String {
     let more = call.plain("Softplus", &[&apart]);
     let sum = call.plain("Add", &[&most, &more]);
     super::special::or_infinite(call, x, y, &sum)
+}
+
+/// More differences of differences are not taken one by one.
+const MOST_ORDERS: i64 = 64;
+
+/// Differences of neighbours, so many times; with something before or behind all elements.
+fn differences(call: &mut Call<'_, '_>) -> Result<()> {
+    let (axis, dtype, order) = (call.axis("dim", -1)?, call.result_dtype()?, call.int("n", 1)?);
+    if !(0..=MOST_ORDERS).contains(&order) {
+        return Err(call.unsupported(format!("of order {order}")));
+    }
+    let mut parts = Vec::new();
+    for name in ["prepend", "self", "append"] {
+        if call.argument(name).is_some() {
+            parts.push(call.operand(name, dtype)?);
+        }
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let mut x = match parts.as_slice() {
+        [one] => (*one).to_owned(),
+        parts => call.op("Concat", parts, &[("axis", Attribute::Int(axis))]),
+    };
+    for _ in 0..order {
+        let (before, behind) = neighbours(call, &x, axis);
+        let operator = if dtype == DType::Bool { "Xor" } else { "Sub" };
+        x = call.plain(operator, &[&behind, &before]);
+    }
+    call.result(x)
 }
 
 /// All elements along an axis but the last, and all but the first.

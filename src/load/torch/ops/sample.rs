@@ -36,14 +36,6 @@ fn grid_sampler(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 fn affine_grid(call: &mut Call<'_, '_>) -> Result<()> {
-    // The points of the image are constants, each with a number for each axis and a 1.
-    if let Ok(Some(sizes)) = call.ints("size") {
-        let spatial = sizes.get(2..).unwrap_or_default();
-        let numbers = spatial.len() as i64 + 1;
-        let count = spatial.iter().try_fold(numbers, |count, &size| count.checked_mul(size));
-        let count = count.ok_or_else(|| call.unsupported(format!("of an image of {spatial:?}")))?;
-        call.list_places(count)?;
-    }
     let (theta, size) = (call.tensor("theta")?, call.sizes("size")?);
     let aligned = i64::from(call.flag("align_corners", false)?);
     let value = call.op("AffineGrid", &[&theta, &size], &[("align_corners", Attribute::Int(aligned))]);

@@ -11,17 +11,14 @@ pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "scatter_add" => |call| scattered(call, "add"),
         "scatter_reduce" => |call| {
-            if !call.flag("include_self", true)? {
-                return Err(call.unsupported("without what was there"));
-            }
-            let kind = match call.text("reduce", "sum")? {
-                "sum" => "add",
-                "prod" => "mul",
-                "amax" => "max",
-                "amin" => "min",
-                other => return Err(call.unsupported(format!("reduce {other}"))),
-            };
-            scattered(call, kind)
+            let (index, source) = (call.tensor("index")?, of_places(call, "src", "index")?);
+            reduced(call, &index, &source, "sum")
+        },
+        "index_reduce" => |call| {
+            let (index, source) = (call.tensor("index")?, call.operand("source", call.result_dtype()?)?);
+            let (axis, rank) = (call.axis("dim", 0)?, call.rank("self")?);
+            let index = along(call, &index, &source, axis, rank);
+            reduced(call, &index, &source, "prod")
         },
         "index_put" | "_index_put_impl" | "_unsafe_index_put" => index_put,
         "index_add" => |call| {
@@ -67,6 +64,58 @@ fn scattered(call: &mut Call<'_, '_>, reduction: &str) -> Result<()> {
     let updates = of_places(call, "src", "index")?;
     let attributes = [("axis", Attribute::Int(axis)), ("reduction", Attribute::Text(reduction))];
     let value = call.op("ScatterElements", &[&x, &index, &updates], &attributes);
+    call.result(value)
+}
+
+/// Elements combined with those of a source at their places; only with each other where what was there is left out.
+fn reduced(call: &mut Call<'_, '_>, index: &str, source: &str, default: &'static str) -> Result<()> {
+    let (mut x, axis, dtype) = (call.tensor("self")?, call.axis("dim", 0)?, call.result_dtype()?);
+    let kind = call.text("reduce", default)?;
+    let (reduction, neutral) = match kind {
+        "sum" | "mean" => ("add", 0.0),
+        "prod" => ("mul", 1.0),
+        "amax" => ("max", f64::NEG_INFINITY),
+        "amin" => ("min", f64::INFINITY),
+        other => return Err(call.unsupported(format!("reduce {other}"))),
+    };
+    let includes = call.flag("include_self", true)?;
+    if !includes && neutral.is_infinite() && !dtype.is_float() {
+        return Err(call.unsupported("of whole numbers without what was there"));
+    }
+    let by = |call: &mut Call<'_, '_>, x: &str, source: &str, reduction: &str| {
+        let attributes = [("axis", Attribute::Int(axis)), ("reduction", Attribute::Text(reduction))];
+        call.op("ScatterElements", &[x, index, source], &attributes)
+    };
+    let untouched = x.clone();
+    let mut counts = None;
+    if !includes || kind == "mean" {
+        let (one, shape) = (call.scalar(dtype, 1.0), call.plain("Shape", &[index]));
+        let ones = call.plain("Expand", &[&one, &shape]);
+        let zeros = call.zeros_like(&x, dtype);
+        counts = Some(by(call, &zeros, &ones, "add"));
+    }
+    let zero = call.scalar(dtype, 0.0);
+    let none = counts.as_ref().map(|counts| call.plain("Equal", &[counts, &zero]));
+    if let Some(none) = none.as_ref().filter(|_| !includes) {
+        let neutral = call.scalar(dtype, neutral);
+        x = call.plain("Where", &[none, &untouched, &neutral]);
+    }
+    let mut value = by(call, &x, source, reduction);
+    if let (Some(counts), Some(none), "mean") = (&counts, &none, kind) {
+        let one = call.scalar(dtype, 1.0);
+        let counts = match includes {
+            true => call.plain("Add", &[counts, &one]),
+            false => call.plain("Where", &[none, &one, counts]),
+        };
+        value = match dtype.is_float() {
+            true => call.plain("Div", &[&value, &counts]),
+            false => {
+                let rest = call.plain("Mod", &[&value, &counts]);
+                let whole = call.plain("Sub", &[&value, &rest]);
+                call.plain("Div", &[&whole, &counts])
+            }
+        };
+    }
     call.result(value)
 }
 

@@ -68,8 +68,56 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             }
         },
         "tril_indices" | "triu_indices" => triangle_places,
+        "combinations" => |call| {
+            let (x, r) = (call.tensor("self")?, call.int("r", 2)?);
+            let size = call.meta("self")?.sizes.first().and_then(schema::size);
+            let repeats = call.flag("with_replacement", false)?;
+            let rows = chosen(call, size, r, repeats)?;
+            let flat: Vec<i64> = rows.concat();
+            let (flat, sizes) = (call.integers(&flat), call.integers(&[rows.len() as i64, r]));
+            let places = call.plain("Reshape", &[&flat, &sizes]);
+            let value = call.op("Gather", &[&x, &places], &[("axis", Attribute::Int(0))]);
+            call.result(value)
+        },
+        // Powers, the highest first.
+        "vander" | "linalg_vander" => |call| {
+            let (x, dtype, axes) =
+                (call.operand("x", call.result_dtype()?)?, call.result_dtype()?, call.integers(&[-1]));
+            let columns = call.meta_of(call.result_name(0)?)?.sizes.last().and_then(schema::size);
+            let columns = columns.ok_or_else(|| call.unsupported("of an open axis"))?;
+            let ascends = call.operation() == "linalg_vander" || call.flag("increasing", false)?;
+            call.list_places(columns)?;
+            let numbers: Vec<f64> =
+                (0..columns).map(|at| if ascends { at as f64 } else { (columns - 1 - at) as f64 }).collect();
+            let powers = call.numbers(dtype, &numbers);
+            let x = call.plain("Unsqueeze", &[&x, &axes]);
+            let value = call.plain("Pow", &[&x, &powers]);
+            call.result(value)
+        },
         _ => return None,
     })
+}
+
+/// All ways to choose so many of some elements in their order, each as often as once, or as often as it comes.
+pub(super) fn chosen(
+    call: &mut Call<'_, '_>,
+    size: Option<i64>,
+    count: i64,
+    repeats: bool,
+) -> Result<Vec<Vec<i64>>> {
+    let size = size.ok_or_else(|| call.unsupported("of an open axis"))?;
+    if !(1..=8).contains(&count) {
+        return Err(call.unsupported(format!("of {count} elements each")));
+    }
+    let mut rows: Vec<Vec<i64>> = vec![Vec::new()];
+    for _ in 0..count {
+        let first = |row: &Vec<i64>| row.last().map_or(0, |last| last + i64::from(!repeats));
+        let next = rows.iter().try_fold(0i64, |all, row| all.checked_add((size - first(row)).max(0)));
+        call.list_places(next.and_then(|next| next.checked_mul(count)).unwrap_or(i64::MAX))?;
+        let with = |row: &Vec<i64>| (first(row)..size).map(|at| [row.as_slice(), &[at]].concat()).collect();
+        rows = rows.iter().flat_map::<Vec<Vec<i64>>, _>(with).collect();
+    }
+    Ok(rows)
 }
 
 fn row(call: &mut Call<'_, '_>, x: &str) -> String {

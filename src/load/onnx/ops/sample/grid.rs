@@ -3,7 +3,7 @@
 use super::super::super::node::At;
 use super::{Between, Outside, Points, elements_of, first_elements, reflected};
 use crate::error::Result;
-use crate::ir::{Binary, DType, Size, ValueId};
+use crate::ir::{Binary, DType, Shape, Size, Type, ValueId};
 
 pub(in super::super) fn grid_sample(at: &mut At<'_>) -> Result<()> {
     let at_centres = at.flag("align_corners", false)?;
@@ -74,20 +74,22 @@ pub(in super::super) fn affine_grid(at: &mut At<'_>) -> Result<()> {
         return Err(at.wrong("its size is not of an image"));
     }
     let count = spatial.iter().try_fold(1i64, |count, &size| count.checked_mul(size));
-    let count =
-        count.filter(|&count| count <= 1 << 26).ok_or_else(|| at.unsupported("of so large an image"))?;
+    let count = count.ok_or_else(|| at.unsupported("of so large an image"))?;
     let axes = spatial.len();
-    let mut points = Vec::new();
-    for number in 0..count {
-        let (mut rest, mut point) = (number, vec![1.0; axes + 1]);
-        for axis in (0..axes).rev() {
-            let position = (rest % spatial[axis]) as f64;
-            rest /= spatial[axis];
-            point[axes - 1 - axis] = place(position, spatial[axis], at_centres);
-        }
-        points.extend(point);
+    // Made where it is computed: however large the image is, nothing of it is held here.
+    let all: Vec<Size> = spatial.iter().copied().chain([1]).map(Size::Known).collect();
+    let mut parts = Vec::new();
+    for axis in (0..axes).rev() {
+        let place = at.iota(Type::new(DType::I64, Shape::new(all.clone())), axis);
+        let place = at.convert(place, dtype)?;
+        let (step, first) = places(spatial[axis], at_centres);
+        let scaled = at.binary_scalar(Binary::Mul, place, step)?;
+        parts.push(at.binary_scalar(Binary::Add, scaled, first)?);
     }
-    let points = at.real_constant(dtype, &[1, count, axes as i64 + 1], &points)?;
+    let one = at.scalar(dtype, 1.0)?;
+    parts.push(at.broadcast(one, Shape::new(all))?);
+    let points = at.concat(&parts, axes)?;
+    let points = at.reshape(points, [1, count, axes as i64 + 1].map(Size::Known))?;
     let grid = at.matmul_transposed(points, theta)?;
     let batch = at.sizes_of(theta)[0].clone();
     let sizes = std::iter::once(batch).chain(spatial.into_iter().map(Size::Known));
@@ -97,11 +99,11 @@ pub(in super::super) fn affine_grid(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An element's place from -1 to 1.
-fn place(position: f64, size: i64, at_centres: bool) -> f64 {
+/// How far the places of neighbours from -1 to 1 are from each other, and the first one.
+fn places(size: i64, at_centres: bool) -> (f64, f64) {
     match (at_centres, size) {
-        (true, 1) => -1.0,
-        (true, _) => 2.0 * position / (size - 1) as f64 - 1.0,
-        (false, _) => (2.0 * position + 1.0) / size as f64 - 1.0,
+        (true, 1) => (0.0, -1.0),
+        (true, _) => (2.0 / (size - 1) as f64, -1.0),
+        (false, _) => (2.0 / size as f64, 1.0 / size as f64 - 1.0),
     }
 }

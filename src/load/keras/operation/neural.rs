@@ -1,0 +1,248 @@
+//! Functions of `keras.ops.nn` that are layers without weights: their kernels and statistics are operands.
+
+use super::super::config::{Config, Unsupported};
+use super::super::conv::{Padding, channels, layout, ordered};
+use super::super::lower::Site;
+use super::super::reshape::Rearrange;
+use super::lower::{Operand, float, tensor_of, value};
+use crate::error::Result;
+use crate::ir::{
+    Binary, Compare, Conv as ConvOp, Layout, Op, Pool as PoolOp, PoolKind, ReduceKind, Size, Unary, ValueId,
+};
+
+/// A function of this file with its attributes; numbers for each spatial axis, or one for all of them.
+#[derive(Debug)]
+pub(in super::super) enum Neural {
+    Pool { kind: PoolKind, size: Vec<i64>, strides: Option<Vec<i64>>, padding: Padding, layout: Layout },
+    Conv { depthwise: bool, strides: Vec<i64>, dilations: Vec<i64>, padding: Padding, layout: Layout },
+    BatchNorm { axis: i64, epsilon: f64 },
+    LayerNorm { axes: Vec<i64>, epsilon: f64, centres: bool },
+    Attention { causal: bool },
+    Resize(Rearrange),
+}
+
+impl Neural {
+    pub(super) fn read(
+        class: &str,
+        config: Config<'_>,
+        unsupported: &mut Unsupported,
+    ) -> Result<Option<Self>> {
+        let positive = |key: &str, numbers: Vec<i64>| match numbers.iter().all(|&number| number > 0) {
+            true if !numbers.is_empty() => Ok(numbers),
+            _ => Err(config.fault(key, "expected numbers above 0")),
+        };
+        let numbers = |key: &'static str| -> Result<Option<Vec<i64>>> {
+            config.int_or_ints(key)?.map(|numbers| positive(key, numbers)).transpose()
+        };
+        Ok(Some(match class {
+            "AveragePool" | "MaxPool" => Self::Pool {
+                kind: if class == "MaxPool" { PoolKind::Max } else { PoolKind::Average },
+                size: numbers("pool_size")?.ok_or_else(|| config.missing("pool_size"))?,
+                strides: numbers("strides")?,
+                padding: Padding::read(config, unsupported)?,
+                layout: layout(config)?,
+            },
+            "Conv" | "DepthwiseConv" => Self::Conv {
+                depthwise: class == "DepthwiseConv",
+                strides: numbers("strides")?.unwrap_or_else(|| vec![1]),
+                dilations: numbers("dilation_rate")?.unwrap_or_else(|| vec![1]),
+                padding: Padding::read(config, unsupported)?,
+                layout: layout(config)?,
+            },
+            "BatchNorm" => Self::BatchNorm {
+                axis: config.int("axis")?.unwrap_or(-1),
+                epsilon: config.real_or("epsilon", 1e-3)?,
+            },
+            "LayerNorm" => Self::LayerNorm {
+                axes: config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1]),
+                // That of the backend.
+                epsilon: config.real_or("epsilon", 1e-7)?,
+                centres: !config.flag("rms_scaling", false)?,
+            },
+            "DotProductAttention" => {
+                if config.get("attn_logits_soft_cap").is_some() {
+                    unsupported.add(config.place(), "attn_logits_soft_cap");
+                }
+                Self::Attention { causal: config.flag("is_causal", false)? }
+            }
+            "Resize" if config.get("size").is_some() => {
+                Self::Resize(Rearrange::function(config, unsupported)?)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+        let x = float(site, value(site, operands, 0)?)?;
+        match self {
+            Self::Pool { kind, size, strides, padding, layout } => {
+                let axes = spatial_axes(site, x)?;
+                let kernel = each(site, size, axes)?;
+                let strides = each(site, strides.as_ref().unwrap_or(size), axes)?;
+                let window = padding.window(site, x, *layout, &kernel, &strides, &vec![1; axes])?;
+                let extra_after = vec![0; axes];
+                let pool = PoolOp { kind: *kind, layout: *layout, kernel, window, extra_after };
+                site.apply(Op::Pool(Box::new(pool)), &[x])
+            }
+            Self::Conv { depthwise, strides, dilations, padding, layout } => {
+                let axes = spatial_axes(site, x)?;
+                let kernel = tensor_of(site, operands, 1)?;
+                site.expect_rank(kernel, axes + 2)?;
+                let size = (0..axes).map(|axis| site.known(kernel, axis)).collect::<Result<Vec<i64>>>()?;
+                let (strides, dilations) = (each(site, strides, axes)?, each(site, dilations, axes)?);
+                let window = padding.window(site, x, *layout, &size, &strides, &dilations)?;
+                let inputs = site.known(x, channels(*layout, axes + 2))?;
+                let (inner, outer) = (site.known(kernel, axes)?, site.known(kernel, axes + 1)?);
+                let (kernel, groups) = match depthwise {
+                    true => {
+                        let all = inner.checked_mul(outer).ok_or_else(|| site.error("too many channels"))?;
+                        let sizes = size.iter().copied().chain([1, all]).map(Size::Known).collect();
+                        (site.reshape(kernel, sizes)?, inner)
+                    }
+                    false if inner > 0 && inputs % inner == 0 => (kernel, inputs / inner),
+                    false => return Err(site.error("a kernel of other channels than the input")),
+                };
+                let kernel = ordered(site, kernel, *layout)?;
+                let conv = ConvOp { layout: *layout, window, groups };
+                site.apply(Op::Conv(Box::new(conv)), &[x, kernel])
+            }
+            Self::BatchNorm { axis, epsilon } => batch_norm(site, x, operands, *axis, *epsilon),
+            Self::LayerNorm { axes, epsilon, centres } => {
+                let y = layer_norm(site, x, axes, *epsilon, *centres)?;
+                scaled(site, y, operands, 1, axes)
+            }
+            Self::Attention { causal } => attention(site, x, operands, *causal),
+            Self::Resize(resize) => resize.lower(site, x),
+        }
+    }
+}
+
+fn spatial_axes(site: &Site<'_>, x: ValueId) -> Result<usize> {
+    match site.rank(x) {
+        rank @ 3..=5 => Ok(rank - 2),
+        rank => {
+            Err(site.error(&format!("expected 1 to 3 axes beside batch and channels, found rank {rank}")))
+        }
+    }
+}
+
+fn each(site: &Site<'_>, numbers: &[i64], axes: usize) -> Result<Vec<i64>> {
+    match numbers {
+        [one] => Ok(vec![*one; axes]),
+        several if several.len() == axes => Ok(several.to_vec()),
+        _ => Err(site.error(&format!("{} numbers for {axes} axes", numbers.len()))),
+    }
+}
+
+/// Operand `i`, if the call has it.
+fn optional(site: &mut Site<'_>, operands: &[Operand], i: usize) -> Result<Option<ValueId>> {
+    match operands.get(i) {
+        None => Ok(None),
+        Some(Operand::Constant(nothing)) if nothing.is_null() => Ok(None),
+        Some(_) => tensor_of(site, operands, i).map(Some),
+    }
+}
+
+/// A vector over some axes of a tensor, in a shape that broadcasts with it.
+fn along(site: &mut Site<'_>, value: ValueId, axes: &[i64], like: ValueId) -> Result<ValueId> {
+    let mut sizes = vec![Size::Known(1); site.rank(like)];
+    let own = site.sizes(value);
+    if own.len() != axes.len() {
+        return Err(site.error("factors of other axes than those that are normalised"));
+    }
+    for (&axis, size) in axes.iter().zip(own) {
+        sizes[site.axis(like, axis)?] = size;
+    }
+    site.reshape(value, sizes)
+}
+
+fn batch_norm(
+    site: &mut Site<'_>,
+    x: ValueId,
+    operands: &[Operand],
+    axis: i64,
+    epsilon: f64,
+) -> Result<ValueId> {
+    let (mean, variance) = (tensor_of(site, operands, 1)?, tensor_of(site, operands, 2)?);
+    let (mean, variance) = (along(site, mean, &[axis], x)?, along(site, variance, &[axis], x)?);
+    let variance = site.binary_scalar(Binary::Add, variance, epsilon)?;
+    let deviation = site.unary(Unary::Sqrt, variance)?;
+    let centred = site.binary(Binary::Sub, x, mean)?;
+    let mut y = site.binary(Binary::Div, centred, deviation)?;
+    // The shift stands before the factor.
+    if let Some(scale) = optional(site, operands, 4)? {
+        let scale = along(site, scale, &[axis], x)?;
+        y = site.binary(Binary::Mul, y, scale)?;
+    }
+    if let Some(shift) = optional(site, operands, 3)? {
+        let shift = along(site, shift, &[axis], x)?;
+        y = site.binary(Binary::Add, y, shift)?;
+    }
+    Ok(y)
+}
+
+fn layer_norm(site: &mut Site<'_>, x: ValueId, axes: &[i64], epsilon: f64, centres: bool) -> Result<ValueId> {
+    let mut over = axes.iter().map(|&axis| Ok(site.axis(x, axis)? as u32)).collect::<Result<Vec<u32>>>()?;
+    over.sort_unstable();
+    over.dedup();
+    let mean = |site: &mut Site<'_>, x: ValueId| {
+        site.apply(Op::Reduce { kind: ReduceKind::Mean, axes: over.clone(), keep: true }, &[x])
+    };
+    let x = match centres {
+        true => {
+            let mean = mean(site, x)?;
+            site.binary(Binary::Sub, x, mean)?
+        }
+        false => x,
+    };
+    let squares = site.binary(Binary::Mul, x, x)?;
+    let variance = mean(site, squares)?;
+    let variance = site.binary_scalar(Binary::Add, variance, epsilon)?;
+    let deviation = site.unary(Unary::Sqrt, variance)?;
+    site.binary(Binary::Div, x, deviation)
+}
+
+/// Times one operand and plus the next one, where they are there.
+fn scaled(
+    site: &mut Site<'_>,
+    mut y: ValueId,
+    operands: &[Operand],
+    first: usize,
+    axes: &[i64],
+) -> Result<ValueId> {
+    for (i, binary) in [(first, Binary::Mul), (first + 1, Binary::Add)] {
+        if let Some(factor) = optional(site, operands, i)? {
+            let factor = along(site, factor, axes, y)?;
+            y = site.binary(binary, y, factor)?;
+        }
+    }
+    Ok(y)
+}
+
+/// Of queries, keys and values `[batch, length, heads, width]`.
+fn attention(site: &mut Site<'_>, query: ValueId, operands: &[Operand], causal: bool) -> Result<ValueId> {
+    if operands.len() > 3 {
+        return Err(site.unsupported("a call with more than queries, keys and values"));
+    }
+    let (key, value) = (tensor_of(site, operands, 1)?, tensor_of(site, operands, 2)?);
+    for x in [query, key, value] {
+        site.expect_rank(x, 4)?;
+    }
+    let width = site.known(query, 3)?;
+    let by_head = [0, 2, 1, 3];
+    let (query, key, value) =
+        (site.transpose(query, &by_head)?, site.transpose(key, &by_head)?, site.transpose(value, &by_head)?);
+    let query = site.binary_scalar(Binary::Mul, query, 1.0 / (width as f64).sqrt())?;
+    let mut scores = site.matmul(query, key, true)?;
+    if causal {
+        let sizes = site.sizes(scores).split_off(2);
+        let (rows, columns) = (site.iota(&sizes, 0), site.iota(&sizes, 1));
+        let seen = site.apply(Op::Compare(Compare::Le), &[columns, rows])?;
+        let least = site.scalar_like(f64::from(f32::MIN), scores)?;
+        scores = site.apply(Op::Select, &[seen, scores, least])?;
+    }
+    let shares =
+        super::super::activation::Activation::Softmax { axis: -1, log: false }.lower(site, scores)?;
+    let y = site.matmul(shares, value, false)?;
+    site.transpose(y, &by_head)
+}

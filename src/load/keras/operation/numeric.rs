@@ -1,0 +1,315 @@
+//! Functions of `keras.ops` of numbers: counts, thresholds, products of vectors, choices.
+
+use serde_json::Value;
+
+use super::super::config::Config;
+use super::super::lower::Site;
+use super::lower::{Operand, constant, expand, float, pair, reshape, tensor_of, value};
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, TopK, Unary, ValueId};
+
+/// A function of this file with its attributes.
+#[derive(Debug)]
+pub(in super::super) enum Numeric {
+    CumProd(i64),
+    /// The angle of the point (second, first).
+    Angle,
+    Dot,
+    Outer,
+    NanToNum {
+        nan: f64,
+        most: Option<f64>,
+        least: Option<f64>,
+    },
+    CountNonZero(Option<Vec<i64>>),
+    /// How many bounds are at or below each element.
+    Digitize,
+    /// The first choice whose condition holds.
+    Choose,
+    /// So many elements along each axis, from where the call says.
+    Part(Vec<i64>),
+    Glu(i64),
+    Threshold {
+        above: f64,
+        otherwise: f64,
+    },
+    SparsePlus,
+    SparseMax(i64),
+}
+
+impl Numeric {
+    pub(super) fn read(class: &str, config: Config<'_>) -> Result<Option<Self>> {
+        let axis = || Ok::<i64, crate::error::Error>(config.int("axis")?.unwrap_or(-1));
+        Ok(Some(match class {
+            "Cumprod" if config.get("axis").is_some() => Self::CumProd(axis()?),
+            "Arctan2" => Self::Angle,
+            "Dot" if !config.has("axes") => Self::Dot,
+            "Outer" => Self::Outer,
+            "NanToNum" => Self::NanToNum {
+                nan: config.real_or("nan", 0.0)?,
+                most: config.real("posinf")?,
+                least: config.real("neginf")?,
+            },
+            "CountNonzero" => Self::CountNonZero(config.int_or_ints("axis")?),
+            "Digitize" => Self::Digitize,
+            "Select" => Self::Choose,
+            "Slice" => Self::Part(config.ints("shape")?.ok_or_else(|| config.missing("shape"))?),
+            "Glu" => Self::Glu(axis()?),
+            "Threshold" => Self::Threshold {
+                above: config.real_or("threshold", 0.0)?,
+                otherwise: config.real_or("default_value", 0.0)?,
+            },
+            "SparsePlus" => Self::SparsePlus,
+            "Sparsemax" => Self::SparseMax(axis()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+        let first = |site: &Site<'_>| value(site, operands, 0);
+        match self {
+            Self::CumProd(axis) => running_product(site, first(site)?, *axis),
+            Self::Angle => {
+                let (y, x) = pair(site, operands, 0)?;
+                let (y, x) = (float(site, y)?, float(site, x)?);
+                angle(site, y, x)
+            }
+            Self::Dot => {
+                let (x, y) = (tensor_of(site, operands, 0)?, tensor_of(site, operands, 1)?);
+                dot(site, x, y)
+            }
+            Self::Outer => {
+                let (x, y) = (tensor_of(site, operands, 0)?, tensor_of(site, operands, 1)?);
+                let (x, y) = (reshape(site, x, &[-1])?, reshape(site, y, &[-1])?);
+                let column = expand(site, x, &[1])?;
+                site.binary(Binary::Mul, column, y)
+            }
+            Self::NanToNum { nan, most, least } => {
+                let x = float(site, first(site)?)?;
+                to_numbers(site, x, [*nan, most.unwrap_or(f64::MAX), least.unwrap_or(f64::MIN)])
+            }
+            Self::CountNonZero(axes) => {
+                let x = site.convert(first(site)?, DType::Bool)?;
+                let number = site.convert(x, DType::I32)?;
+                let all: Vec<i64> = (0..site.rank(x) as i64).collect();
+                sum(site, number, axes.as_deref().unwrap_or(&all))
+            }
+            Self::Digitize => {
+                let (x, bounds) = (first(site)?, tensor_of(site, operands, 1)?);
+                at_or_below(site, x, bounds)
+            }
+            Self::Choose => choose(site, operands),
+            Self::Part(sizes) => part(site, operands, sizes),
+            Self::Glu(axis) => {
+                let x = float(site, first(site)?)?;
+                let axis = site.axis(x, *axis)?;
+                let half = site.known(x, axis)? / 2;
+                let (x, gate) = (site.slice(x, axis, 0, half)?, site.slice(x, axis, half, half)?);
+                let gate = site.unary(Unary::Sigmoid, gate)?;
+                site.binary(Binary::Mul, x, gate)
+            }
+            Self::Threshold { above, otherwise } => {
+                let x = float(site, first(site)?)?;
+                let (bound, other) = (site.scalar_like(*above, x)?, site.scalar_like(*otherwise, x)?);
+                let is_above = site.apply(Op::Compare(Compare::Gt), &[x, bound])?;
+                site.apply(Op::Select, &[is_above, x, other])
+            }
+            Self::SparsePlus => {
+                let x = float(site, first(site)?)?;
+                sparse_plus(site, x)
+            }
+            Self::SparseMax(axis) => {
+                let x = float(site, first(site)?)?;
+                sparse_max(site, x, *axis)
+            }
+        }
+    }
+}
+
+fn sum(site: &mut Site<'_>, x: ValueId, axes: &[i64]) -> Result<ValueId> {
+    let mut axes = axes.iter().map(|&axis| Ok(site.axis(x, axis)? as u32)).collect::<Result<Vec<u32>>>()?;
+    axes.sort_unstable();
+    axes.dedup();
+    site.apply(Op::Reduce { kind: ReduceKind::Sum, axes, keep: false }, &[x])
+}
+
+/// Each element times all before it, in a logarithm of steps (Hillis and Steele, 1986).
+fn running_product(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId> {
+    let axis = site.axis(x, axis)?;
+    let size = site.known(x, axis)?;
+    let (mut x, mut distance) = (x, 1);
+    while distance < size {
+        let kept = site.slice(x, axis, 0, distance)?;
+        let behind = site.slice(x, axis, distance, size - distance)?;
+        let before = site.slice(x, axis, 0, size - distance)?;
+        let product = site.binary(Binary::Mul, behind, before)?;
+        x = site.concat(axis, &[kept, product])?;
+        distance = distance.saturating_mul(2);
+    }
+    Ok(x)
+}
+
+fn angle(site: &mut Site<'_>, y: ValueId, x: ValueId) -> Result<ValueId> {
+    let (zero, turn) = (site.scalar_like(0.0, x)?, site.scalar_like(std::f64::consts::PI, x)?);
+    let slope = site.binary(Binary::Div, y, x)?;
+    let right = site.unary(Unary::Atan, slope)?;
+    let below = site.apply(Op::Compare(Compare::Lt), &[y, zero])?;
+    let back = site.unary(Unary::Neg, turn)?;
+    let turn = site.apply(Op::Select, &[below, back, turn])?;
+    let left = site.binary(Binary::Add, right, turn)?;
+    let is_left = site.apply(Op::Compare(Compare::Lt), &[x, zero])?;
+    let value = site.apply(Op::Select, &[is_left, left, right])?;
+    // No slope at all.
+    let none = site.apply(Op::Compare(Compare::Eq), &[y, zero])?;
+    let other = site.apply(Op::Compare(Compare::Eq), &[x, zero])?;
+    let none = site.binary(Binary::And, none, other)?;
+    site.apply(Op::Select, &[none, y, value])
+}
+
+/// Over the last axis of one and the last but one of the other, or the only one.
+fn dot(site: &mut Site<'_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    match (site.rank(x), site.rank(y)) {
+        (0, _) | (_, 0) => site.binary(Binary::Mul, x, y),
+        (_, 1) => {
+            let product = site.binary(Binary::Mul, x, y)?;
+            sum(site, product, &[-1])
+        }
+        (1, 2) => {
+            let row = expand(site, x, &[0])?;
+            let product = site.matmul(row, y, false)?;
+            let sizes = site.sizes(product).split_off(1);
+            site.reshape(product, sizes)
+        }
+        (_, 2) => site.matmul(x, y, false),
+        _ => Err(site.unsupported("a product with a tensor of more than two axes")),
+    }
+}
+
+fn to_numbers(site: &mut Site<'_>, x: ValueId, [nan, most, least]: [f64; 3]) -> Result<ValueId> {
+    let largest = match site.dtype(x) {
+        DType::F64 => f64::MAX,
+        DType::F32 => f64::from(f32::MAX),
+        other => return Err(site.unsupported(&format!("numbers of {other}"))),
+    };
+    let missing = site.unary(Unary::IsNan, x)?;
+    let nan = site.scalar_like(nan, x)?;
+    let mut y = site.apply(Op::Select, &[missing, nan, x])?;
+    for (infinity, number) in [(f64::INFINITY, most), (f64::NEG_INFINITY, least)] {
+        let (infinity, number) =
+            (site.scalar_like(infinity, x)?, site.scalar_like(number.clamp(-largest, largest), x)?);
+        let is_it = site.apply(Op::Compare(Compare::Eq), &[x, infinity])?;
+        y = site.apply(Op::Select, &[is_it, number, y])?;
+    }
+    Ok(y)
+}
+
+/// How many of some bounds are at or below each element, as an i32.
+pub(in super::super) fn at_or_below(site: &mut Site<'_>, x: ValueId, bounds: ValueId) -> Result<ValueId> {
+    let x = float(site, x)?;
+    let bounds = site.convert(bounds, site.dtype(x))?;
+    let column = expand(site, x, &[-1])?;
+    let below = site.apply(Op::Compare(Compare::Le), &[bounds, column])?;
+    let number = site.convert(below, DType::I32)?;
+    sum(site, number, &[-1])
+}
+
+fn choose(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+    let [Operand::List(conditions), Operand::List(choices), default] = operands else {
+        return Err(site.unsupported("a call whose conditions and choices are not lists of tensors"));
+    };
+    let (Some(&like), true) = (choices.first(), conditions.len() == choices.len()) else {
+        return Err(site.error("has other conditions than choices"));
+    };
+    let mut y = match default {
+        Operand::Value(value) => *value,
+        Operand::Constant(number) if number.as_f64().is_some() => {
+            site.scalar_like(number.as_f64().unwrap_or_default(), like)?
+        }
+        Operand::Constant(other) => {
+            constant(site, other)?.ok_or_else(|| site.unsupported("a default that is no number"))?
+        }
+        Operand::List(_) => return Err(site.unsupported("a list of defaults")),
+    };
+    y = site.convert(y, site.dtype(like))?;
+    for (&condition, &choice) in conditions.iter().zip(choices).rev() {
+        let condition = site.convert(condition, DType::Bool)?;
+        let choice = site.convert(choice, site.dtype(like))?;
+        y = site.apply(Op::Select, &[condition, choice, y])?;
+    }
+    Ok(y)
+}
+
+fn part(site: &mut Site<'_>, operands: &[Operand], sizes: &[i64]) -> Result<ValueId> {
+    let mut x = value(site, operands, 0)?;
+    let starts: Option<Vec<i64>> = match operands.get(1) {
+        Some(Operand::Constant(Value::Array(items))) => items.iter().map(Value::as_i64).collect(),
+        _ => None,
+    };
+    let starts = starts.ok_or_else(|| site.unsupported("a start that is computed"))?;
+    if starts.len() != site.rank(x) || sizes.len() != starts.len() {
+        return Err(site.error("has other places and sizes than axes"));
+    }
+    for (axis, (&start, &size)) in starts.iter().zip(sizes).enumerate() {
+        let own = site.sizes(x)[axis].clone();
+        if start == 0 && (own == Size::Known(size) || size == -1) {
+            continue;
+        }
+        if let Some(own) = own.known() {
+            let size = if size == -1 { own.saturating_sub(start) } else { size };
+            if start < 0 || size < 0 || start.checked_add(size).is_none_or(|end| end > own) {
+                return Err(site.error(&format!("{size} elements from {start} on, of {own}")));
+            }
+            x = site.slice(x, axis, start, size)?;
+            continue;
+        }
+        if start != 0 || size < 1 {
+            return Err(site.open(axis));
+        }
+        x = site.slice(x, axis, start, size)?;
+    }
+    Ok(x)
+}
+
+/// 0 up to -1, x from 1 on, `(x + 1)^2 / 4` between them.
+fn sparse_plus(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    let (one, least, zero) =
+        (site.scalar_like(1.0, x)?, site.scalar_like(-1.0, x)?, site.scalar_like(0.0, x)?);
+    let moved = site.binary_scalar(Binary::Add, x, 1.0)?;
+    let square = site.binary(Binary::Mul, moved, moved)?;
+    let bend = site.binary_scalar(Binary::Mul, square, 0.25)?;
+    let (below, above) = (
+        site.apply(Op::Compare(Compare::Le), &[x, least])?,
+        site.apply(Op::Compare(Compare::Ge), &[x, one])?,
+    );
+    let y = site.apply(Op::Select, &[below, zero, bend])?;
+    site.apply(Op::Select, &[above, x, y])
+}
+
+/// What is above a threshold, less it: of the elements in order those whose share of the sum up to them is below them
+/// (Martins and Astudillo, 2016). Keras adds up their running sums for the threshold, and so it is here.
+fn sparse_max(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId> {
+    let axis = site.axis(x, axis)?;
+    let size = site.known(x, axis)?;
+    let along = axis as u32;
+    let sorted = site.push(Op::TopK(TopK { axis: along, k: size, largest: true }), &[x])?[0];
+    let running = site.apply(Op::CumSum { axis: along, exclusive: false, reverse: false }, &[sorted])?;
+    let less = site.binary_scalar(Binary::Sub, running, 1.0)?;
+    let mut sizes = vec![Size::Known(1); site.rank(x)];
+    sizes[axis] = Size::Known(size);
+    let places = site.iota(&sizes, along);
+    let places = site.convert(places, site.dtype(x))?;
+    let places = site.binary_scalar(Binary::Add, places, 1.0)?;
+    let shares = site.binary(Binary::Div, less, places)?;
+    let above = site.apply(Op::Compare(Compare::Gt), &[sorted, shares])?;
+    let (zero, one) = (site.scalar_like(0.0, x)?, site.scalar_like(1.0, x)?);
+    let total = |site: &mut Site<'_>, x: ValueId| {
+        site.apply(Op::Reduce { kind: ReduceKind::Sum, axes: vec![along], keep: true }, &[x])
+    };
+    let sums = site.apply(Op::Select, &[above, running, zero])?;
+    let counts = site.apply(Op::Select, &[above, one, zero])?;
+    let (sum, count) = (total(site, sums)?, total(site, counts)?);
+    let above = site.binary(Binary::Sub, sum, one)?;
+    let threshold = site.binary(Binary::Div, above, count)?;
+    let y = site.binary(Binary::Sub, x, threshold)?;
+    site.binary_scalar(Binary::Max, y, 0.0)
+}

@@ -1,0 +1,220 @@
+//! Systems of linear equations, inverses and roots of small matrices, by elimination.
+
+use super::super::call::{Call, results};
+use super::super::schema;
+use super::Lower;
+use crate::error::Result;
+use crate::ir::DType;
+use crate::load::onnx::model_builder::Attribute;
+
+/// Larger matrices are not eliminated row by row.
+const MOST_ROWS: i64 = 64;
+
+pub(super) fn find(name: &str) -> Option<Lower> {
+    Some(match name {
+        "inverse" => |call| inverse(call, "self"),
+        "linalg_inv" | "linalg_inv_ex" => |call| inverse(call, "A"),
+        "linalg_solve" | "linalg_solve_ex" | "_linalg_solve_ex" => solve,
+        "linalg_solve_triangular" => solve_triangular,
+        "cholesky" | "linalg_cholesky" | "linalg_cholesky_ex" => cholesky,
+        _ => return None,
+    })
+}
+
+/// Rows of the square matrices of an argument. Error: they are open, not square, or too many.
+fn rows_of(call: &Call<'_, '_>, name: &str) -> Result<i64> {
+    let sizes = &call.meta(name)?.sizes;
+    let known = |from_end: usize| {
+        sizes.len().checked_sub(from_end).and_then(|axis| sizes.get(axis)).and_then(schema::size)
+    };
+    match (known(2), known(1)) {
+        (Some(rows), Some(columns)) if rows == columns && (1..=MOST_ROWS).contains(&rows) => Ok(rows),
+        _ => Err(call.unsupported(format!("of other than square matrices of up to {MOST_ROWS} rows"))),
+    }
+}
+
+fn inverse(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
+    let (rows, x, dtype) = (rows_of(call, name)?, call.tensor(name)?, call.dtype(name)?);
+    let unit = unit(call, &x, rows, dtype);
+    let value = eliminated(call, &x, &unit, rows, dtype)?;
+    with_success(call, value, &x)
+}
+
+/// A unit matrix for each of the matrices.
+fn unit(call: &mut Call<'_, '_>, x: &str, rows: i64, dtype: DType) -> String {
+    let (zero, sizes) = (call.scalar(dtype, 0.0), call.integers(&[rows, rows]));
+    let zeros = call.plain("Expand", &[&zero, &sizes]);
+    let one = call.plain("EyeLike", &[&zeros]);
+    let shape = call.plain("Shape", &[x]);
+    call.plain("Expand", &[&one, &shape])
+}
+
+/// The result, and as the last one that nothing failed, in the shape of the batch: what is singular has infinities, as in
+/// PyTorch where it does not check.
+fn with_success(call: &mut Call<'_, '_>, value: String, of: &str) -> Result<()> {
+    let count = results(call.node).len();
+    if (1..count).any(|number| call.is_read(number) && number + 1 != count) {
+        return Err(call.unsupported("with its factors"));
+    }
+    let mut all = vec![None; count.max(1)];
+    if count > 1 && call.is_read(count - 1) {
+        let zero = call.scalar(DType::I32, 0.0);
+        let shape = call.op("Shape", &[of], &[("end", Attribute::Int(-2))]);
+        all[count - 1] = Some(call.plain("Expand", &[&zero, &shape]));
+    }
+    all[0] = Some(value);
+    call.results(all)
+}
+
+fn solve(call: &mut Call<'_, '_>) -> Result<()> {
+    let (rows, dtype) = (rows_of(call, "A")?, call.dtype("A")?);
+    if !call.flag("left", true)? {
+        return Err(call.unsupported("from the right"));
+    }
+    let (a, b) = (call.tensor("A")?, call.tensor("B")?);
+    // A vector where there is no axis for columns.
+    let (own, other) = (call.rank("A")?, call.rank("B")?);
+    let is_vector = other == 1 || (other == own - 1 && batch_fits(call));
+    let column = call.integers(&[-1]);
+    let b = if is_vector { call.plain("Unsqueeze", &[&b, &column]) } else { b };
+    let (a, b) = broadcast(call, &a, &b);
+    let mut value = eliminated(call, &a, &b, rows, dtype)?;
+    if is_vector {
+        value = call.plain("Squeeze", &[&value, &column]);
+    }
+    with_success(call, value, &a)
+}
+
+/// Whether the sizes of `B` are those of `A` without its last axis.
+fn batch_fits(call: &Call<'_, '_>) -> bool {
+    let dims = |name: &str| call.meta(name).ok().and_then(|meta| meta.dims());
+    match (dims("A"), dims("B")) {
+        (Some(a), Some(b)) => a.split_last().is_some_and(|(_, front)| front == b.as_slice()),
+        _ => false,
+    }
+}
+
+/// Matrices in one batch: their axes but the last two broadcast.
+fn broadcast(call: &mut Call<'_, '_>, a: &str, b: &str) -> (String, String) {
+    let front = [("end", Attribute::Int(-2))];
+    let ones = call.integers(&[1, 1]);
+    let [of_a, of_b] = [a, b].map(|x| {
+        let batch = call.op("Shape", &[x], &front);
+        call.op("Concat", &[&batch, &ones], &[("axis", Attribute::Int(0))])
+    });
+    (call.plain("Expand", &[a, &of_b]), call.plain("Expand", &[b, &of_a]))
+}
+
+fn solve_triangular(call: &mut Call<'_, '_>) -> Result<()> {
+    let (rows, dtype) = (rows_of(call, "self")?, call.dtype("self")?);
+    if !call.flag("left", true)? {
+        return Err(call.unsupported("from the right"));
+    }
+    let (x, b) = (call.tensor("self")?, call.tensor("B")?);
+    let upper = i64::from(call.flag("upper", false)?);
+    let diagonal = if call.flag("unitriangular", false)? { 1 } else { 0 };
+    // Only one triangle is read; the other, and a diagonal of ones, are not those that lie there.
+    let offset = call.scalar(DType::I64, if upper == 1 { diagonal as f64 } else { -diagonal as f64 });
+    let mut a = call.op("Trilu", &[&x, &offset], &[("upper", Attribute::Int(upper))]);
+    if diagonal == 1 {
+        let unit = unit(call, &a, rows, dtype);
+        a = call.plain("Add", &[&a, &unit]);
+    }
+    let (a, b) = broadcast(call, &a, &b);
+    let value = eliminated(call, &a, &b, rows, dtype)?;
+    call.result(value)
+}
+
+/// `a^-1 b` of matrices, by Gauss and Jordan, with the largest element of a column as pivot.
+fn eliminated(call: &mut Call<'_, '_>, a: &str, b: &str, rows: i64, dtype: DType) -> Result<String> {
+    let mut x = call.op("Concat", &[a, b], &[("axis", Attribute::Int(-1))]);
+    let (row, column, keep) = (call.integers(&[-2]), call.integers(&[-1]), Attribute::Int(1));
+    let zero = call.scalar(dtype, 0.0);
+    let [none, one, end] = [0, 1, i64::MAX].map(|bound| call.integers(&[bound]));
+    let keep = [("keepdims", keep)];
+    for done in 0..rows {
+        let left = rows - done;
+        let place = call.integers(&[done]);
+        let rest = if done > 0 { call.plain("Slice", &[&x, &place, &end, &row]) } else { x.clone() };
+        let first = call.plain("Slice", &[&rest, &none, &one, &column]);
+        let height = call.plain("Abs", &[&first]);
+        let largest = [("axis", Attribute::Int(-2)), ("keepdims", Attribute::Int(1))];
+        let largest = call.op("ArgMax", &[&height], &largest);
+        let numbers: Vec<i64> = (0..left).collect();
+        let numbers = call.integers(&numbers);
+        let numbers = call.plain("Unsqueeze", &[&numbers, &column]);
+        let is_pivot = call.plain("Equal", &[&numbers, &largest]);
+        // A gather would need an index for each matrix; a masked sum is that row exactly.
+        let alone = call.plain("Where", &[&is_pivot, &rest, &zero]);
+        let pivot_row = call.op("ReduceSum", &[&alone, &row], &keep);
+        let pivot = call.plain("Slice", &[&pivot_row, &none, &one, &column]);
+        let scaled = call.plain("Div", &[&pivot_row, &pivot]);
+        let mut parts = Vec::new();
+        if done > 0 {
+            let solved = call.plain("Slice", &[&x, &none, &place, &row]);
+            parts.push(reduced(call, &solved, &scaled, [&none, &one, &column]));
+        }
+        parts.push(scaled.clone());
+        if left > 1 {
+            // The first row takes the pivot's place.
+            let head = call.plain("Slice", &[&rest, &none, &one, &row]);
+            let swapped = call.plain("Where", &[&is_pivot, &head, &rest]);
+            let others = call.plain("Slice", &[&swapped, &one, &end, &row]);
+            parts.push(reduced(call, &others, &scaled, [&none, &one, &column]));
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let all = match parts.as_slice() {
+            [one] => (*one).to_owned(),
+            parts => call.op("Concat", parts, &[("axis", Attribute::Int(-2))]),
+        };
+        // A column of the unit matrix is not needed any more.
+        x = call.plain("Slice", &[&all, &one, &end, &column]);
+    }
+    Ok(x)
+}
+
+/// Rows less as much of the pivot's as makes their first element 0.
+fn reduced(call: &mut Call<'_, '_>, rows: &str, pivot: &str, [none, one, column]: [&str; 3]) -> String {
+    let lead = call.plain("Slice", &[rows, none, one, column]);
+    let share = call.plain("Mul", &[&lead, pivot]);
+    call.plain("Sub", &[rows, &share])
+}
+
+/// The lower triangle whose product with its transpose is the matrix, column by column; the upper one is its transpose.
+fn cholesky(call: &mut Call<'_, '_>) -> Result<()> {
+    let (rows, dtype) = (rows_of(call, "self")?, call.dtype("self")?);
+    let upper = call.flag("upper", false)?;
+    let (mut x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let exchanged: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
+    let perm = [("perm", Attribute::Ints(&exchanged))];
+    let (row, column) = (call.integers(&[-2]), call.integers(&[-1]));
+    let [none, one, end] = [0, 1, i64::MAX].map(|bound| call.integers(&[bound]));
+    let zero = call.scalar(dtype, 0.0);
+    let mut columns = Vec::new();
+    for done in 0..rows {
+        let first = call.plain("Slice", &[&x, &none, &one, &column]);
+        let square = call.plain("Slice", &[&first, &none, &one, &row]);
+        let root = call.plain("Sqrt", &[&square]);
+        let own = call.plain("Div", &[&first, &root]);
+        let mut pads = vec![0; 2 * rank as usize];
+        pads[rank as usize - 2] = done;
+        let pads = call.integers(&pads);
+        columns.push(call.plain("Pad", &[&own, &pads, &zero]));
+        if done + 1 == rows {
+            break;
+        }
+        let below = call.plain("Slice", &[&own, &one, &end, &row]);
+        let across = call.op("Transpose", &[&below], &perm);
+        let product = call.plain("Mul", &[&below, &across]);
+        let rest = call.plain("Slice", &[&x, &one, &end, &row]);
+        let rest = call.plain("Slice", &[&rest, &one, &end, &column]);
+        x = call.plain("Sub", &[&rest, &product]);
+    }
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut value = call.op("Concat", &columns, &[("axis", Attribute::Int(-1))]);
+    if upper {
+        value = call.op("Transpose", &[&value], &perm);
+    }
+    let matrices = call.tensor("self")?;
+    with_success(call, value, &matrices)
+}

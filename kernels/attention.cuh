@@ -238,10 +238,11 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
   }
 }
 
-// The same in tiles for many rows: 256 threads take 16 DOWN rows of queries, and meet 16 ACROSS keys at a time. A thread has
-// DOWN rows and ACROSS keys of the scores, and of the sums of values its rows and four of each 64 elements. Queries and keys are in
-// shared memory element by element, so that a thread reads those of neighbouring rows at once; weights key by key. Half a warp
-// makes the weights of its rows and is all that reads them. WIDE: four elements of a row are loaded and stored at once.
+// The same in tiles for many rows: 16 RIGHT threads take 16 DOWN rows of queries, and meet RIGHT ACROSS keys at a time. A thread
+// has DOWN rows and ACROSS keys of the scores, and of the sums of values its rows and four of each 4 RIGHT elements. Queries and keys
+// are in shared memory element by element, so that a thread reads those of neighbouring rows, and its own keys, at once;
+// weights key by key. RIGHT lanes make the weights of their rows and are all that read them. WIDE: four elements of a row are
+// loaded and stored at once.
 template <int N, class T> DEVICE void read_some(T (&to)[N], const T* from) {
   const int EACH = N % 4 == 0 ? 4 : 2;
 #pragma unroll
@@ -263,26 +264,28 @@ template <class S> DEVICE void read_element(float (&to)[4], const S* row, int at
   for (int i = 0; i < 4; ++i) to[i] = inside ? get(some.v[i]) : 0.0f;
 }
 
-// The largest, and the sum, of what 16 neighbouring lanes have.
-template <class F, class T> DEVICE T half_warp_fold(T x) {
+// The largest, and the sum, of what LANES neighbouring lanes have.
+template <class F, int LANES, class T> DEVICE T lanes_fold(T x) {
 #pragma unroll
-  for (int lanes = 8; lanes; lanes >>= 1) {
+  for (int lanes = LANES / 2; lanes; lanes >>= 1) {
     const T y = swapped(x, lanes);
     x = threadIdx.x & lanes ? F::join(y, x) : F::join(x, y);
   }
   return x;
 }
 
-template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct AttentionTile {
+template <class P, int RIGHT, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct AttentionTile {
   typedef typename P::T T;
   typedef typename P::S S;
-  static const int ROWS = 16 * DOWN, KEYS = 16 * ACROSS, WIDTH = 64 * GROUPS, EACH = WIDE ? 4 : 1;
+  static const int THREADS = 16 * RIGHT, ROWS = 16 * DOWN, KEYS = RIGHT * ACROSS, WIDTH = 64 * GROUPS, EACH = WIDE ? 4 : 1;
+  // Keys, and elements of values, that a thread reads at once, and how often.
+  static const int BESIDE = ACROSS % 4 == 0 ? 4 : 2, PARTS = WIDTH / (4 * RIGHT);
   static const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, ROW_PITCH = ROWS + 4, KEY_PITCH = KEYS + 4;
   const P& p;
   T *queries, *keys, *values, *weights;
   i64 b, h, first;
   int right, down;
-  T out[DOWN][4 * GROUPS], most[DOWN], sum[DOWN];
+  T out[DOWN][4 * PARTS], most[DOWN], sum[DOWN];
 
   DEVICE AttentionTile(const P& p, unsigned char* memory) : p(p) {
     const i64 tiles = (P::ROWS + ROWS - 1) / ROWS, head = (i64)blockIdx.x / tiles;
@@ -293,19 +296,19 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
     b = head / P::HEADS;
     h = head % P::HEADS;
     first = (i64)blockIdx.x % tiles * ROWS;
-    right = threadIdx.x % 16;
-    down = threadIdx.x / 16;
+    right = threadIdx.x % RIGHT;
+    down = threadIdx.x / RIGHT;
 #pragma unroll
     for (int i = 0; i < DOWN; ++i) {
       most[i] = limits<T>::low();
       sum[i] = (T)0;
 #pragma unroll
-      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = (T)0;
+      for (int j = 0; j < 4 * PARTS; ++j) out[i][j] = (T)0;
     }
   }
 
   DEVICE void load_queries() const {
-    for (int i = threadIdx.x; i < ROWS * SIZE / EACH; i += 256) {
+    for (int i = threadIdx.x; i < ROWS * SIZE / EACH; i += THREADS) {
       const int row = i % ROWS, at = i / ROWS * EACH;
       const bool inside = first + row < P::ROWS;
       T some[EACH];
@@ -315,18 +318,21 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
     }
   }
 
+  // A thread's keys are RIGHT apart, and beside one another in shared memory.
+  DEVICE static int place(int key) { return key / RIGHT / BESIDE * BESIDE * RIGHT + key % RIGHT * BESIDE + key / RIGHT % BESIDE; }
+
   DEVICE void load_keys(i64 from) const {
 #pragma unroll 4
-    for (int i = threadIdx.x; i < KEYS * SIZE / EACH; i += 256) {
+    for (int i = threadIdx.x; i < KEYS * SIZE / EACH; i += THREADS) {
       const int key = i % KEYS, at = i / KEYS * EACH;
       const bool inside = from + key < P::KEYS;
       T some[EACH];
       read_element(some, p.key(b, h, inside ? from + key : 0), at, inside);
 #pragma unroll
-      for (int j = 0; j < EACH; ++j) keys[(at + j) * KEY_PITCH + key] = some[j];
+      for (int j = 0; j < EACH; ++j) keys[(at + j) * KEY_PITCH + place(key)] = some[j];
     }
 #pragma unroll 4
-    for (int i = threadIdx.x; i < KEYS * WIDTH / EACH; i += 256) {
+    for (int i = threadIdx.x; i < KEYS * WIDTH / EACH; i += THREADS) {
       const int key = i / (WIDTH / EACH), at = i % (WIDTH / EACH) * EACH;
       const bool inside = from + key < P::KEYS && at < VALUES;
       T some[EACH];
@@ -343,7 +349,9 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
     for (int at = 0; at < SIZE; ++at) {
       T x[DOWN], y[ACROSS];
       read_some(x, queries + at * ROW_PITCH + down * DOWN);
-      read_some(y, keys + at * KEY_PITCH + right * ACROSS);
+#pragma unroll
+      for (int part = 0; part < ACROSS; part += BESIDE)
+        read_some((T(&)[BESIDE])y[part], keys + at * KEY_PITCH + part * RIGHT + right * BESIDE);
 #pragma unroll
       for (int i = 0; i < DOWN; ++i)
 #pragma unroll
@@ -359,21 +367,21 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
       T next = most[i], part = (T)0;
 #pragma unroll
       for (int j = 0; j < ACROSS; ++j) {
-        const i64 key = from + right * ACROSS + j;
+        const i64 key = from + j * RIGHT + right;
         dots[i][j] = key < end ? p.score(b, h, row, key, dots[i][j]) : limits<T>::low();
         next = f_max(next, dots[i][j]);
       }
-      next = half_warp_fold<fold_max>(next);
+      next = lanes_fold<fold_max, RIGHT>(next);
       const T off = next == limits<T>::low() ? (T)0 : next, scale = f_exp(f_sub(most[i], off));
 #pragma unroll
       for (int j = 0; j < ACROSS; ++j) {
         dots[i][j] = f_exp(f_sub(dots[i][j], off));
         part = f_add(part, dots[i][j]);
       }
-      sum[i] = f_add(f_mul(sum[i], scale), half_warp_fold<fold_sum>(part));
+      sum[i] = f_add(f_mul(sum[i], scale), lanes_fold<fold_sum, RIGHT>(part));
       most[i] = next;
 #pragma unroll
-      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = f_mul(out[i][j], scale);
+      for (int j = 0; j < 4 * PARTS; ++j) out[i][j] = f_mul(out[i][j], scale);
     }
 #pragma unroll
     for (int j = 0; j < ACROSS; ++j)
@@ -382,7 +390,7 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
         vec<4, T> some;
 #pragma unroll
         for (int k = 0; k < 4; ++k) some.v[k] = dots[i + k][j];
-        *(vec<4, T>*)(weights + (right * ACROSS + j) * ROW_PITCH + down * DOWN + i) = some;
+        *(vec<4, T>*)(weights + (j * RIGHT + right) * ROW_PITCH + down * DOWN + i) = some;
       }
   }
 
@@ -392,9 +400,9 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
       T x[DOWN];
       read_some(x, weights + key * ROW_PITCH + down * DOWN);
 #pragma unroll
-      for (int g = 0; g < GROUPS; ++g) {
+      for (int g = 0; g < PARTS; ++g) {
         T y[4];
-        read_some(y, values + key * WIDTH + g * 64 + right * 4);
+        read_some(y, values + key * WIDTH + g * 4 * RIGHT + right * 4);
 #pragma unroll
         for (int i = 0; i < DOWN; ++i)
 #pragma unroll
@@ -412,9 +420,9 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
       const T scale = row_scale<P>(sum[i], broken);
       S* to = p.result(b, h, row);
 #pragma unroll
-      for (int g = 0; g < GROUPS; ++g) {
+      for (int g = 0; g < PARTS; ++g) {
         vec<4, S> some;
-        const int at = g * 64 + right * 4;
+        const int at = g * 4 * RIGHT + right * 4;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
           put(some.v[j], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(out[i][g * 4 + j], scale));
@@ -430,8 +438,8 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
   }
 };
 
-template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> DEVICE void attention_tiles(const P& p) {
-  typedef AttentionTile<P, DOWN, ACROSS, GROUPS, WIDE> Tile;
+template <class P, int RIGHT, int DOWN, int ACROSS, int GROUPS, bool WIDE> DEVICE void attention_tiles(const P& p) {
+  typedef AttentionTile<P, RIGHT, DOWN, ACROSS, GROUPS, WIDE> Tile;
   DYNAMIC_SHARED(memory);
   Tile tile(p, memory);
   tile.load_queries();

@@ -125,6 +125,27 @@ impl Grouping {
         self.slices = found;
     }
 
+    /// As [`Grouping::find_slices`], of what slices share out among them: nothing else reads it, and they are as large
+    /// together, so that they keep little alive that none of them holds. O(groups log slices + values).
+    pub fn find_shares(&mut self, graph: &Graph) {
+        self.find_slices(graph);
+        let bytes = |value: ValueId| graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
+        let mut shared = vec![0u64; graph.value_count()];
+        let mut is_read_whole = vec![false; graph.value_count()];
+        for (number, group) in self.groups.iter().enumerate() {
+            let is_slice = self.slice(GroupId(number as u32)).is_some();
+            for read in &group.reads {
+                is_read_whole[read.index()] |= !is_slice;
+                for &made in group.writes.iter().filter(|_| is_slice) {
+                    shared[read.index()] = shared[read.index()].saturating_add(bytes(made));
+                }
+            }
+        }
+        let groups = &self.groups;
+        let is_share = |read: &ValueId| !is_read_whole[read.index()] && shared[read.index()] >= bytes(*read);
+        self.slices.retain(|(group, _)| groups[group.index()].reads.iter().all(is_share));
+    }
+
     /// Where in what it reads a group's result lies, where nothing runs for it. O(log groups).
     pub fn slice(&self, group: GroupId) -> Option<u64> {
         let found = self.slices.binary_search_by_key(&group, |&(group, _)| group).ok()?;

@@ -155,6 +155,8 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         sized(reduce(ReduceKind::Max, &[0]), &[(f32, &[65_537])]),
         sized(reduce(ReduceKind::Mean, &[0]), &[(bf16, &[1024, 64])]),
         sized(reduce(ReduceKind::Sum, &[0, 2, 3]), &[(f16, &[100, 3, 16, 16])]),
+        sized(reduce(ReduceKind::SumSquares, &[0, 1]), &[(bf16, &[260, 300])]),
+        sized(reduce(ReduceKind::SumSquares, &[0]), &[(f32, &[4096, 33])]),
         // Three stages: elements follow from means and deviations, of rows and of columns, of parts as long and not.
         sized(normalize(&[0, 2]), &[(f32, &[32, 1, 2048])]),
         sized(normalize(&[0, 1]), &[(bf16, &[50, 48, 40])]),

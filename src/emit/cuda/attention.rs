@@ -150,13 +150,14 @@ fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form
         return None;
     }
     let tall = longest <= 64 && lines.saturating_mul(ceil(each, 128)) >= 132;
-    // Rows and keys of a thread, and sixty-four elements of values at a time.
-    let [down, across, groups]: [u64; 3] = match (longest <= 64, tall) {
-        (true, true) => [8, 4, 1],
-        (true, false) => [4, 4, 1],
-        (false, _) => [4, 2, 2],
+    // Threads beside one another, rows and keys of each, and sixty-four elements of values at a time. Where a thread has as many
+    // rows as keys it multiplies most for what it reads of shared memory.
+    let [right, down, across, groups]: [u64; 4] = match (longest <= 64, tall) {
+        (true, true) => [8, 8, 8, 1],
+        (true, false) => [16, 4, 4, 1],
+        (false, _) => [16, 4, 2, 2],
     };
-    let (rows, keys) = (16 * down, 16 * across);
+    let (rows, keys) = (16 * down, right * across);
     let wide = geometry.reads_whole_accesses(4) && {
         let HeadStrides { start, batch, head, row } = geometry.strides[3];
         [start, batch, head, row].iter().all(|at| at.is_multiple_of(4))
@@ -165,9 +166,9 @@ fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form
     let numbers = geometry.size * (rows + 4 + keys + 4) + keys * (64 * groups + rows + 4);
     Some(Form {
         how: if tall { "tiles of 128 rows" } else { "tiles of 64 rows" },
-        call: format!("attention_tiles<KERNEL_heads, {down}, {across}, {groups}, {wide}>"),
+        call: format!("attention_tiles<KERNEL_heads, {right}, {down}, {across}, {groups}, {wide}>"),
         grid: lines.saturating_mul(ceil(each, rows as i64)),
-        threads: 256,
+        threads: 16 * right as u32,
         shared: 4 * numbers as u32,
         template: Template::Attention,
     })

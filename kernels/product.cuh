@@ -163,13 +163,19 @@ template <class I> struct Chains {
   }
 };
 
+// The columns that a warp takes, one after the other: all warps of a launch take as many, or one less.
+template <class P> struct WarpColumns {
+  i64 at;
+  DEVICE WarpColumns() : at((i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5)) {}
+  DEVICE bool more() const { return at < P::BATCH * P::N; }
+  DEVICE void next() { at += (i64)gridDim.x * (blockDim.x >> 5); }
+};
+
 // Few rows, right operand contiguous along k: a warp takes a column, its lanes the products.
 template <class P, int ROWS>
-DEVICE void product_dots(const P& p) {
+DEVICE void product_dot(const P& p, i64 column) {
   typedef typename P::T T;
   typedef typename P::I I;
-  const i64 column = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-  if (column >= P::BATCH * P::N) return;
   const I b = (I)(column / P::N), n = (I)(column % P::N), lane = threadIdx.x & 31;
   T sum[ROWS];
 #pragma unroll
@@ -192,6 +198,10 @@ DEVICE void product_dots(const P& p) {
     const T total = warp_fold<fold_sum>(sum[m]);
     if (lane == 0) p.store(b, (I)m, n, total);
   }
+}
+template <class P, int ROWS>
+DEVICE void product_dots(const P& p) {
+  for (WarpColumns<P> column; column.more(); column.next()) product_dot<P, ROWS>(p, column.at);
 }
 
 // Few rows, right operand contiguous along n: a block of 32 columns, a warp for each of PARTS parts of k.
@@ -238,12 +248,10 @@ DEVICE void product_columns(const P& p) {
 // As product_dots with 16 bytes of the right operand, of elements S, at a time; LEFT_WIDE: of the left one, of
 // elements L, as well.
 template <class P, int ROWS, class S, bool LEFT_WIDE, class L = S>
-DEVICE void product_dots_wide(const P& p) {
+DEVICE void product_dot_wide(const P& p, i64 column) {
   typedef typename P::T T;
   typedef typename P::I I;
   const int LANES = 16 / sizeof(S);
-  const i64 column = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-  if (column >= P::BATCH * P::N) return;
   const I b = (I)(column / P::N), n = (I)(column % P::N), lane = threadIdx.x & 31;
   bool inside = true;
   T sum[ROWS];
@@ -281,6 +289,10 @@ DEVICE void product_dots_wide(const P& p) {
     const T total = warp_fold<fold_sum>(sum[m]);
     if (lane == 0) p.store(b, (I)m, n, total);
   }
+}
+template <class P, int ROWS, class S, bool LEFT_WIDE, class L = S>
+DEVICE void product_dots_wide(const P& p) {
+  for (WarpColumns<P> column; column.more(); column.next()) product_dot_wide<P, ROWS, S, LEFT_WIDE, L>(p, column.at);
 }
 
 // As product_columns with 16 bytes of the right operand, of elements S, at a time: THREADS threads make what ACROSS of

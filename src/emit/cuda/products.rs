@@ -217,7 +217,10 @@ impl<'a> Product<'a> {
                     true => format!("product_dots_wide<KERNEL_operands, {m}, {stored}, {left}{from}>"),
                     false => format!("product_dots<KERNEL_operands, {m}>"),
                 };
-                Call { template, threads: 32 * warps as u32, grid: ceil(b.saturating_mul(*n), warps) }
+                // A block that reduces rows first does so for the columns of several others.
+                let blocks = ceil(b.saturating_mul(*n), warps);
+                let grid = if self.reduces { blocks.min(2 * ENOUGH) } else { blocks };
+                Call { template, threads: 32 * warps as u32, grid }
             }
             Form::Columns { wide: false } => {
                 let template = format!("product_columns<KERNEL_operands, {m}, 8>");
@@ -257,7 +260,9 @@ impl<'a> Product<'a> {
             return [ACROSS, 256];
         }
         let width = SECTOR / self.dtype.size() as i64;
+        // Each warp has a share of the rows that are reduced first, and many would do little else.
         let most = match self.m {
+            _ if self.reduces => 256,
             1 => 1024,
             2..=3 => 512,
             _ => 256,

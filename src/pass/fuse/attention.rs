@@ -170,7 +170,8 @@ impl Core {
         let operands = [q, k, v].into_iter().map(StridedOperand::operand);
         let operands = operands.chain(mask).chain(position).collect();
         let shape = look.graph.ty(result).shape.clone();
-        Some(Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }) })
+        let known = self.mask.iter().map(|mask| mask.value).collect();
+        Some(Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }), known })
     }
 
     /// Position of the axis of heads in what is written.

@@ -113,7 +113,6 @@ fn token(name: &str, context: i64) -> Result<(Graph, Grouping), String> {
     cached.bind(&bound).map_err(place)?;
     let precision = Some(Precision { half: DType::Bf16, params: Params::Rounded });
     let network = prepare(cached, &Options { precision, ..Options::default() }).map_err(place)?;
-    if std::env::var_os("DUMP").is_some() { eprintln!("{}", network.graph); eprintln!("{}", network.grouping.dump(&network.graph)); }
     Ok((network.graph, network.grouping))
 }
 

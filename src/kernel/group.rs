@@ -125,25 +125,21 @@ impl Grouping {
         self.slices = found;
     }
 
-    /// As [`Grouping::find_slices`], of what slices share out among them: nothing else reads it, and they are as large
-    /// together, so that they keep little alive that none of them holds. O(groups log slices + values).
+    /// As [`Grouping::find_slices`], of what is cut into slices by half at least: then what they keep alive and do not hold is
+    /// no more than what they hold. O(groups log slices + values).
     pub fn find_shares(&mut self, graph: &Graph) {
         self.find_slices(graph);
         let bytes = |value: ValueId| graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
         let mut shared = vec![0u64; graph.value_count()];
-        let mut is_read_whole = vec![false; graph.value_count()];
-        for (number, group) in self.groups.iter().enumerate() {
-            let is_slice = self.slice(GroupId(number as u32)).is_some();
-            for read in &group.reads {
-                is_read_whole[read.index()] |= !is_slice;
-                for &made in group.writes.iter().filter(|_| is_slice) {
-                    shared[read.index()] = shared[read.index()].saturating_add(bytes(made));
-                }
+        for (group, _) in &self.slices {
+            let Group { reads, writes, .. } = &self.groups[group.index()];
+            for (read, &made) in reads.iter().zip(writes) {
+                shared[read.index()] = shared[read.index()].saturating_add(bytes(made));
             }
         }
         let groups = &self.groups;
-        let is_share = |read: &ValueId| !is_read_whole[read.index()] && shared[read.index()] >= bytes(*read);
-        self.slices.retain(|(group, _)| groups[group.index()].reads.iter().all(is_share));
+        let is_shared_out = |read: &ValueId| shared[read.index()] >= bytes(*read).div_ceil(2);
+        self.slices.retain(|(group, _)| groups[group.index()].reads.iter().all(is_shared_out));
     }
 
     /// Where in what it reads a group's result lies, where nothing runs for it. O(log groups).

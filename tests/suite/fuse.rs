@@ -213,10 +213,7 @@ fn pins_marks_and_places_hold_a_pattern_apart() {
 fn sums_of_squares() {
     let sum = "r reduce %2 kind=sum axes=[1] keep=true";
     becomes(&[". mul %0, %0", sum, ". mul %1, %3"], &["reduce", "mul"]);
-    becomes(
-        &["c constant {2.0}", ". pow %0, %2", "r reduce %3 kind=sum axes=[1] keep=true"],
-        &["reduce"],
-    );
+    becomes(&["c constant {2.0}", ". pow %0, %2", "r reduce %3 kind=sum axes=[1] keep=true"], &["reduce"]);
     // Other factors, and squares that are read elsewhere.
     becomes(&[". mul %0, %1", sum, ". mul %1, %3"], &["mul", "reduce", "mul"]);
     becomes(&[". mul %0, %0", sum, ". mul %2, %3"], &["mul", "reduce", "mul"]);

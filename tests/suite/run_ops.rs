@@ -395,7 +395,9 @@ fn reductions() {
         let axes: Vec<u32> = (0..rank as u32).filter(|_| random.flag()).collect();
         let kind = ReduceKind::ALL[round % ReduceKind::ALL.len()];
         let dtype = match kind {
-            ReduceKind::Prod | ReduceKind::Sum | ReduceKind::SumSquares => *random.pick(&[DType::F32, DType::F64, DType::I64]),
+            ReduceKind::Prod | ReduceKind::Sum | ReduceKind::SumSquares => {
+                *random.pick(&[DType::F32, DType::F64, DType::I64])
+            }
             _ => *random.pick(&NUMBERS),
         };
         let mut x = array(&mut random, dtype, &dims);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Launch, Printed, Template, blocks, ceil, compute, head, storage, title};
+use super::{Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::kernel::attention::HeadStrides;
@@ -29,7 +29,9 @@ pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
     let form = form(heads, dtype);
     let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
-    text.push_str(&head(program, form.threads));
+    // Few large blocks need their registers more than company.
+    let bounds = if form.threads > 256 { format!("{}, 1", form.threads) } else { form.threads.to_string() };
+    text.push_str(&bounded_head(program, &bounds));
     text.push_str("  KERNEL_heads p;\n");
     for (name, arg) in pointers(heads) {
         // Writing to a String cannot fail.

@@ -150,7 +150,8 @@ impl Core {
                 return None;
             }
             let lead = [batch, heads / share, share];
-            let (key, value) = (deepest(&keys, lead, !self.turned[0])?, deepest(&values, lead, self.turned[1])?);
+            let (key, value) =
+                (deepest(&keys, lead, !self.turned[0])?, deepest(&values, lead, self.turned[1])?);
             Some((share, key, value))
         })?;
         let Masked { mask, causal } = self.masked(look, [batch, heads])?;

@@ -1,7 +1,8 @@
 //! Operations whose kernels are written by hand, in every form in which they are printed, on made-up operands.
 
 use partition::unstable::ir::{
-    ArgReduce, Attention, ConvTranspose, DType, HeadOrder, Layout, Op, Real, ReduceKind, ScatterKind, Window,
+    ArgReduce, Attention, Conv, ConvTranspose, DType, HeadOrder, Layout, Op, Real, ReduceKind, ScatterKind,
+    Window,
 };
 use partition::unstable::kernel::program;
 
@@ -217,6 +218,29 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         };
         let op = ConvTranspose { layout, window, output_padding: vec![1, 0], groups };
         cases.push(sized(Op::ConvTranspose(Box::new(op)), &[(dtype, x), (dtype, w)]));
+    }
+    // Convolutions: of halves, whose operands are transposed first, in groups, with strides, gaps and padding; of single
+    // elements, a product for each image.
+    let gathered = Window {
+        strides: vec![2, 1],
+        dilations: vec![1, 2],
+        pads_before: vec![1, 0],
+        pads_after: vec![0, 2],
+    };
+    let single = Window {
+        strides: vec![1; 2],
+        dilations: vec![1; 2],
+        pads_before: vec![0; 2],
+        pads_after: vec![0; 2],
+    };
+    for (dtype, window, groups, x, w) in [
+        (bf16, &gathered, 2, [2, 32, 7, 9], [64, 16, 3, 2]),
+        (f16, &gathered, 1, [1, 24, 5, 12], [32, 24, 2, 3]),
+        (f32, &single, 1, [3, 12, 6, 7], [9, 12, 1, 1]),
+        (bf16, &single, 1, [2, 16, 8, 4], [40, 16, 1, 1]),
+    ] {
+        let op = Conv { layout: Layout::ChannelsFirst, window: window.clone(), groups };
+        cases.push(sized(Op::Conv(Box::new(op)), &[(dtype, &x), (dtype, &w), (dtype, &[w[0]])]));
     }
     // Halves in larger tiles: 130 of 128, eight neighbours along k, along rows and columns, and one at a time.
     for (left, right, k) in [(false, true, 40), (true, false, 24), (false, true, 9)] {

@@ -25,7 +25,7 @@ use partition::unstable::emit::cache::{Cache, compile_all};
 use partition::unstable::emit::nvrtc::{Nvrtc, nvrtc};
 use partition::unstable::emit::{self, Kernel};
 use partition::unstable::ir::{DType, Graph};
-use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Program};
+use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Pass, Program};
 use partition::unstable::kernel::{GroupId, Grouping};
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::pass::{Params, Precision};
@@ -336,7 +336,12 @@ fn operations(program: &Program) -> f64 {
             let of = &heads.geometry;
             let scores =
                 [of.batch, of.heads, of.rows, of.keys].iter().map(|&size| size as f64).product::<f64>();
-            2.0 * scores * (of.size + of.value_size) as f64
+            // Of gradients each product once: scores, the weights' gradients, those of queries, keys and values.
+            let products = match heads.pass {
+                Pass::Forward | Pass::Parts | Pass::Keys => of.size + of.value_size,
+                Pass::Queries => 2 * of.size + of.value_size,
+            };
+            2.0 * scores * products as f64
         }
         _ => 0.0,
     }

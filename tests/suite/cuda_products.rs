@@ -276,8 +276,8 @@ output \"y\" %3
         )
     };
     for dtype in ["f32", "bf16"] {
-        let Some(counts) = ran(&conv(dtype, "", "6, 7"), Build::default()) else { return };
-        assert_eq!(counts, (0, 2));
+        let Some(count) = kernels(&conv(dtype, "", "6, 7"), Build::default()) else { return };
+        assert_eq!(count, 0);
     }
     // Elements apart are gathered by a kernel.
     assert_eq!(ran(&conv("f32", " strides=[2, 1]", "3, 7"), Build::default()), Some((1, 0)));

@@ -71,6 +71,9 @@ fn attention_gradients() -> Vec<Case> {
         };
     let (heads, rows) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
     case(f32, None, attention((2, 1), Some(2), heads), [9, 12, 5, 3]);
+    // Tiles of f32, whole and with ends: a mask and shared heads, rows that meet no key.
+    case(f32, Some(DType::Bool), attention((2, 1), None, rows), [33, 70, 24, 8]);
+    case(f32, None, attention((2, 2), Some(-5), heads), [140, 40, 64, 64]);
     case(bf16, None, attention((2, 1), None, heads), [9, 12, 140, 3]);
     for dtype in [f16, bf16] {
         case(dtype, None, attention((2, 1), Some(3), rows), [67, 70, 24, 8]);

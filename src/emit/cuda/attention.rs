@@ -72,6 +72,9 @@ fn form(heads: &Heads, dtype: DType) -> Form {
         if let Some(form) = in_tiles(heads, dtype, [lines, each]) {
             return form;
         }
+        if let Some(form) = gradients_in_tiles(heads, dtype, [lines, each]) {
+            return form;
+        }
         if let Some(form) = shared_rows(heads, size, lines.saturating_mul(each)) {
             return form;
         }
@@ -171,6 +174,38 @@ fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form
         call: format!("attention_tiles<KERNEL_heads, {right}, {down}, {across}, {groups}, {wide}>"),
         grid: lines.saturating_mul(ceil(each, rows as i64)),
         threads: 16 * right as u32,
+        shared: 4 * numbers as u32,
+        template: Template::Attention,
+    })
+}
+
+/// The gradients of many rows and keys of f32 in tiles.
+fn gradients_in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form> {
+    let geometry = &heads.geometry;
+    let (size, values) = (geometry.size, geometry.value_size);
+    let many = geometry.rows > SKINNY_ROWS && geometry.keys > SKINNY_ROWS;
+    if dtype != DType::F32 || size.max(values) > 64 || !many {
+        return None;
+    }
+    // Lines of a thread; others that a block meets at a time, and elements of these beside one another.
+    let (name, down, others_by_row, how) = match heads.pass {
+        Pass::Forward | Pass::Parts => return None,
+        Pass::Queries => ("rows", 8, 1, "tiles of 128 rows"),
+        Pass::Keys => ("keys", 4, 2, "tiles of 64 keys"),
+    };
+    let wide = geometry.reads_whole_accesses(4)
+        && heads.writes.iter().map(|(_, strides)| strides).chain([&geometry.strides[3]]).all(|strides| {
+            let HeadStrides { start, batch, head, row } = strides;
+            [start, batch, head, row].iter().all(|at| at.is_multiple_of(4))
+        });
+    let tile = 16 * down;
+    // Lines and others element by element, others row by row, weights.
+    let numbers = (size + values) * (tile + 4 + 64 + 4) + 64 * 64 * others_by_row + 64 * (tile + 4);
+    Some(Form {
+        how,
+        call: format!("attention_gradient_{name}_tiles<KERNEL_heads, {down}, {wide}>"),
+        grid: lines.saturating_mul(ceil(each, tile as i64)),
+        threads: 256,
         shared: 4 * numbers as u32,
         template: Template::Attention,
     })

@@ -17,11 +17,8 @@ const KEPT: i64 = 32;
 /// Shortest row that is not kept where its accesses are narrow.
 const LONG: i64 = 8192;
 
-/// Longest row, in accesses, that a warp takes; of rows so few that multiprocessors are left over, the shortest that it does
-/// not.
+/// Longest row, in accesses, that a warp takes.
 const WARP: i64 = 256;
-const NARROW: i64 = 33;
-const FEW: i64 = 132;
 
 pub(super) fn rows(program: &Program) -> Result<Printed> {
     match &program.body {
@@ -138,10 +135,8 @@ struct Share {
     kept: bool,
 }
 
-fn share(accesses: i64, lanes: i64, rows: i64) -> Share {
+fn share(accesses: i64, lanes: i64) -> Share {
     let threads = match accesses {
-        // Few rows are read at once by as many threads as these have accesses.
-        NARROW..=WARP if rows < FEW => accesses.unsigned_abs().next_power_of_two() as i64,
         ..=WARP => 32,
         257..=2048 => 256,
         2049..=8192 => 512,
@@ -159,7 +154,7 @@ fn together(program: &Program) -> Result<Printed> {
         return Err(no_hero());
     };
     let accesses = view.program.exprs.extent(view.access);
-    let share = share(accesses, view.lanes, rows);
+    let share = share(accesses, view.lanes);
     if view.lanes == 1
         && (!share.kept || program.exprs.extent(column) >= LONG)
         && let Some(unaligned) = Unaligned::of(program)

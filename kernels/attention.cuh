@@ -238,10 +238,11 @@ template <class P, int WARPS, int EACH> DEVICE void attention_shared_rows(const 
   }
 }
 
-// The same in tiles for many rows: 256 threads take 16 DOWN rows of queries, and meet 16 ACROSS keys at a time. A thread has
-// DOWN rows and ACROSS keys of the scores, and of the sums of values its rows and four of each 64 elements. Queries and keys are in
-// shared memory element by element, so that a thread reads those of neighbouring rows at once; weights key by key. Half a warp
-// makes the weights of its rows and is all that reads them. WIDE: four elements of a row are loaded and stored at once.
+// The same in tiles for many rows: 16 RIGHT threads take 16 DOWN rows of queries, and meet RIGHT ACROSS keys at a time. A thread
+// has DOWN rows and ACROSS keys of the scores, and of the sums of values its rows and four of each 4 RIGHT elements. Queries and keys
+// are in shared memory element by element, so that a thread reads those of neighbouring rows, and its own keys, at once;
+// weights key by key. RIGHT lanes make the weights of their rows and are all that read them. WIDE: four elements of a row are
+// loaded and stored at once.
 template <int N, class T> DEVICE void read_some(T (&to)[N], const T* from) {
   const int EACH = N % 4 == 0 ? 4 : 2;
 #pragma unroll
@@ -263,26 +264,28 @@ template <class S> DEVICE void read_element(float (&to)[4], const S* row, int at
   for (int i = 0; i < 4; ++i) to[i] = inside ? get(some.v[i]) : 0.0f;
 }
 
-// The largest, and the sum, of what 16 neighbouring lanes have.
-template <class F, class T> DEVICE T half_warp_fold(T x) {
+// The largest, and the sum, of what LANES neighbouring lanes have.
+template <class F, int LANES, class T> DEVICE T lanes_fold(T x) {
 #pragma unroll
-  for (int lanes = 8; lanes; lanes >>= 1) {
+  for (int lanes = LANES / 2; lanes; lanes >>= 1) {
     const T y = swapped(x, lanes);
     x = threadIdx.x & lanes ? F::join(y, x) : F::join(x, y);
   }
   return x;
 }
 
-template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct AttentionTile {
+template <class P, int RIGHT, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct AttentionTile {
   typedef typename P::T T;
   typedef typename P::S S;
-  static const int ROWS = 16 * DOWN, KEYS = 16 * ACROSS, WIDTH = 64 * GROUPS, EACH = WIDE ? 4 : 1;
+  static const int THREADS = 16 * RIGHT, ROWS = 16 * DOWN, KEYS = RIGHT * ACROSS, WIDTH = 64 * GROUPS, EACH = WIDE ? 4 : 1;
+  // Keys, and elements of values, that a thread reads at once, and how often.
+  static const int BESIDE = ACROSS % 4 == 0 ? 4 : 2, PARTS = WIDTH / (4 * RIGHT);
   static const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, ROW_PITCH = ROWS + 4, KEY_PITCH = KEYS + 4;
   const P& p;
   T *queries, *keys, *values, *weights;
   i64 b, h, first;
   int right, down;
-  T out[DOWN][4 * GROUPS], most[DOWN], sum[DOWN];
+  T out[DOWN][4 * PARTS], most[DOWN], sum[DOWN];
 
   DEVICE AttentionTile(const P& p, unsigned char* memory) : p(p) {
     const i64 tiles = (P::ROWS + ROWS - 1) / ROWS, head = (i64)blockIdx.x / tiles;
@@ -293,19 +296,19 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
     b = head / P::HEADS;
     h = head % P::HEADS;
     first = (i64)blockIdx.x % tiles * ROWS;
-    right = threadIdx.x % 16;
-    down = threadIdx.x / 16;
+    right = threadIdx.x % RIGHT;
+    down = threadIdx.x / RIGHT;
 #pragma unroll
     for (int i = 0; i < DOWN; ++i) {
       most[i] = limits<T>::low();
       sum[i] = (T)0;
 #pragma unroll
-      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = (T)0;
+      for (int j = 0; j < 4 * PARTS; ++j) out[i][j] = (T)0;
     }
   }
 
   DEVICE void load_queries() const {
-    for (int i = threadIdx.x; i < ROWS * SIZE / EACH; i += 256) {
+    for (int i = threadIdx.x; i < ROWS * SIZE / EACH; i += THREADS) {
       const int row = i % ROWS, at = i / ROWS * EACH;
       const bool inside = first + row < P::ROWS;
       T some[EACH];
@@ -315,18 +318,21 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
     }
   }
 
+  // A thread's keys are RIGHT apart, and beside one another in shared memory.
+  DEVICE static int place(int key) { return key / RIGHT / BESIDE * BESIDE * RIGHT + key % RIGHT * BESIDE + key / RIGHT % BESIDE; }
+
   DEVICE void load_keys(i64 from) const {
 #pragma unroll 4
-    for (int i = threadIdx.x; i < KEYS * SIZE / EACH; i += 256) {
+    for (int i = threadIdx.x; i < KEYS * SIZE / EACH; i += THREADS) {
       const int key = i % KEYS, at = i / KEYS * EACH;
       const bool inside = from + key < P::KEYS;
       T some[EACH];
       read_element(some, p.key(b, h, inside ? from + key : 0), at, inside);
 #pragma unroll
-      for (int j = 0; j < EACH; ++j) keys[(at + j) * KEY_PITCH + key] = some[j];
+      for (int j = 0; j < EACH; ++j) keys[(at + j) * KEY_PITCH + place(key)] = some[j];
     }
 #pragma unroll 4
-    for (int i = threadIdx.x; i < KEYS * WIDTH / EACH; i += 256) {
+    for (int i = threadIdx.x; i < KEYS * WIDTH / EACH; i += THREADS) {
       const int key = i / (WIDTH / EACH), at = i % (WIDTH / EACH) * EACH;
       const bool inside = from + key < P::KEYS && at < VALUES;
       T some[EACH];
@@ -343,7 +349,9 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
     for (int at = 0; at < SIZE; ++at) {
       T x[DOWN], y[ACROSS];
       read_some(x, queries + at * ROW_PITCH + down * DOWN);
-      read_some(y, keys + at * KEY_PITCH + right * ACROSS);
+#pragma unroll
+      for (int part = 0; part < ACROSS; part += BESIDE)
+        read_some((T(&)[BESIDE])y[part], keys + at * KEY_PITCH + part * RIGHT + right * BESIDE);
 #pragma unroll
       for (int i = 0; i < DOWN; ++i)
 #pragma unroll
@@ -359,21 +367,21 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
       T next = most[i], part = (T)0;
 #pragma unroll
       for (int j = 0; j < ACROSS; ++j) {
-        const i64 key = from + right * ACROSS + j;
+        const i64 key = from + j * RIGHT + right;
         dots[i][j] = key < end ? p.score(b, h, row, key, dots[i][j]) : limits<T>::low();
         next = f_max(next, dots[i][j]);
       }
-      next = half_warp_fold<fold_max>(next);
+      next = lanes_fold<fold_max, RIGHT>(next);
       const T off = next == limits<T>::low() ? (T)0 : next, scale = f_exp(f_sub(most[i], off));
 #pragma unroll
       for (int j = 0; j < ACROSS; ++j) {
         dots[i][j] = f_exp(f_sub(dots[i][j], off));
         part = f_add(part, dots[i][j]);
       }
-      sum[i] = f_add(f_mul(sum[i], scale), half_warp_fold<fold_sum>(part));
+      sum[i] = f_add(f_mul(sum[i], scale), lanes_fold<fold_sum, RIGHT>(part));
       most[i] = next;
 #pragma unroll
-      for (int j = 0; j < 4 * GROUPS; ++j) out[i][j] = f_mul(out[i][j], scale);
+      for (int j = 0; j < 4 * PARTS; ++j) out[i][j] = f_mul(out[i][j], scale);
     }
 #pragma unroll
     for (int j = 0; j < ACROSS; ++j)
@@ -382,7 +390,7 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
         vec<4, T> some;
 #pragma unroll
         for (int k = 0; k < 4; ++k) some.v[k] = dots[i + k][j];
-        *(vec<4, T>*)(weights + (right * ACROSS + j) * ROW_PITCH + down * DOWN + i) = some;
+        *(vec<4, T>*)(weights + (j * RIGHT + right) * ROW_PITCH + down * DOWN + i) = some;
       }
   }
 
@@ -392,9 +400,9 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
       T x[DOWN];
       read_some(x, weights + key * ROW_PITCH + down * DOWN);
 #pragma unroll
-      for (int g = 0; g < GROUPS; ++g) {
+      for (int g = 0; g < PARTS; ++g) {
         T y[4];
-        read_some(y, values + key * WIDTH + g * 64 + right * 4);
+        read_some(y, values + key * WIDTH + g * 4 * RIGHT + right * 4);
 #pragma unroll
         for (int i = 0; i < DOWN; ++i)
 #pragma unroll
@@ -412,9 +420,9 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
       const T scale = row_scale<P>(sum[i], broken);
       S* to = p.result(b, h, row);
 #pragma unroll
-      for (int g = 0; g < GROUPS; ++g) {
+      for (int g = 0; g < PARTS; ++g) {
         vec<4, S> some;
-        const int at = g * 64 + right * 4;
+        const int at = g * 4 * RIGHT + right * 4;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
           put(some.v[j], broken ? (P::ZEROS ? (T)0 : (T)not_a_number_f()) : f_mul(out[i][g * 4 + j], scale));
@@ -430,8 +438,8 @@ template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> struct Attention
   }
 };
 
-template <class P, int DOWN, int ACROSS, int GROUPS, bool WIDE> DEVICE void attention_tiles(const P& p) {
-  typedef AttentionTile<P, DOWN, ACROSS, GROUPS, WIDE> Tile;
+template <class P, int RIGHT, int DOWN, int ACROSS, int GROUPS, bool WIDE> DEVICE void attention_tiles(const P& p) {
+  typedef AttentionTile<P, RIGHT, DOWN, ACROSS, GROUPS, WIDE> Tile;
   DYNAMIC_SHARED(memory);
   Tile tile(p, memory);
   tile.load_queries();
@@ -572,4 +580,250 @@ template <class P> DEVICE void attention_gradient_keys(const P& p) {
 #pragma unroll
   for (int i = 0; i < EACH_VALUE; ++i)
     if (lane + 32 * i < P::VALUES) put(v[lane + 32 * i], of_value[i]);
+}
+
+// Both in tiles, for many rows and keys of f32: 256 threads, 16 of them beside one another, take 16 DOWN lines, which are rows
+// of queries or keys, and meet 64 of the others at a time. A thread has DOWN lines and four others of the scores and of what
+// the values give, and of the gradients its lines and four elements. Lines are in shared memory element by element, others as well
+// and row by row; weights other by other, made by the 16 lanes that read them. WIDE: four elements are loaded and stored at once.
+template <class P, int DOWN, bool WIDE> struct GradientTile {
+  typedef typename P::T T;
+  typedef typename P::S S;
+  static const int LINES = 16 * DOWN, OTHERS = 64, PITCH = LINES + 4, OTHER_PITCH = OTHERS + 4, WIDTH = 64;
+  static const int EACH = WIDE ? 4 : 1, THREADS = 256;
+
+  // Where the others of a thread are, which are 16 apart: beside one another.
+  DEVICE static int place(int other) { return other % 16 * 4 + other / 16; }
+
+  // COUNT rows element by element, zeros where there are none. `row(i)`: the elements of one, `size` of them.
+  template <int COUNT, int AT, class F> DEVICE static void load_turned(T* to, i64 left, int size, bool placed, F row) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < COUNT * size / EACH; i += THREADS) {
+      const int line = i % COUNT, at = i / COUNT * EACH;
+      const bool inside = line < left;
+      T some[EACH];
+      read_element(some, row(inside ? line : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) to[(at + j) * AT + (placed ? place(line) : line)] = some[j];
+    }
+  }
+
+  // The others row by row.
+  template <class F> DEVICE static void load_rows(T* to, i64 left, int size, F row) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < OTHERS * WIDTH / EACH; i += THREADS) {
+      const int line = i / (WIDTH / EACH), at = i % (WIDTH / EACH) * EACH;
+      const bool inside = line < left && at < size;
+      T some[EACH];
+      read_element(some, row(line < left ? line : 0), at, inside);
+#pragma unroll
+      for (int j = 0; j < EACH; ++j) to[line * WIDTH + at + j] = some[j];
+    }
+  }
+
+  DEVICE static void multiply(T (&dots)[DOWN][4], const T* lines, const T* others, int size) {
+    const int right = threadIdx.x % 16, down = threadIdx.x / 16;
+#pragma unroll
+    for (int i = 0; i < DOWN * 4; ++i) dots[i / 4][i % 4] = (T)0;
+#pragma unroll 4
+    for (int at = 0; at < size; ++at) {
+      T x[DOWN], y[4];
+      read_some(x, lines + at * PITCH + down * DOWN);
+      read_some(y, others + at * OTHER_PITCH + right * 4);
+#pragma unroll
+      for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) dots[i][j] = f_add(dots[i][j], f_mul(x[i], y[j]));
+    }
+  }
+
+  // Weights where all that add rows up with them find them.
+  DEVICE static void share(T* weights, const T (&own)[DOWN][4]) {
+    const int right = threadIdx.x % 16, down = threadIdx.x / 16;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int i = 0; i < DOWN; i += 4) {
+        vec<4, T> some;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) some.v[k] = own[i + k][j];
+        *(vec<4, T>*)(weights + (j * 16 + right) * PITCH + down * DOWN + i) = some;
+      }
+    __syncwarp();
+  }
+
+  DEVICE static void add_rows(T (&sums)[DOWN][4], const T* weights, const T* rows) {
+    const int right = threadIdx.x % 16, down = threadIdx.x / 16;
+#pragma unroll 4
+    for (int other = 0; other < OTHERS; ++other) {
+      T x[DOWN], y[4];
+      read_some(x, weights + other * PITCH + down * DOWN);
+      read_some(y, rows + other * WIDTH + right * 4);
+#pragma unroll
+      for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[i][j] = f_add(sums[i][j], f_mul(x[i], y[j]));
+    }
+  }
+
+  DEVICE static void write(S* to, const T (&sums)[4], T factor, int size) {
+    const int at = threadIdx.x % 16 * 4;
+    vec<4, S> some;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) put(some.v[j], f_mul(sums[j], factor));
+    if (WIDE) {
+      if (at < size) *(vec<4, S>*)(to + at) = some;
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        if (at + j < size) to[at + j] = some.v[j];
+    }
+  }
+};
+
+template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_rows_tiles(const P& p) {
+  typedef typename P::T T;
+  typedef GradientTile<P, DOWN, WIDE> Tile;
+  const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, OTHERS = Tile::OTHERS;
+  DYNAMIC_SHARED(memory);
+  T *queries = (T*)memory, *upstreams = queries + SIZE * Tile::PITCH, *keys = upstreams + VALUES * Tile::PITCH;
+  T *values = keys + SIZE * Tile::OTHER_PITCH, *rows = values + VALUES * Tile::OTHER_PITCH, *weights = rows + OTHERS * Tile::WIDTH;
+  const i64 tiles = (P::ROWS + Tile::LINES - 1) / Tile::LINES, head = (i64)blockIdx.x / tiles;
+  // The last rows of a causal head meet the most keys: they begin first.
+  const i64 b = head / P::HEADS, h = head % P::HEADS, first = (tiles - 1 - (i64)blockIdx.x % tiles) * Tile::LINES;
+  const int right = threadIdx.x % 16, down = threadIdx.x / 16;
+  Tile::template load_turned<Tile::LINES, Tile::PITCH>(queries, P::ROWS - first, SIZE, false,
+                                                       [&](int row) { return p.query(b, h, first + row); });
+  Tile::template load_turned<Tile::LINES, Tile::PITCH>(upstreams, P::ROWS - first, VALUES, false,
+                                                       [&](int row) { return p.upstream(b, h, first + row); });
+  __syncthreads();
+  T out[DOWN][4], most[DOWN], sum[DOWN], d[DOWN];
+#pragma unroll
+  for (int i = 0; i < DOWN; ++i) {
+    const i64 row = first + down * DOWN + i;
+    most[i] = limits<T>::low();
+    sum[i] = d[i] = (T)0;
+    for (int at = right; at < VALUES; at += 16)
+      if (row < P::ROWS)
+        d[i] = f_add(d[i], f_mul(get(p.result(b, h, row)[at]), upstreams[at * Tile::PITCH + down * DOWN + i]));
+    d[i] = lanes_fold<fold_sum, 16>(d[i]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) out[i][j] = (T)0;
+  }
+  const i64 behind = first + Tile::LINES, last = behind < P::ROWS ? behind - 1 : P::ROWS - 1;
+  const i64 end = keys_seen(p, last);
+  for (i64 from = 0; from < end; from += OTHERS) {
+    __syncthreads();
+    Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(keys, P::KEYS - from, SIZE, true,
+                                                          [&](int key) { return p.key(b, h, from + key); });
+    Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(values, P::KEYS - from, VALUES, true,
+                                                          [&](int key) { return p.value(b, h, from + key); });
+    Tile::load_rows(rows, P::KEYS - from, SIZE, [&](int key) { return p.key(b, h, from + key); });
+    __syncthreads();
+    T s[DOWN][4], above[DOWN][4];
+    Tile::multiply(s, queries, keys, SIZE);
+    Tile::multiply(above, upstreams, values, VALUES);
+#pragma unroll
+    for (int i = 0; i < DOWN; ++i) {
+      const i64 row = first + down * DOWN + i, seen = row < P::ROWS ? keys_seen(p, row) : 0;
+      T next = most[i], part = (T)0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const i64 key = from + j * 16 + right;
+        s[i][j] = key < seen ? p.score(b, h, row, key, s[i][j]) : limits<T>::low();
+        next = f_max(next, s[i][j]);
+      }
+      next = lanes_fold<fold_max, 16>(next);
+      const bool nothing = next == limits<T>::low();
+      const T off = nothing ? (T)0 : next, scale = nothing ? (T)1 : f_exp(f_sub(most[i], off));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const i64 key = from + j * 16 + right;
+        const T weight = f_exp(f_sub(s[i][j], off));
+        part = f_add(part, weight);
+        s[i][j] = key < seen && p.passes(b, h, row, key) ? f_mul(weight, f_sub(above[i][j], d[i])) : (T)0;
+      }
+      sum[i] = f_add(f_mul(sum[i], scale), lanes_fold<fold_sum, 16>(part));
+      most[i] = next;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out[i][j] = f_mul(out[i][j], scale);
+    }
+    Tile::share(weights, s);
+    Tile::add_rows(out, weights, rows);
+  }
+#pragma unroll
+  for (int i = 0; i < DOWN; ++i) {
+    const i64 row = first + down * DOWN + i, number = (b * P::HEADS + h) * P::ROWS + row;
+    if (row >= P::ROWS) break;
+    const bool broken = sum[i] == (T)0 || (P::ZEROS && !(sum[i] > (T)0));
+    if (right == 0) {
+      p.logs[number] = broken ? (T)infinity_f() : f_add(most[i], f_log(sum[i]));
+      p.d[number] = d[i];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) out[i][j] = broken ? (T)0 : out[i][j];
+    Tile::write(p.of_query(b, h, row), out[i], broken ? (T)1 : p.scale() / sum[i], SIZE);
+  }
+}
+
+template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_keys_tiles(const P& p) {
+  typedef typename P::T T;
+  typedef GradientTile<P, DOWN, WIDE> Tile;
+  const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, OTHERS = Tile::OTHERS;
+  DYNAMIC_SHARED(memory);
+  T *keys = (T*)memory, *values = keys + SIZE * Tile::PITCH, *queries = values + VALUES * Tile::PITCH;
+  T *upstreams = queries + SIZE * Tile::OTHER_PITCH, *query_rows = upstreams + VALUES * Tile::OTHER_PITCH;
+  T *upstream_rows = query_rows + OTHERS * Tile::WIDTH, *weights = upstream_rows + OTHERS * Tile::WIDTH;
+  const i64 tiles = (P::KEYS + Tile::LINES - 1) / Tile::LINES, head = (i64)blockIdx.x / tiles;
+  const i64 heads = P::HEADS / P::GROUP, b = head / heads, g = head % heads, shared = g * P::GROUP;
+  // The first keys of a causal head meet the most rows: they begin first.
+  const i64 first = (i64)blockIdx.x % tiles * Tile::LINES, above_all = P::CAUSAL ? first - p.offset() : 0;
+  const int right = threadIdx.x % 16, down = threadIdx.x / 16;
+  Tile::template load_turned<Tile::LINES, Tile::PITCH>(keys, P::KEYS - first, SIZE, false,
+                                                       [&](int key) { return p.key(b, shared, first + key); });
+  Tile::template load_turned<Tile::LINES, Tile::PITCH>(values, P::KEYS - first, VALUES, false,
+                                                       [&](int key) { return p.value(b, shared, first + key); });
+  T of_key[DOWN][4], of_value[DOWN][4];
+#pragma unroll
+  for (int i = 0; i < DOWN * 4; ++i) of_key[i / 4][i % 4] = of_value[i / 4][i % 4] = (T)0;
+  for (i64 h = shared; h < shared + P::GROUP; ++h)
+    for (i64 r0 = above_all < 0 ? 0 : above_all; r0 < P::ROWS; r0 += OTHERS) {
+      __syncthreads();
+      Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(queries, P::ROWS - r0, SIZE, true,
+                                                            [&](int row) { return p.query(b, h, r0 + row); });
+      Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(upstreams, P::ROWS - r0, VALUES, true,
+                                                            [&](int row) { return p.upstream(b, h, r0 + row); });
+      Tile::load_rows(query_rows, P::ROWS - r0, SIZE, [&](int row) { return p.query(b, h, r0 + row); });
+      Tile::load_rows(upstream_rows, P::ROWS - r0, VALUES, [&](int row) { return p.upstream(b, h, r0 + row); });
+      __syncthreads();
+      T s[DOWN][4], ds[DOWN][4];
+      Tile::multiply(s, keys, queries, SIZE);
+      Tile::multiply(ds, values, upstreams, VALUES);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const i64 row = r0 + j * 16 + right, number = (b * P::HEADS + h) * P::ROWS + row;
+        const bool known = row < P::ROWS;
+        const T log = known ? p.logs[number] : (T)infinity_f(), d = known ? p.d[number] : (T)0;
+        const i64 seen = known && log != (T)infinity_f() ? keys_seen(p, row) : 0;
+#pragma unroll
+        for (int i = 0; i < DOWN; ++i) {
+          const i64 key = first + down * DOWN + i;
+          const bool meets = key < seen;
+          s[i][j] = meets ? f_exp(f_sub(p.score(b, h, row, key, s[i][j]), log)) : (T)0;
+          ds[i][j] = meets && p.passes(b, h, row, key) ? f_mul(f_mul(s[i][j], f_sub(ds[i][j], d)), p.scale()) : (T)0;
+        }
+      }
+      Tile::share(weights, s);
+      Tile::add_rows(of_value, weights, upstream_rows);
+      Tile::share(weights, ds);
+      Tile::add_rows(of_key, weights, query_rows);
+    }
+#pragma unroll
+  for (int i = 0; i < DOWN; ++i) {
+    const i64 key = first + down * DOWN + i;
+    if (key >= P::KEYS) break;
+    Tile::write(p.of_key(b, g, key), of_key[i], (T)1, SIZE);
+    Tile::write(p.of_value(b, g, key), of_value[i], (T)1, VALUES);
+  }
 }

@@ -163,14 +163,28 @@ template <class I> struct Chains {
   }
 };
 
+// What the results of a column are made of beside the sums.
+template <int ROWS, class P> DEVICE void read_beside(const P& p, typename P::I b, typename P::I n, typename P::Beside (&to)[ROWS]) {
+#pragma unroll
+  for (int m = 0; m < ROWS; ++m) p.read(b, (typename P::I)m, n, to[m]);
+}
+
+// The columns that a warp takes, one after the other: all warps of a launch take as many, or one less.
+template <class P> struct WarpColumns {
+  i64 at;
+  DEVICE WarpColumns() : at((i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5)) {}
+  DEVICE bool more() const { return at < P::BATCH * P::N; }
+  DEVICE void next() { at += (i64)gridDim.x * (blockDim.x >> 5); }
+};
+
 // Few rows, right operand contiguous along k: a warp takes a column, its lanes the products.
 template <class P, int ROWS>
-DEVICE void product_dots(const P& p) {
+DEVICE void product_dot(const P& p, i64 column) {
   typedef typename P::T T;
   typedef typename P::I I;
-  const i64 column = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-  if (column >= P::BATCH * P::N) return;
   const I b = (I)(column / P::N), n = (I)(column % P::N), lane = threadIdx.x & 31;
+  typename P::Beside beside[ROWS];
+  if (lane == 0) read_beside<ROWS>(p, b, n, beside);
   T sum[ROWS];
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
@@ -190,8 +204,12 @@ DEVICE void product_dots(const P& p) {
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) {
     const T total = warp_fold<fold_sum>(sum[m]);
-    if (lane == 0) p.store(b, (I)m, n, total);
+    if (lane == 0) p.store(b, (I)m, n, total, beside[m]);
   }
+}
+template <class P, int ROWS>
+DEVICE void product_dots(const P& p) {
+  for (WarpColumns<P> column; column.more(); column.next()) product_dot<P, ROWS>(p, column.at);
 }
 
 // Few rows, right operand contiguous along n: a block of 32 columns, a warp for each of PARTS parts of k.
@@ -206,6 +224,8 @@ DEVICE void product_columns(const P& p) {
   T sum[ROWS];
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
+  typename P::Beside beside[ROWS];
+  if (warp == 0 && n < (I)P::N) read_beside<ROWS>(p, b, n, beside);
   if (n < (I)P::N) {
     for (Chains<I> chain((I)P::K, PARTS); chain.next();) {
       T own[ROWS];
@@ -230,7 +250,7 @@ DEVICE void product_columns(const P& p) {
       T total = (T)0;
 #pragma unroll
       for (int i = 0; i < PARTS; ++i) total = f_add(total, part[i * 32 + lane]);
-      p.store(b, (I)m, n, total);
+      p.store(b, (I)m, n, total, beside[m]);
     }
   }
 }
@@ -238,14 +258,16 @@ DEVICE void product_columns(const P& p) {
 // As product_dots with 16 bytes of the right operand, of elements S, at a time; LEFT_WIDE: of the left one, of
 // elements L, as well.
 template <class P, int ROWS, class S, bool LEFT_WIDE, class L = S>
-DEVICE void product_dots_wide(const P& p) {
+DEVICE void product_dot_wide(const P& p, i64 column) {
   typedef typename P::T T;
   typedef typename P::I I;
   const int LANES = 16 / sizeof(S);
-  const i64 column = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-  if (column >= P::BATCH * P::N) return;
   const I b = (I)(column / P::N), n = (I)(column % P::N), lane = threadIdx.x & 31;
+  // Terms whose loads do not wait for one another.
+  const int EACH = (int)((P::K + 32 * LANES - 1) / (32 * LANES)), AHEAD = EACH < 4 ? EACH : 4;
   bool inside = true;
+  typename P::Beside beside[ROWS];
+  if (lane == 0) read_beside<ROWS>(p, b, n, beside);
   T sum[ROWS];
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) sum[m] = (T)0;
@@ -253,22 +275,31 @@ DEVICE void product_dots_wide(const P& p) {
     T part[ROWS];
 #pragma unroll
     for (int m = 0; m < ROWS; ++m) part[m] = (T)0;
-#pragma unroll 4
-    for (I k = chain.begin + lane * LANES; k < chain.end; k += 32 * LANES) {
-      const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
+    for (I first = chain.begin + lane * LANES; first < chain.end; first += 32 * LANES * AHEAD) {
+      vec<LANES, S> y[AHEAD];
 #pragma unroll
-      for (int m = 0; m < ROWS; ++m) {
-        const int STEP = LEFT_WIDE ? 16 / sizeof(L) : 1;
+      for (int u = 0; u < AHEAD; ++u) {
+        const I k = first + u * 32 * LANES;
+        if (k < chain.end) y[u] = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
+      }
 #pragma unroll
-        for (int i = 0; i < LANES; i += STEP) {
-          vec<STEP, L> x;
-          if constexpr (LEFT_WIDE) x = *(const vec<STEP, L>*)p.left_wide(b, (I)m, k + i, inside);
+      for (int u = 0; u < AHEAD; ++u) {
+        const I k = first + u * 32 * LANES;
+        if (k >= chain.end) continue;
 #pragma unroll
-          for (int j = 0; j < STEP; ++j) {
-            T own;
-            if constexpr (LEFT_WIDE) own = get(x.v[j]);
-            else own = p.left(b, (I)m, k + i);
-            part[m] = f_add(part[m], f_mul(own, get(y.v[i + j])));
+        for (int m = 0; m < ROWS; ++m) {
+          const int STEP = LEFT_WIDE ? 16 / sizeof(L) : 1;
+#pragma unroll
+          for (int i = 0; i < LANES; i += STEP) {
+            vec<STEP, L> x;
+            if constexpr (LEFT_WIDE) x = *(const vec<STEP, L>*)p.left_wide(b, (I)m, k + i, inside);
+#pragma unroll
+            for (int j = 0; j < STEP; ++j) {
+              T own;
+              if constexpr (LEFT_WIDE) own = get(x.v[j]);
+              else own = p.left(b, (I)m, k + i);
+              part[m] = f_add(part[m], f_mul(own, get(y[u].v[i + j])));
+            }
           }
         }
       }
@@ -279,8 +310,12 @@ DEVICE void product_dots_wide(const P& p) {
 #pragma unroll
   for (int m = 0; m < ROWS; ++m) {
     const T total = warp_fold<fold_sum>(sum[m]);
-    if (lane == 0) p.store(b, (I)m, n, total);
+    if (lane == 0) p.store(b, (I)m, n, total, beside[m]);
   }
+}
+template <class P, int ROWS, class S, bool LEFT_WIDE, class L = S>
+DEVICE void product_dots_wide(const P& p) {
+  for (WarpColumns<P> column; column.more(); column.next()) product_dot_wide<P, ROWS, S, LEFT_WIDE, L>(p, column.at);
 }
 
 // As product_columns with 16 bytes of the right operand, of elements S, at a time: THREADS threads make what ACROSS of
@@ -290,11 +325,15 @@ DEVICE void product_columns_wide(const P& p) {
   typedef typename P::T T;
   typedef typename P::I I;
   const int LANES = 16 / sizeof(S), WIDTH = ACROSS * LANES, PARTS = THREADS / ACROSS, WARPS = THREADS / 32;
+  // Terms whose loads do not wait for one another.
+  const int EACH = (int)((P::K + PARTS - 1) / PARTS), MOST = ROWS <= 2 ? 6 : 4, AHEAD = EACH < MOST ? EACH : MOST;
   SHARED(T, part, WARPS * WIDTH);
   const I blocks = (I)((P::N + WIDTH - 1) / WIDTH);
   const int thread = threadIdx.x, across = thread % ACROSS;
   const I b = (I)blockIdx.x / blocks, n0 = (I)blockIdx.x % blocks * WIDTH, n = n0 + across * LANES;
   bool inside = true;
+  typename P::Beside beside[ROWS];
+  if (thread < WIDTH && n0 + thread < (I)P::N) read_beside<ROWS>(p, b, n0 + thread, beside);
   T sum[ROWS][LANES];
 #pragma unroll
   for (int m = 0; m < ROWS * LANES; ++m) sum[m / LANES][m % LANES] = (T)0;
@@ -303,14 +342,24 @@ DEVICE void product_columns_wide(const P& p) {
       T own[ROWS][LANES];
 #pragma unroll
       for (int m = 0; m < ROWS * LANES; ++m) own[m / LANES][m % LANES] = (T)0;
-#pragma unroll 4
-      for (I k = chain.begin + thread / ACROSS; k < chain.end; k += PARTS) {
-        const vec<LANES, S> y = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
+      for (I first = chain.begin + thread / ACROSS; first < chain.end; first += PARTS * AHEAD) {
+        vec<LANES, S> y[AHEAD];
+        T x[AHEAD][ROWS];
 #pragma unroll
-        for (int m = 0; m < ROWS; ++m) {
-          const T x = p.left(b, (I)m, k);
+        for (int u = 0; u < AHEAD; ++u) {
+          const I k = first + u * PARTS;
+          if (k >= chain.end) continue;
+          y[u] = *(const vec<LANES, S>*)p.right_wide(b, k, n, inside);
 #pragma unroll
-          for (int i = 0; i < LANES; ++i) own[m][i] = f_add(own[m][i], f_mul(x, get(y.v[i])));
+          for (int m = 0; m < ROWS; ++m) x[u][m] = p.left(b, (I)m, k);
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {
+          if (first + u * PARTS >= chain.end) continue;
+#pragma unroll
+          for (int m = 0; m < ROWS; ++m)
+#pragma unroll
+            for (int i = 0; i < LANES; ++i) own[m][i] = f_add(own[m][i], f_mul(x[u][m], get(y[u].v[i])));
         }
       }
 #pragma unroll
@@ -334,7 +383,7 @@ DEVICE void product_columns_wide(const P& p) {
       T total = (T)0;
 #pragma unroll
       for (int warp = 0; warp < WARPS; ++warp) total = f_add(total, part[warp * WIDTH + thread]);
-      p.store(b, (I)m, n0 + thread, total);
+      p.store(b, (I)m, n0 + thread, total, beside[m]);
     }
   }
 }

@@ -93,7 +93,8 @@ fn closed((name, must, body): (String, Must, String)) -> Result<Case, String> {
         return Ok(Case { name, graph, grouping, must, is_decoder: true });
     }
     let text = format!("graph \"{name}\"\n\nsource s0 node \"n\" \"N\"\n\n{body}");
-    let graph = ir::text::parse(&text).map_err(|error| format!("{name}: {error}"))?;
+    let mut graph = ir::text::parse(&text).map_err(|error| format!("{name}: {error}"))?;
+    pass::fuse(&mut graph, &[]).map_err(|error| format!("{name}: {error}"))?;
     let grouping = group(&graph, &GroupOptions::default());
     Ok(Case { name, graph, grouping, must, is_decoder: false })
 }

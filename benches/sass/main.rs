@@ -25,8 +25,8 @@ use partition::unstable::emit::cache::{Cache, compile_all};
 use partition::unstable::emit::nvrtc::{Nvrtc, nvrtc};
 use partition::unstable::emit::{self, Kernel};
 use partition::unstable::ir::{DType, Graph};
-use partition::unstable::kernel::Grouping;
-use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Program};
+use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Pass, Program};
+use partition::unstable::kernel::{GroupId, Grouping};
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::pass::{Params, Precision};
 use partition::unstable::run::cuda::{CudaOptions, NvrtcToolchain, compile_ahead};
@@ -251,8 +251,10 @@ pub(crate) fn spills(code: &Code) -> bool {
 
 fn programs(graph: &Graph, grouping: &Grouping) -> Result<Vec<Program>, String> {
     let mut all = Vec::new();
-    for fused in grouping.all_fused() {
-        all.extend(program::lower(graph, &fused).map_err(|error| error.to_string())?);
+    // Nothing runs for slices that lie in what they are cut from.
+    let run = (0..grouping.groups.len() as u32).map(GroupId).filter(|&group| grouping.slice(group).is_none());
+    for group in run {
+        all.extend(program::lower(graph, &grouping.fused(group)).map_err(|error| error.to_string())?);
     }
     Ok(all)
 }
@@ -334,7 +336,12 @@ fn operations(program: &Program) -> f64 {
             let of = &heads.geometry;
             let scores =
                 [of.batch, of.heads, of.rows, of.keys].iter().map(|&size| size as f64).product::<f64>();
-            2.0 * scores * (of.size + of.value_size) as f64
+            // Of gradients each product once: scores, the weights' gradients, those of queries, keys and values.
+            let products = match heads.pass {
+                Pass::Forward | Pass::Parts | Pass::Keys => of.size + of.value_size,
+                Pass::Queries => 2 * of.size + of.value_size,
+            };
+            2.0 * scores * products as f64
         }
         _ => 0.0,
     }

@@ -115,6 +115,36 @@ fn of_token(case: &Case, own: &[&Read], times: &[Times]) -> String {
     )
 }
 
+/// What a token's kernels take on an H100, those of equal code in one line, in the order of the first of each.
+fn of_kernels<'a>(out: &mut String, case: &Case, own: impl Iterator<Item = &'a Read>) {
+    let mut kinds: Vec<(&Read, usize)> = Vec::new();
+    for read in own {
+        match kinds.iter_mut().find(|(known, _)| known.kernel.text == read.kernel.text) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((read, 1)),
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n## {}\n\nPredicted on an H100.\n\n| kernel | how many | registers | blocks x threads | bound by | us each | us all |\n| --- | ---: | ---: | ---: | --- | ---: | ---: |",
+        case.name
+    );
+    for (read, count) in kinds {
+        let (launched, predicted) = (&read.launched, &read.predicted[0]);
+        let _ = writeln!(
+            out,
+            "| {} | {count} | {} | {} x {} | {} | {:.2} | {:.1} |",
+            read.kernel.name.rsplit_once('_').map_or(read.kernel.name.as_str(), |(name, _)| name),
+            launched.registers,
+            launched.blocks,
+            launched.threads,
+            limit(predicted),
+            predicted.total,
+            predicted.total * count as f64,
+        );
+    }
+}
+
 /// The predicted time, and its shares of the least and of a copy.
 fn shares(times: &Times) -> String {
     let of = |least: f64| format!("{:.2}", least / times.predicted);
@@ -166,6 +196,9 @@ pub(crate) fn table(cases: &[Case], reads: &[Read], corpus: &[Swept], version: &
                 shown(1),
             );
         }
+    }
+    for (number, case) in cases.iter().enumerate().filter(|(_, case)| case.is_decoder) {
+        of_kernels(&mut out, case, reads.iter().filter(|read| read.case == number));
     }
     if !corpus.is_empty() {
         out.push_str("\n## Models of the corpus\n\nBoth architectures; a kernel that spills keeps registers in memory.\n\n| model | kernels | most registers | spill |\n| --- | ---: | ---: | ---: |\n");

@@ -135,6 +135,8 @@ names! {
         Max = "max",
         /// smallest
         Min = "min",
+        /// sum of squares; of halves, in f32
+        SumSquares = "sum_squares",
     }
 }
 

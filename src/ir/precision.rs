@@ -60,7 +60,7 @@ impl Op {
                 ReduceOp::Reduce { kind, .. } => match kind {
                     // A mean lies among what it is of, and is summed up in f32 or f64 wherever it is computed.
                     ReduceKind::Max | ReduceKind::Min | ReduceKind::Mean => Range::Own,
-                    ReduceKind::Sum | ReduceKind::Prod => Range::Full,
+                    ReduceKind::Sum | ReduceKind::SumSquares | ReduceKind::Prod => Range::Full,
                 },
                 ReduceOp::ArgReduce { .. } => Range::Own,
                 ReduceOp::CumSum(_) => Range::Full,

@@ -125,6 +125,23 @@ impl Grouping {
         self.slices = found;
     }
 
+    /// As [`Grouping::find_slices`], of what is cut into slices by half at least: then what they keep alive and do not hold is
+    /// no more than what they hold. O(groups log slices + values).
+    pub fn find_shares(&mut self, graph: &Graph) {
+        self.find_slices(graph);
+        let bytes = |value: ValueId| graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
+        let mut shared = vec![0u64; graph.value_count()];
+        for (group, _) in &self.slices {
+            let Group { reads, writes, .. } = &self.groups[group.index()];
+            for (read, &made) in reads.iter().zip(writes) {
+                shared[read.index()] = shared[read.index()].saturating_add(bytes(made));
+            }
+        }
+        let groups = &self.groups;
+        let is_shared_out = |read: &ValueId| shared[read.index()] >= bytes(*read).div_ceil(2);
+        self.slices.retain(|(group, _)| groups[group.index()].reads.iter().all(is_shared_out));
+    }
+
     /// Where in what it reads a group's result lies, where nothing runs for it. O(log groups).
     pub fn slice(&self, group: GroupId) -> Option<u64> {
         let found = self.slices.binary_search_by_key(&group, |&(group, _)| group).ok()?;

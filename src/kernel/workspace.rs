@@ -8,8 +8,8 @@ use super::attention::{Geometry, Tiling};
 use super::pieces::{Cut, PIECE, Whole};
 use super::sizes::{Sizes, dim};
 use crate::ir::{
-    AttentionOp, Cell, ConvTranspose, Family, IndexOp, Interpolation, Layout, Normalization, NormalizeOp, Op,
-    Recurrent, ReduceOp, ScatterKind, Type, WindowOp,
+    AttentionOp, Cell, Conv, ConvTranspose, Family, IndexOp, Interpolation, Layout, Normalization,
+    NormalizeOp, Op, Recurrent, ReduceOp, ScatterKind, Type, WindowOp,
 };
 use crate::units::Bytes;
 
@@ -145,6 +145,12 @@ pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
             let rows = if norm.moments { of(norm.axes.to_vec(), 4, elements) } else { 0 };
             rows.max(if scaled { of(others, 2, Follows::Nothing) } else { 0 })
         }
+        Family::Window(WindowOp::Conv(conv)) => match operands {
+            [x, weights, ..] => {
+                channels_last(conv, x, weights).map_or(0, |[x, weights]| x.saturating_add(weights))
+            }
+            _ => 0,
+        },
         Family::Attention(AttentionOp::Attention(op)) => match (operands, results) {
             ([q, k, v, ..], [out]) => {
                 let geometry = Geometry::new(op, [*q, *k, *v, *out]);
@@ -154,6 +160,31 @@ pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
         },
         _ => 0,
     })
+}
+
+/// Fewest channels of a group that a GPU gathers channels last.
+const FEW_CHANNELS: u64 = 16;
+/// Fewest results for each of them: so often it reads what it transposes once.
+const FEW_RESULTS: u64 = 32;
+
+/// Bytes of the input and of the weights as a GPU keeps them for a convolution of halves whose channels come first: with
+/// channels last, so that neighbours of what is summed over are neighbours in memory. None where it gathers them as they
+/// are.
+pub(crate) fn channels_last(conv: &Conv, x: &Type, weights: &Type) -> Option<[u64; 2]> {
+    if conv.layout != Layout::ChannelsFirst
+        || !x.dtype.is_half()
+        || x.dtype != weights.dtype
+        || weights.rank() < 3
+    {
+        return None;
+    }
+    let groups = conv.groups.max(1).unsigned_abs();
+    let (outer, inner) = (weights.size(0) / groups, weights.size(1));
+    let window: u64 = product((2..weights.rank()).map(|axis| weights.size(axis)));
+    // One element of a window is read where it is.
+    let is_gathered = window > 1 && inner.is_multiple_of(8) && inner >= FEW_CHANNELS && outer >= FEW_RESULTS;
+    let kept = |ty: &Type| ty.bytes().map(|bytes| bytes.aligned().get());
+    if is_gathered { Some([kept(x)?, kept(weights)?]) } else { None }
 }
 
 /// Numbers that the parts of an attention's keys leave: two and a value for each row of each part.

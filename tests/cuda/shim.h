@@ -33,7 +33,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 #define SHARED(T, name, count) T* const name = (T*)shim::shared_array(__COUNTER__, sizeof(T) * (count))
 #define DYNAMIC_SHARED(name) unsigned char* const name = shim::dynamic_shared()

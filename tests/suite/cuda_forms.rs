@@ -1,7 +1,8 @@
 //! Operations whose kernels are written by hand, in every form in which they are printed, on made-up operands.
 
 use partition::unstable::ir::{
-    ArgReduce, Attention, ConvTranspose, DType, HeadOrder, Layout, Op, Real, ReduceKind, ScatterKind, Window,
+    ArgReduce, Attention, Conv, ConvTranspose, DType, HeadOrder, Layout, Op, Real, ReduceKind, ScatterKind,
+    Window,
 };
 use partition::unstable::kernel::program;
 
@@ -70,6 +71,9 @@ fn attention_gradients() -> Vec<Case> {
         };
     let (heads, rows) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
     case(f32, None, attention((2, 1), Some(2), heads), [9, 12, 5, 3]);
+    // Tiles of f32, whole and with ends: a mask and shared heads, rows that meet no key.
+    case(f32, Some(DType::Bool), attention((2, 1), None, rows), [33, 70, 24, 8]);
+    case(f32, None, attention((2, 2), Some(-5), heads), [140, 40, 64, 64]);
     case(bf16, None, attention((2, 1), None, heads), [9, 12, 140, 3]);
     for dtype in [f16, bf16] {
         case(dtype, None, attention((2, 1), Some(3), rows), [67, 70, 24, 8]);
@@ -155,6 +159,8 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         sized(reduce(ReduceKind::Max, &[0]), &[(f32, &[65_537])]),
         sized(reduce(ReduceKind::Mean, &[0]), &[(bf16, &[1024, 64])]),
         sized(reduce(ReduceKind::Sum, &[0, 2, 3]), &[(f16, &[100, 3, 16, 16])]),
+        sized(reduce(ReduceKind::SumSquares, &[0, 1]), &[(bf16, &[260, 300])]),
+        sized(reduce(ReduceKind::SumSquares, &[0]), &[(f32, &[4096, 33])]),
         // Three stages: elements follow from means and deviations, of rows and of columns, of parts as long and not.
         sized(normalize(&[0, 2]), &[(f32, &[32, 1, 2048])]),
         sized(normalize(&[0, 1]), &[(bf16, &[50, 48, 40])]),
@@ -215,6 +221,29 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         };
         let op = ConvTranspose { layout, window, output_padding: vec![1, 0], groups };
         cases.push(sized(Op::ConvTranspose(Box::new(op)), &[(dtype, x), (dtype, w)]));
+    }
+    // Convolutions: of halves, whose operands are transposed first, in groups, with strides, gaps and padding; of single
+    // elements, a product for each image.
+    let gathered = Window {
+        strides: vec![2, 1],
+        dilations: vec![1, 2],
+        pads_before: vec![1, 0],
+        pads_after: vec![0, 2],
+    };
+    let single = Window {
+        strides: vec![1; 2],
+        dilations: vec![1; 2],
+        pads_before: vec![0; 2],
+        pads_after: vec![0; 2],
+    };
+    for (dtype, window, groups, x, w) in [
+        (bf16, &gathered, 2, [2, 32, 7, 9], [64, 16, 3, 2]),
+        (f16, &gathered, 1, [1, 24, 5, 12], [32, 24, 2, 3]),
+        (f32, &single, 1, [3, 12, 6, 7], [9, 12, 1, 1]),
+        (bf16, &single, 1, [2, 16, 8, 4], [40, 16, 1, 1]),
+    ] {
+        let op = Conv { layout: Layout::ChannelsFirst, window: window.clone(), groups };
+        cases.push(sized(Op::Conv(Box::new(op)), &[(dtype, &x), (dtype, &w), (dtype, &[w[0]])]));
     }
     // Halves in larger tiles: 130 of 128, eight neighbours along k, along rows and columns, and one at a time.
     for (left, right, k) in [(false, true, 40), (true, false, 24), (false, true, 9)] {

@@ -262,3 +262,23 @@ fn what_others_read_is_normalised_once() {
     // More rows are normalised by a kernel of their own.
     assert_eq!(ran(&skinny(Skinny { sizes: [9, 12, 32], ..one }), Build::default()), Some((2, 0)));
 }
+
+#[test]
+fn a_convolution_of_single_elements_is_a_product_of_the_library() {
+    let conv = |dtype: &str, attributes: &str, made: &str| {
+        format!(
+            "%0: {dtype}[3, 40, 6, 7] = input \"x\" @s0
+%1: {dtype}[24, 40, 1, 1] = input \"w\" @s0
+%2: {dtype}[3, 24, {made}] = conv %0, %1{attributes} @s0
+%3: {dtype}[3, 24, {made}] = relu %2 @s0
+output \"y\" %3
+"
+        )
+    };
+    for dtype in ["f32", "bf16"] {
+        let Some(count) = kernels(&conv(dtype, "", "6, 7"), Build::default()) else { return };
+        assert_eq!(count, 0);
+    }
+    // Elements apart are gathered by a kernel.
+    assert_eq!(ran(&conv("f32", " strides=[2, 1]", "3, 7"), Build::default()), Some((1, 0)));
+}

@@ -208,3 +208,29 @@ fn pins_marks_and_places_hold_a_pattern_apart() {
     fuse(&mut placed, &[1, 1]).unwrap();
     assert_eq!(names(&placed), ["silu"]);
 }
+
+#[test]
+fn sums_of_squares() {
+    let sum = "r reduce %2 kind=sum axes=[1] keep=true";
+    becomes(&[". mul %0, %0", sum, ". mul %1, %3"], &["reduce", "mul"]);
+    becomes(&["c constant {2.0}", ". pow %0, %2", "r reduce %3 kind=sum axes=[1] keep=true"], &["reduce"]);
+    // Other factors, and squares that are read elsewhere.
+    becomes(&[". mul %0, %1", sum, ". mul %1, %3"], &["mul", "reduce", "mul"]);
+    becomes(&[". mul %0, %0", sum, ". mul %2, %3"], &["mul", "reduce", "mul"]);
+}
+
+#[test]
+fn squares_of_widened_halves() {
+    let halves = |widened: &str, behind: &str| {
+        let text = format!(
+            "graph \"g\"\n\nsource s0 node \"a\" \"A\"\n\n%0: bf16[3, 8] = input \"x\" @s0
+%1: {widened}[3, 8] = convert %0 to={widened} @s0\n%2: {widened}[3, 8] = mul %1, %1 @s0
+%3: {widened}[] = reduce %2 kind=sum axes=[0, 1] @s0\noutput \"z\" %3\n{behind}"
+        );
+        names(&fused(&parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))))
+    };
+    assert_eq!(halves("f32", ""), ["reduce"]);
+    // What is widened is read elsewhere, or squared in f64.
+    assert_eq!(halves("f32", "output \"w\" %1\n"), ["convert", "reduce"]);
+    assert_eq!(halves("f64", ""), ["convert", "reduce"]);
+}

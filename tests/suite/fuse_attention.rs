@@ -194,3 +194,52 @@ output \"y\" %14";
         assert!((found - exact).abs() <= 2e-6 * exact.abs().max(1.0), "{found} for {exact}");
     }
 }
+
+/// A row of a token and the keys of those before it, as caches store them: heads within each row.
+#[test]
+fn one_row_reads_keys_where_they_are_cached() {
+    let op = becomes(
+        ["f32[1, 1, 12]", "f32[1, 7, 12]", "f32[1, 7, 12]"],
+        "%3: f32[1, 3, 1, 1, 4] = reshape %0
+%4: f32[1, 7, 3, 1, 4] = reshape %1
+%5: f32[1, 3, 1, 7, 4] = transpose %4 perm=[0, 2, 3, 1, 4]
+%6: f32[1, 7, 3, 1, 4] = reshape %2
+%7: f32[1, 3, 1, 7, 4] = transpose %6 perm=[0, 2, 3, 1, 4]
+%8: f32[1, 3, 1, 1, 7] = matmul %3, %5 transpose_right=true
+%9: f32[1, 3, 1, 1, 7] = softmax %8 axis=4
+%10: f32[1, 3, 1, 1, 4] = matmul %9, %7
+output \"y\" %10",
+    );
+    assert_eq!((op.heads, &op.orders[1..3]), (3, &[HeadOrder::RowsFirst; 2][..]));
+}
+
+#[test]
+fn layers_share_the_mask_of_later_keys() {
+    let layer = |query: u32, next: u32| {
+        let [scores, masked, weights, made] = [next, next + 1, next + 2, next + 3];
+        format!(
+            "%{scores}: f32[2, 3, 1, 7] = matmul %{query}, %1 transpose_right=true
+%{masked}: f32[2, 3, 1, 7] = select %6, %{scores}, %7
+%{weights}: f32[2, 3, 1, 7] = softmax %{masked} axis=3
+%{made}: f32[2, 3, 1, 4] = matmul %{weights}, %2\n"
+        )
+    };
+    let lines = format!(
+        "%3: f32[] = reduce %0 kind=max axes=[0, 1, 2, 3]
+%4: i64[] = convert %3 to=i64
+%5: i64[1, 7] = iota axis=1
+%6: bool[1, 7] = ge %4, %5
+%7: f32[] = constant {{-inf}}
+{}{}output \"y\" %15",
+        layer(0, 8),
+        layer(11, 12)
+    );
+    let before = graph(["f32[2, 3, 1, 4]", "f32[2, 3, 7, 4]", "f32[2, 3, 7, 4]"], &lines);
+    let (after, found) = fused(&before);
+    assert!(found.len() == 2 && found.iter().all(|op| op.causal == Some(0) && op.positioned), "{after}");
+    assert!(!after.to_string().contains(" ge "), "{after}");
+    #[cfg(feature = "run")]
+    for (found, exact) in outputs(&after).into_iter().zip(outputs(&before)) {
+        assert!((found - exact).abs() <= 2e-6 * exact.abs().max(1.0), "{found} for {exact}");
+    }
+}

@@ -465,6 +465,10 @@ fn operations_of_several_pieces() {
             &Op::Reduce { kind: ReduceKind::Mean, axes: vec![0, 1, 2], keep: false },
             std::slice::from_ref(&x),
         );
+        for axes in [vec![0, 1, 2], vec![1]] {
+            let op = Op::Reduce { kind: ReduceKind::SumSquares, axes, keep: false };
+            check(&op, std::slice::from_ref(&x));
+        }
         let image = array(&mut random, dtype, &[3, 7, 50, 50]);
         for kind in [PoolKind::Max, PoolKind::Average] {
             let (layout, extra_after) = (Layout::ChannelsFirst, vec![0; 2]);

@@ -6,8 +6,10 @@ use std::fmt::Write as _;
 use partition::unstable::compile::{Network, Options, prepare};
 use partition::unstable::ir::text::parse;
 use partition::unstable::ir::{DType, Graph};
+use partition::unstable::kernel::GroupId;
+use partition::unstable::kernel::program::lower;
 use partition::unstable::load::{LoadOptions, Model, load};
-use partition::unstable::pass::{Params, Precision};
+use partition::unstable::pass::{CONTEXT, Params, Precision, cached};
 use partition::unstable::train::{Loss, Recipe, training_step};
 
 use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
@@ -132,17 +134,49 @@ fn layers_take_the_kernels_that_they_must() {
 /// A step that decodes one token: products normalise the row that they read.
 #[test]
 fn a_decoding_step_takes_the_kernels_that_it_must() {
-    let Some(network) = network("corpus/hf/gpt2.config.json") else { return };
-    let heroes = heroes(&network);
+    for half in [None, Some(Precision { half: DType::Bf16, params: Params::Rounded })] {
+        let options = Options { precision: half, ..Options::default() };
+        let Some(network) = network_with("corpus/hf/gpt2.config.json", &options) else { return };
+        decodes_by_few_kernels(&network);
+    }
+}
+
+fn decodes_by_few_kernels(network: &Network) {
+    let heroes = heroes(network);
     // The row of the token, that of its position, and the head with the last norm.
     let beside = 3;
-    // Queries, keys and values with the norm, their three slices, the attention, its product with the residual sum,
-    // two products with GELU between, the first with the norm, the second with the sum.
-    let layer = 1 + 3 + 1 + 1 + 2;
+    // Queries, keys and values with the norm, the attention, which reads them where they lie, its product with the residual
+    // sum, two products with GELU between, the first with the norm, the second with the sum.
+    let layer = 1 + 1 + 1 + 2;
     assert_eq!(heroes.len(), beside + 12 * layer, "{}", heroes.join("\n"));
-    let normalising = heroes.iter().filter(|hero| hero.starts_with("normalize mul add matmul")).count();
+    let joined = |hero: &&String| hero.starts_with("normalize mul add") && hero.contains(" matmul");
+    let normalising = heroes.iter().filter(joined).count();
     assert_eq!(normalising, 12 * 2 + 1);
     assert_eq!(heroes.iter().filter(|hero| hero.contains("normalize")).count(), normalising);
+}
+
+/// The same with caches of earlier tokens: keys and values are written to them, and read where they are; what they are cut from is
+/// not moved.
+#[test]
+fn a_token_with_caches_takes_the_launches_that_it_must() {
+    let Some(path) = shared::file("corpus/hf/gpt2.config.json") else { return };
+    let Model::Graph(graph) =
+        load(&std::fs::read(&path).unwrap(), Some(&path), &LoadOptions::default()).unwrap()
+    else {
+        panic!("a network")
+    };
+    let mut cached = cached(&graph).unwrap();
+    let bound = cached.dims().iter().map(|dim| (dim.name.clone(), if dim.name == CONTEXT { 64 } else { 1 }));
+    cached.bind(&bound.collect()).unwrap();
+    let precision = Some(Precision { half: DType::Bf16, params: Params::Rounded });
+    let network = prepare(cached, &Options { precision, ..Options::default() }).unwrap();
+    let groups = (0..network.grouping.groups.len() as u32).map(GroupId);
+    let run = groups.filter(|&group| network.grouping.slice(group).is_none());
+    let programs = run.flat_map(|group| lower(&network.graph, &network.grouping.fused(group)).unwrap());
+    let names: Vec<String> =
+        programs.filter(|program| !program.is_copy()).map(|program| program.name).collect();
+    // Two rows more than above: the position is added to.
+    assert_eq!(names.len(), 4 + 12 * (5 + 2), "{}", names.join("\n"));
 }
 
 /// Convolutional networks by hand: a kernel for each convolution with bias, activation and residual sum.

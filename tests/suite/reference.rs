@@ -364,6 +364,7 @@ fn reduce(kind: ReduceKind, all: &[f64], dtype: DType) -> f64 {
             let mean = all.iter().sum::<f64>() / all.len() as f64;
             if dtype.is_float() { mean } else { mean.trunc() }
         }
+        ReduceKind::SumSquares => all.iter().map(|x| x * x).sum(),
         ReduceKind::Prod => all.iter().product(),
         ReduceKind::Max => all.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         ReduceKind::Min => all.iter().copied().fold(f64::INFINITY, f64::min),

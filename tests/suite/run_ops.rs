@@ -393,9 +393,11 @@ fn reductions() {
         let rank = random.size(1, 4);
         let dims: Vec<usize> = (0..rank).map(|_| random.size(1, 20)).collect();
         let axes: Vec<u32> = (0..rank as u32).filter(|_| random.flag()).collect();
-        let kind = ReduceKind::ALL[round % 5];
+        let kind = ReduceKind::ALL[round % ReduceKind::ALL.len()];
         let dtype = match kind {
-            ReduceKind::Prod | ReduceKind::Sum => *random.pick(&[DType::F32, DType::F64, DType::I64]),
+            ReduceKind::Prod | ReduceKind::Sum | ReduceKind::SumSquares => {
+                *random.pick(&[DType::F32, DType::F64, DType::I64])
+            }
             _ => *random.pick(&NUMBERS),
         };
         let mut x = array(&mut random, dtype, &dims);
@@ -422,7 +424,7 @@ pub(crate) fn reductions_of_several_parts() {
         (vec![90, 5, 80], vec![0, 2]),
     ] {
         let x = array(&mut random, DType::F32, &dims);
-        for kind in [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max] {
+        for kind in [ReduceKind::Sum, ReduceKind::SumSquares, ReduceKind::Mean, ReduceKind::Max] {
             check(&Op::Reduce { kind, axes: axes.clone(), keep: false }, std::slice::from_ref(&x));
         }
     }

@@ -147,8 +147,10 @@ impl Parted {
         let Self { graph, places, history } = self;
         let History { parts, slices, splits, sources, .. } = history;
         let mut grouping = grouped(&graph, &places)?;
-        // What is cut for other devices is sent from where it lies.
-        if !splits.is_empty() {
+        // What is cut for other devices is sent from where it lies; what is mostly cut stays where it is.
+        if splits.is_empty() {
+            grouping.find_shares(&graph);
+        } else {
             grouping.find_slices(&graph);
         }
         let added = graph.sources().len() - sources;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Launch, Printed, Template, blocks, ceil, compute, head, storage, title};
+use super::{Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::kernel::attention::HeadStrides;
@@ -29,7 +29,9 @@ pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
     let form = form(heads, dtype);
     let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
-    text.push_str(&head(program, form.threads));
+    // Few large blocks need their registers more than company.
+    let bounds = if form.threads > 256 { format!("{}, 1", form.threads) } else { form.threads.to_string() };
+    text.push_str(&bounded_head(program, &bounds));
     text.push_str("  KERNEL_heads p;\n");
     for (name, arg) in pointers(heads) {
         // Writing to a String cannot fail.
@@ -68,6 +70,9 @@ fn form(heads: &Heads, dtype: DType) -> Form {
     let longest = geometry.size.max(geometry.value_size);
     if !half || longest > WIDEST || geometry.rows <= SKINNY_ROWS || geometry.keys <= SKINNY_ROWS {
         if let Some(form) = in_tiles(heads, dtype, [lines, each]) {
+            return form;
+        }
+        if let Some(form) = gradients_in_tiles(heads, dtype, [lines, each]) {
             return form;
         }
         if let Some(form) = shared_rows(heads, size, lines.saturating_mul(each)) {
@@ -150,13 +155,14 @@ fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form
         return None;
     }
     let tall = longest <= 64 && lines.saturating_mul(ceil(each, 128)) >= 132;
-    // Rows and keys of a thread, and sixty-four elements of values at a time.
-    let [down, across, groups]: [u64; 3] = match (longest <= 64, tall) {
-        (true, true) => [8, 4, 1],
-        (true, false) => [4, 4, 1],
-        (false, _) => [4, 2, 2],
+    // Threads beside one another, rows and keys of each, and sixty-four elements of values at a time. Where a thread has as many
+    // rows as keys it multiplies most for what it reads of shared memory.
+    let [right, down, across, groups]: [u64; 4] = match (longest <= 64, tall) {
+        (true, true) => [8, 8, 8, 1],
+        (true, false) => [16, 4, 4, 1],
+        (false, _) => [16, 4, 2, 2],
     };
-    let (rows, keys) = (16 * down, 16 * across);
+    let (rows, keys) = (16 * down, right * across);
     let wide = geometry.reads_whole_accesses(4) && {
         let HeadStrides { start, batch, head, row } = geometry.strides[3];
         [start, batch, head, row].iter().all(|at| at.is_multiple_of(4))
@@ -165,8 +171,40 @@ fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form
     let numbers = geometry.size * (rows + 4 + keys + 4) + keys * (64 * groups + rows + 4);
     Some(Form {
         how: if tall { "tiles of 128 rows" } else { "tiles of 64 rows" },
-        call: format!("attention_tiles<KERNEL_heads, {down}, {across}, {groups}, {wide}>"),
+        call: format!("attention_tiles<KERNEL_heads, {right}, {down}, {across}, {groups}, {wide}>"),
         grid: lines.saturating_mul(ceil(each, rows as i64)),
+        threads: 16 * right as u32,
+        shared: 4 * numbers as u32,
+        template: Template::Attention,
+    })
+}
+
+/// The gradients of many rows and keys of f32 in tiles.
+fn gradients_in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form> {
+    let geometry = &heads.geometry;
+    let (size, values) = (geometry.size, geometry.value_size);
+    let many = geometry.rows > SKINNY_ROWS && geometry.keys > SKINNY_ROWS;
+    if dtype != DType::F32 || size.max(values) > 64 || !many {
+        return None;
+    }
+    // Lines of a thread; others that a block meets at a time, and elements of these beside one another.
+    let (name, down, others_by_row, how) = match heads.pass {
+        Pass::Forward | Pass::Parts => return None,
+        Pass::Queries => ("rows", 8, 1, "tiles of 128 rows"),
+        Pass::Keys => ("keys", 4, 2, "tiles of 64 keys"),
+    };
+    let wide = geometry.reads_whole_accesses(4)
+        && heads.writes.iter().map(|(_, strides)| strides).chain([&geometry.strides[3]]).all(|strides| {
+            let HeadStrides { start, batch, head, row } = strides;
+            [start, batch, head, row].iter().all(|at| at.is_multiple_of(4))
+        });
+    let tile = 16 * down;
+    // Lines and others element by element, others row by row, weights.
+    let numbers = (size + values) * (tile + 4 + 64 + 4) + 64 * 64 * others_by_row + 64 * (tile + 4);
+    Some(Form {
+        how,
+        call: format!("attention_gradient_{name}_tiles<KERNEL_heads, {down}, {wide}>"),
+        grid: lines.saturating_mul(ceil(each, tile as i64)),
         threads: 256,
         shared: 4 * numbers as u32,
         template: Template::Attention,

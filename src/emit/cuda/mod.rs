@@ -218,7 +218,12 @@ fn may_alias(program: &Program, arg: &Arg) -> bool {
 
 /// The entry's head, up to its opening brace.
 fn head(program: &Program, threads: u32) -> String {
-    let mut text = format!("extern \"C\" __global__ void __launch_bounds__({threads}) KERNEL(");
+    bounded_head(program, &threads.to_string())
+}
+
+/// The same with bounds of a launch in full: threads, and how many blocks a multiprocessor must hold.
+fn bounded_head(program: &Program, bounds: &str) -> String {
+    let mut text = format!("extern \"C\" __global__ void __launch_bounds__({bounds}) KERNEL(");
     for (position, arg) in program.args.iter().enumerate() {
         let comma = if position == 0 { "" } else { ", " };
         let constant = if arg.written { "" } else { "const " };

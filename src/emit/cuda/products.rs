@@ -217,7 +217,10 @@ impl<'a> Product<'a> {
                     true => format!("product_dots_wide<KERNEL_operands, {m}, {stored}, {left}{from}>"),
                     false => format!("product_dots<KERNEL_operands, {m}>"),
                 };
-                Call { template, threads: 32 * warps as u32, grid: ceil(b.saturating_mul(*n), warps) }
+                // A block that reduces rows first does so for the columns of several others.
+                let blocks = ceil(b.saturating_mul(*n), warps);
+                let grid = if self.reduces { blocks.min(2 * ENOUGH) } else { blocks };
+                Call { template, threads: 32 * warps as u32, grid }
             }
             Form::Columns { wide: false } => {
                 let template = format!("product_columns<KERNEL_operands, {m}, 8>");
@@ -257,7 +260,9 @@ impl<'a> Product<'a> {
             return [ACROSS, 256];
         }
         let width = SECTOR / self.dtype.size() as i64;
+        // Each warp has a share of the rows that are reduced first, and many would do little else.
         let most = match self.m {
+            _ if self.reduces => 256,
             1 => 1024,
             2..=3 => 512,
             _ => 256,
@@ -286,7 +291,7 @@ impl<'a> Product<'a> {
         }
         if self.reduces {
             listing.line(&format!("  {ty}* rows;"));
-            listing.text.push_str(&reduced_rows(self.program, index_ty));
+            listing.text.push_str(&reduced_rows(self.program, index_ty, self.call().threads.into()));
             listing.line("  DEVICE T left(I b, I m, I k) const { return rows[m * (I)K + k]; }");
             listing.line(
                 "  DEVICE const T* left_wide(I b, I m, I k, bool& inside) const { return rows + m * (I)K + k; }",
@@ -295,10 +300,39 @@ impl<'a> Product<'a> {
             self.operand(listing, Side::Left);
         }
         self.operand(listing, Side::Right);
-        let mut writer = self.method(&[(self.batch, "b"), (self.row, "m"), (self.column, "n")]);
-        writer.stores(self.stores);
-        listing.method("void store(I b, I m, I n, T hero)", &writer);
+        if matches!(self.form, Form::Dots { .. } | Form::Columns { .. }) {
+            self.early_stores(listing);
+        } else {
+            let mut writer = self.method_of_results();
+            writer.stores(self.stores);
+            listing.method("void store(I b, I m, I n, T hero)", &writer);
+        }
         listing.line("};");
+    }
+
+    fn method_of_results(&self) -> Writer<'a> {
+        self.method(&[(self.batch, "b"), (self.row, "m"), (self.column, "n")])
+    }
+
+    /// Stores in two steps: what is read beside the sums, as biases are, is read before these are made.
+    fn early_stores(&self, listing: &mut Listing) {
+        let known = [self.batch, self.row, self.column];
+        let roots: Vec<ExprId> =
+            self.stores.iter().flat_map(|store| store.guard.into_iter().chain([store.value])).collect();
+        let loads = early_loads(self.program, &roots, &known);
+        let mut writer = self.method_of_results();
+        let mut last = self.method_of_results();
+        listing.line("  struct Beside {");
+        for (position, &load) in loads.iter().enumerate() {
+            listing.line(&format!("    {} v{position};", writer.type_of(load)));
+            let value = writer.value(load);
+            writer.line(&format!("to.v{position} = {value};"));
+            last.name(load, format!("beside.v{position}"));
+        }
+        listing.line("  };");
+        listing.method("void read(I b, I m, I n, Beside& to)", &writer);
+        last.stores(self.stores);
+        listing.method("void store(I b, I m, I n, T hero, const Beside& beside)", &last);
     }
 
     /// The methods that give an element of an operand, and neighbours where the form reads these at once.
@@ -348,9 +382,102 @@ impl<'a> Product<'a> {
     }
 }
 
+/// What roots load that follows from these variables alone, and from no sum or fold.
+fn early_loads(program: &Program, roots: &[ExprId], known: &[Var]) -> Vec<ExprId> {
+    let exprs = &program.exprs;
+    let bits = known.iter().fold(0u64, |bits, var| bits | 1 << var.0.min(63));
+    let is_known = |id: ExprId| {
+        let all = super::map::reached(exprs, &[id]);
+        exprs.free(id) & !bits == 0
+            && !all.iter().any(|&id| matches!(exprs.get(id), Expr::Hero(_) | Expr::Reduced(..)))
+    };
+    let loads = super::map::reached(exprs, roots).into_iter();
+    loads.filter(|&id| matches!(exprs.get(id), Expr::Load { .. }) && is_known(id)).collect()
+}
+
+/// Most numbers that a thread holds of the rows that its block reduces.
+const HELD: i64 = 24;
+
 /// The method with which a block reduces the rows of the left operand, one after the other, and puts what is
-/// multiplied into shared memory, where what reductions read meanwhile lies. Each thread has its own elements.
-fn reduced_rows(program: &Program, index_ty: &'static str) -> String {
+/// multiplied into shared memory. Each thread has its own elements; it loads all that these follow from at once, where it can
+/// hold them.
+fn reduced_rows(program: &Program, index_ty: &'static str, threads: i64) -> String {
+    let Body::Product { batch, row, inner, reductions, left, .. } = &program.body else {
+        return String::new();
+    };
+    let each = ceil(program.exprs.extent(*inner), threads);
+    let roots: Vec<ExprId> = reductions.iter().map(|reduction| reduction.value).chain([*left]).collect();
+    let loads = early_loads(program, &roots, &[*batch, *row, *inner]);
+    if each * loads.len() as i64 > HELD {
+        return reduced_rows_in_memory(program, index_ty);
+    }
+    let mut writer = Writer::method(program, index_ty);
+    writer.bind(*batch, "0");
+    writer.open("for (I m = 0; m < (I)M; ++m)");
+    writer.bind(*row, "m");
+    let steps = Steps { inner: *inner, each, threads, loads: &loads };
+    for (position, &load) in loads.iter().enumerate() {
+        writer.line(&format!("{} held{position}[{each}];", writer.type_of(load)));
+    }
+    steps.open(&mut writer);
+    for (position, &load) in loads.iter().enumerate() {
+        let value = writer.value(load);
+        writer.line(&format!("held{position}[j] = {value};"));
+    }
+    steps.close(&mut writer);
+    for (position, reduction) in reductions.iter().enumerate() {
+        let (ty, join) = (writer.type_of(reduction.value), fold_name(reduction.kind));
+        writer.line(&format!("{ty} part{position} = {join}::start<{ty}>();"));
+        let value = steps.value(&mut writer, reduction.value);
+        writer.line(&format!("part{position} = {join}::join(part{position}, {value});"));
+        steps.close(&mut writer);
+        writer.line(&format!("const {ty} r{position} = block_fold<{join}>(part{position});"));
+    }
+    let value = steps.value(&mut writer, *left);
+    writer.line(&format!("rows[m * (I)K + k] = {value};"));
+    steps.close(&mut writer);
+    writer.close();
+    writer.line("__syncthreads();");
+    format!("  DEVICE void reduce_rows() const {{\n{}  }}\n", writer.out)
+}
+
+/// The elements of a row that a thread has: `each`, so many apart as there are threads.
+struct Steps<'a> {
+    inner: Var,
+    each: i64,
+    threads: i64,
+    /// What was loaded for each, in the order in which it is held.
+    loads: &'a [ExprId],
+}
+
+impl Steps<'_> {
+    fn open(&self, writer: &mut Writer<'_>) {
+        let Self { each, threads, .. } = self;
+        writer.line("#pragma unroll");
+        writer.open(&format!("for (int j = 0; j < {each}; ++j)"));
+        writer.line(&format!("const I k = (I)(j * {threads} + threadIdx.x);"));
+        writer.open("if (k < (I)K)");
+        writer.bind(self.inner, "k");
+    }
+
+    fn close(&self, writer: &mut Writer<'_>) {
+        writer.close();
+        writer.close();
+    }
+
+    /// Opens the loop over the elements, and what follows of each from what is held.
+    fn value(&self, writer: &mut Writer<'_>, of: ExprId) -> String {
+        writer.hoist(of, self.inner);
+        self.open(writer);
+        for (position, &load) in self.loads.iter().enumerate() {
+            writer.name(load, format!("held{position}[j]"));
+        }
+        writer.value(of)
+    }
+}
+
+/// The same of long rows: what is read several times lies in shared memory meanwhile.
+fn reduced_rows_in_memory(program: &Program, index_ty: &'static str) -> String {
     let Body::Product { batch, row, inner, cached, reductions, left, .. } = &program.body else {
         return String::new();
     };

@@ -17,10 +17,12 @@ fn reduce(context: &Context<'_>, kind: ReduceKind, axes: &[u32], keep: bool) -> 
     context.number("an operand", x.dtype)?;
     context.axes(axes, x.shape.rank())?;
     match kind {
-        ReduceKind::Sum | ReduceKind::Prod | ReduceKind::Mean => {}
+        ReduceKind::Sum | ReduceKind::Prod | ReduceKind::Mean | ReduceKind::SumSquares => {}
         ReduceKind::Max | ReduceKind::Min => not_empty(context, &x.shape, axes)?,
     }
-    Ok(Type::new(x.dtype, without(&x.shape, axes, keep)))
+    let is_widened = kind == ReduceKind::SumSquares && x.dtype.is_half();
+    let dtype = if is_widened { DType::F32 } else { x.dtype };
+    Ok(Type::new(dtype, without(&x.shape, axes, keep)))
 }
 
 fn arg_reduce(context: &Context<'_>, axis: u32, keep: bool) -> Result<Type> {

@@ -38,7 +38,7 @@ fn kept(shapes: &Shapes, axes: &[u32], keep: bool) -> Vec<Way> {
 /// How partial results of a reduction are combined; of a mean, which would divide twice, not at all.
 fn fold(kind: ReduceKind) -> Option<Fold> {
     match kind {
-        ReduceKind::Sum => Some(Fold::Sum),
+        ReduceKind::Sum | ReduceKind::SumSquares => Some(Fold::Sum),
         ReduceKind::Prod => Some(Fold::Product),
         ReduceKind::Max => Some(Fold::Max),
         ReduceKind::Min => Some(Fold::Min),

@@ -364,8 +364,9 @@ pub(super) fn reduce(kind: ReduceKind, axes: &[u32], x: &Tensor, count: usize) -
     let mut results: Vec<Option<i64>> = vec![None; count];
     for (place, &value) in places(&tables).into_iter().zip(&list) {
         let result = results.get_mut(place?)?;
+        let value = if kind == ReduceKind::SumSquares { value.wrapping_mul(value) } else { value };
         *result = Some(result.map_or(value, |so_far| match kind {
-            ReduceKind::Sum | ReduceKind::Mean => so_far.wrapping_add(value),
+            ReduceKind::Sum | ReduceKind::Mean | ReduceKind::SumSquares => so_far.wrapping_add(value),
             ReduceKind::Prod => so_far.wrapping_mul(value),
             ReduceKind::Max => so_far.max(value),
             ReduceKind::Min => so_far.min(value),

@@ -105,8 +105,8 @@ impl Core {
     fn found(&self, look: &Look<'_>, written: Option<&View>, result: ValueId) -> Option<Found> {
         let rank = self.scores.len();
         let lead: i64 = self.scores[..rank - 2].iter().product();
-        // Some ways to part the axes before the last two into batches and heads; the first that fits every operand
-        // counts.
+        // Some ways to part the axes before the last two into batches and heads. Of those that fit every operand the one
+        // counts that reads nearest to what is stored, and of equals the first: it leaves the fewest nodes beside attention.
         let mut splits = Vec::new();
         if rank == 4 {
             splits.push([self.scores[0], self.scores[1]]);
@@ -120,12 +120,12 @@ impl Core {
             splits.push([outer, lead / outer.max(1)]);
         }
         splits.push([1, lead]);
-        splits.into_iter().find_map(|split| {
-            (split[0].checked_mul(split[1]) == Some(lead)).then_some(())?;
-            self.with_heads(look, split, written, result, &query)
-        })
+        let fitting = splits.into_iter().filter(|split| split[0].checked_mul(split[1]) == Some(lead));
+        let found = fitting.filter_map(|split| self.with_heads(look, split, written, result, &query));
+        found.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|(found, _)| found)
     }
 
+    /// The operation with so many heads, and how many views it reads through.
     fn with_heads(
         &self,
         look: &Look<'_>,
@@ -133,24 +133,26 @@ impl Core {
         written: Option<&View>,
         result: ValueId,
         query: &[View],
-    ) -> Option<Found> {
+    ) -> Option<(Found, usize)> {
         let order = self.order(look, [batch, heads], written)?;
         // From the deepest view up: the nearer to what is stored, the fewer nodes are left beside attention.
-        let q =
-            query.iter().rev().find_map(|view| StridedOperand::new(look, view, [batch, heads, 1], false))?;
+        let deepest = |chain: &[View], lead: [i64; 3], turned: bool| {
+            let mut views = chain.iter().enumerate().rev();
+            views.find_map(|(at, view)| Some((StridedOperand::new(look, view, lead, turned)?, at)))
+        };
+        let (q, of_query) = deepest(query, [batch, heads, 1], false)?;
         let keys = View::chain(look, self.key, Through::MovesAndFactors);
         let values = View::chain(look, self.value, Through::Moves);
         let shares = keys.last().map_or(1, |view| shared(&view.axes[..view.axes.len() - 2].concat()));
         // First as the keys are shared; where that does not fit, each head with keys of its own.
-        let (share, k, v) = [shares, 1].into_iter().find_map(|share| {
+        let (share, (k, of_key), (v, of_value)) = [shares, 1].into_iter().find_map(|share| {
             if share < 1 || heads % share != 0 {
                 return None;
             }
             let lead = [batch, heads / share, share];
-            let operand_of = |chain: &[View], turned: bool| {
-                chain.iter().rev().find_map(|view| StridedOperand::new(look, view, lead, turned))
-            };
-            Some((share, operand_of(&keys, !self.turned[0])?, operand_of(&values, self.turned[1])?))
+            let (key, value) =
+                (deepest(&keys, lead, !self.turned[0])?, deepest(&values, lead, self.turned[1])?);
+            Some((share, key, value))
         })?;
         let Masked { mask, causal } = self.masked(look, [batch, heads])?;
         let position = causal
@@ -170,7 +172,10 @@ impl Core {
         let operands = [q, k, v].into_iter().map(StridedOperand::operand);
         let operands = operands.chain(mask).chain(position).collect();
         let shape = look.graph.ty(result).shape.clone();
-        Some(Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }) })
+        let known = self.mask.iter().map(|mask| mask.value).collect();
+        let found =
+            Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }), known };
+        Some((found, of_query + of_key + of_value))
     }
 
     /// Position of the axis of heads in what is written.

@@ -82,6 +82,12 @@ impl<'g> Look<'g> {
         self.uses[value.index()] == 1
     }
 
+    /// True where nothing reads a value but this node.
+    pub(super) fn is_read_by(&self, node: &Node, value: ValueId) -> bool {
+        let own = node.operands.iter().filter(|&&operand| operand == value).count();
+        self.uses[value.index()] as usize == own
+    }
+
     /// A value's sizes, where all are known.
     pub(super) fn dims(&self, value: ValueId) -> Option<Vec<i64>> {
         self.graph.ty(value).shape.dims()

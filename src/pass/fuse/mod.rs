@@ -28,6 +28,9 @@ struct Found {
     operands: Vec<Operand>,
     /// What moves the result to its place.
     then: Option<Op>,
+    /// What it follows from that the operation knows without reading it. Others may read that, as the layers of a network
+    /// share a mask.
+    known: Vec<ValueId>,
 }
 
 /// What an operation reads.
@@ -45,7 +48,8 @@ impl From<ValueId> for Operand {
 
 impl Found {
     fn new(op: Op, operands: Vec<ValueId>) -> Self {
-        Self { op, operands: operands.into_iter().map(Operand::from).collect(), then: None }
+        let operands = operands.into_iter().map(Operand::from).collect();
+        Self { op, operands, then: None, known: Vec::new() }
     }
 
     /// True where the result has this type.
@@ -125,7 +129,8 @@ impl Pattern {
         if !found.is_of(look.graph, ty) {
             return None;
         }
-        let operands: Vec<ValueId> = found.operands.iter().map(|operand| operand.value).collect();
+        let operands = found.operands.iter().map(|operand| operand.value);
+        let operands: Vec<ValueId> = operands.chain(found.known.iter().copied()).collect();
         let inner = look.inner(id, &operands)?;
         Some(Self { found, inner })
     }

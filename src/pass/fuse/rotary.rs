@@ -44,7 +44,7 @@ pub(super) fn transposed(look: &Look<'_>, node: &Node) -> Option<Found> {
         }
         operands.push(Operand { value, shape: Some(Shape::known(&moved)) });
     }
-    Some(Found { op: node.op.clone(), operands, then: Some(turned.op.clone()) })
+    Some(Found { op: node.op.clone(), operands, then: Some(turned.op.clone()), known: Vec::new() })
 }
 
 impl Look<'_> {

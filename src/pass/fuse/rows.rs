@@ -1,8 +1,8 @@
-//! What is computed of whole rows: layer norm, RMS norm, softmax and its logarithm.
+//! What is computed of whole rows: layer norm, RMS norm, softmax and its logarithm; sums of squares.
 
 use super::Simple;
 use super::look::Look;
-use crate::ir::{Binary, Node, Op, Real, ReduceKind, Size, Unary, ValueId};
+use crate::ir::{Binary, DType, Node, Op, Real, ReduceKind, Size, Unary, ValueId};
 
 pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Simple {
     match (&node.op, &node.operands[..]) {
@@ -11,6 +11,10 @@ pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Simple {
             look.normalized(a, look.inverse_root(b)).or_else(|| look.normalized(b, look.inverse_root(a)))
         }
         (Op::Binary(Binary::Sub), &[x, y]) => look.log_softmax(x, y),
+        (Op::Reduce { kind: ReduceKind::Sum, axes, keep }, &[x]) => {
+            let op = Op::Reduce { kind: ReduceKind::SumSquares, axes: axes.clone(), keep: *keep };
+            look.squared(x).map(|of| (op, vec![of]))
+        }
         (Op::Unary(Unary::Log), &[x]) => match look.maker(x).op {
             Op::Softmax { axis, log: false } => {
                 Some((Op::Softmax { axis, log: true }, look.maker(x).operands.to_vec()))
@@ -24,6 +28,20 @@ pub(super) fn pattern(look: &Look<'_>, node: &Node) -> Simple {
 impl Look<'_> {
     fn root(&self, value: ValueId) -> Option<ValueId> {
         self.unary(value, Unary::Sqrt)
+    }
+
+    /// The floats that a value is the squares of: halves that are widened for it alone are squared as they are.
+    fn squared(&self, squares: ValueId) -> Option<ValueId> {
+        let of = self.square(squares)?;
+        let node = self.maker(of);
+        let dtype = |value: ValueId| self.graph.ty(value).dtype;
+        let is_widened = matches!(node.op, Op::Convert { to: DType::F32 })
+            && dtype(node.operands[0]).is_half()
+            && self.is_read_by(self.maker(squares), of);
+        match is_widened {
+            true => Some(node.operands[0]),
+            false => matches!(dtype(of), DType::F32 | DType::F64).then_some(of),
+        }
     }
 
     /// `1 / sqrt(y)` as the value `y` that it is of.

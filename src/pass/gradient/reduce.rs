@@ -58,6 +58,11 @@ pub(super) fn reduce(
             let share = b.scale(dy, 1.0 / count.max(1.0))?;
             b.broadcast(share, &dims)
         }
+        ReduceKind::SumSquares => {
+            let dy = b.convert(dy, b.dtype(x))?;
+            let twice = b.scale(dy, 2.0)?;
+            b.mul(x, twice)
+        }
         ReduceKind::Prod => product(b, axes, x, dy),
         // Equal elements share.
         ReduceKind::Max | ReduceKind::Min => {

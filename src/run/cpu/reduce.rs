@@ -94,6 +94,7 @@ fn reduce_as<T: Typed>(
     match kind {
         ReduceKind::Sum => sum(team, &parts, source, target, |sum| T::from_sum(sum)),
         ReduceKind::Mean => sum(team, &parts, source, target, |sum| T::mean(sum, count)),
+        ReduceKind::SumSquares => sum_of_squares(team, &parts, source, target),
         ReduceKind::Prod => fold(team, &parts, source, target, T::ONE, T::mul),
         ReduceKind::Max => fold(team, &parts, source, target, T::LOWEST, T::larger),
         ReduceKind::Min => fold(team, &parts, source, target, T::HIGHEST, T::smaller),
@@ -190,6 +191,27 @@ fn sum<T: Typed>(
         }
         for (out, &sum) in out.iter_mut().zip(&sums) {
             *out = finish(sum);
+        }
+    });
+}
+
+/// Each square is rounded to its type, and the sum of them at the end.
+fn sum_of_squares<T: Typed>(team: &Team<'_>, parts: &Parts, source: &[T], target: &mut [T]) {
+    let term = |sum: T::Sum, x: T| T::accumulate(sum, x.mul(x));
+    let columns = blocks(parts).is_some();
+    each_run(team, parts, target, |from, out| {
+        if !columns {
+            out[0] = T::from_sum(sum_space(source, from, &parts.reduced, term));
+            return;
+        }
+        let mut sums = [T::Sum::default(); BLOCK];
+        parts.reduced.each([from], |[offset]| {
+            for (sum, &x) in sums.iter_mut().zip(&source[offset as usize..][..out.len()]) {
+                *sum = term(*sum, x);
+            }
+        });
+        for (out, &sum) in out.iter_mut().zip(&sums) {
+            *out = T::from_sum(sum);
         }
     });
 }

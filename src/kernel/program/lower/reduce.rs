@@ -21,7 +21,7 @@ impl<'a> Reduced<'a> {
 /// How a reduction folds.
 pub(super) fn fold_of(kind: ReduceKind) -> Fold {
     match kind {
-        ReduceKind::Sum | ReduceKind::Mean => Fold::Sum,
+        ReduceKind::Sum | ReduceKind::Mean | ReduceKind::SumSquares => Fold::Sum,
         ReduceKind::Prod => Fold::Prod,
         ReduceKind::Max => Fold::Max,
         ReduceKind::Min => Fold::Min,
@@ -64,8 +64,13 @@ impl ProgramBuilder<'_> {
         }
     }
 
-    /// What a reduction folds: integers are averaged in 64 bits.
+    /// What a reduction folds: integers are averaged in 64 bits, and halves squared in f32.
     pub(super) fn summand(&mut self, kind: ReduceKind, x: ExprId) -> ExprId {
+        if kind == ReduceKind::SumSquares {
+            let is_half = self.exprs.dtype(x).is_half();
+            let x = if is_half { self.exprs.convert(DType::F32, x) } else { x };
+            return self.exprs.binary(Binary::Mul, x, x);
+        }
         let widens = kind == ReduceKind::Mean && !self.exprs.dtype(x).is_float();
         if widens { self.exprs.convert(DType::I64, x) } else { x }
     }

@@ -451,7 +451,7 @@ pub(super) fn reduce(at: &At<'_>, kind: ReduceKind) -> Folded {
         ReduceKind::Prod => Binary::Mul,
         ReduceKind::Max => Binary::Max,
         ReduceKind::Min => Binary::Min,
-        ReduceKind::Mean => return Ok(None),
+        ReduceKind::Mean | ReduceKind::SumSquares => return Ok(None),
     };
     let total =
         sizes[1..].iter().try_fold(sizes[0].clone(), |total, next| size(binary, x.dtype, &total, next));

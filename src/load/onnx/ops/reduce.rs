@@ -56,7 +56,7 @@ fn reduced_ragged(
     let ty = at.type_of(x);
     let (low, high) = ends(ty.dtype);
     let (kind, neutral) = match kind {
-        ReduceKind::Sum => (kind, 0.0),
+        ReduceKind::Sum | ReduceKind::SumSquares => (kind, 0.0),
         ReduceKind::Mean => (ReduceKind::Sum, 0.0),
         ReduceKind::Prod => (kind, 1.0),
         ReduceKind::Max => (kind, low),

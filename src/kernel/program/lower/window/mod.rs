@@ -45,7 +45,7 @@ pub(super) fn weight_sizes(layout: Layout, dims: &[i64]) -> (Vec<i64>, i64, i64)
 impl ProgramBuilder<'_> {
     pub(super) fn window_programs(self, id: NodeId, op: WindowOp<'_>) -> Lowered<Vec<Program>> {
         match op {
-            WindowOp::Conv(conv) => self.alone(|this| this.conv(id, conv)),
+            WindowOp::Conv(conv) => self.convolution(id, conv),
             WindowOp::ConvTranspose(conv) => self.alone(|this| this.conv_transpose(id, conv)),
             WindowOp::Pool(_) | WindowOp::MaxPoolGradient(_) | WindowOp::Resize(_) => self.alone(Self::map),
         }

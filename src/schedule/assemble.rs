@@ -363,7 +363,13 @@ impl Buffers {
                 let result = result.map(|result| self.home[result.index()]);
                 let has_own = |buffer: u32| buffer != NONE && self.buffers[buffer as usize].within.is_none();
                 let result = result.filter(|&result| has_own(result) && !self.is_resident(result));
-                pairs.extend(result.filter(|_| has_own(operand)).map(|result| (operand, result)));
+                // What else the launch reads of the same bytes would be written over before it is read.
+                let others =
+                    (0..problem.graph.inputs(node).len()).map(|other| self.operand(problem, node, other));
+                let mut others = others.filter(|&other| other != NONE && other != operand);
+                let is_free =
+                    has_own(operand) && others.all(|other| storage(&self.buffers, other) != operand);
+                pairs.extend(result.filter(|_| is_free).map(|result| (operand, result)));
             }
         }
         pairs

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use partition::unstable::compile::{self, Compiled, compile, largest_batch};
 use partition::unstable::control::Control;
 use partition::unstable::costgraph::{Builder, CostGraph, NodeSpec};
+use partition::unstable::ir::Tensor;
 use partition::unstable::load::Model;
 use partition::unstable::place::{self, DeviceUse, Placement};
 use partition::unstable::schedule::{Action, BufferKind, Options, Packing, Schedule, schedule};
@@ -469,4 +470,25 @@ fn no_more_bytes_are_used_than_at_the_peak() {
             );
         }
     }
+}
+
+/// Of what a kernel reads, one operand lies in another: neither is written over before both are read.
+#[test]
+fn no_result_takes_the_place_of_an_operand_in_which_another_lies() {
+    const MODEL: &str = r#"{"partition_model": 1, "name": "shares",
+      "inputs": [{"name": "x", "type": "f32[2, 64]"}],
+      "nodes": [{"name": "r", "op": "relu", "inputs": ["x"]},
+        {"name": "first", "op": "slice", "inputs": ["r"], "starts": [0, 0], "sizes": [1, 64], "steps": [1, 1]},
+        {"name": "y", "op": "sub", "inputs": ["r", "first"]}],
+      "outputs": ["y"]}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shares.json");
+    std::fs::write(&path, MODEL).unwrap();
+    let mut network = Network::open(&path).unwrap();
+    let values: Vec<f32> = (0..128).map(|at| (at * 7 % 31) as f32).collect();
+    network.inputs = vec![("x".to_owned(), Tensor::from_f32(vec![2, 64], &values).unwrap())];
+    let compiled = network.plan("cpu", DeviceUse::Auto).unwrap();
+    let found = network.run(&compiled).unwrap();
+    let expected: Vec<f32> = (0..128).map(|at| values[at] - values[at % 64]).collect();
+    assert_eq!(found[0].1.to_f32().unwrap(), expected);
 }

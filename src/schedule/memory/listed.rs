@@ -10,8 +10,9 @@ use crate::schedule::memory::arena::{History, aligned};
 use crate::schedule::memory::lifetimes::{FOREVER, Life, Lives, lane};
 use crate::schedule::{Action, Buffer, BufferKind, Step};
 
-/// The lives that buffers have where every step runs after those before it in the list; position `k` stands at `2k + 1`.
-/// `touched` visits the buffers that a step uses, and tells whether it writes them. O(uses).
+/// The lives that buffers have where every step runs after those before it in the list; of the steps that use a device's
+/// buffers, the `k`th stands at `2k + 1`. `touched` visits the buffers that a step uses, and tells whether it writes them.
+/// O(uses).
 pub(crate) fn lives(
     steps: &[Step],
     buffers: &[Buffer],
@@ -19,9 +20,15 @@ pub(crate) fn lives(
     touched: impl Fn(&Step, &mut dyn FnMut(u32, bool)),
 ) -> Lives {
     let mut of = vec![Life { first: FOREVER, written: FOREVER, used: 0, last: 0 }; buffers.len()];
+    // By device: steps so far that use its buffers, and the last one of them.
+    let mut counted = vec![(0u32, usize::MAX); devices];
     for (position, step) in steps.iter().enumerate() {
-        let at = u32::try_from(2 * position + 1).unwrap_or(FOREVER - 1);
         touched(step, &mut |buffer, _| {
+            let (count, last) = &mut counted[buffers[buffer as usize].device.index()];
+            if std::mem::replace(last, position) != position {
+                *count += 1;
+            }
+            let at = (*count).saturating_mul(2) - 1;
             let life = &mut of[buffer as usize];
             life.first = life.first.min(at);
             (life.written, life.used, life.last) = (life.first, at, at);
@@ -32,8 +39,8 @@ pub(crate) fn lives(
             life.last = FOREVER;
         }
     }
-    // Positions of the list take the place of launches; other lists have other lives.
-    Lives { of, launches: vec![steps.len() as u32; devices], exact: false }
+    // Steps take the place of launches; other lists have other lives.
+    Lives { of, launches: counted.into_iter().map(|(count, _)| count).collect(), exact: false }
 }
 
 /// The last use of a buffer on each lane.

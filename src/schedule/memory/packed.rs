@@ -1,6 +1,6 @@
 //! The arenas of a schedule that is chosen, packed as tightly as is worth the work.
 
-use crate::costgraph::CostGraph;
+use crate::costgraph::{CostGraph, TensorIx};
 use crate::schedule::memory::arena;
 use crate::schedule::memory::hold::hold_back;
 use crate::schedule::memory::lifetimes::lives;
@@ -96,15 +96,21 @@ impl Uses {
         for step in &schedule.steps {
             let Action::Launch(node) = step.action else { continue };
             device[node.index()] = Some(step.device);
+            let read = |&tensor: &TensorIx| accesses.operand(node, tensor, step.device).map(|read| read.0);
+            let lying_in = graph.inputs(node).iter().filter_map(read).filter(|&read| !uses.has_own(read));
+            let lying_in: Vec<u32> = lying_in.map(|read| uses.storage[read as usize]).collect();
             for (input, output) in graph.in_place(node) {
                 let operand = accesses.operand(node, graph.inputs(node)[input as usize], step.device);
                 let result = graph.outputs(node).nth(output as usize);
                 let result = result.and_then(|tensor| accesses.find(Content::Tensor(tensor), step.device));
                 let result = result.filter(|result| !schedule.buffers[result.index()].kind.is_resident());
                 let pair = operand.zip(result).map(|(operand, result)| (operand.0, result.0));
-                // What lies in other bytes is not free when it is read for the last time.
-                uses.in_place
-                    .extend(pair.filter(|&(operand, result)| uses.has_own(operand) && uses.has_own(result)));
+                // What lies in other bytes is not free when it is read for the last time, and what else the launch reads
+                // of the same bytes would be written over before.
+                let pair = pair.filter(|&(operand, result)| {
+                    uses.has_own(operand) && uses.has_own(result) && !lying_in.contains(&operand)
+                });
+                uses.in_place.extend(pair);
             }
         }
         for (node, device) in graph.nodes().zip(device) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::record::{self, IN_SLICES, IN_STEPS};
 use crate::compile::{Network, grouped, verified};
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, SourceId, ValueId};
+use crate::ir::{Graph, NodeId, Op, Phase, SourceId, ValueId};
 use crate::pass::{self, Before, Division, SliceOf};
 use crate::plan::PlanSplit;
 
@@ -147,11 +147,14 @@ impl Parted {
         let Self { graph, places, history } = self;
         let History { parts, slices, splits, sources, .. } = history;
         let mut grouping = grouped(&graph, &places)?;
-        // What is cut for other devices is sent from where it lies; what is mostly cut stays where it is.
-        if splits.is_empty() {
-            grouping.find_shares(&graph);
-        } else {
-            grouping.find_slices(&graph);
+        // What is cut for other devices is sent from where it lies; what is mostly cut stays where it is. A training step
+        // reads most of what it makes again later: there a slice would keep the whole alive, which could then neither be
+        // made again nor offloaded.
+        let trains = graph.sources().iter().any(|source| source.phase != Phase::Forward);
+        match (splits.is_empty(), trains) {
+            (true, false) => grouping.find_shares(&graph),
+            (true, true) => {}
+            (false, _) => grouping.find_slices(&graph),
         }
         let added = graph.sources().len() - sources;
         Ok(Network { splits, added, parts, slices, ..Network::whole(graph, grouping, assumed, dims) })

@@ -145,7 +145,11 @@ impl<'a> Round<'a> {
             let producer = self.graph.producer(tensor);
             let used =
                 self.graph.consumers(tensor).iter().any(|reader| self.position[reader.index()] == peak);
-            let idles = self.position[producer.index()] < peak && !used && !self.graph.is_result(tensor);
+            // What lies in it keeps its bytes, wherever it goes itself.
+            let is_cut = self.graph.has_views()
+                && self.graph.consumers(tensor).iter().any(|&reader| self.graph.view(reader).is_some());
+            let idles =
+                self.position[producer.index()] < peak && !used && !is_cut && !self.graph.is_result(tensor);
             idles && !step.is_offloaded(tensor) && self.late(tensor, peak).next().is_some()
         })
     }

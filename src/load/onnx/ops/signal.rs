@@ -295,7 +295,10 @@ pub(super) fn stft(at: &mut At<'_>) -> Result<()> {
     let window = at.optional(2)?;
     let length = match (at.has(3), window) {
         (true, _) => at.integer(3, "frame_length")?,
-        (false, Some(window)) => at.numbers(window)?[0],
+        (false, Some(window)) => match at.numbers(window)?.first() {
+            Some(&length) => length,
+            None => return Err(at.wrong("its window is no vector")),
+        },
         (false, None) => return Err(at.wrong("it has neither window nor frame_length")),
     };
     if !(1..=MOST).contains(&length) || step < 1 || sizes.len() < 2 {

@@ -108,7 +108,9 @@ impl Mel {
     /// Cosine and sine parts of each window, `[batch, windows, 2 bins]`.
     fn transform(&self, site: &mut Site<'_>, x: ValueId, bins: i64) -> Result<ValueId> {
         let n = self.length;
-        let mut table = Vec::new();
+        let elements = n * 2 * bins;
+        site.list(elements)?;
+        let mut table = Vec::with_capacity(elements as usize);
         for (i, weight) in (0..n).zip(&self.window) {
             // The angle is reduced as an integer, so that it loses no digits.
             let angle = |k: i64| std::f64::consts::TAU * ((k * i) % n) as f64 / n as f64;

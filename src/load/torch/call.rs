@@ -14,6 +14,9 @@ use crate::load::onnx::model_builder::{Attribute, ModelBuilder, Operation, numbe
 /// More views are not made again after something was written over.
 const MOST_REMADE: usize = 100_000;
 
+/// More steps of recurrent layers are not written one by one in the graph of a program.
+const MOST_STEPS: i64 = 1 << 14;
+
 /// More places of elements are not written one by one in the graph of a program.
 const MOST_PLACES: i64 = 1 << 24;
 
@@ -43,6 +46,8 @@ pub(super) struct Emit<'d> {
     remade: usize,
     /// Places of elements that were written one by one.
     places: i64,
+    /// Steps of recurrent layers that were written one by one.
+    steps: i64,
     /// Numbers what has no name in the program.
     count: usize,
     /// Operators that the node has so far.
@@ -91,6 +96,7 @@ impl<'d> Emit<'d> {
             memory: Memory::of(nodes, metas),
             remade: 0,
             places: 0,
+            steps: 0,
             count: 0,
             operators: 0,
         }
@@ -638,6 +644,15 @@ impl<'d> Call<'_, 'd> {
         let sum = self.emit.places.checked_add(count).filter(|&sum| count >= 0 && sum <= MOST_PLACES);
         self.emit.places = sum.ok_or_else(|| {
             self.unsupported(format!("{count} elements one by one: a program has {MOST_PLACES} at most"))
+        })?;
+        Ok(())
+    }
+
+    /// Makes room for steps that are written one by one. Error: with those before it is too many.
+    pub(super) fn list_steps(&mut self, count: Option<i64>) -> Result<()> {
+        let sum = count.and_then(|count| self.emit.steps.checked_add(count)).filter(|&sum| sum <= MOST_STEPS);
+        self.emit.steps = sum.ok_or_else(|| {
+            self.unsupported(format!("steps one by one, of which a program has {MOST_STEPS} at most"))
         })?;
         Ok(())
     }

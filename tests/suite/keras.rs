@@ -824,9 +824,8 @@ fn a_stack_of_cells_gives_states_from_the_lowest_up_or_is_refused() {
 #[cfg(feature = "run")]
 #[test]
 fn whole_numbers_are_looked_up_with_special_numbers_in_the_table_or_beside_it() {
-    let given =
-        Tensor::new(DType::I64, vec![1, 4], [12i64, 0, 42, 7].iter().flat_map(|x| x.to_le_bytes()).collect());
-    let given = given.unwrap();
+    let bytes = |numbers: &[i64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let given = Tensor::new(DType::I64, vec![1, 4], bytes(&[12, 0, 42, 7])).unwrap();
     let table = json!([12, 36, 1138, 42]);
     let whole = json!([0, -1, 12, 36, 1138, 42]);
     let cases: [(Value, &str, Value, &[i64]); 5] = [
@@ -848,7 +847,6 @@ fn whole_numbers_are_looked_up_with_special_numbers_in_the_table_or_beside_it() 
         let outputs =
             partition::unstable::run::interpret(&graph, &inputs, &|_| panic!("it has no parameters"))
                 .unwrap();
-        let expected: Vec<u8> = expected.iter().flat_map(|number| number.to_le_bytes()).collect();
-        assert_eq!(outputs[0].1.bytes(), expected, "{mode} with mask {mask}");
+        assert_eq!(outputs[0].1.bytes(), bytes(expected), "{mode} with mask {mask}");
     }
 }

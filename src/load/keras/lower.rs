@@ -643,14 +643,20 @@ impl Site<'_> {
 
     /// A constant vector in the type that the layer computes in.
     pub(super) fn vector(&mut self, values: &[f64]) -> Result<ValueId> {
-        let dims = vec![values.len() as u64];
-        let tensor = match self.policy.compute {
-            DType::F64 => {
-                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                Tensor::new(DType::F64, dims, bytes)?
+        self.vector_of(values.len(), values.iter().copied())
+    }
+
+    /// As [`Self::vector`], of so many numbers that are computed one after another.
+    pub(super) fn vector_of(&mut self, count: usize, values: impl Iterator<Item = f64>) -> Result<ValueId> {
+        let dtype = if self.policy.compute == DType::F64 { DType::F64 } else { DType::F32 };
+        let mut bytes = Vec::with_capacity(count * dtype.size() as usize);
+        for value in values {
+            match dtype {
+                DType::F64 => bytes.extend(value.to_le_bytes()),
+                _ => bytes.extend((value as f32).to_le_bytes()),
             }
-            _ => Tensor::from_f32(dims, &values.iter().map(|&value| value as f32).collect::<Vec<f32>>())?,
-        };
+        }
+        let tensor = Tensor::new(dtype, vec![count as u64], bytes)?;
         let constant = self.lowering.graph.add_constant(tensor, self.source);
         self.computed(constant)
     }

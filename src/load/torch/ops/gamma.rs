@@ -48,7 +48,7 @@ impl Numbers<'_, '_, '_> {
     }
 
     /// How far the nearest whole number is: sines and tangents of many turns have no digits left.
-    fn from_whole(&mut self, x: &str) -> String {
+    fn apart_from_whole(&mut self, x: &str) -> String {
         let whole = self.of("Round", x);
         self.two("Sub", x, &whole)
     }
@@ -104,7 +104,7 @@ fn log_gamma(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let value = n.two("Sub", &power, &far);
     let value = n.two("Add", &value, &log_of_sum);
     let value = n.with("Add", &value, 0.918_938_533_204_672_8);
-    let part = n.from_whole(x);
+    let part = n.apart_from_whole(x);
     let turned = n.with("Mul", &part, std::f64::consts::PI);
     let sine = n.of("Sin", &turned);
     let sine = n.of("Abs", &sine);
@@ -134,7 +134,7 @@ fn digamma(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
         let part = n.of("Reciprocal", &divisor);
         value = n.two("Sub", &value, &part);
     }
-    let part = n.from_whole(x);
+    let part = n.apart_from_whole(x);
     let turned = n.with("Mul", &part, std::f64::consts::PI);
     let tangent = n.of("Tan", &turned);
     let share = n.from("Div", std::f64::consts::PI, &tangent);

@@ -149,6 +149,8 @@ def numbered():
         layers.Resizing(4, 3, crop_to_aspect_ratio=True)(image), layers.Resizing(8, 5, pad_to_aspect_ratio=True, fill_value=0.5)(image), layers.RandomCrop(3, 3)(image),
         table(x + table(places)[:, :4], reverse=True), other(x + other(places)[:, :4], reverse=True), layers.Pipeline([layers.Rescaling(0.5, 1.0), layers.CenterCrop(2, 3)])(image),
         layers.MultiHeadAttention(2, 3, attention_axes=(2,))(image, image), layers.MultiHeadAttention(2, 3, attention_axes=(1, 2))(image, image * 2),
+        ops.layer_normalization(x, mean, scale, axis=-1, epsilon=1e-3, rms_scaling=True), layers.LayerNormalization(rms_scaling=True)(x), ops.cumprod(x > 0, axis=1), ops.cumsum(x > 0, axis=1),
+        ops.select([x > 1, x > 0], [ops.cast(x, "int32"), x], 0.5), ops.arctan2(x * 0, x), ops.nan_to_num(ops.cast(x * 3, "int32")),
     ]  # fmt: skip
     return keras.Model([x, sound, image], outputs, name="numbered")
 

@@ -9,6 +9,7 @@ nodes.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -331,11 +332,30 @@ class Solved(nn.Module):
         return *solved, triangle, layered, hidden, cell, *running, *shifted, *reduced, wide.sum(0), *pairs
 
 
+class Ends(nn.Module):
+    """Where functions are infinite, turn over or have no value, and complex numbers beside others."""
+
+    def forward(self, y, x, far, n):
+        angles = torch.atan2(y, x), torch.hypot(y, x), torch.complex(x, y).abs(), torch.complex(x[:6], y[:6]).angle()
+        gamma = torch.lgamma(far), torch.digamma(far), torch.special.log_ndtr(far)
+        small = (n + 1) / 7
+        written = torch.complex(small, n / 3)
+        joined = torch.cat([written, n]), torch.hstack([n, written]), torch.vstack([n > 2, written, small]), torch.column_stack([written, n]), torch.block_diag(n, written)
+        divided = written / (written * (1e20 + 1e20j)) * 1e20, written.conj() / (small - 0.5j), 1 / (written + 1j), written * (2 - 1j)
+        counted = torch.histc(small, 4, min=2.0, max=2.0), (n * 0 + written.imag * 1j).bool(), (-small.sum()).norm(1), torch.linalg.vector_norm(-small[0]), small.diff(n=0, append=small)
+        return *angles, *gamma, *(torch.view_as_real(numbers) for numbers in joined + divided), *counted
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
     ids = torch.arange(14).reshape(2, 7) * 3 % 11
+    inf = math.inf
+    y = torch.tensor([1, -1, 0.0, -0.0, 0.0, -0.0, inf, inf, -inf, -inf, 3, -3, 1e-30, 2])
+    x = torch.tensor([-0.0, -0.0, -1, -1, -0.0, 0.0, inf, -inf, inf, -inf, -2, -4, 1e30, inf])
+    far = torch.tensor([0.0, -0.0, 1, -1, -3, inf, -inf, 0.3, -0.3, -5.5, -100.25, 0.6, 3, 6, 12])
     return {
+        "ends": (Ends(), (y, x, far, torch.arange(5)), None),
         "mlp": (Mlp(), (torch.randn(4, 6),), ({0: rows},)),
         "conv": (Conv(), (torch.randn(2, 3, 12, 10),), None),
         "block": (Block(), (ids,), ({0: rows, 1: length},)),
@@ -509,7 +529,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

@@ -819,3 +819,34 @@ fn a_stack_of_cells_gives_states_from_the_lowest_up_or_is_refused() {
         error.details()
     );
 }
+
+/// As Keras' own documentation has it, with what is masked and what stands for others in the table or beside it.
+#[cfg(feature = "run")]
+#[test]
+fn whole_numbers_are_looked_up_with_special_numbers_in_the_table_or_beside_it() {
+    let bytes = |numbers: &[i64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let given = Tensor::new(DType::I64, vec![1, 4], bytes(&[12, 0, 42, 7])).unwrap();
+    let table = json!([12, 36, 1138, 42]);
+    let whole = json!([0, -1, 12, 36, 1138, 42]);
+    let cases: [(Value, &str, Value, &[i64]); 5] = [
+        (table.clone(), "int", Value::Null, &[1, 0, 4, 0]),
+        (table.clone(), "int", json!(0), &[2, 0, 5, 1]),
+        (whole, "int", json!(0), &[2, 0, 5, 1]),
+        // In a vector there is no place for what is masked.
+        (table.clone(), "multi_hot", json!(0), &[1, 1, 0, 0, 1]),
+        (table, "count", Value::Null, &[2, 1, 0, 0, 1]),
+    ];
+    for (vocabulary, mode, mask, expected) in cases {
+        let config = json!({"name": "l", "vocabulary": vocabulary, "output_mode": mode, "mask_token": mask,
+            "num_oov_indices": 1, "oov_token": -1, "dtype": "int64"});
+        let input = layer("InputLayer", json!({"name": "x", "batch_shape": [1, 4], "dtype": "int64"}));
+        let layers = [input, layer("IntegerLookup", config)];
+        let text = json!({"class_name": "Sequential", "config": {"name": "m", "layers": layers}}).to_string();
+        let graph = load(text.as_bytes()).unwrap();
+        let inputs = [("x".to_owned(), given.clone())];
+        let outputs =
+            partition::unstable::run::interpret(&graph, &inputs, &|_| panic!("it has no parameters"))
+                .unwrap();
+        assert_eq!(outputs[0].1.bytes(), bytes(expected), "{mode} with mask {mask}");
+    }
+}

@@ -641,3 +641,11 @@ fn files_that_showed_defects_give_the_stored_outputs() {
         }
     }
 }
+
+#[test]
+fn a_window_without_axes_is_refused() {
+    let nodes = vec![node("n", "STFT", &["x", "step", "w"], &["y"])];
+    let inputs = vec![float("x", &["1", "8"]), float("w", &[])];
+    let found = message(&model(nodes, inputs, vec![integers("step", &[2])], &["y"]));
+    assert!(found.contains("its window is no vector"), "{found}");
+}

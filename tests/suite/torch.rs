@@ -41,7 +41,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two() {
             count += 1;
         }
     }
-    assert_eq!(count, 44);
+    assert_eq!(count, 48);
 }
 
 /// The entries of an archive.
@@ -258,4 +258,97 @@ fn the_text_of_an_archive_is_recognised_and_needs_no_archive_to_plan() {
     };
     let nodes = graph.sources().iter().filter(|source| source.role == SourceRole::Node).count();
     assert_eq!(nodes, 3);
+}
+
+/// Arguments that fit no tensor are errors of the program.
+#[test]
+fn calls_that_fit_no_tensor_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [(&str, Value, &str); 4] = [
+        ("rot90", json!({"dims": {"as_ints": [1, 1]}}), "it turns a tensor of 2 axes from axis 1 to axis 1"),
+        (
+            "unfold_backward",
+            json!({"input_sizes": {"as_ints": []}, "size": {"as_int": 1}, "step": {"as_int": 1}}),
+            "windows of a tensor without axes",
+        ),
+        (
+            "leaky_relu",
+            json!({"negative_slope": {"as_complex": {"real": 0.5, "imag": 1.0}}}),
+            "negative_slope is a complex number",
+        ),
+        (
+            "add",
+            json!({"other": {"as_float": 1.0}, "alpha": {"as_complex": {"real": 2.0, "imag": 1.0}}}),
+            "alpha",
+        ),
+    ];
+    for (operation, arguments, message) in cases {
+        let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+            let node = &mut program["graph_module"]["graph"]["nodes"][1];
+            node["target"] = json!(format!("torch.ops.aten.{operation}.default"));
+            let inputs = node["inputs"].as_array_mut().unwrap();
+            if operation == "unfold_backward" {
+                inputs[0]["name"] = json!("grad_in");
+            }
+            let given = arguments.as_object().unwrap();
+            inputs.extend(given.iter().map(|(name, arg)| json!({"name": name, "arg": arg})));
+        });
+        let out = partition(&["check", path.to_str().unwrap()]);
+        assert!(told(&out).contains(message) && out.status.code() == Some(1), "{message}: {}", told(&out));
+    }
+}
+
+/// What is written over one buffer is seen in another that lies in the same bytes.
+#[test]
+fn writing_over_bytes_that_two_arrays_share_is_refused() {
+    let program =
+        entries("mlp.pt2").into_iter().find(|(name, _)| name.ends_with("/models/model.json")).unwrap().1;
+    let mut program: Value = serde_json::from_slice(&program).unwrap();
+    let module = &mut program["graph_module"];
+    for spec in module["signature"]["input_specs"].as_array_mut().unwrap() {
+        if let Some(parameter) = spec.as_object_mut().unwrap().remove("parameter") {
+            *spec = json!({"buffer": {"arg": parameter["arg"], "buffer_name": parameter["parameter_name"]}});
+        }
+    }
+    // The first bias is written over after it was read.
+    let relu = module["graph"]["nodes"][1].clone();
+    let mut write = relu.clone();
+    write["target"] = json!("torch.ops.aten.relu_.default");
+    write["name"] = json!("write");
+    write["inputs"][0]["arg"]["as_tensor"]["name"] = json!("b_inner_bias");
+    write["outputs"][0]["as_tensor"]["name"] = json!("write");
+    let mut text = program.to_string().replace("p_inner_bias", "b_inner_bias");
+    program = serde_json::from_str(&text).unwrap();
+    let graph = &mut program["graph_module"]["graph"];
+    let meta = graph["tensor_values"]["b_inner_bias"].clone();
+    graph["tensor_values"]["write"] = meta;
+    graph["nodes"].as_array_mut().unwrap().push(write);
+    let mut offset = 0;
+    let mut array = |sizes: &[u64], digits: bool| {
+        let listed: Vec<Value> = sizes.iter().map(|size| json!({"as_int": size})).collect();
+        let meta = json!({"dtype": 7, "sizes": listed, "strides": [], "storage_offset": {"as_int": 0}});
+        let length = sizes.iter().product::<u64>() * 4;
+        offset += length;
+        let mut array = json!({"meta": meta, "offset": offset - length, "length": length});
+        if digits {
+            array["digits"] = json!("00".repeat(length as usize));
+        }
+        array
+    };
+    let arrays = json!({"inner.weight": array(&[5, 6], false), "inner.bias": array(&[5], true),
+        "outer.weight": array(&[3, 5], false), "outer.bias": array(&[3], true)});
+    let mut document = json!({"torch_export": program, "name": "mlp", "arrays": arrays});
+    let loaded = |document: &Value| load(document.to_string().as_bytes(), None, &LoadOptions::default());
+    loaded(&document).map(drop).unwrap();
+    // The last four bytes of the bias are the first of a weight.
+    let start = document["arrays"]["outer.weight"]["offset"].as_u64().unwrap() - 4;
+    document["arrays"]["outer.weight"]["offset"] = json!(start);
+    text = loaded(&document).map(drop).unwrap_err().to_string();
+    assert!(text.contains("relu_ writes over a parameter or buffer"), "{text}");
+    // What a buffer of complex numbers becomes is not given to the caller.
+    document["arrays"]["outer.weight"]["offset"] = json!(start + 4);
+    let values = &mut document["torch_export"]["graph_module"]["graph"]["tensor_values"];
+    values["b_inner_bias"]["dtype"] = json!(10);
+    text = loaded(&document).map(drop).unwrap_err().to_string();
+    assert!(text.contains("complex numbers are not given to the caller"), "{text}");
 }

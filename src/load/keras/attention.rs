@@ -115,7 +115,8 @@ impl Attention {
         let (query, value) = (query.value, value.value);
         let (query, value, key) = (site.computed(query)?, site.computed(value)?, site.computed(key)?);
         let own = site.sizes(query);
-        if own.len() > 3 && (options.scores || counts.is_some() || operands.mask.is_some()) {
+        if own.len() > 3 && (options.scores || options.causal || counts.is_some() || operands.mask.is_some())
+        {
             return Err(site.unsupported("scores or masks of attention over several axes"));
         }
         let split = self.first_axis(site, query)?;

@@ -33,16 +33,17 @@ impl Buckets {
         if config.flag("sparse", false)? {
             unsupported.add(config.place(), "sparse outputs");
         }
+        let mode = config.text("output_mode")?.unwrap_or("int");
         let by = match class {
             "Discretization" => {
                 let bounds = config.get("bin_boundaries").and_then(Value::as_array);
                 let bounds = bounds.and_then(|bounds| bounds.iter().map(Value::as_f64).collect());
                 By::Bounds(bounds.ok_or_else(|| config.missing("bin_boundaries"))?)
             }
-            "IntegerLookup" => Self::table(config, unsupported)?,
+            "IntegerLookup" => Self::table(config, mode, unsupported)?,
             _ => return Ok(None),
         };
-        let encoding = match config.text("output_mode")?.unwrap_or("int") {
+        let encoding = match mode {
             "int" => None,
             "one_hot" => Some(Encoding::OneHot),
             "multi_hot" => Some(Encoding::Any),
@@ -55,7 +56,7 @@ impl Buckets {
         Ok(Some(Self { by, encoding }))
     }
 
-    fn table(config: Config<'_>, unsupported: &mut Unsupported) -> Result<By> {
+    fn table(config: Config<'_>, mode: &str, unsupported: &mut Unsupported) -> Result<By> {
         if config.flag("invert", false)? || config.flag("pad_to_max_tokens", false)? {
             unsupported.add(config.place(), "a table that is inverted, or filled up");
         }
@@ -63,11 +64,21 @@ impl Buckets {
         if !matches!(outside, 0 | 1) {
             unsupported.add(config.place(), format!("{outside} numbers for what is not in the table"));
         }
-        let Some(numbers) = config.ints("vocabulary")? else {
+        let Some(mut numbers) = config.ints("vocabulary")? else {
             unsupported.add(config.place(), "a table that stands beside the model");
             return Ok(By::Table { numbers: Vec::new(), mask: None, unknown: true });
         };
-        Ok(By::Table { numbers, mask: config.int("mask_token")?, unknown: outside == 1 })
+        let mask = config.int("mask_token")?;
+        // The table may begin with what stands for the numbers before it.
+        let special: Vec<i64> = mask
+            .filter(|_| mode == "int")
+            .into_iter()
+            .chain((outside == 1).then_some(config.int("oov_token")?.unwrap_or(-1)))
+            .collect();
+        if numbers.starts_with(&special) {
+            numbers.drain(..special.len());
+        }
+        Ok(By::Table { numbers, mask, unknown: outside == 1 })
     }
 
     /// How many numbers there are.
@@ -75,7 +86,8 @@ impl Buckets {
         match &self.by {
             By::Bounds(bounds) => bounds.len() as i64 + 1,
             By::Table { numbers, mask, unknown } => {
-                numbers.len() as i64 + i64::from(mask.is_some()) + i64::from(*unknown)
+                let masked = i64::from(mask.is_some() && self.encoding.is_none());
+                numbers.len() as i64 + masked + i64::from(*unknown)
             }
         }
     }
@@ -86,7 +98,11 @@ impl Buckets {
                 let bounds = site.vector(bounds)?;
                 (super::operation::at_or_below(site, x, bounds)?, DType::I32)
             }
-            By::Table { numbers, mask, unknown } => (place(site, x, numbers, *mask, *unknown)?, DType::I64),
+            By::Table { numbers, mask, unknown } => {
+                // In a vector there is no place for what is masked.
+                let masked = mask.map(|mask| (mask, if self.encoding.is_none() { 0 } else { -1 }));
+                (place(site, x, numbers, masked, *unknown)?, DType::I64)
+            }
         };
         match self.encoding {
             None => site.convert(numbers, own),
@@ -101,16 +117,17 @@ impl Buckets {
     }
 }
 
-/// The place of each number in a table, with those of what is masked (0) and of what is not there before it.
+/// The place of each number in a table, behind that of what is not there; what is masked has one of its own, which may be
+/// the first.
 fn place(
     site: &mut Site<'_>,
     x: ValueId,
     table: &[i64],
-    mask: Option<i64>,
+    mask: Option<(i64, i64)>,
     unknown: bool,
 ) -> Result<ValueId> {
     let x = site.convert(x, DType::I64)?;
-    let first = i64::from(mask.is_some());
+    let first = i64::from(mask.is_some_and(|(_, place)| place == 0));
     let before = first + i64::from(unknown);
     let mut sizes = site.sizes(x);
     sizes.push(Size::Known(1));
@@ -125,12 +142,12 @@ fn place(
     let axis = site.rank(found) as u32 - 1;
     let mut place =
         site.apply(Op::Reduce { kind: ReduceKind::Sum, axes: vec![axis], keep: false }, &[found])?;
-    if let Some(mask) = mask {
-        let one = site.positions(&[1])?;
-        place = site.binary(crate::ir::Binary::Add, place, one)?;
-        let (mask, nothing) = (site.positions(&[mask])?, site.positions(&[0])?);
+    if let Some((mask, own)) = mask {
+        let before = site.positions(&[first])?;
+        place = site.binary(crate::ir::Binary::Add, place, before)?;
+        let (mask, own) = (site.positions(&[mask])?, site.positions(&[own])?);
         let is_masked = site.apply(Op::Compare(Compare::Eq), &[x, mask])?;
-        place = site.apply(Op::Select, &[is_masked, nothing, place])?;
+        place = site.apply(Op::Select, &[is_masked, own, place])?;
     }
     Ok(place)
 }

@@ -34,6 +34,7 @@ pub(super) fn lower(
         paths: HashSet::new(),
         weights: HashMap::new(),
         weight_names: HashSet::new(),
+        table_elements: 0,
         passed: Vec::new(),
         calls: 0,
     };
@@ -58,6 +59,9 @@ pub(super) fn lower(
     lowering.finish()
 }
 
+/// Tables of all layers have at most as many elements.
+const MOST_LISTED: i64 = 1 << 25;
+
 /// The graph so far, and what belongs to which layer.
 struct Lowering {
     graph: Graph,
@@ -70,6 +74,8 @@ struct Lowering {
     paths: HashSet<String>,
     weights: HashMap<(usize, String), ValueId>,
     weight_names: HashSet<String>,
+    /// Elements of tables that layers have.
+    table_elements: i64,
     /// Sources of layers that handed on what they read, and what that is.
     passed: Vec<(SourceId, ValueId)>,
     calls: usize,
@@ -280,7 +286,7 @@ impl Site<'_> {
     ) -> Result<Vec<Masked>> {
         let arguments = mask::with_given(self, arguments)?;
         let results = self.results(layer, &arguments, options)?;
-        mask::with_masks(self, layer, &arguments, &results)
+        mask::with_masks(self, layer, &arguments, options, &results)
     }
 
     fn results(
@@ -358,14 +364,12 @@ impl Site<'_> {
         }
     }
 
-    /// Applies a layer to each step of a sequence.
     /// A layer whose file holds its kernel twice, and a vector that training goes on from.
     fn spectral(&mut self, inner: &Layer, x: ValueId) -> Result<ValueId> {
         let value = self.wrapped(inner, x)?;
-        let path = format!("{}/{}/", self.path, inner.name);
-        let is_kernel = |name: &str| matches!(name.strip_prefix(&path), Some("kernel" | "embeddings"));
+        let own = |name: &str| (self.uid, format!("{}/{}/{name}", self.path, inner.name));
         let held =
-            self.lowering.weights.iter().find(|((_, name), _)| is_kernel(name)).map(|(_, &value)| value);
+            ["kernel", "embeddings"].iter().find_map(|name| self.lowering.weights.get(&own(name)).copied());
         let kernel = held.ok_or_else(|| self.unsupported("a layer without a kernel"))?;
         let dims = self.sizes(kernel).iter().map(Size::known).collect::<Option<Vec<i64>>>();
         let dims = dims.ok_or_else(|| self.unsupported("a layer without a kernel"))?;
@@ -375,6 +379,7 @@ impl Site<'_> {
         Ok(value)
     }
 
+    /// Applies a layer to each step of a sequence.
     fn time_distributed(&mut self, inner: &Layer, x: ValueId) -> Result<ValueId> {
         let sizes = self.sizes(x);
         if sizes.len() < 3 {
@@ -625,16 +630,33 @@ impl Site<'_> {
         self.binary(binary, x, scalar)
     }
 
+    /// Makes room for a table. Error: with those before it the model's have too many elements.
+    pub(super) fn list(&mut self, elements: i64) -> Result<()> {
+        let all = self.lowering.table_elements.saturating_add(elements);
+        if all > MOST_LISTED {
+            return Err(self
+                .unsupported(&format!("a model whose tables have more than {MOST_LISTED} elements in all")));
+        }
+        self.lowering.table_elements = all;
+        Ok(())
+    }
+
     /// A constant vector in the type that the layer computes in.
     pub(super) fn vector(&mut self, values: &[f64]) -> Result<ValueId> {
-        let dims = vec![values.len() as u64];
-        let tensor = match self.policy.compute {
-            DType::F64 => {
-                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                Tensor::new(DType::F64, dims, bytes)?
+        self.vector_of(values.len(), values.iter().copied())
+    }
+
+    /// As [`Self::vector`], of so many numbers that are computed one after another.
+    pub(super) fn vector_of(&mut self, count: usize, values: impl Iterator<Item = f64>) -> Result<ValueId> {
+        let dtype = if self.policy.compute == DType::F64 { DType::F64 } else { DType::F32 };
+        let mut bytes = Vec::with_capacity(count * dtype.size() as usize);
+        for value in values {
+            match dtype {
+                DType::F64 => bytes.extend(value.to_le_bytes()),
+                _ => bytes.extend((value as f32).to_le_bytes()),
             }
-            _ => Tensor::from_f32(dims, &values.iter().map(|&value| value as f32).collect::<Vec<f32>>())?,
-        };
+        }
+        let tensor = Tensor::new(dtype, vec![count as u64], bytes)?;
         let constant = self.lowering.graph.add_constant(tensor, self.source);
         self.computed(constant)
     }

@@ -9,7 +9,7 @@ use super::config::KerasVersion;
 use super::layer::{Kind, Layer};
 use super::lower::Site;
 use super::merge::Merge;
-use super::network::Argument;
+use super::network::{Argument, CallOptions};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ReduceKind, ScatterKind, Shape, Size, Unary, ValueId};
 
@@ -63,12 +63,13 @@ pub(super) fn with_masks(
     site: &mut Site<'_>,
     layer: &Layer,
     arguments: &[Argument<Masked>],
+    options: CallOptions,
     results: &[ValueId],
 ) -> Result<Vec<Masked>> {
     let mut masked: Vec<Masked> = results.iter().copied().map(Masked::bare).collect();
     let first = arguments.first().and_then(|argument| argument.tensor.mask);
     let mask = match &layer.kind {
-        Kind::Embedding(embedding) if embedding.mask_zero => {
+        Kind::Embedding(embedding) if embedding.mask_zero && !options.reverse => {
             arguments.first().map(|argument| unequal(site, argument.tensor.value, 0.0)).transpose()?
         }
         Kind::Masking(value) => match arguments.first() {

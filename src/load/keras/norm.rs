@@ -97,6 +97,8 @@ pub(super) struct LayerNorm {
     axes: Vec<i64>,
     epsilon: f64,
     center: bool,
+    /// Divided by the deviation, and not centred: what Keras calls rms_scaling.
+    by_deviation: bool,
     scale_name: &'static str,
     gamma: Option<Init>,
     beta: Option<Init>,
@@ -113,6 +115,7 @@ impl LayerNorm {
             axes: config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1]),
             epsilon: config.real_or("epsilon", if rms { 1e-6 } else { 1e-3 })?,
             center: !(rms || rms_scaling),
+            by_deviation: rms_scaling,
             scale_name: if rms { "scale" } else { "gamma" },
             gamma: scale.then_some(gamma),
             beta: (!rms && !rms_scaling && config.flag("center", true)?).then_some(beta),
@@ -131,7 +134,14 @@ impl LayerNorm {
             center: self.center,
             moments: false,
         };
-        let mut value = site.apply(normalize, &[x])?;
+        let mut value = match self.by_deviation {
+            true => {
+                let over: Vec<u32> = axes.iter().map(|&axis| axis as u32).collect();
+                let (_, deviation) = deviation(site, x, &over, self.epsilon)?;
+                site.binary(Binary::Div, x, deviation)?
+            }
+            false => site.apply(normalize, &[x])?,
+        };
         if let Some(init) = &self.gamma {
             let gamma = site.weight(self.scale_name, &dims, init)?;
             let gamma = along(site, gamma, &axes, rank)?;
@@ -144,6 +154,24 @@ impl LayerNorm {
         }
         Ok(value)
     }
+}
+
+/// Elements less their mean over some axes, and the root of their variance and a number.
+pub(super) fn deviation(
+    site: &mut Site<'_>,
+    x: ValueId,
+    over: &[u32],
+    epsilon: f64,
+) -> Result<(ValueId, ValueId)> {
+    let mean = |site: &mut Site<'_>, x: ValueId| {
+        site.apply(Op::Reduce { kind: ReduceKind::Mean, axes: over.to_vec(), keep: true }, &[x])
+    };
+    let middle = mean(site, x)?;
+    let centred = site.binary(Binary::Sub, x, middle)?;
+    let squares = site.binary(Binary::Mul, centred, centred)?;
+    let variance = mean(site, squares)?;
+    let variance = site.binary_scalar(Binary::Add, variance, epsilon)?;
+    Ok((centred, site.unary(Unary::Sqrt, variance)?))
 }
 
 /// Normalisation by the mean and variance of each group of channels of each sample.

@@ -108,14 +108,15 @@ impl Mel {
     /// Cosine and sine parts of each window, `[batch, windows, 2 bins]`.
     fn transform(&self, site: &mut Site<'_>, x: ValueId, bins: i64) -> Result<ValueId> {
         let n = self.length;
-        let mut table = Vec::new();
-        for (i, weight) in (0..n).zip(&self.window) {
+        let elements = n * 2 * bins;
+        site.list(elements)?;
+        let rows = (0..n).zip(&self.window).flat_map(|(i, &weight)| {
             // The angle is reduced as an integer, so that it loses no digits.
-            let angle = |k: i64| std::f64::consts::TAU * ((k * i) % n) as f64 / n as f64;
-            table.extend((0..bins).map(|k| weight * libm::cos(angle(k))));
-            table.extend((0..bins).map(|k| -weight * libm::sin(angle(k))));
-        }
-        let table = site.vector(&table)?;
+            let angle = move |k: i64| std::f64::consts::TAU * ((k * i) % n) as f64 / n as f64;
+            let cosines = (0..bins).map(move |k| weight * libm::cos(angle(k)));
+            cosines.chain((0..bins).map(move |k| -weight * libm::sin(angle(k))))
+        });
+        let table = site.vector_of(elements as usize, rows)?;
         let kernel = site.reshape(table, vec![Size::Known(n), Size::Known(1), Size::Known(2 * bins)])?;
         let window = Window {
             strides: vec![self.stride],

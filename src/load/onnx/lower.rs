@@ -91,7 +91,15 @@ pub(super) struct Lowering {
     pub(super) inlined: usize,
     /// How often a dimension was replaced because an operation fits only so.
     pub(super) equations: usize,
+    /// Steps of recurrent layers that were spelled out.
+    pub(super) steps: i64,
+    /// Tables of transforms, and how many elements they have together.
+    pub(super) tables: HashMap<TableKey, ValueId>,
+    pub(super) table_elements: i64,
 }
+
+/// What a table of a transform is, and its type and sizes.
+pub(super) type TableKey = (&'static str, DType, Vec<i64>);
 
 /// Lowers the graph of a file. `dims` binds dimensions at once, `more` those that it finds once it sees the inputs.
 ///
@@ -126,6 +134,9 @@ pub(super) fn lower_named(
         file,
         inlined: 0,
         equations: 0,
+        steps: 0,
+        tables: HashMap::new(),
+        table_elements: 0,
     };
     lowering.initializers(std::mem::take(&mut proto.initializer), "")?;
     lowering.inputs(&proto.input, &Stated::of(&proto), dims)?;

@@ -118,7 +118,7 @@ fn stored(archive: &mut ZipArchive<BufReader<File>>, folder: &str, entry: &Entry
         (&mut file).take(part.end).read_to_end(&mut bytes).map_err(damaged)?;
         let bytes = bytes.get(part.start as usize..).unwrap_or_default();
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        return Ok(json!({"meta": meta, "digits": digits}));
+        return Ok(json!({"meta": meta, "offset": offset, "length": length, "digits": digits}));
     }
     Ok(json!({"meta": meta, "offset": offset, "length": length}))
 }

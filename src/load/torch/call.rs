@@ -14,6 +14,9 @@ use crate::load::onnx::model_builder::{Attribute, ModelBuilder, Operation, numbe
 /// More views are not made again after something was written over.
 const MOST_REMADE: usize = 100_000;
 
+/// More steps of recurrent layers are not written one by one in the graph of a program.
+const MOST_STEPS: i64 = 1 << 14;
+
 /// More places of elements are not written one by one in the graph of a program.
 const MOST_PLACES: i64 = 1 << 24;
 
@@ -43,6 +46,8 @@ pub(super) struct Emit<'d> {
     remade: usize,
     /// Places of elements that were written one by one.
     places: i64,
+    /// Steps of recurrent layers that were written one by one.
+    steps: i64,
     /// Numbers what has no name in the program.
     count: usize,
     /// Operators that the node has so far.
@@ -91,6 +96,7 @@ impl<'d> Emit<'d> {
             memory: Memory::of(nodes, metas),
             remade: 0,
             places: 0,
+            steps: 0,
             count: 0,
             operators: 0,
         }
@@ -435,6 +441,11 @@ impl<'d> Call<'_, 'd> {
         names.into_iter().map(|name| self.emit.value(name)).collect()
     }
 
+    /// The tensors of a list as operands of a type.
+    pub(super) fn list_of(&mut self, name: &str, dtype: DType) -> Result<Vec<String>> {
+        self.list_names(name)?.into_iter().map(|name| self.operand_of(name, dtype)).collect()
+    }
+
     /// Which of several results is to be made; none where all are.
     pub(super) fn only(&self) -> Option<usize> {
         self.emit.only
@@ -505,6 +516,7 @@ impl<'d> Call<'_, 'd> {
         self.meta_of(first)?.dtype()
     }
 
+    /// A real number. Error: it is of another kind; a complex one has two parts, which are operands.
     pub(super) fn number(&self, name: &str) -> Result<Option<Number>> {
         let Some(argument) = self.argument(name) else { return Ok(None) };
         let number = match argument.parts() {
@@ -512,10 +524,7 @@ impl<'d> Call<'_, 'd> {
             ("as_float", Value::String(text)) => text.parse().ok().map(Number::Float),
             ("as_float", value) => value.as_f64().map(Number::Float),
             ("as_bool", value) => value.as_bool().map(Number::Bool),
-            ("as_complex", value) => {
-                let part = value.get(if self.is_imaginary() { "imag" } else { "real" });
-                part.and_then(Value::as_f64).map(Number::Float)
-            }
+            ("as_complex", _) => return Err(self.unsupported(format!("{name} is a complex number"))),
             ("as_sym_int" | "as_sym_float", value) => {
                 match (value.get("as_int"), value.get("as_float"), argument.name()) {
                     (Some(value), _, _) => value.as_i64().map(Number::Int),
@@ -639,6 +648,15 @@ impl<'d> Call<'_, 'd> {
         Ok(())
     }
 
+    /// Makes room for steps that are written one by one. Error: with those before it is too many.
+    pub(super) fn list_steps(&mut self, count: Option<i64>) -> Result<()> {
+        let sum = count.and_then(|count| self.emit.steps.checked_add(count)).filter(|&sum| sum <= MOST_STEPS);
+        self.emit.steps = sum.ok_or_else(|| {
+            self.unsupported(format!("steps one by one, of which a program has {MOST_STEPS} at most"))
+        })?;
+        Ok(())
+    }
+
     /// A vector of i64.
     pub(super) fn integers(&mut self, values: &[i64]) -> String {
         let name = self.emit.fresh();
@@ -646,20 +664,29 @@ impl<'d> Call<'_, 'd> {
         name
     }
 
+    /// A tensor by the program's name as an operand of a type.
+    pub(super) fn operand_of(&mut self, name: &str, dtype: DType) -> Result<String> {
+        let (value, meta) = (self.emit.value(name)?, self.meta_of(name)?);
+        // Of real numbers beside complex ones: conditions and places are no parts of any.
+        if self.is_imaginary() && dtype.is_float() && !meta.is_complex() {
+            return Ok(self.zeros_like(&value, dtype));
+        }
+        Ok(if meta.dtype()? == dtype { value } else { self.cast(&value, dtype) })
+    }
+
     /// A tensor or a number as an operand of a type.
     pub(super) fn operand(&mut self, name: &str, dtype: DType) -> Result<String> {
         let argument = self.argument(name).ok_or_else(|| self.missing(name))?;
-        // Of a real number beside complex ones: conditions and places are no parts of any.
         let has_no_part = self.is_imaginary() && dtype.is_float();
-        if argument.parts().0 == "as_tensor" {
-            let value = self.tensor(name)?;
-            if has_no_part && !self.meta(name)?.is_complex() {
-                return Ok(self.zeros_like(&value, dtype));
+        match argument.parts() {
+            ("as_tensor", _) => return self.operand_of(self.tensor_name(name)?, dtype),
+            ("as_complex", value) => {
+                let part = value.get(if self.is_imaginary() { "imag" } else { "real" });
+                let part = part.and_then(Value::as_f64).ok_or_else(|| self.missing(name))?;
+                return Ok(self.scalar(dtype, part));
             }
-            return Ok(if self.dtype(name)? == dtype { value } else { self.cast(&value, dtype) });
-        }
-        if has_no_part && argument.parts().0 != "as_complex" {
-            return Ok(self.scalar(dtype, 0.0));
+            _ if has_no_part => return Ok(self.scalar(dtype, 0.0)),
+            _ => {}
         }
         Ok(match self.number(name)?.ok_or_else(|| self.missing(name))? {
             Number::Int(value) => self.scalar(dtype, value as f64),

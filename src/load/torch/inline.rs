@@ -17,6 +17,7 @@ const MODES: [&str; 2] =
 ///
 /// Errors: a graph that is damaged; a mode that changes what is computed.
 pub(super) fn inline(graph: &mut Graph) -> Result<()> {
+    let mut calls = 0;
     if !graph.nodes.iter().any(is_mode) {
         return Ok(());
     }
@@ -29,7 +30,8 @@ pub(super) fn inline(graph: &mut Graph) -> Result<()> {
             continue;
         }
         let place = format!("node {}", super::call::name(&node));
-        let inner = body(graph, node).map_err(|error| error.within(&place))?;
+        calls += 1;
+        let inner = body(graph, node, calls).map_err(|error| error.within(&place))?;
         waiting.extend(inner.into_iter().rev());
     }
     Ok(())
@@ -39,10 +41,11 @@ fn is_mode(node: &Node) -> bool {
     MODES.contains(&node.target.as_str())
 }
 
-/// The nodes of the graph that a node calls, with the names that they have outside of it.
-fn body(outer: &mut Graph, node: Node) -> Result<Vec<Node>> {
+/// The nodes of the graph that a node calls, with the names that they have outside of it: behind the number of the call,
+/// so that they stay short however deep it is.
+fn body(outer: &mut Graph, node: Node, call: usize) -> Result<Vec<Node>> {
     let wrong = |message: &str| Error::format("", message.to_owned());
-    let own = super::call::name(&node).to_owned();
+    let own = format!("call{call}");
     if node.target.ends_with("autocast") && !is_disabled(&node) {
         let report =
             Report::new("", "a part of the program in other types (torch.autocast) is not supported yet");

@@ -23,13 +23,6 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
         }
     }
     let outputs = outputs(&module.signature.output_specs)?;
-    let is_complex = |name: &&&str| graph.tensor_values.get(**name).is_some_and(TensorMeta::is_complex);
-    if let Some(name) = outputs.iter().find(is_complex) {
-        let report = Report::new(format!("output {name}"), "complex numbers are not given to the caller");
-        return Err(Error::Unsupported(
-            report.help("return torch.view_as_real(x): its last axis has both parts"),
-        ));
-    }
     let mut emit = Emit::new(
         model,
         &graph.tensor_values,
@@ -37,6 +30,13 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
         &graph.nodes,
     );
     let buffers = placeholders(&mut emit, document)?;
+    let is_complex = |name: &&&str| graph.tensor_values.get(**name).is_some_and(TensorMeta::is_complex);
+    if let Some(name) = outputs.iter().chain(&buffers).find(is_complex) {
+        let report = Report::new(format!("output {name}"), "complex numbers are not given to the caller");
+        return Err(Error::Unsupported(
+            report.help("return torch.view_as_real(x): its last axis has both parts"),
+        ));
+    }
     nodes(&mut emit, &graph.nodes)?;
     let outputs: Vec<&str> = outputs.into_iter().chain(buffers).collect();
     for (index, name) in outputs.iter().enumerate() {
@@ -45,14 +45,14 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
     Ok(emit.model)
 }
 
-/// What the user is given, in order. Error: something else than tensors.
+/// What the user is given, in order, and then what buffers become. Error: something else than tensors.
 fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
-    let mut names = Vec::new();
+    let (mut names, mut mutations) = (Vec::new(), Vec::new());
     for (kind, spec) in specs.iter().flatten() {
         let argument = spec.get("arg");
         if kind == "buffer_mutation" {
             // What a buffer becomes is an output too: the file's own stays as it is.
-            names.push(named(argument.unwrap_or(&Value::Null))?);
+            mutations.push(named(argument.unwrap_or(&Value::Null))?);
             continue;
         }
         match (kind.as_str(), argument.and_then(|argument| argument.get("as_tensor"))) {
@@ -73,6 +73,7 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
             }
         }
     }
+    names.extend(mutations);
     Ok(names)
 }
 
@@ -90,8 +91,8 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&
     for (_, spec) in specs.clone().filter(|(kind, _)| is_user(kind)) {
         taken.extend(tensor_of(spec).transpose()?.map(str::to_owned));
     }
-    let mut written = Vec::new();
-    let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), (String, &str)> = HashMap::new();
+    let (mut written, mut ranges) = (Vec::new(), Vec::new());
+    let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), String> = HashMap::new();
     for (kind, spec) in specs {
         let key = match kind.as_str() {
             "user_input" => {
@@ -134,24 +135,37 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&
             .get(path)
             .ok_or_else(|| Error::model("", "it is not in the archive"))
             .map_err(place)?;
+        ranges.push((array.offset, array.offset.saturating_add(array.length), argument));
         // Tied parameters are one array under several names.
         let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
-        if let Some((name, first)) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
-            // What is written over one of them is seen in the others, which nothing here knows of.
-            emit.hold(argument);
-            emit.hold(first);
+        if let Some(name) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
             bind_array(emit, argument, name.clone(), &array.meta);
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
         add_array(emit, &name, array).map_err(place)?;
         if array.digits.is_none() {
-            shared.insert(place_and_type, (name.clone(), argument));
+            shared.insert(place_and_type, name.clone());
         }
         bind_array(emit, argument, name, &array.meta);
     }
+    hold_overlapping(emit, &mut ranges);
     emit.outputs.extend(written.iter().map(ToString::to_string));
     Ok(written)
+}
+
+/// Holds what lies in the same bytes as something else: what is written over one is seen in the other, which nothing here
+/// knows of.
+fn hold_overlapping(emit: &mut Emit<'_>, ranges: &mut [(u64, u64, &str)]) {
+    ranges.sort_unstable();
+    let mut end = 0;
+    for (at, &(from, to, name)) in ranges.iter().enumerate() {
+        let meets_next = ranges.get(at + 1).is_some_and(|&(next, ..)| next < to);
+        if from < to && (from < end || meets_next) {
+            emit.hold(name);
+        }
+        end = end.max(to);
+    }
 }
 
 /// The name of the tensor that an input is; none where it is something else.

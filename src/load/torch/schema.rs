@@ -23,6 +23,7 @@ pub(super) struct Document {
 #[derive(Deserialize)]
 pub(super) struct StoredArray {
     pub(super) meta: TensorMeta,
+    /// Where its bytes lie in the file, also those that stand here as digits.
     #[serde(default)]
     pub(super) offset: u64,
     #[serde(default)]

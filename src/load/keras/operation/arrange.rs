@@ -20,7 +20,7 @@ pub(in super::super) enum Arrange {
         mode: PadMode,
         value: f64,
     },
-    CumSum(i64),
+    CumSum(i64, Option<DType>),
     /// Each element so many times; of all elements in a row without an axis.
     Repeat {
         times: i64,
@@ -97,7 +97,7 @@ impl Arrange {
                 value: config.real("constant_values")?.unwrap_or(0.0),
             },
             "Cumsum" => match config.int("axis")? {
-                Some(axis) => Self::CumSum(axis),
+                Some(axis) => Self::CumSum(axis, super::stated_type(config)?),
                 None => return Ok(None),
             },
             "Repeat" => Self::Repeat { times: config.positive("repeats")?, axis: config.int("axis")? },
@@ -159,8 +159,8 @@ impl Arrange {
                 let (before, after) = widths.iter().copied().unzip();
                 site.apply(Op::Pad(Box::new(Pad { before, after, mode: *mode, value: Real(*number) })), &[x])?
             }
-            Self::CumSum(axis) => {
-                let x = first(site)?;
+            Self::CumSum(axis, dtype) => {
+                let x = super::numeric::counted(site, first(site)?, *dtype)?;
                 let axis = site.axis(x, *axis)? as u32;
                 site.apply(Op::CumSum { axis, exclusive: false, reverse: false }, &[x])?
             }

@@ -429,7 +429,7 @@ fn whole(number: &Value) -> Option<i128> {
 }
 
 /// A tensor beside a number: integers become floats where the number is none.
-fn beside(site: &mut Site<'_>, x: ValueId, constant: &Value) -> Result<(ValueId, f64)> {
+pub(super) fn beside(site: &mut Site<'_>, x: ValueId, constant: &Value) -> Result<(ValueId, f64)> {
     let Some(number) = constant.as_f64() else {
         return Err(site.unsupported("an argument that is neither a tensor nor a number"));
     };
@@ -443,7 +443,7 @@ fn beside(site: &mut Site<'_>, x: ValueId, constant: &Value) -> Result<(ValueId,
 }
 
 /// All in the type of the first float among them, or of the first integer that is no bool.
-fn common(site: &mut Site<'_>, values: &[ValueId]) -> Result<Vec<ValueId>> {
+pub(super) fn common(site: &mut Site<'_>, values: &[ValueId]) -> Result<Vec<ValueId>> {
     let types: Vec<DType> = values.iter().map(|&value| site.dtype(value)).collect();
     let float = types.iter().find(|dtype| dtype.is_float());
     let number = types.iter().find(|dtype| **dtype != DType::Bool);

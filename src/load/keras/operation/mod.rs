@@ -272,3 +272,9 @@ fn reduction(class: &str) -> Option<Reduction> {
         _ => return None,
     })
 }
+
+/// The type that a function is told to compute in; none where it is that of its operand.
+fn stated_type(config: Config<'_>) -> Result<Option<DType>> {
+    let Some(name) = config.text("dtype")? else { return Ok(None) };
+    dtype(name).map(Some).ok_or_else(|| config.fault("dtype", format!("{name} is not supported yet")))
+}

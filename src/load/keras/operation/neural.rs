@@ -7,7 +7,7 @@ use super::super::reshape::Rearrange;
 use super::lower::{Operand, float, tensor_of, value};
 use crate::error::Result;
 use crate::ir::{
-    Binary, Compare, Conv as ConvOp, Layout, Op, Pool as PoolOp, PoolKind, ReduceKind, Size, Unary, ValueId,
+    Binary, Compare, Conv as ConvOp, Layout, Op, Pool as PoolOp, PoolKind, Size, Unary, ValueId,
 };
 
 /// A function of this file with its attributes; numbers for each spatial axis, or one for all of them.
@@ -109,6 +109,8 @@ impl Neural {
             Self::BatchNorm { axis, epsilon } => batch_norm(site, x, operands, *axis, *epsilon),
             Self::LayerNorm { axes, epsilon, centres } => {
                 let y = layer_norm(site, x, axes, *epsilon, *centres)?;
+                // What is not centred is not shifted either.
+                let operands = if *centres { operands } else { operands.get(..2).unwrap_or(operands) };
                 scaled(site, y, operands, 1, axes)
             }
             Self::Attention { causal } => attention(site, x, operands, *causal),
@@ -185,21 +187,8 @@ fn layer_norm(site: &mut Site<'_>, x: ValueId, axes: &[i64], epsilon: f64, centr
     let mut over = axes.iter().map(|&axis| Ok(site.axis(x, axis)? as u32)).collect::<Result<Vec<u32>>>()?;
     over.sort_unstable();
     over.dedup();
-    let mean = |site: &mut Site<'_>, x: ValueId| {
-        site.apply(Op::Reduce { kind: ReduceKind::Mean, axes: over.clone(), keep: true }, &[x])
-    };
-    let x = match centres {
-        true => {
-            let mean = mean(site, x)?;
-            site.binary(Binary::Sub, x, mean)?
-        }
-        false => x,
-    };
-    let squares = site.binary(Binary::Mul, x, x)?;
-    let variance = mean(site, squares)?;
-    let variance = site.binary_scalar(Binary::Add, variance, epsilon)?;
-    let deviation = site.unary(Unary::Sqrt, variance)?;
-    site.binary(Binary::Div, x, deviation)
+    let (centred, deviation) = super::super::norm::deviation(site, x, &over, epsilon)?;
+    site.binary(Binary::Div, if centres { centred } else { x }, deviation)
 }
 
 /// Times one operand and plus the next one, where they are there.

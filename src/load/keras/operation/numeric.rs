@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::super::config::Config;
 use super::super::lower::Site;
-use super::lower::{Operand, constant, expand, float, pair, reshape, tensor_of, value};
+use super::lower::{Operand, beside, common, constant, expand, float, pair, reshape, tensor_of, value};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, TopK, Unary, ValueId};
 
 /// A function of this file with its attributes.
 #[derive(Debug)]
 pub(in super::super) enum Numeric {
-    CumProd(i64),
+    CumProd(i64, Option<DType>),
     /// The angle of the point (second, first).
     Angle,
     Dot,
@@ -41,7 +41,7 @@ impl Numeric {
     pub(super) fn read(class: &str, config: Config<'_>) -> Result<Option<Self>> {
         let axis = || Ok::<i64, crate::error::Error>(config.int("axis")?.unwrap_or(-1));
         Ok(Some(match class {
-            "Cumprod" if config.get("axis").is_some() => Self::CumProd(axis()?),
+            "Cumprod" if config.get("axis").is_some() => Self::CumProd(axis()?, super::stated_type(config)?),
             "Arctan2" => Self::Angle,
             "Dot" if !config.has("axes") => Self::Dot,
             "Outer" => Self::Outer,
@@ -68,7 +68,10 @@ impl Numeric {
     pub(super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
         let first = |site: &Site<'_>| value(site, operands, 0);
         match self {
-            Self::CumProd(axis) => running_product(site, first(site)?, *axis),
+            Self::CumProd(axis, dtype) => {
+                let x = counted(site, first(site)?, *dtype)?;
+                running_product(site, x, *axis)
+            }
             Self::Angle => {
                 let (y, x) = pair(site, operands, 0)?;
                 let (y, x) = (float(site, y)?, float(site, x)?);
@@ -85,7 +88,10 @@ impl Numeric {
                 site.binary(Binary::Mul, column, y)
             }
             Self::NanToNum { nan, most, least } => {
-                let x = float(site, first(site)?)?;
+                let x = first(site)?;
+                if !site.dtype(x).is_float() {
+                    return Ok(x);
+                }
                 to_numbers(site, x, [*nan, most.unwrap_or(f64::MAX), least.unwrap_or(f64::MIN)])
             }
             Self::CountNonZero(axes) => {
@@ -133,6 +139,15 @@ fn sum(site: &mut Site<'_>, x: ValueId, axes: &[i64]) -> Result<ValueId> {
     site.apply(Op::Reduce { kind: ReduceKind::Sum, axes, keep: false }, &[x])
 }
 
+/// What is added or multiplied up: in the type that is stated, and truth values as whole numbers.
+pub(super) fn counted(site: &mut Site<'_>, x: ValueId, stated: Option<DType>) -> Result<ValueId> {
+    let own = match site.dtype(x) {
+        DType::Bool => DType::I32,
+        other => other,
+    };
+    site.convert(x, stated.filter(|&dtype| dtype != DType::Bool).unwrap_or(own))
+}
+
 /// Each element times all before it, in a logarithm of steps (Hillis and Steele, 1986).
 fn running_product(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId> {
     let axis = site.axis(x, axis)?;
@@ -150,20 +165,36 @@ fn running_product(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId
 }
 
 fn angle(site: &mut Site<'_>, y: ValueId, x: ValueId) -> Result<ValueId> {
-    let (zero, turn) = (site.scalar_like(0.0, x)?, site.scalar_like(std::f64::consts::PI, x)?);
-    let slope = site.binary(Binary::Div, y, x)?;
-    let right = site.unary(Unary::Atan, slope)?;
-    let below = site.apply(Op::Compare(Compare::Lt), &[y, zero])?;
-    let back = site.unary(Unary::Neg, turn)?;
-    let turn = site.apply(Op::Select, &[below, back, turn])?;
-    let left = site.binary(Binary::Add, right, turn)?;
-    let is_left = site.apply(Op::Compare(Compare::Lt), &[x, zero])?;
-    let value = site.apply(Op::Select, &[is_left, left, right])?;
-    // No slope at all.
-    let none = site.apply(Op::Compare(Compare::Eq), &[y, zero])?;
-    let other = site.apply(Op::Compare(Compare::Eq), &[x, zero])?;
-    let none = site.binary(Binary::And, none, other)?;
-    site.apply(Op::Select, &[none, y, value])
+    let (zero, one) = (site.scalar_like(0.0, x)?, site.scalar_like(1.0, x)?);
+    let turn = site.scalar_like(std::f64::consts::PI, x)?;
+    let quarter = site.scalar_like(std::f64::consts::FRAC_PI_2, x)?;
+    // That to the nearer axis, whose slope is at most 1: of two infinities it is 1, and of two zeros 0.
+    let (across, along) = (site.unary(Unary::Abs, y)?, site.unary(Unary::Abs, x)?);
+    let (least, most) = (site.binary(Binary::Min, across, along)?, site.binary(Binary::Max, across, along)?);
+    let none = site.apply(Op::Compare(Compare::Eq), &[most, zero])?;
+    let divisor = site.apply(Op::Select, &[none, one, most])?;
+    let slope = site.binary(Binary::Div, least, divisor)?;
+    let infinite = site.unary(Unary::IsInf, least)?;
+    let slope = site.apply(Op::Select, &[infinite, one, slope])?;
+    let angle = site.unary(Unary::Atan, slope)?;
+    let is_steep = site.apply(Op::Compare(Compare::Gt), &[across, along])?;
+    let rest = site.binary(Binary::Sub, quarter, angle)?;
+    let angle = site.apply(Op::Select, &[is_steep, rest, angle])?;
+    let rest = site.binary(Binary::Sub, turn, angle)?;
+    let is_left = is_negative(site, x)?;
+    let angle = site.apply(Op::Select, &[is_left, rest, angle])?;
+    let back = site.unary(Unary::Neg, angle)?;
+    let is_below = is_negative(site, y)?;
+    site.apply(Op::Select, &[is_below, back, angle])
+}
+
+/// Whether the sign of a number is minus, also that of a zero.
+fn is_negative(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    let (zero, one) = (site.scalar_like(0.0, x)?, site.scalar_like(1.0, x)?);
+    let none = site.apply(Op::Compare(Compare::Eq), &[x, zero])?;
+    let infinity = site.binary(Binary::Div, one, x)?;
+    let signed = site.apply(Op::Select, &[none, infinity, x])?;
+    site.apply(Op::Compare(Compare::Lt), &[signed, zero])
 }
 
 /// Over the last axis of one and the last but one of the other, or the only one.
@@ -217,23 +248,28 @@ fn choose(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
     let [Operand::List(conditions), Operand::List(choices), default] = operands else {
         return Err(site.unsupported("a call whose conditions and choices are not lists of tensors"));
     };
-    let (Some(&like), true) = (choices.first(), conditions.len() == choices.len()) else {
+    if choices.is_empty() || conditions.len() != choices.len() {
         return Err(site.error("has other conditions than choices"));
-    };
-    let mut y = match default {
-        Operand::Value(value) => *value,
+    }
+    // All in one type, the default too.
+    let mut all = choices.clone();
+    match default {
+        Operand::Value(value) => all.push(*value),
         Operand::Constant(number) if number.as_f64().is_some() => {
-            site.scalar_like(number.as_f64().unwrap_or_default(), like)?
+            all = common(site, &all)?;
+            let (like, number) = beside(site, all[0], number)?;
+            all.push(site.scalar_like(number, like)?);
         }
         Operand::Constant(other) => {
-            constant(site, other)?.ok_or_else(|| site.unsupported("a default that is no number"))?
+            let value = constant(site, other)?;
+            all.push(value.ok_or_else(|| site.unsupported("a default that is no number"))?);
         }
         Operand::List(_) => return Err(site.unsupported("a list of defaults")),
-    };
-    y = site.convert(y, site.dtype(like))?;
-    for (&condition, &choice) in conditions.iter().zip(choices).rev() {
+    }
+    let mut choices = common(site, &all)?;
+    let Some(mut y) = choices.pop() else { return Err(site.error("has no default")) };
+    for (&condition, &choice) in conditions.iter().zip(&choices).rev() {
         let condition = site.convert(condition, DType::Bool)?;
-        let choice = site.convert(choice, site.dtype(like))?;
         y = site.apply(Op::Select, &[condition, choice, y])?;
     }
     Ok(y)

@@ -166,14 +166,16 @@ pub(super) fn unrolled(at: &mut At<'_>, layer: &Layer) -> Result<Vec<ValueId>> {
     if steps < 1 {
         return Err(at.unsupported("of no steps"));
     }
-    if steps > MOST_STEPS {
-        return Err(at.unsupported(format!("of more than {MOST_STEPS} steps")));
-    }
     let ways: &[bool] = match layer.direction {
         Direction::Forward => &[false],
         Direction::Reverse => &[true],
         Direction::Bidirectional => &[false, true],
     };
+    let all = steps.saturating_mul(ways.len() as i64).saturating_add(at.lowering().steps);
+    if all > MOST_STEPS {
+        return Err(at.unsupported(format!("of more than {MOST_STEPS} steps with those before it")));
+    }
+    at.lowering().steps = all;
     let (mut all, mut last) = (Vec::new(), vec![Vec::new(); layer.states.len()]);
     for (number, &backwards) in ways.iter().enumerate() {
         let weights = weights(at, layer, number, backwards)?;

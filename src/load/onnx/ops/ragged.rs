@@ -210,7 +210,8 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
                     break;
                 }
                 let own = at.ty(i)?.shape.sizes().first().and_then(crate::ir::Size::known);
-                before += own.and_then(|own| usize::try_from(own).ok()).unwrap_or(0);
+                let Some(own) = own.and_then(|own| usize::try_from(own).ok()) else { return Ok(None) };
+                before += own;
             }
             Some(Some(before + first.axis))
         }

@@ -15,6 +15,30 @@ const DENSE: i64 = 512;
 /// tables are held.
 const MOST_DENSE: i64 = 2048;
 
+/// Tables of all transforms of a model have at most as many elements.
+const MOST_LISTED: i64 = 1 << 25;
+
+/// A table that is made once for all transforms alike. Error: with those before it has too many elements.
+fn table_of(
+    at: &mut At<'_>,
+    key: (&'static str, DType, Vec<i64>),
+    dims: &[i64],
+    items: impl FnOnce() -> Vec<f64>,
+) -> Result<ValueId> {
+    if let Some(&table) = at.lowering().tables.get(&key) {
+        return Ok(table);
+    }
+    let count = dims.iter().fold(1i64, |count, &dim| count.saturating_mul(dim));
+    let all = at.lowering().table_elements.saturating_add(count);
+    if all > MOST_LISTED {
+        return Err(at.unsupported(format!("whose tables have more than {MOST_LISTED} elements in all")));
+    }
+    at.lowering().table_elements = all;
+    let table = at.real_constant(key.1, dims, &items())?;
+    at.lowering().tables.insert(key, table);
+    Ok(table)
+}
+
 /// A window `sum of a[k] cos(2 pi k i / n)`.
 pub(super) fn cosine_window(at: &mut At<'_>, factors: &[f64]) -> Result<()> {
     let dtype = tensor::dtype(i32::try_from(at.int_or("output_datatype", 1)?).unwrap_or(0))?;
@@ -250,10 +274,10 @@ fn turns(
         (0..inner).flat_map(|i| (0..outer).map(move |k| angle(i, k))).map(function).collect()
     };
     let sign = if of.inverse { 1.0 } else { -1.0 };
-    let (cosines, sines) = (table(&f64::cos), table(&|angle| sign * angle.sin()));
     let dims = [inner, outer];
-    let (cosines, sines) =
-        (at.real_constant(dtype, &dims, &cosines)?, at.real_constant(dtype, &dims, &sines)?);
+    let key = |part| (part, dtype, vec![inner, outer, i64::from(of.inverse)]);
+    let cosines = table_of(at, key("cosines of turns"), &dims, || table(&f64::cos))?;
+    let sines = table_of(at, key("sines of turns"), &dims, || table(&|angle| sign * angle.sin()))?;
     let [along, across] = [at.mul(real, cosines)?, at.mul(imaginary, sines)?];
     let [crossed, other] = [at.mul(real, sines)?, at.mul(imaginary, cosines)?];
     Ok([at.sub(along, across)?, at.add(crossed, other)?])
@@ -273,11 +297,11 @@ fn by_table(
         );
     }
     let sign = if of.inverse { 1.0 } else { -1.0 };
-    let cosines = of.table(f64::cos);
-    let sines: Vec<f64> = of.table(f64::sin).iter().map(|value| value * sign).collect();
     let dims = [of.results, of.length];
-    let (cosines, sines) =
-        (at.real_constant(dtype, &dims, &cosines)?, at.real_constant(dtype, &dims, &sines)?);
+    let key = |part| (part, dtype, vec![of.results, of.length, i64::from(of.inverse)]);
+    let cosines = table_of(at, key("cosines"), &dims, || of.table(f64::cos))?;
+    let sines = || of.table(f64::sin).iter().map(|value| value * sign).collect();
+    let sines = table_of(at, key("sines"), &dims, sines)?;
     let (along, across) = (at.matmul_transposed(real, cosines)?, at.matmul_transposed(real, sines)?);
     let Some(imaginary) = imaginary else { return Ok([along, across]) };
     let (by_sine, by_cosine) =
@@ -295,7 +319,10 @@ pub(super) fn stft(at: &mut At<'_>) -> Result<()> {
     let window = at.optional(2)?;
     let length = match (at.has(3), window) {
         (true, _) => at.integer(3, "frame_length")?,
-        (false, Some(window)) => at.numbers(window)?[0],
+        (false, Some(window)) => match at.numbers(window)?.first() {
+            Some(&length) => length,
+            None => return Err(at.wrong("its window is no vector")),
+        },
         (false, None) => return Err(at.wrong("it has neither window nor frame_length")),
     };
     if !(1..=MOST).contains(&length) || step < 1 || sizes.len() < 2 {
@@ -364,10 +391,9 @@ fn frames(
     step: i64,
     dtype: DType,
 ) -> Result<[ValueId; 2]> {
-    let cosines = of.table(f64::cos);
-    let sines = of.table(|angle| -angle.sin());
-    let table = [cosines, sines].concat();
-    let mut weights = at.real_constant(dtype, &[2 * of.results, 1, of.length], &table)?;
+    let both = || [of.table(f64::cos), of.table(|angle| -angle.sin())].concat();
+    let key = ("frames", dtype, vec![of.results, of.length]);
+    let mut weights = table_of(at, key, &[2 * of.results, 1, of.length], both)?;
     if let Some(window) = window {
         weights = at.mul(weights, window)?;
     }

@@ -12,7 +12,7 @@ use crate::load::onnx::model_builder::Attribute;
 
 /// Operations that give a part of the result from the same part of their operands: a real operand beside a complex one
 /// has zeros for its imaginary part, and what is no number (a condition, places, a shape) is the same for both.
-const OF_EACH_PART: [&str; 105] = [
+const OF_EACH_PART: [&str; 104] = [
     "_neg_view",
     "_unsafe_index",
     "_unsafe_view",
@@ -115,7 +115,6 @@ const OF_EACH_PART: [&str; 105] = [
     "view_as",
     "vsplit",
     "vstack",
-    "where",
     "zero",
     "zeros",
 ];
@@ -169,7 +168,19 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         "to" | "_to_copy" | "type_as" => |call| match is_complex_result(call)? {
             true => of_each_part(call),
+            false if call.result_dtype()? == DType::Bool => {
+                let x = own_parts(call)?;
+                let [real, imaginary] =
+                    [x.real, x.imaginary.unwrap_or_default()].map(|part| call.cast(&part, DType::Bool));
+                let value = call.plain("Or", &[&real, &imaginary]);
+                call.result(value)
+            }
             false => super::layout::converted(call),
+        },
+        // Without a choice it gives places.
+        "where" => |call| match call.argument("self") {
+            Some(_) if !call.meta("condition")?.is_complex() => of_each_part(call),
+            _ => Err(call.unsupported("whether a complex number is 0")),
         },
         "abs" => |call| {
             let (x, dtype) = (own_parts(call)?, call.dtype("self")?);
@@ -389,7 +400,7 @@ fn conjugate(call: &mut Call<'_, '_>) -> Result<Parts> {
 }
 
 /// The distance from 0, scaled by the larger part so that its square is a number where it is one.
-fn size_of(call: &mut Call<'_, '_>, x: &Parts, dtype: DType) -> String {
+pub(super) fn size_of(call: &mut Call<'_, '_>, x: &Parts, dtype: DType) -> String {
     let real = call.plain("Abs", &[&x.real]);
     let Some(imaginary) = &x.imaginary else { return real };
     let imaginary = call.plain("Abs", &[imaginary]);
@@ -402,7 +413,12 @@ fn size_of(call: &mut Call<'_, '_>, x: &Parts, dtype: DType) -> String {
     let square = call.plain("Mul", &[&slope, &slope]);
     let sum = call.plain("Add", &[&square, &one]);
     let root = call.plain("Sqrt", &[&sum]);
-    call.plain("Mul", &[&most, &root])
+    let size = call.plain("Mul", &[&most, &root]);
+    // However large the other part is, and if it is no number.
+    let infinite = [&real, &imaginary].map(|part| call.plain("IsInf", &[part]));
+    let infinite = call.plain("Or", &[&infinite[0], &infinite[1]]);
+    let infinity = call.scalar(dtype, f64::INFINITY);
+    call.plain("Where", &[&infinite, &infinity, &size])
 }
 
 /// A product of two numbers, by what multiplies real ones.
@@ -433,7 +449,8 @@ fn product(
     Parts { real, imaginary: Some(imaginary) }
 }
 
-/// By a real number part by part; by a complex one times its conjugate, over the square of its size.
+/// By a real number part by part; by a complex one with both over its larger part, so that no square is out of range
+/// (Smith, 1962).
 fn quotient(call: &mut Call<'_, '_>, x: &Parts, y: &Parts) -> Result<Parts> {
     if call.argument("rounding_mode").is_some() {
         return Err(call.unsupported("rounded"));
@@ -441,11 +458,29 @@ fn quotient(call: &mut Call<'_, '_>, x: &Parts, y: &Parts) -> Result<Parts> {
     let Some(imaginary) = &y.imaginary else {
         return Ok(each(call, x.clone(), |call, part| call.plain("Div", &[part, &y.real])));
     };
-    let squares = [&y.real, imaginary].map(|part| call.plain("Mul", &[part, part]));
-    let square = call.plain("Add", &[&squares[0], &squares[1]]);
-    let conjugate = Parts { real: y.real.clone(), imaginary: Some(call.plain("Neg", &[imaginary])) };
-    let above = product(call, x, &conjugate, &|call, x, y| call.plain("Mul", &[x, y]));
-    Ok(each(call, above, |call, part| call.plain("Div", &[part, &square])))
+    let dtype = call.result_dtype()?;
+    let (zero, one) = (call.scalar(dtype, 0.0), call.scalar(dtype, 1.0));
+    let sizes = [&y.real, imaginary].map(|part| call.plain("Abs", &[part]));
+    let is_wide = call.plain("GreaterOrEqual", &[&sizes[0], &sizes[1]]);
+    let own = x.imaginary.as_ref().unwrap_or(&zero);
+    // Which part stands with the larger one of the divisor, and which with the smaller one.
+    let mut sorted = |real: &str, imaginary: &str| {
+        [[real, imaginary], [imaginary, real]].map(|[yes, no]| call.plain("Where", &[&is_wide, yes, no]))
+    };
+    let ([large, small], [with_large, with_small]) = (sorted(&y.real, imaginary), sorted(&x.real, own));
+    let none = call.plain("Equal", &[&large, &zero]);
+    let divisor = call.plain("Where", &[&none, &one, &large]);
+    let share = call.plain("Div", &[&small, &divisor]);
+    let rest = call.plain("Mul", &[&small, &share]);
+    let divisor = call.plain("Add", &[&large, &rest]);
+    let divisor = call.plain("Where", &[&none, &zero, &divisor]);
+    let (less, more) = (call.plain("Mul", &[&with_small, &share]), call.plain("Mul", &[&with_large, &share]));
+    let real = call.plain("Add", &[&with_large, &less]);
+    let imaginary = call.plain("Sub", &[&with_small, &more]);
+    let turned = call.plain("Neg", &[&imaginary]);
+    let imaginary = call.plain("Where", &[&is_wide, &imaginary, &turned]);
+    let [real, imaginary] = [real, imaginary].map(|part| call.plain("Div", &[&part, &divisor]));
+    Ok(Parts { real, imaginary: Some(imaginary) })
 }
 
 /// More factors are not multiplied one by one.

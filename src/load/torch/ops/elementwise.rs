@@ -1,6 +1,6 @@
 //! Operations on each element.
 
-use super::super::call::{Call, Number};
+use super::super::call::{Call, Number, Parts};
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
@@ -61,9 +61,7 @@ fn arithmetic(name: &str) -> Option<Lower> {
         "hypot" => |call| {
             let dtype = call.result_dtype()?;
             let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
-            let (x, y) = (call.plain("Mul", &[&x, &x]), call.plain("Mul", &[&y, &y]));
-            let sum = call.plain("Add", &[&x, &y]);
-            let value = call.plain("Sqrt", &[&sum]);
+            let value = super::complex::size_of(call, &Parts { real: x, imaginary: Some(y) }, dtype);
             call.result(value)
         },
         "lerp" => |call| {
@@ -185,19 +183,35 @@ fn angle(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// The angle of the point `(x, y)`.
 pub(super) fn angle_of(call: &mut Call<'_, '_>, y: &str, x: &str, dtype: DType) -> String {
-    let (zero, turn) = (call.scalar(dtype, 0.0), call.scalar(dtype, std::f64::consts::PI));
-    let slope = call.plain("Div", &[y, x]);
-    let right = call.plain("Atan", &[&slope]);
-    let below = call.plain("Less", &[y, &zero]);
-    let back = call.plain("Neg", &[&turn]);
-    let turn = call.plain("Where", &[&below, &back, &turn]);
-    let left = call.plain("Add", &[&right, &turn]);
-    let is_left = call.plain("Less", &[x, &zero]);
-    let value = call.plain("Where", &[&is_left, &left, &right]);
-    // No slope at all.
-    let (none, other) = (call.plain("Equal", &[y, &zero]), call.plain("Equal", &[x, &zero]));
-    let none = call.plain("And", &[&none, &other]);
-    call.plain("Where", &[&none, y, &value])
+    let [zero, one, turn, quarter] = [0.0, 1.0, std::f64::consts::PI, std::f64::consts::FRAC_PI_2]
+        .map(|number| call.scalar(dtype, number));
+    // That to the nearer axis, whose slope is at most 1: of two infinities it is 1, and of two zeros 0.
+    let (across, along) = (call.plain("Abs", &[y]), call.plain("Abs", &[x]));
+    let (least, most) = (call.plain("Min", &[&across, &along]), call.plain("Max", &[&across, &along]));
+    let none = call.plain("Equal", &[&most, &zero]);
+    let divisor = call.plain("Where", &[&none, &one, &most]);
+    let slope = call.plain("Div", &[&least, &divisor]);
+    let infinite = call.plain("IsInf", &[&least]);
+    let slope = call.plain("Where", &[&infinite, &one, &slope]);
+    let angle = call.plain("Atan", &[&slope]);
+    let is_steep = call.plain("Greater", &[&across, &along]);
+    let rest = call.plain("Sub", &[&quarter, &angle]);
+    let angle = call.plain("Where", &[&is_steep, &rest, &angle]);
+    let rest = call.plain("Sub", &[&turn, &angle]);
+    let is_left = is_negative(call, x, dtype);
+    let angle = call.plain("Where", &[&is_left, &rest, &angle]);
+    let back = call.plain("Neg", &[&angle]);
+    let is_below = is_negative(call, y, dtype);
+    call.plain("Where", &[&is_below, &back, &angle])
+}
+
+/// Whether the sign of a number is minus, also that of a zero.
+fn is_negative(call: &mut Call<'_, '_>, x: &str, dtype: DType) -> String {
+    let (zero, one) = (call.scalar(dtype, 0.0), call.scalar(dtype, 1.0));
+    let none = call.plain("Equal", &[x, &zero]);
+    let infinity = call.plain("Div", &[&one, x]);
+    let signed = call.plain("Where", &[&none, &infinity, x]);
+    call.plain("Less", &[&signed, &zero])
 }
 
 /// 0 near 0; `soft` moves the rest towards it.

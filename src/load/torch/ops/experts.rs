@@ -82,7 +82,7 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<()> {
     let (low, width, high) = match low < high {
         true => (call.scalar(dtype, low), call.scalar(dtype, high - low), call.scalar(dtype, high)),
         // The range of the elements, or of a single one with 1 on both sides.
-        false if low == high => ends(call, &x, dtype, low),
+        false if low == high => ends(call, &x, dtype),
         false => return Err(call.wrong(format!("a range from {low} to {high}"))),
     };
     let factor = call.scalar(dtype, bins as f64);
@@ -110,13 +110,9 @@ fn histogram(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 /// The least element, how far the largest is from it, and that one; where they are the same, 1 to both sides of it.
-fn ends(call: &mut Call<'_, '_>, x: &str, dtype: DType, stated: f64) -> (String, String, String) {
+fn ends(call: &mut Call<'_, '_>, x: &str, dtype: DType) -> (String, String, String) {
     let none = [("keepdims", Attribute::Int(0))];
-    // Both ends are given as 0 where they are those of the elements.
-    let [low, high] = match stated == 0.0 {
-        true => ["ReduceMin", "ReduceMax"].map(|operator| call.op(operator, &[x], &none)),
-        false => [(); 2].map(|()| call.scalar(dtype, stated)),
-    };
+    let [low, high] = ["ReduceMin", "ReduceMax"].map(|operator| call.op(operator, &[x], &none));
     let (one, equal) = (call.scalar(dtype, 1.0), call.plain("Equal", &[&low, &high]));
     let (less, more) = (call.plain("Sub", &[&low, &one]), call.plain("Add", &[&high, &one]));
     let low = call.plain("Where", &[&equal, &less, &low]);

@@ -299,6 +299,12 @@ impl Frames {
         if step < 1 || !(1..=length).contains(&own) {
             return Err(call.wrong(format!("windows of {own} elements, {step} apart")));
         }
+        if call.argument("window").is_some() && call.meta("window")?.is_complex() {
+            return Err(call.unsupported("with a window of complex numbers"));
+        }
+        if call.flag("align_to_window", false)? {
+            return Err(call.unsupported("aligned to its window"));
+        }
         let mut window = match call.argument("window") {
             Some(_) => call.operand("window", dtype)?,
             None => {
@@ -425,6 +431,9 @@ fn laid_over(call: &mut Call<'_, '_>, x: &str, whole: i64, length: i64, step: i6
 fn unfold_backward(call: &mut Call<'_, '_>) -> Result<()> {
     let dims = call.ints("input_sizes")?.ok_or_else(|| call.unsupported("of open sizes"))?;
     let rank = dims.len() as i64;
+    if rank == 0 {
+        return Err(call.wrong("windows of a tensor without axes"));
+    }
     let axis = call.axis_of(call.int("dim", 0)?, rank)?;
     let (size, step) = (call.int("size", 1)?, call.int("step", 1)?);
     if size < 1 || step < 1 || call.rank("grad_in")? != rank + 1 {

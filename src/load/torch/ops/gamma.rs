@@ -47,6 +47,12 @@ impl Numbers<'_, '_, '_> {
         self.0.plain("Where", &[condition, yes, no])
     }
 
+    /// How far the nearest whole number is: sines and tangents of many turns have no digits left.
+    fn apart_from_whole(&mut self, x: &str) -> String {
+        let whole = self.of("Round", x);
+        self.two("Sub", x, &whole)
+    }
+
     /// A polynomial, its highest coefficient first (Horner).
     fn polynomial(&mut self, coefficients: &[f64], x: &str) -> String {
         let mut sum = self.number(coefficients.first().copied().unwrap_or(0.0));
@@ -98,13 +104,16 @@ fn log_gamma(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let value = n.two("Sub", &power, &far);
     let value = n.two("Add", &value, &log_of_sum);
     let value = n.with("Add", &value, 0.918_938_533_204_672_8);
-    let turned = n.with("Mul", x, std::f64::consts::PI);
+    let part = n.apart_from_whole(x);
+    let turned = n.with("Mul", &part, std::f64::consts::PI);
     let sine = n.of("Sin", &turned);
     let sine = n.of("Abs", &sine);
     let share = n.from("Div", std::f64::consts::PI, &sine);
     let share = n.of("Log", &share);
     let low = n.two("Sub", &share, &value);
-    n.choose(&is_low, &low, &value)
+    let value = n.choose(&is_low, &low, &value);
+    let (infinite, infinity) = (n.of("IsInf", x), n.number(f64::INFINITY));
+    n.choose(&infinite, &infinity, &value)
 }
 
 /// The asymptotic series six further on (Abramowitz and Stegun, 6.3.18); below 0 by the reflection formula.
@@ -125,11 +134,17 @@ fn digamma(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
         let part = n.of("Reciprocal", &divisor);
         value = n.two("Sub", &value, &part);
     }
-    let turned = n.with("Mul", x, std::f64::consts::PI);
+    let part = n.apart_from_whole(x);
+    let turned = n.with("Mul", &part, std::f64::consts::PI);
     let tangent = n.of("Tan", &turned);
     let share = n.from("Div", std::f64::consts::PI, &tangent);
     let low = n.two("Sub", &value, &share);
-    n.choose(&is_low, &low, &value)
+    // It is infinite on both sides of a whole number, of either sign; at 0 the sign says from which side.
+    let (is_whole, nothing) = (n.with("Equal", &part, 0.0), n.number(f64::NAN));
+    let low = n.choose(&is_whole, &nothing, &low);
+    let value = n.choose(&is_low, &low, &value);
+    let (is_zero, infinity) = (n.with("Equal", x, 0.0), n.from("Div", -1.0, x));
+    n.choose(&is_zero, &infinity, &value)
 }
 
 /// Giles (2010), then a step of Newton's. Infinite at -1 and 1.
@@ -247,7 +262,8 @@ fn log_normal(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let error = n.of("Erf", &part);
     let sum = n.with("Add", &error, 1.0);
     let share = n.with("Mul", &sum, 0.5);
-    let high = n.of("Log", &share);
+    let middle = n.of("Log", &share);
+    let high = log_of_rest(n, &part);
     let below = n.with("Min", &part, -0.5);
     let turned = n.of("Neg", &below);
     let scaled = scaled_complement(n, &turned);
@@ -255,6 +271,23 @@ fn log_normal(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let log = n.of("Log", &scaled);
     let square = n.two("Mul", &below, &below);
     let low = n.two("Sub", &log, &square);
-    let is_low = n.with("Less", x, -1.0);
-    n.choose(&is_low, &low, &high)
+    let (is_low, is_high) = (n.with("Less", x, -1.0), n.with("Greater", x, 0.5));
+    let value = n.choose(&is_high, &high, &middle);
+    n.choose(&is_low, &low, &value)
+}
+
+/// `log(1 - erfc(x) / 2)`, exact where little is taken away (Kahan: the error of `1 - y` cancels in the quotient).
+fn log_of_rest(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
+    let x = n.with("Max", x, 0.0);
+    let (square, scaled) = (n.two("Mul", &x, &x), scaled_complement(n, &x));
+    let square = n.of("Neg", &square);
+    let power = n.of("Exp", &square);
+    let taken = n.two("Mul", &scaled, &power);
+    let taken = n.with("Mul", &taken, -0.5);
+    let rest = n.with("Add", &taken, 1.0);
+    let (log, apart) = (n.of("Log", &rest), n.with("Sub", &rest, 1.0));
+    let quotient = n.two("Div", &taken, &apart);
+    let exact = n.two("Mul", &log, &quotient);
+    let is_all = n.with("Equal", &apart, 0.0);
+    n.choose(&is_all, &taken, &exact)
 }

@@ -508,23 +508,15 @@ fn repeat(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
 
 /// Tensors of one axis without elements are passed over, as PyTorch does.
 fn cat(call: &mut Call<'_, '_>) -> Result<()> {
-    let dtype = call.result_dtype()?;
-    let mut parts = Vec::new();
-    let mut rank = 1;
-    for name in call.list_names("tensors")? {
+    let (names, dtype) = (call.list_names("tensors")?, call.result_dtype()?);
+    let (mut operands, mut rank) = (Vec::new(), 1);
+    for name in names {
         let meta = call.meta_of(name)?;
         if meta.dims().is_some_and(|dims| dims == [0]) {
             continue;
         }
         rank = meta.sizes.len() as i64;
-        parts.push((name, meta.dtype()?));
-    }
-    let values = call.list("tensors")?;
-    let names = call.list_names("tensors")?;
-    let mut operands = Vec::new();
-    for (name, value) in names.iter().zip(values) {
-        let Some(&(_, own)) = parts.iter().find(|(part, _)| part == name) else { continue };
-        operands.push(if own == dtype { value } else { call.cast(&value, dtype) });
+        operands.push(call.operand_of(name, dtype)?);
     }
     let axis = call.axis_of(call.int("dim", 0)?, rank)?;
     let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
@@ -538,7 +530,7 @@ fn stack(call: &mut Call<'_, '_>) -> Result<()> {
     let rank = call.meta_of(first)?.sizes.len() as i64 + 1;
     let axis = call.axis_of(call.int("dim", 0)?, rank)?;
     let axes = call.integers(&[axis]);
-    let values = call.list("tensors")?;
+    let values = call.list_of("tensors", call.result_dtype()?)?;
     let parts: Vec<String> = values.iter().map(|value| call.plain("Unsqueeze", &[value, &axes])).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let value = call.op("Concat", &parts, &[("axis", Attribute::Int(axis))]);

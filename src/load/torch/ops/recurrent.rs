@@ -235,9 +235,6 @@ impl Projected {
     }
 }
 
-/// More steps, of all layers together, are not written one by one.
-const MOST_STEPS: i64 = 1 << 14;
-
 fn layers(call: &mut Call<'_, '_>, cell: &Cell) -> Result<()> {
     let stack = Stack::of(call, cell)?;
     let mut steps = 0;
@@ -245,10 +242,10 @@ fn layers(call: &mut Call<'_, '_>, cell: &Cell) -> Result<()> {
         let axis = usize::from(stack.batch_first);
         let known = call.meta("input")?.sizes.get(axis).and_then(schema::size);
         steps = known.ok_or_else(|| call.unsupported("with projections over an open number of steps"))?;
-        let all = steps.checked_mul(stack.directions * stack.layers).filter(|&all| all <= MOST_STEPS);
-        if all.is_none() || steps < 1 {
+        if steps < 1 {
             return Err(call.unsupported(format!("with projections over {steps} steps")));
         }
+        call.list_steps(steps.checked_mul(stack.directions * stack.layers))?;
     }
     let mut x = call.tensor("input")?;
     if stack.batch_first {

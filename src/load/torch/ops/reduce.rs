@@ -224,8 +224,8 @@ pub(super) fn norm_of(call: &mut Call<'_, '_>, x: String) -> Result<()> {
     let (order, dtype) = (call.float(order, 2.0)?, call.result_dtype()?);
     let size = call.plain("Abs", &[&x]);
     let value = match order {
-        1.0 => reduced(call, "ReduceL1", &x)?,
-        2.0 => reduced(call, "ReduceL2", &x)?,
+        1.0 => reduced(call, "ReduceL1", &size)?,
+        2.0 => reduced(call, "ReduceL2", &size)?,
         f64::INFINITY => reduced(call, "ReduceMax", &size)?,
         f64::NEG_INFINITY => reduced(call, "ReduceMin", &size)?,
         0.0 => {

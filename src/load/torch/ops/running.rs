@@ -146,7 +146,8 @@ fn differences(call: &mut Call<'_, '_>) -> Result<()> {
     }
     let mut parts = Vec::new();
     for name in ["prepend", "self", "append"] {
-        if call.argument(name).is_some() {
+        // Without differences nothing is put beside it.
+        if call.argument(name).is_some() && (order > 0 || name == "self") {
             parts.push(call.operand(name, dtype)?);
         }
     }

@@ -155,10 +155,8 @@ fn at_least(call: &mut Call<'_, '_>, wanted: i64) -> Result<()> {
 fn joined(call: &mut Call<'_, '_>, form: fn(i64) -> (i64, i64), is_column: bool) -> Result<()> {
     let (names, dtype) = (call.list_names("tensors")?, call.result_dtype()?);
     let (mut parts, mut axis) = (Vec::new(), 0);
-    for (name, value) in names.iter().zip(call.list("tensors")?) {
-        let meta = call.meta_of(name)?;
-        let (rank, own) = (meta.sizes.len() as i64, meta.dtype()?);
-        let value = if own == dtype { value } else { call.cast(&value, dtype) };
+    for (name, value) in names.iter().zip(call.list_of("tensors", dtype)?) {
+        let rank = call.meta_of(name)?.sizes.len() as i64;
         let (wanted, along) = form(rank);
         axis = along;
         parts.push(match (is_column, rank) {
@@ -181,6 +179,11 @@ fn rotated(call: &mut Call<'_, '_>) -> Result<()> {
     let [first, second] =
         <[i64; 2]>::try_from(axes).map_err(|_| call.wrong("it turns not from one axis to another"))?;
     let (first, second) = (call.axis_of(first, rank)?, call.axis_of(second, rank)?);
+    if rank < 2 || first == second {
+        return Err(
+            call.wrong(format!("it turns a tensor of {rank} axes from axis {first} to axis {second}"))
+        );
+    }
     let mut order: Vec<i64> = (0..rank).collect();
     order.swap(first as usize, second as usize);
     let exchanged =
@@ -228,6 +231,9 @@ fn kron(call: &mut Call<'_, '_>) -> Result<()> {
 /// The vector product along an axis of three elements.
 fn cross(call: &mut Call<'_, '_>) -> Result<()> {
     let (rank, dtype) = (call.rank("self")?, call.result_dtype()?);
+    if rank == 0 {
+        return Err(call.wrong("it has no axis of 3 elements"));
+    }
     let axis = match call.argument("dim") {
         Some(_) => call.axis("dim", -1)?,
         // Without one the older function takes the first that fits.
@@ -272,7 +278,7 @@ fn cartesian_product(call: &mut Call<'_, '_>) -> Result<()> {
 fn block_diagonal(call: &mut Call<'_, '_>) -> Result<()> {
     let (names, dtype) = (call.list_names("tensors")?, call.result_dtype()?);
     let mut blocks = Vec::new();
-    for (name, value) in names.iter().zip(call.list("tensors")?) {
+    for (name, value) in names.iter().zip(call.list_of("tensors", dtype)?) {
         let dims = call.meta_of(name)?.dims().ok_or_else(|| call.unsupported("of open sizes"))?;
         let [rows, columns] = match *dims.as_slice() {
             [] => [1, 1],
@@ -280,8 +286,6 @@ fn block_diagonal(call: &mut Call<'_, '_>) -> Result<()> {
             [rows, columns] => [rows, columns],
             _ => return Err(call.wrong("it has blocks that are no matrices")),
         };
-        let own = call.meta_of(name)?.dtype()?;
-        let value = if own == dtype { value } else { call.cast(&value, dtype) };
         let sizes = call.integers(&[rows, columns]);
         blocks.push((call.plain("Reshape", &[&value, &sizes]), columns));
     }

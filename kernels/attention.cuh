@@ -585,18 +585,20 @@ template <class P> DEVICE void attention_gradient_keys(const P& p) {
 // Both in tiles, for many rows and keys of f32: 256 threads, 16 of them beside one another, take 16 DOWN lines, which are rows
 // of queries or keys, and meet 64 of the others at a time. A thread has DOWN lines and four others of the scores and of what
 // the values give, and of the gradients its lines and four elements. Lines are in shared memory element by element, others as well
-// and row by row; weights other by other, made by the 16 lanes that read them. WIDE: four elements are loaded and stored at once.
+// and row by row; weights other by other, made by the 16 lanes that read them, where the others element by element were once all
+// have multiplied these. WIDE: four elements are loaded and stored at once.
 template <class P, int DOWN, bool WIDE> struct GradientTile {
   typedef typename P::T T;
   typedef typename P::S S;
-  static const int LINES = 16 * DOWN, OTHERS = 64, PITCH = LINES + 4, OTHER_PITCH = OTHERS + 4, WIDTH = 64;
+  // Only weights are stored by lanes whose rows differ, which must be in different banks.
+  static const int LINES = 16 * DOWN, OTHERS = 64, PITCH = LINES + 4, WIDTH = 64;
   static const int EACH = WIDE ? 4 : 1, THREADS = 256;
 
   // Where the others of a thread are, which are 16 apart: beside one another.
   DEVICE static int place(int other) { return other % 16 * 4 + other / 16; }
 
   // COUNT rows element by element, zeros where there are none. `row(i)`: the elements of one, `size` of them.
-  template <int COUNT, int AT, class F> DEVICE static void load_turned(T* to, i64 left, int size, bool placed, F row) {
+  template <int COUNT, class F> DEVICE static void load_turned(T* to, i64 left, int size, bool placed, F row) {
 #pragma unroll 4
     for (int i = threadIdx.x; i < COUNT * size / EACH; i += THREADS) {
       const int line = i % COUNT, at = i / COUNT * EACH;
@@ -604,7 +606,7 @@ template <class P, int DOWN, bool WIDE> struct GradientTile {
       T some[EACH];
       read_element(some, row(inside ? line : 0), at, inside);
 #pragma unroll
-      for (int j = 0; j < EACH; ++j) to[(at + j) * AT + (placed ? place(line) : line)] = some[j];
+      for (int j = 0; j < EACH; ++j) to[(at + j) * COUNT + (placed ? place(line) : line)] = some[j];
     }
   }
 
@@ -628,8 +630,8 @@ template <class P, int DOWN, bool WIDE> struct GradientTile {
 #pragma unroll 4
     for (int at = 0; at < size; ++at) {
       T x[DOWN], y[4];
-      read_some(x, lines + at * PITCH + down * DOWN);
-      read_some(y, others + at * OTHER_PITCH + right * 4);
+      read_some(x, lines + at * LINES + down * DOWN);
+      read_some(y, others + at * OTHERS + right * 4);
 #pragma unroll
       for (int i = 0; i < DOWN; ++i)
 #pragma unroll
@@ -687,15 +689,15 @@ template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_rows_tile
   typedef GradientTile<P, DOWN, WIDE> Tile;
   const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, OTHERS = Tile::OTHERS;
   DYNAMIC_SHARED(memory);
-  T *queries = (T*)memory, *upstreams = queries + SIZE * Tile::PITCH, *keys = upstreams + VALUES * Tile::PITCH;
-  T *values = keys + SIZE * Tile::OTHER_PITCH, *rows = values + VALUES * Tile::OTHER_PITCH, *weights = rows + OTHERS * Tile::WIDTH;
+  T *queries = (T*)memory, *upstreams = queries + SIZE * Tile::LINES, *rows = upstreams + VALUES * Tile::LINES;
+  T *keys = rows + OTHERS * Tile::WIDTH, *values = keys + SIZE * OTHERS, *weights = keys;
   const i64 tiles = (P::ROWS + Tile::LINES - 1) / Tile::LINES, head = (i64)blockIdx.x / tiles;
   // The last rows of a causal head meet the most keys: they begin first.
   const i64 b = head / P::HEADS, h = head % P::HEADS, first = (tiles - 1 - (i64)blockIdx.x % tiles) * Tile::LINES;
   const int right = threadIdx.x % 16, down = threadIdx.x / 16;
-  Tile::template load_turned<Tile::LINES, Tile::PITCH>(queries, P::ROWS - first, SIZE, false,
+  Tile::template load_turned<Tile::LINES>(queries, P::ROWS - first, SIZE, false,
                                                        [&](int row) { return p.query(b, h, first + row); });
-  Tile::template load_turned<Tile::LINES, Tile::PITCH>(upstreams, P::ROWS - first, VALUES, false,
+  Tile::template load_turned<Tile::LINES>(upstreams, P::ROWS - first, VALUES, false,
                                                        [&](int row) { return p.upstream(b, h, first + row); });
   __syncthreads();
   T out[DOWN][4], most[DOWN], sum[DOWN], d[DOWN];
@@ -706,7 +708,7 @@ template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_rows_tile
     sum[i] = d[i] = (T)0;
     for (int at = right; at < VALUES; at += 16)
       if (row < P::ROWS)
-        d[i] = f_add(d[i], f_mul(get(p.result(b, h, row)[at]), upstreams[at * Tile::PITCH + down * DOWN + i]));
+        d[i] = f_add(d[i], f_mul(get(p.result(b, h, row)[at]), upstreams[at * Tile::LINES + down * DOWN + i]));
     d[i] = lanes_fold<fold_sum, 16>(d[i]);
 #pragma unroll
     for (int j = 0; j < 4; ++j) out[i][j] = (T)0;
@@ -715,9 +717,9 @@ template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_rows_tile
   const i64 end = keys_seen(p, last);
   for (i64 from = 0; from < end; from += OTHERS) {
     __syncthreads();
-    Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(keys, P::KEYS - from, SIZE, true,
+    Tile::template load_turned<OTHERS>(keys, P::KEYS - from, SIZE, true,
                                                           [&](int key) { return p.key(b, h, from + key); });
-    Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(values, P::KEYS - from, VALUES, true,
+    Tile::template load_turned<OTHERS>(values, P::KEYS - from, VALUES, true,
                                                           [&](int key) { return p.value(b, h, from + key); });
     Tile::load_rows(rows, P::KEYS - from, SIZE, [&](int key) { return p.key(b, h, from + key); });
     __syncthreads();
@@ -749,6 +751,7 @@ template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_rows_tile
 #pragma unroll
       for (int j = 0; j < 4; ++j) out[i][j] = f_mul(out[i][j], scale);
     }
+    __syncthreads();
     Tile::share(weights, s);
     Tile::add_rows(out, weights, rows);
   }
@@ -772,17 +775,17 @@ template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_keys_tile
   typedef GradientTile<P, DOWN, WIDE> Tile;
   const int SIZE = (int)P::SIZE, VALUES = (int)P::VALUES, OTHERS = Tile::OTHERS;
   DYNAMIC_SHARED(memory);
-  T *keys = (T*)memory, *values = keys + SIZE * Tile::PITCH, *queries = values + VALUES * Tile::PITCH;
-  T *upstreams = queries + SIZE * Tile::OTHER_PITCH, *query_rows = upstreams + VALUES * Tile::OTHER_PITCH;
-  T *upstream_rows = query_rows + OTHERS * Tile::WIDTH, *weights = upstream_rows + OTHERS * Tile::WIDTH;
+  T *keys = (T*)memory, *values = keys + SIZE * Tile::LINES, *query_rows = values + VALUES * Tile::LINES;
+  T *upstream_rows = query_rows + OTHERS * Tile::WIDTH, *queries = upstream_rows + OTHERS * Tile::WIDTH;
+  T *upstreams = queries + SIZE * OTHERS, *weights = queries;
   const i64 tiles = (P::KEYS + Tile::LINES - 1) / Tile::LINES, head = (i64)blockIdx.x / tiles;
   const i64 heads = P::HEADS / P::GROUP, b = head / heads, g = head % heads, shared = g * P::GROUP;
   // The first keys of a causal head meet the most rows: they begin first.
   const i64 first = (i64)blockIdx.x % tiles * Tile::LINES, above_all = P::CAUSAL ? first - p.offset() : 0;
   const int right = threadIdx.x % 16, down = threadIdx.x / 16;
-  Tile::template load_turned<Tile::LINES, Tile::PITCH>(keys, P::KEYS - first, SIZE, false,
+  Tile::template load_turned<Tile::LINES>(keys, P::KEYS - first, SIZE, false,
                                                        [&](int key) { return p.key(b, shared, first + key); });
-  Tile::template load_turned<Tile::LINES, Tile::PITCH>(values, P::KEYS - first, VALUES, false,
+  Tile::template load_turned<Tile::LINES>(values, P::KEYS - first, VALUES, false,
                                                        [&](int key) { return p.value(b, shared, first + key); });
   T of_key[DOWN][4], of_value[DOWN][4];
 #pragma unroll
@@ -790,9 +793,9 @@ template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_keys_tile
   for (i64 h = shared; h < shared + P::GROUP; ++h)
     for (i64 r0 = above_all < 0 ? 0 : above_all; r0 < P::ROWS; r0 += OTHERS) {
       __syncthreads();
-      Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(queries, P::ROWS - r0, SIZE, true,
+      Tile::template load_turned<OTHERS>(queries, P::ROWS - r0, SIZE, true,
                                                             [&](int row) { return p.query(b, h, r0 + row); });
-      Tile::template load_turned<OTHERS, Tile::OTHER_PITCH>(upstreams, P::ROWS - r0, VALUES, true,
+      Tile::template load_turned<OTHERS>(upstreams, P::ROWS - r0, VALUES, true,
                                                             [&](int row) { return p.upstream(b, h, r0 + row); });
       Tile::load_rows(query_rows, P::ROWS - r0, SIZE, [&](int row) { return p.query(b, h, r0 + row); });
       Tile::load_rows(upstream_rows, P::ROWS - r0, VALUES, [&](int row) { return p.upstream(b, h, r0 + row); });
@@ -814,6 +817,7 @@ template <class P, int DOWN, bool WIDE> DEVICE void attention_gradient_keys_tile
           ds[i][j] = meets && p.passes(b, h, row, key) ? f_mul(f_mul(s[i][j], f_sub(ds[i][j], d)), p.scale()) : (T)0;
         }
       }
+      __syncthreads();
       Tile::share(weights, s);
       Tile::add_rows(of_value, weights, upstream_rows);
       Tile::share(weights, ds);

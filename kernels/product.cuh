@@ -263,8 +263,8 @@ DEVICE void product_dot_wide(const P& p, i64 column) {
   typedef typename P::I I;
   const int LANES = 16 / sizeof(S);
   const I b = (I)(column / P::N), n = (I)(column % P::N), lane = threadIdx.x & 31;
-  // Terms whose loads do not wait for one another.
-  const int EACH = (int)((P::K + 32 * LANES - 1) / (32 * LANES)), AHEAD = EACH < 4 ? EACH : 4;
+  // Terms whose loads do not wait for one another: as many as there are, and one where there is none.
+  const int EACH = (int)((P::K + 32 * LANES - 1) / (32 * LANES)), AHEAD = EACH < 1 ? 1 : EACH < 4 ? EACH : 4;
   bool inside = true;
   typename P::Beside beside[ROWS];
   if (lane == 0) read_beside<ROWS>(p, b, n, beside);
@@ -325,8 +325,9 @@ DEVICE void product_columns_wide(const P& p) {
   typedef typename P::T T;
   typedef typename P::I I;
   const int LANES = 16 / sizeof(S), WIDTH = ACROSS * LANES, PARTS = THREADS / ACROSS, WARPS = THREADS / 32;
-  // Terms whose loads do not wait for one another.
-  const int EACH = (int)((P::K + PARTS - 1) / PARTS), MOST = ROWS <= 2 ? 6 : 4, AHEAD = EACH < MOST ? EACH : MOST;
+  // Terms whose loads do not wait for one another: as many as there are, and one where there is none.
+  const int EACH = (int)((P::K + PARTS - 1) / PARTS), MOST = ROWS <= 2 ? 6 : 4;
+  const int AHEAD = EACH < 1 ? 1 : EACH < MOST ? EACH : MOST;
   SHARED(T, part, WARPS * WIDTH);
   const I blocks = (I)((P::N + WIDTH - 1) / WIDTH);
   const int thread = threadIdx.x, across = thread % ACROSS;

@@ -11,7 +11,7 @@ use crate::ir::{Graph, NodeId, Op, Phase, SourceId, ValueId};
 use crate::kernel::{
     Fused, Group, GroupId, Grouping, digest, group_workspace, group_workspace_on_gpu, in_place,
 };
-use crate::topology::{Engine, Topology};
+use crate::topology::Topology;
 use crate::units::{Bytes, Nanos};
 
 /// What a node of the cost graph stands for.
@@ -99,7 +99,7 @@ fn kinds_of(topology: &Topology) -> (Vec<String>, Vec<Rates>) {
 /// How much workspace a group has: with what a library of products needs where one of the devices is a GPU, whichever
 /// device runs the group.
 fn workspace_of(topology: &Topology) -> fn(&Graph, &Fused<'_>) -> Bytes {
-    match topology.devices.iter().any(|device| device.engine() != Engine::Cpu) {
+    match topology.has_accelerators() {
         true => group_workspace_on_gpu,
         false => group_workspace,
     }

@@ -87,9 +87,9 @@ pub fn group_workspace(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     layout(graph, fused).workspace
 }
 
-/// As [`group_workspace`] for a GPU: with room behind it for what the parts of long reductions make
-/// ([`partial_folds`]), or for the partial sums of a library of matrix products ([`partial_sums`]), wherever they may
-/// begin.
+/// As [`group_workspace`] for a GPU: with room behind it for what the parts of long reductions make and for a
+/// convolution's transposed operands ([`partial_folds`]), or for the partial sums of a library of matrix products
+/// ([`partial_sums`]), wherever they may begin.
 pub fn group_workspace_on_gpu(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     let own = group_workspace(graph, fused);
     let partial = most_of(graph, fused, partial_sums).get();
@@ -97,7 +97,7 @@ pub fn group_workspace_on_gpu(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     Bytes(own.get().saturating_add(partial.max(folded_parts(graph, fused).get())))
 }
 
-/// Room for what the parts of the group's longest reduction make.
+/// Room for what the parts of the group's longest reduction make, or for its convolution's transposed operands.
 pub(crate) fn folded_parts(graph: &Graph, fused: &Fused<'_>) -> Bytes {
     most_of(graph, fused, partial_folds)
 }

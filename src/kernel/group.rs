@@ -76,6 +76,39 @@ pub(crate) fn slice_at(graph: &Graph, nodes: &[NodeId]) -> Option<u64> {
     first.is_multiple_of(ALIGNMENT).then_some(first)
 }
 
+/// A slice that may lie in what it is cut from: where, and the last group that reads it.
+#[derive(Clone, Copy)]
+struct Share {
+    group: GroupId,
+    first: u64,
+    end: u64,
+    last: u32,
+}
+
+/// Those of all slices of one value that may lie in it, which begin in ascending order. The value has so many `bytes`, and is
+/// alive without them until group `whole`. O(slices log slices).
+fn worthwhile(shares: Vec<Share>, bytes: u64, whole: u32) -> Vec<GroupId> {
+    let first_cut = shares.iter().map(|share| share.group.0).min().unwrap_or(0);
+    let from = first_cut.max(whole);
+    // Of slices that overlap, what they have in common counts once.
+    let mut behind = 0;
+    let mut by_last: Vec<(Share, u64)> = Vec::new();
+    for share in shares {
+        by_last.push((share, share.end.saturating_sub(share.first.max(behind))));
+        behind = behind.max(share.end);
+    }
+    by_last.sort_by_key(|(share, _)| (share.last, share.group));
+    let (mut read, mut count) = (0u128, 0);
+    for (number, (share, own)) in by_last.iter().enumerate() {
+        let groups = u128::from(share.last.saturating_sub(from));
+        read += u128::from(*own) * groups;
+        if 2 * read >= u128::from(bytes) * groups {
+            count = number + 1;
+        }
+    }
+    by_last[..count].iter().map(|(share, _)| share.group).collect()
+}
+
 /// Every node of a graph in a group, but for those that are no work: leaves and views.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grouping {
@@ -125,21 +158,39 @@ impl Grouping {
         self.slices = found;
     }
 
-    /// As [`Grouping::find_slices`], of what is cut into slices by half at least: then what they keep alive and do not hold is
-    /// no more than what they hold. O(groups log slices + values).
+    /// As [`Grouping::find_slices`], where what they keep alive is worth it. A slice that lies in what it is cut from keeps all of
+    /// that alive until it is read last: of the groups from the first cut to that one, in their order, at least half as many
+    /// bytes are still to be read on average as are kept. The slices that are read last are copies where it were fewer.
+    /// O(groups log slices + values).
     pub fn find_shares(&mut self, graph: &Graph) {
         self.find_slices(graph);
-        let bytes = |value: ValueId| graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
-        let mut shared = vec![0u64; graph.value_count()];
-        for (group, _) in &self.slices {
-            let Group { reads, writes, .. } = &self.groups[group.index()];
-            for (read, &made) in reads.iter().zip(writes) {
-                shared[read.index()] = shared[read.index()].saturating_add(bytes(made));
+        let (mut last, mut whole) = (vec![0; graph.value_count()], vec![0; graph.value_count()]);
+        for (number, group) in (0u32..).zip(&self.groups) {
+            let is_slice = self.slice(GroupId(number)).is_some();
+            for read in &group.reads {
+                last[read.index()] = number;
+                if !is_slice {
+                    whole[read.index()] = number;
+                }
             }
         }
-        let groups = &self.groups;
-        let is_shared_out = |read: &ValueId| shared[read.index()] >= bytes(*read).div_ceil(2);
-        self.slices.retain(|(group, _)| groups[group.index()].reads.iter().all(is_shared_out));
+        let bytes = |value: ValueId| graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
+        let mut cuts: Vec<(ValueId, Share)> = Vec::new();
+        for &(group, first) in &self.slices {
+            let Group { reads, writes, .. } = &self.groups[group.index()];
+            let (&[read], &[made]) = (&reads[..], &writes[..]) else { continue };
+            let end = first.saturating_add(bytes(made));
+            cuts.push((read, Share { group, first, end, last: last[made.index()].max(group.0) }));
+        }
+        cuts.sort_by_key(|&(read, share)| (read, share.first, share.group));
+        let mut kept: Vec<GroupId> = Vec::new();
+        for of_one in cuts.chunk_by(|a, b| a.0 == b.0) {
+            let read = of_one[0].0;
+            let shares: Vec<Share> = of_one.iter().map(|&(_, share)| share).collect();
+            kept.extend(worthwhile(shares, bytes(read), whole[read.index()]));
+        }
+        kept.sort_unstable();
+        self.slices.retain(|(group, _)| kept.binary_search(group).is_ok());
     }
 
     /// Where in what it reads a group's result lies, where nothing runs for it. O(log groups).
@@ -241,5 +292,44 @@ impl Grouping {
         } else {
             Err(Error::Internal(format!("grouping: group {index} cannot read {operand}")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which slices of a hundred bytes may lie in these: where each is, and the group that reads it last.
+    fn kept(slices: &[(u64, u64, u32)], whole: u32) -> Vec<u32> {
+        let shares = (0u32..).zip(slices);
+        let shares =
+            shares.map(|(group, &(first, end, last))| Share { group: GroupId(group), first, end, last });
+        let mut kept: Vec<u32> =
+            worthwhile(shares.collect(), 100, whole).into_iter().map(|group| group.0).collect();
+        kept.sort_unstable();
+        kept
+    }
+
+    #[test]
+    fn what_slices_keep_alive_is_mostly_read() {
+        // Thirds that are read about together, a half, and less.
+        assert_eq!(kept(&[(0, 34, 7), (34, 67, 8), (67, 100, 9)], 0), [0, 1, 2]);
+        assert_eq!(kept(&[(0, 50, 90)], 0), [0]);
+        assert_eq!(kept(&[(0, 49, 90)], 0), [0; 0]);
+        // What is cut from is alive anyway.
+        assert_eq!(kept(&[(0, 10, 90)], 90), [0]);
+        // One after the other.
+        assert_eq!(kept(&[(0, 25, 10), (25, 50, 20), (50, 75, 30), (75, 100, 40)], 0), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn one_slice_does_not_keep_all_alive() {
+        assert_eq!(kept(&[(0, 30, 8), (30, 60, 8), (60, 90, 8), (90, 100, 1000)], 0), [0, 1, 2]);
+    }
+
+    #[test]
+    fn slices_that_overlap_count_once() {
+        assert_eq!(kept(&[(0, 30, 90), (0, 30, 90), (10, 40, 90)], 0), [0; 0]);
+        assert_eq!(kept(&[(0, 30, 90), (20, 60, 90)], 0), [0, 1]);
     }
 }

@@ -88,6 +88,16 @@ pub fn partial_sums(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     Bytes(bytes / PARTIAL_ALIGNMENT * PARTIAL_ALIGNMENT)
 }
 
+/// As [`workspace`] on a GPU: with what a library of matrix products or a first kernel leaves for the next behind it,
+/// whichever is more. What groups of one node have; of several, the most that one has
+/// ([`group_workspace_on_gpu`](super::group_workspace_on_gpu)).
+pub fn workspace_on_gpu(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
+    let own = workspace(op, operands, results).get();
+    let partial = partial_sums(op, operands, results).get();
+    let partial = if partial > 0 { partial.saturating_add(PARTIAL_ALIGNMENT) } else { 0 };
+    Bytes(own.saturating_add(partial.max(partial_folds(op, operands, results).get())))
+}
+
 /// Rows of a reduction, what each has, and whether its elements are beside one another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folded {
@@ -127,8 +137,9 @@ pub(crate) fn parts_of(folded: Folded) -> i64 {
     parts.max(kept)
 }
 
-/// Bytes in which a GPU keeps what the parts of `op` make, where it folds in stages: reductions of few long rows,
-/// normalisations along them, the gradients of these, and attention of few rows to many keys.
+/// Bytes in which a GPU keeps what a first kernel of `op` makes for the next: what parts make, where it folds in stages
+/// (reductions of few long rows, normalisations along them, the gradients of these, and attention of few rows to many
+/// keys); and the operands of a convolution that is gathered channels last, transposed.
 pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let Some(&x) = operands.first() else { return Bytes::ZERO };
     let of = |axes: Vec<u32>, numbers: u64, follows: Follows| {

@@ -283,6 +283,11 @@ impl Topology {
         (0..self.devices.len() as u32).map(DeviceId)
     }
 
+    /// Whether any device is no processor.
+    pub(crate) fn has_accelerators(&self) -> bool {
+        self.devices.iter().any(|device| device.engine() != Engine::Cpu)
+    }
+
     /// Ids of the devices that take any work, in order: all but hosts of accelerators.
     pub fn computing(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.ids().filter(|&id| self.device(id).role == Role::Compute)

@@ -14,7 +14,7 @@ use partition::unstable::kernel::program::{self, Place, Program};
 use partition::unstable::pass::{GroupOptions, group};
 
 use crate::corpus::{SMALL, SMALL_HALVES};
-use crate::cuda_forms::{hero_cases, made_up, product, sized};
+use crate::cuda_forms::{attention_gradients, hero_cases, made_up, product, sized, sums_of_nothing};
 use crate::kernels::{Case, Memory, cases, half_programs, lowered, model_programs, step_programs};
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
@@ -403,6 +403,7 @@ fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
         "attention_gradient_keys<",
         "attention_gradient_rows_tiles<KERNEL_heads, 8, true>",
         "attention_gradient_rows_tiles<KERNEL_heads, 8, false>",
+        "attention_gradient_rows_tiles<KERNEL_heads, 4, true>",
         "attention_gradient_keys_tiles<KERNEL_heads, 4, true>",
         "attention_gradient_keys_tiles<KERNEL_heads, 4, false>",
         "attention_gradient_rows_mma<KERNEL_heads, true>",
@@ -438,6 +439,43 @@ fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
         assert!(trials.iter().any(has), "no {form}");
     }
     compare(&share.among(trials).collect::<Vec<_>>());
+}
+
+#[test]
+fn sums_of_nothing_run_on_the_cpu() {
+    let trials: Vec<Trial> = sums_of_nothing().iter().flat_map(trials).collect();
+    assert_eq!(trials.len(), 4);
+    compare(&trials);
+}
+
+#[test]
+fn gradients_of_attention_in_tiles_run_on_the_cpu() {
+    let all = attention_gradients();
+    let all = all.iter().flat_map(trials);
+    let tiled: Vec<Trial> = all.filter(|one| one.kernel.text.contains("_tiles<")).collect();
+    assert!(tiled.len() >= 6, "{}", tiled.len());
+    compare(&tiled);
+}
+
+/// What sm_75, sm_70 and sm_86 give: tiles of attention that need more give way to what needs none.
+#[test]
+fn blocks_share_no_more_memory_than_a_gpu_gives() {
+    let mut gave_way = [false; 2];
+    for case in hero_cases() {
+        let graph = case.graph();
+        for program in lowered(&graph, &group(&graph, &GroupOptions::default())) {
+            let Some(kernel) = emit::kernel(&program).unwrap() else { continue };
+            assert!(kernel.launch.shared <= 99 << 10, "{}", kernel.text);
+            for (given, gave_way) in ["sm_75", "sm_70"].map(emit::shared_of).into_iter().zip(&mut gave_way) {
+                let own = emit::kernel_within(&program, given).unwrap().unwrap();
+                let is_tiled = kernel.text.contains("_tiles<");
+                assert!(!is_tiled || own.launch.shared <= given, "{}", own.text);
+                *gave_way |= own.text != kernel.text;
+            }
+        }
+    }
+    // What an sm_70 does not give takes more heads than any of these have.
+    assert!(gave_way[0]);
 }
 
 /// The rows of a table, and the gradient's sums of them.

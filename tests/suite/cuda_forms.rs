@@ -52,7 +52,7 @@ pub(crate) fn attention((heads, key_heads): (i64, i64), causal: Option<i64>, ord
 
 /// Gradients of attention: a warp a row, and tiles with and without 16 bytes at a time, with ends, masks, shared
 /// heads, rows without a key, and keys without a row.
-fn attention_gradients() -> Vec<Case> {
+pub(crate) fn attention_gradients() -> Vec<Case> {
     let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
     let mut cases = Vec::new();
     let mut case =
@@ -73,6 +73,7 @@ fn attention_gradients() -> Vec<Case> {
     case(f32, None, attention((2, 1), Some(2), heads), [9, 12, 5, 3]);
     // Tiles of f32, whole and with ends: a mask and shared heads, rows that meet no key.
     case(f32, Some(DType::Bool), attention((2, 1), None, rows), [33, 70, 24, 8]);
+    case(f32, None, attention((1, 1), Some(30), heads), [140, 70, 48, 60]);
     case(f32, None, attention((2, 2), Some(-5), heads), [140, 40, 64, 64]);
     case(bf16, None, attention((2, 1), None, heads), [9, 12, 140, 3]);
     for dtype in [f16, bf16] {
@@ -115,6 +116,15 @@ fn scatters() -> Vec<Case> {
         cases.push(case);
     }
     cases
+}
+
+/// Products of no terms.
+pub(crate) fn sums_of_nothing() -> Vec<Case> {
+    let one = |right: bool, dtype: DType| {
+        let y: &[usize] = if right { &[24, 0] } else { &[0, 24] };
+        sized(product(false, right), &[(dtype, &[3, 0]), (dtype, y)])
+    };
+    vec![one(true, DType::F32), one(true, DType::Bf16), one(false, DType::F32), one(false, DType::F16)]
 }
 
 /// Every form in which an operation of its own kernel is printed.
@@ -198,6 +208,7 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         }
     }
     cases.push(sized(product(true, true), &[(bf16, &[136, 5]), (bf16, &[24, 136])]));
+    cases.extend(sums_of_nothing());
     // Few rows of many terms, by as many threads as have some; and so many columns that blocks are wide.
     for (dtype, m, n, k) in [(f16, 1, 72, 1500), (f32, 3, 40, 600), (bf16, 1, 8456, 20)] {
         cases.push(sized(product(false, false), &[(dtype, &[m, k]), (dtype, &[k, n])]));

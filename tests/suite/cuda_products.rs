@@ -205,7 +205,7 @@ output \"y\" %13
 }
 
 /// Each form of such a kernel: a warp a column, 32 columns a block, either sixteen bytes at a time or one element.
-pub(crate) const SKINNY: [Skinny; 10] = [
+pub(crate) const SKINNY: [Skinny; 12] = [
     Skinny { dtype: "f32", center: true, turned: true, sizes: [1, 37, 136] },
     Skinny { dtype: "bf16", center: false, turned: true, sizes: [8, 18, 600] },
     Skinny { dtype: "f16", center: true, turned: true, sizes: [3, 5, 64] },
@@ -216,6 +216,9 @@ pub(crate) const SKINNY: [Skinny; 10] = [
     Skinny { dtype: "f64", center: true, turned: false, sizes: [3, 34, 65] },
     Skinny { dtype: "f64", center: false, turned: true, sizes: [4, 17, 130] },
     Skinny { dtype: "f32", center: true, turned: true, sizes: [1, 1, 1] },
+    // Norms of single elements.
+    Skinny { dtype: "f32", center: true, turned: true, sizes: [8, 20, 1] },
+    Skinny { dtype: "f32", center: false, turned: false, sizes: [3, 24, 1] },
 ];
 
 /// The kernels of [`SKINNY`].

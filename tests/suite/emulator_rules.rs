@@ -122,11 +122,11 @@ fn launches_that_a_gpu_cannot_have_are_refused() {
         assert_eq!(refusal(bench.launch(function, launch)).0, FaultKind::Launch);
         says(bench.launch(function, launch), part);
     }
-    // What is asked for may be launched, up to 227 KB.
-    let wide = Launch { shared: 227 << 10, ..ONE };
+    // What is asked for may be launched, up to 99 KB.
+    let wide = Launch { shared: 99 << 10, ..ONE };
     bench.launch(bench.emulator.function(module, "bounded", wide).unwrap(), wide).unwrap();
     says(
-        bench.emulator.function(module, "bounded", Launch { shared: (227 << 10) + 4, ..ONE }),
+        bench.emulator.function(module, "bounded", Launch { shared: (99 << 10) + 4, ..ONE }),
         "shared memory",
     );
 }

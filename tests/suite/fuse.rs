@@ -220,6 +220,17 @@ fn sums_of_squares() {
 }
 
 #[test]
+fn squares_that_are_repeated_are_not_those_of_what_they_are_of() {
+    let twos = format!(". constant {{{}}}", ["2.0"; 24].join(", "));
+    let (row, powers) = ("k reduce %0 kind=max axes=[0] keep=true", ". pow %2, %3");
+    let all = "c reduce %4 kind=sum axes=[0, 1]";
+    becomes(&[row, &twos, powers, all], &["reduce", "pow", "reduce"]);
+    assert!(!fused(&graph(&[row, &twos, powers, all])).to_string().contains("sum_squares"));
+    let columns = "k reduce %4 kind=sum axes=[0] keep=true";
+    becomes(&[row, &twos, powers, columns], &["reduce", "pow", "reduce"]);
+}
+
+#[test]
 fn squares_of_widened_halves() {
     let halves = |widened: &str, behind: &str| {
         let text = format!(

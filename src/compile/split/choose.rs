@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use super::layout::{Layout, aligned_unit, bytes, own_bytes, region_bytes, scaled, share};
 use super::rule::{even_by, is_inexact, parts};
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, ValueId};
+use crate::ir::{Graph, NodeId, Op, Type, ValueId};
 use crate::kernel::split::{Made, Part, Region, Split, part, splits};
+use crate::kernel::workspace::workspace;
 use crate::pass::{Division, scattered};
+use crate::units::Bytes;
 
 /// Divisions of the nodes that were visited so far, in the arena's order.
 pub(super) struct Choices<'g> {
@@ -27,7 +29,12 @@ pub(super) struct Choices<'g> {
     /// need not go together.
     parts_of: Vec<Option<usize>>,
     pub(super) apart: bool,
+    /// How much workspace an operation has.
+    pub(super) workspace: Workspace,
 }
+
+/// Bytes of workspace of an operation on operands and with results of these types.
+pub(super) type Workspace = fn(&Op, &[&Type], &[&Type]) -> Bytes;
 
 /// What parts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +83,18 @@ impl<'g> Choices<'g> {
             fixed,
             parts_of: vec![None; graph.sources().len()],
             apart: false,
+            workspace,
         }
     }
 
     /// As [`Self::new`], where what one source stands for need not go together.
     pub(super) fn apart(graph: &'g Graph) -> Self {
         Self { apart: true, ..Self::new(graph) }
+    }
+
+    /// With what operations have of workspace.
+    pub(super) fn with_workspace(self, workspace: Workspace) -> Self {
+        Self { workspace, ..self }
     }
 
     /// Parts of all nodes that are divided. O(1).

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::choose::{Choices, Limits};
+use super::choose::{Choices, Limits, Workspace};
 use super::layout::{region_bytes, share};
 use super::parted::{Parted, unsplittable_layers};
 use super::rule::is_inexact;
 use crate::error::Result;
 use crate::ir::{Graph, Node, NodeId, Op, ValueId};
 use crate::kernel::split::{part, splits};
+use crate::kernel::workspace::{workspace, workspace_on_gpu};
 use crate::pass::Division;
 use crate::place;
 use crate::topology::Topology;
@@ -44,6 +45,8 @@ pub(in crate::compile) struct Splits {
     whole: Parted,
     /// Bytes of the largest device.
     memory: u64,
+    /// As the cost graph counts it.
+    workspace: Workspace,
     limits: Limits,
     next: usize,
     last: Option<BTreeMap<NodeId, Division>>,
@@ -73,7 +76,8 @@ pub(in crate::compile) fn narrower(
         whole.slice_input(&name);
         last = None;
     }
-    Ok(Splits { whole, memory, limits, next: 0, last })
+    let workspace = if topology.has_accelerators() { workspace_on_gpu } else { workspace };
+    Ok(Splits { whole, memory, workspace, limits, next: 0, last })
 }
 
 /// Inputs beside which a device has no room for a half of them.
@@ -96,7 +100,9 @@ impl Splits {
             self.next += 1;
             let bytes = share(self.memory, hundredths, 100);
             let limits = Limits { bytes, whole: bytes, ..self.limits };
-            let Some(found) = divisions(&self.whole, limits, apart, |_| true)? else { return Ok(None) };
+            let Some(found) = divisions(self.choices(&self.whole.graph, apart), limits, |_| true)? else {
+                return Ok(None);
+            };
             if self.last.as_ref() == Some(&found) {
                 continue;
             }
@@ -106,7 +112,9 @@ impl Splits {
                 // Parts, and what joins them, are divided again only where they fit nowhere.
                 let limits = Limits { whole: self.memory, may_go_on: round + 1 < ROUNDS, ..limits };
                 let again = |node| parted.may_be_divided_again(node);
-                let Some(more) = divisions(&parted, limits, apart, again)? else { return Ok(None) };
+                let Some(more) = divisions(self.choices(&parted.graph, apart), limits, again)? else {
+                    return Ok(None);
+                };
                 if more.is_empty() {
                     break;
                 }
@@ -118,15 +126,20 @@ impl Splits {
     }
 }
 
+impl Splits {
+    fn choices<'g>(&self, graph: &'g Graph, apart: bool) -> Choices<'g> {
+        let choices = if apart { Choices::apart(graph) } else { Choices::new(graph) };
+        choices.with_workspace(self.workspace)
+    }
+}
+
 /// How the nodes of a graph are divided at the least cost, of those that may be; none where there are too many parts.
 fn divisions(
-    parted: &Parted,
+    mut choices: Choices<'_>,
     limits: Limits,
-    apart: bool,
     may_be: impl Fn(NodeId) -> bool,
 ) -> Result<Option<BTreeMap<NodeId, Division>>> {
-    let graph = &parted.graph;
-    let mut choices = if apart { Choices::apart(graph) } else { Choices::new(graph) };
+    let graph = choices.graph;
     for node in graph.node_ids().filter(|&node| may_be(node)) {
         choices.cheapest(node, limits)?;
         if choices.parts() > MOST_PARTS {

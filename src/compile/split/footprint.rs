@@ -6,7 +6,6 @@ use super::layout::{Layout, bytes, own_bytes, region_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, Shape, Size, Type, ValueId};
 use crate::kernel::split::{Made, Region, part, splits};
-use crate::kernel::workspace::workspace;
 use crate::pass::{Division, scattered};
 use crate::units::Bytes;
 
@@ -19,7 +18,7 @@ impl Choices<'_> {
         let operands: Vec<Piece> =
             self.graph.node(node).operands.iter().map(|&value| (value, None)).collect();
         let results: Vec<Piece> = self.graph.results(node).map(|value| (value, None)).collect();
-        let mut most = together(self.graph, &self.graph.node(node).op, &operands, &results)?;
+        let mut most = self.together(&self.graph.node(node).op, &operands, &results)?;
         for &(value, _) in &operands {
             if let Some(layout) = &self.layouts[value.index()] {
                 most = most.max(joined(self.graph.ty(value), None, layout)?);
@@ -36,7 +35,7 @@ impl Choices<'_> {
         let operands: Vec<Piece> =
             self.graph.node(node).operands.iter().copied().zip(part.operands).collect();
         let results: Vec<Piece> = self.graph.results(node).zip(part.results).collect();
-        let mut most = together(self.graph, &part.op, &operands, &results)?;
+        let mut most = self.together(&part.op, &operands, &results)?;
         for &(value, region) in operands.iter().filter(|&&(value, _)| !self.is_stored(value)) {
             most = most.max(self.put_together(value, region, number)?);
         }
@@ -70,17 +69,17 @@ impl Choices<'_> {
             Some(layout) => joined(ty, region, layout)?,
         })
     }
-}
 
-/// Bytes of what an operation reads and makes, and of its workspace.
-fn together(graph: &Graph, op: &Op, operands: &[Piece], results: &[Piece]) -> Result<u64> {
-    let ty = |&(value, region): &Piece| resized(graph.ty(value), region);
-    let (read, made): (Vec<Type>, Vec<Type>) =
-        (operands.iter().map(ty).collect(), results.iter().map(ty).collect());
-    let (read_as, made_as): (Vec<&Type>, Vec<&Type>) = (read.iter().collect(), made.iter().collect());
-    let own = workspace(op, &read_as, &made_as).get();
-    let all = total(read.iter().chain(&made).map(|ty| Ok(aligned(bytes(ty)?))))?;
-    Ok(all.saturating_add(aligned(own)))
+    /// Bytes of what an operation reads and makes, and of its workspace.
+    fn together(&self, op: &Op, operands: &[Piece], results: &[Piece]) -> Result<u64> {
+        let ty = |&(value, region): &Piece| resized(self.graph.ty(value), region);
+        let (read, made): (Vec<Type>, Vec<Type>) =
+            (operands.iter().map(ty).collect(), results.iter().map(ty).collect());
+        let (read_as, made_as): (Vec<&Type>, Vec<&Type>) = (read.iter().collect(), made.iter().collect());
+        let own = (self.workspace)(op, &read_as, &made_as).get();
+        let all = total(read.iter().chain(&made).map(|ty| Ok(aligned(bytes(ty)?))))?;
+        Ok(all.saturating_add(aligned(own)))
+    }
 }
 
 /// Bytes where a region of a value is put together from its slices: that, and of each slice what is in it, which begins

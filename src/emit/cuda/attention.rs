@@ -15,7 +15,8 @@ const SKINNY_ROWS: u64 = 8;
 /// Most elements of a value that a warp keeps in registers.
 const LONGEST: u64 = 1024;
 
-pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
+/// Tiles of f32 where their blocks share no more than `shared` bytes.
+pub(super) fn attention(program: &Program, heads: &Heads, shared: u32) -> Result<Printed> {
     let geometry = &heads.geometry;
     let dtype = program.args[heads.reads[0] as usize].dtype;
     let longest = match heads.pass {
@@ -26,7 +27,7 @@ pub(super) fn attention(program: &Program, heads: &Heads) -> Result<Printed> {
         let message = format!("attention with {longest} elements of a head");
         return Err(Error::Unsupported(Report::new("", message)));
     }
-    let form = form(heads, dtype);
+    let form = form(heads, dtype, shared);
     let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
     // Few large blocks need their registers more than company.
@@ -53,7 +54,7 @@ struct Form {
     template: Template,
 }
 
-fn form(heads: &Heads, dtype: DType) -> Form {
+fn form(heads: &Heads, dtype: DType, shared: u32) -> Form {
     let (half, size) = (dtype.is_half(), dtype.size());
     let geometry = &heads.geometry;
     let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -69,10 +70,9 @@ fn form(heads: &Heads, dtype: DType) -> Form {
     }
     let longest = geometry.size.max(geometry.value_size);
     if !half || longest > WIDEST || geometry.rows <= SKINNY_ROWS || geometry.keys <= SKINNY_ROWS {
-        if let Some(form) = in_tiles(heads, dtype, [lines, each]) {
-            return form;
-        }
-        if let Some(form) = gradients_in_tiles(heads, dtype, [lines, each]) {
+        let tiles = in_tiles(heads, dtype, [lines, each])
+            .or_else(|| gradients_in_tiles(heads, dtype, [lines, each], shared));
+        if let Some(form) = tiles.filter(|form| form.shared <= shared) {
             return form;
         }
         if let Some(form) = shared_rows(heads, size, lines.saturating_mul(each)) {
@@ -179,18 +179,25 @@ fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form
     })
 }
 
-/// The gradients of many rows and keys of f32 in tiles.
-fn gradients_in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form> {
+/// The gradients of many rows and keys of f32 in tiles: the tallest that fit.
+fn gradients_in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2], shared: u32) -> Option<Form> {
     let geometry = &heads.geometry;
     let (size, values) = (geometry.size, geometry.value_size);
     let many = geometry.rows > SKINNY_ROWS && geometry.keys > SKINNY_ROWS;
     if dtype != DType::F32 || size.max(values) > 64 || !many {
         return None;
     }
-    // Lines of a thread; others that a block meets at a time, and elements of these beside one another.
+    // Lines and others element by element, or weights; others row by row, of which there are one kind or two.
+    let numbers = |down: u64, others_by_row: u64| {
+        let (tile, others) = (16 * down, (size + values) * 64);
+        (size + values) * tile + others.max(64 * (tile + 4)) + 64 * 64 * others_by_row
+    };
+    // Lines of a thread: twice as many where shared memory holds them.
+    let is_tall = 4 * numbers(8, 1) <= shared.into();
     let (name, down, others_by_row, how) = match heads.pass {
         Pass::Forward | Pass::Parts => return None,
-        Pass::Queries => ("rows", 8, 1, "tiles of 128 rows"),
+        Pass::Queries if is_tall => ("rows", 8, 1, "tiles of 128 rows"),
+        Pass::Queries => ("rows", 4, 1, "tiles of 64 rows"),
         Pass::Keys => ("keys", 4, 2, "tiles of 64 keys"),
     };
     let wide = geometry.reads_whole_accesses(4)
@@ -198,15 +205,12 @@ fn gradients_in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> O
             let HeadStrides { start, batch, head, row } = strides;
             [start, batch, head, row].iter().all(|at| at.is_multiple_of(4))
         });
-    let tile = 16 * down;
-    // Lines and others element by element, others row by row, weights.
-    let numbers = (size + values) * (tile + 4 + 64 + 4) + 64 * 64 * others_by_row + 64 * (tile + 4);
     Some(Form {
         how,
         call: format!("attention_gradient_{name}_tiles<KERNEL_heads, {down}, {wide}>"),
-        grid: lines.saturating_mul(ceil(each, tile as i64)),
+        grid: lines.saturating_mul(ceil(each, 16 * down as i64)),
         threads: 256,
-        shared: 4 * numbers as u32,
+        shared: 4 * numbers(down, others_by_row) as u32,
         template: Template::Attention,
     })
 }

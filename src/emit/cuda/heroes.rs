@@ -84,16 +84,13 @@ pub(super) fn tile(program: &Program) -> Result<Printed> {
     Ok(Printed { text, template: None, launch: Launch { grid, block: [32, 8], shared: 0 } })
 }
 
-/// Most dynamic shared memory of a block on the devices that kernels are made for, in bytes.
-const SHARED: i64 = 99 << 10;
-
-pub(super) fn recurrent(program: &Program, layer: &Layer) -> Result<Printed> {
+pub(super) fn recurrent(program: &Program, layer: &Layer, most: u32) -> Result<Printed> {
     let dtype = program.args[layer.reads[0] as usize].dtype;
     let hidden = layer.cell.hidden;
     let threads = (hidden.clamp(1, 256) as u32).next_multiple_of(32);
     let wide: i64 = if dtype == crate::ir::DType::F64 { 8 } else { 4 };
     let shared = hidden.saturating_mul(3 * wide);
-    if shared > SHARED {
+    if shared > i64::from(most) {
         let message = format!("a recurrent layer of {hidden} units needs {shared} bytes of shared memory");
         return Err(Error::Unsupported(Report::new("", message)));
     }

@@ -115,10 +115,30 @@ pub fn module(kernels: &[&Kernel]) -> String {
     text
 }
 
-/// A program as CUDA C. None where there is nothing to do: a result without elements.
-///
-/// Error: more blocks than a launch may have.
+/// Most dynamic shared memory of a block that a kernel is printed with, in bytes: what all GPUs since sm_80 give, sm_86 and
+/// sm_89 no more.
+const SHARED: u32 = 99 << 10;
+
+/// Most of it on GPUs of an architecture such as `sm_75` (CUDA C++ Programming Guide, "Technical Specifications per Compute
+/// Capability").
+pub fn shared_of(architecture: &str) -> u32 {
+    match architecture {
+        "sm_70" | "sm_72" => 96 << 10,
+        "sm_75" => 64 << 10,
+        _ => SHARED,
+    }
+}
+
+/// As [`kernel_within`], for GPUs since sm_80.
 pub fn kernel(program: &Program) -> Result<Option<Kernel>> {
+    kernel_within(program, SHARED)
+}
+
+/// A program as CUDA C. None where there is nothing to do: a result without elements. A form whose blocks share more than
+/// `shared` bytes gives way to one that takes less.
+///
+/// Errors: more blocks than a launch may have, or a recurrent layer whose state takes more.
+pub fn kernel_within(program: &Program, shared: u32) -> Result<Option<Kernel>> {
     if program.is_empty() {
         return Ok(None);
     }
@@ -134,8 +154,8 @@ pub fn kernel(program: &Program) -> Result<Option<Kernel>> {
         },
         Body::Product { .. } => products::product(program)?,
         Body::Scatter(body) => scatter::scatter(program, body)?,
-        Body::Recurrent(layer) => heroes::recurrent(program, layer)?,
-        Body::Attention(heads) => attention::attention(program, heads)?,
+        Body::Recurrent(layer) => heroes::recurrent(program, layer, shared)?,
+        Body::Attention(heads) => attention::attention(program, heads, shared)?,
     };
     let label: String =
         program.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(48).collect();

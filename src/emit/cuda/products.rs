@@ -405,7 +405,8 @@ fn reduced_rows(program: &Program, index_ty: &'static str, threads: i64) -> Stri
     let Body::Product { batch, row, inner, reductions, left, .. } = &program.body else {
         return String::new();
     };
-    let each = ceil(program.exprs.extent(*inner), threads);
+    // An array has one element at least.
+    let each = ceil(program.exprs.extent(*inner), threads).max(1);
     let roots: Vec<ExprId> = reductions.iter().map(|reduction| reduction.value).chain([*left]).collect();
     let loads = early_loads(program, &roots, &[*batch, *row, *inner]);
     if each * loads.len() as i64 > HELD {

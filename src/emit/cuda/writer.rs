@@ -18,9 +18,16 @@ pub(super) struct Writer<'a> {
     names: Vec<Option<String>>,
     /// By variable: what it is called here; none where it is not bound.
     vars: Vec<Option<String>>,
-    /// Expressions named and variables bound in each open block.
-    blocks: Vec<(Vec<ExprId>, Vec<Var>)>,
+    /// What each open block names.
+    blocks: Vec<Block>,
     prefix: &'static str,
+}
+
+/// Expressions named and variables bound in a block, in that order, each with what it is called around the block.
+#[derive(Default)]
+struct Block {
+    names: Vec<(ExprId, Option<String>)>,
+    vars: Vec<(Var, Option<String>)>,
 }
 
 impl<'a> Writer<'a> {
@@ -32,7 +39,7 @@ impl<'a> Writer<'a> {
             indent: 1,
             names: vec![None; program.exprs.len()],
             vars: vec![None; program.exprs.vars()],
-            blocks: vec![(Vec::new(), Vec::new())],
+            blocks: vec![Block::default()],
             prefix: "a",
         }
     }
@@ -54,14 +61,14 @@ impl<'a> Writer<'a> {
     pub(super) fn open(&mut self, head: &str) {
         self.line(&format!("{head} {{"));
         self.indent += 1;
-        self.blocks.push((Vec::new(), Vec::new()));
+        self.blocks.push(Block::default());
     }
 
-    /// Closes it: what was named in it is forgotten.
+    /// Closes it: what was named in it is called what it was before, as what was declared around it still is.
     pub(super) fn close(&mut self) {
-        if let Some((names, vars)) = self.blocks.pop() {
-            names.into_iter().for_each(|id| self.names[id.0 as usize] = None);
-            vars.into_iter().for_each(|var| self.vars[var.0 as usize] = None);
+        if let Some(Block { names, vars }) = self.blocks.pop() {
+            names.into_iter().rev().for_each(|(id, before)| self.names[id.0 as usize] = before);
+            vars.into_iter().rev().for_each(|(var, before)| self.vars[var.0 as usize] = before);
         }
         self.indent -= 1;
         self.line("}");
@@ -69,17 +76,17 @@ impl<'a> Writer<'a> {
 
     /// Says what a variable is called in this block.
     pub(super) fn bind(&mut self, var: Var, name: &str) {
-        self.vars[var.0 as usize] = Some(name.to_owned());
-        if let Some((_, vars)) = self.blocks.last_mut() {
-            vars.push(var);
+        let before = self.vars[var.0 as usize].replace(name.to_owned());
+        if let Some(block) = self.blocks.last_mut() {
+            block.vars.push((var, before));
         }
     }
 
     /// Says what an expression is called in this block.
     pub(super) fn name(&mut self, id: ExprId, name: impl Into<String>) {
-        self.names[id.0 as usize] = Some(name.into());
-        if let Some((names, _)) = self.blocks.last_mut() {
-            names.push(id);
+        let before = self.names[id.0 as usize].replace(name.into());
+        if let Some(block) = self.blocks.last_mut() {
+            block.names.push((id, before));
         }
     }
 

@@ -134,12 +134,13 @@ impl<'g> Look<'g> {
         self.unary(value, Unary::Reciprocal).or_else(|| quotient().map(|[_, y]| y))
     }
 
-    /// `x * x`, or `x ^ 2`.
+    /// `x * x`, or `x ^ 2`, of as many elements as `x`: powers of more repeat it.
     pub(super) fn square(&self, value: ValueId) -> Option<ValueId> {
-        match self.binary(value, Binary::Mul) {
+        let of = match self.binary(value, Binary::Mul) {
             Some([x, y]) => (x == y).then_some(x),
             None => self.binary(value, Binary::Pow).and_then(|[x, two]| self.is(two, 2.0).then_some(x)),
-        }
+        };
+        of.filter(|&x| self.graph.ty(x) == self.graph.ty(value))
     }
 }
 

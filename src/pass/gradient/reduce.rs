@@ -59,9 +59,11 @@ pub(super) fn reduce(
             b.broadcast(share, &dims)
         }
         ReduceKind::SumSquares => {
-            let dy = b.convert(dy, b.dtype(x))?;
+            // The sum of halves is wider than these: the product is rounded once, and nothing before it.
+            let wide = b.convert(x, b.dtype(dy))?;
             let twice = b.scale(dy, 2.0)?;
-            b.mul(x, twice)
+            let product = b.mul(wide, twice)?;
+            b.convert(product, b.dtype(x))
         }
         ReduceKind::Prod => product(b, axes, x, dy),
         // Equal elements share.

@@ -82,8 +82,10 @@ pub(super) fn build(
     // What runs where decides about streams, arenas and kernels, in this order.
     builder.lay_out(&tasks, &updates)?;
     let bases = builder.arenas()?;
-    let mut kernels = Kernels::of(network, groups, &builder.launched(&tasks), options.products)?;
-    let architectures = builder.gpus.iter().map(|(&gpu, info)| (gpu, info.architecture.clone())).collect();
+    let architectures: BTreeMap<u32, String> =
+        builder.gpus.iter().map(|(&gpu, info)| (gpu, info.architecture.clone())).collect();
+    let known: Vec<&str> = architectures.values().map(String::as_str).collect();
+    let mut kernels = Kernels::of(network, groups, &builder.launched(&tasks), options.products, &known)?;
     kernels.load(machine, &mut builder.resources, &architectures, options.progress)?;
     let streams = builder.streams(options.timeout.is_some())?;
     let host = Arc::new(builder.host(&compiled, &bases)?);

@@ -38,10 +38,12 @@ pub(super) struct Kernels {
     pub(super) groups: BTreeMap<usize, Vec<Way>>,
     /// By GPU: a function for each kernel.
     functions: BTreeMap<u32, Vec<Function>>,
+    /// Most dynamic shared memory of a block on the GPUs that they are for.
+    shared: u32,
 }
 
 impl Kernels {
-    /// The kernels of groups.
+    /// The kernels of groups, for GPUs of these architectures.
     ///
     /// Errors: those of lowering and printing, with the group's node.
     pub(super) fn of(
@@ -49,8 +51,10 @@ impl Kernels {
         groups: &[Fused<'_>],
         needed: &BTreeSet<usize>,
         products: Products,
+        architectures: &[&str],
     ) -> Result<Self> {
-        let mut kernels = Self::default();
+        let shared = architectures.iter().map(|one| emit::shared_of(one)).min().unwrap_or(0);
+        let mut kernels = Self { shared, ..Self::default() };
         let mut known: BTreeMap<String, usize> = BTreeMap::new();
         for &group in needed {
             let fused = &groups[group];
@@ -111,7 +115,7 @@ impl Kernels {
 
     /// The kernel of a program; none where that does nothing.
     fn own(&mut self, program: &Program, known: &mut BTreeMap<String, usize>) -> Result<Option<Part>> {
-        let Some(kernel) = emit::kernel(program)? else { return Ok(None) };
+        let Some(kernel) = emit::kernel_within(program, self.shared)? else { return Ok(None) };
         // Kernels of equal text are compiled once.
         let next = known.len();
         let position = *known.entry(kernel.text.clone()).or_insert(next);
@@ -172,7 +176,7 @@ pub fn compile_ahead(
     architecture: &str,
 ) -> Result<usize> {
     let all = (0..groups.len()).collect();
-    let kernels = Kernels::of(graph, groups, &all, products)?;
+    let kernels = Kernels::of(graph, groups, &all, products, &[architecture])?;
     let list: Vec<&Kernel> = kernels.list.iter().collect();
     toolchain.compile(&list, architecture, &|_, _| {}).map(|codes| codes.len())
 }

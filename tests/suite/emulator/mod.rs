@@ -10,7 +10,7 @@
 //! | a launch has no more threads than the kernel was compiled for (`__launch_bounds__`) | refused |
 //! | registers x threads are at most 65,536, the registers as the CUBIN says | refused |
 //! | dynamic shared memory beyond 48 KB must be asked for when the function is found | refused |
-//! | static and dynamic shared memory are at most 227 KB | refused |
+//! | static and dynamic shared memory are at most 99 KB, as on the GPUs since sm_80 that have least | refused |
 //! | a stream that captures is not waited for, asked, ended, or given a graph or a copy that blocks; the capture is lost | refused, and so is the capture's end |
 //! | a stream captures once; an event of the outside is not waited for inside, nor one of a capture that has ended | refused |
 //! | each stream that joined a capture is waited for before the capture ends | refused |
@@ -85,7 +85,7 @@ impl Library {
 const WAYS: u8 = 3;
 /// Dynamic shared memory that a launch may have without asking, and shared memory that it may have at all, in bytes.
 const SHARED: u32 = 48 << 10;
-const MOST_SHARED: u32 = 227 << 10;
+const MOST_SHARED: u32 = 99 << 10;
 /// Registers of a multiprocessor; a launch takes those of a warp in pieces of 256.
 const REGISTERS: u32 = 65_536;
 const MOST_BLOCKS: u32 = (1 << 31) - 1;

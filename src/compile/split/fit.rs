@@ -124,9 +124,7 @@ impl Splits {
         }
         Ok(None)
     }
-}
 
-impl Splits {
     fn choices<'g>(&self, graph: &'g Graph, apart: bool) -> Choices<'g> {
         let choices = if apart { Choices::apart(graph) } else { Choices::new(graph) };
         choices.with_workspace(self.workspace)

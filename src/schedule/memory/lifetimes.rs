@@ -28,7 +28,8 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    const NONE: Self = Self { first: FOREVER, written: FOREVER, used: 0, last: 0 };
+    /// Of a buffer that nothing has used so far.
+    pub(crate) const NONE: Self = Self { first: FOREVER, written: FOREVER, used: 0, last: 0 };
 }
 
 /// The lives of all buffers that are made in the step.

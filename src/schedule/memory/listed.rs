@@ -19,7 +19,7 @@ pub(crate) fn lives(
     devices: usize,
     touched: impl Fn(&Step, &mut dyn FnMut(u32, bool)),
 ) -> Lives {
-    let mut of = vec![Life { first: FOREVER, written: FOREVER, used: 0, last: 0 }; buffers.len()];
+    let mut of = vec![Life::NONE; buffers.len()];
     // By device: steps so far that use its buffers, and the last one of them.
     let mut counted = vec![(0u32, usize::MAX); devices];
     for (position, step) in steps.iter().enumerate() {

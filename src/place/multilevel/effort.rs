@@ -5,6 +5,7 @@ use super::flows::Cuts;
 use super::fm::Search;
 use crate::place::Effort;
 use crate::place::context::Context;
+use crate::place::problem::Problem;
 
 /// Pins up to which even little effort affords more than label propagation on a partition from nothing.
 const SMALL: usize = 100_000;
@@ -16,8 +17,8 @@ const TINY: usize = 10_000;
 /// huge and times span five orders, one beginning seldom leads to the best.
 const FEW: usize = 10_000;
 
-/// Pins up to which beginnings are so cheap that twice as many pay: each finds another balance of the many tiny tensors.
-/// Of much less, they are all alike.
+/// Pins of which beginnings are so cheap that twice as many pay where operations are [uneven](is_uneven): each finds another
+/// balance of the many tiny ones (`scripts/bench_planner fx`). Of fewer pins, they are all alike.
 const VARIED: std::ops::Range<usize> = 1_000..4_000;
 
 /// Vertices for each block down to which searches coarsen, in turn.
@@ -83,7 +84,10 @@ impl Work {
                 },
             },
             Effort::Default => {
-                let (starts, cycles) = affordable(pins, blocks);
+                let (starts, cycles) = match VARIED.contains(&pins) && is_uneven(context.problem) {
+                    true => (32, &[6; 6][..]),
+                    false => affordable(pins, blocks),
+                };
                 Self {
                     starts,
                     seeds: 1,
@@ -112,11 +116,20 @@ impl Work {
     }
 }
 
+/// Whether a tenth of the units that take time take less than a tenth of what the middle one does, as in real training
+/// steps. O(units log units).
+fn is_uneven(problem: &Problem<'_>) -> bool {
+    let time = |unit: usize| problem.unit_time(unit, problem.devices[0]).filter(|&time| time > 0);
+    let mut times: Vec<u64> = (0..problem.unit_count()).filter_map(time).collect();
+    times.sort_unstable();
+    let (low, middle) = (times.get(times.len() / 10), times.get(times.len() / 2));
+    low.zip(middle).is_some_and(|(&low, &middle)| low < middle / 10)
+}
+
 /// Partitions from nothing, and those that go through each further cycle, at default effort: more where
 /// they are cheap.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
-        pins if VARIED.contains(&pins) => (32, &[6; 6]),
         0..FEW if blocks <= 4 => (12, &[6; 4]),
         0..FEW => (16, &[6; 6]),
         FEW..150_000 => (4, &[2, 2]),

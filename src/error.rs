@@ -134,7 +134,7 @@ impl Report {
 
     /// Adds the first eight of many lines, and how many more there are; `what` they are, in the plural.
     #[must_use]
-    #[cfg(feature = "run")]
+    #[cfg(feature = "weights")]
     pub(crate) fn first_details(self, mut details: Vec<String>, what: &str) -> Self {
         const LISTED: usize = 8;
         let more = details.len().saturating_sub(LISTED);

@@ -7,7 +7,7 @@ use super::pool::{Excess, Pool};
 use super::problem::NONE;
 use super::segment::{self, Alive, Banned, Goal, Request, Segmentation};
 use super::tables::{Line, Tables};
-use super::{Effort, Objective};
+use super::{Effort, Objective, Options};
 use crate::costgraph::NodeIx;
 use crate::topology::DeviceId;
 
@@ -69,7 +69,7 @@ impl SegmentSearch<'_, '_> {
     /// Cuts each order for each sequence and goal; follows up what promises most.
     fn segmentations(&mut self) {
         let effort = self.context.problem.options.effort;
-        let most = blocks(effort, self.context.problem.devices.len());
+        let most = blocks(self.context.problem.options, self.context.problem.devices.len());
         let sequences = sequences(self.context);
         let goals: &[Goal] = match self.context.problem.options.objective {
             Objective::Transfer => &[Goal::Bytes],
@@ -301,9 +301,12 @@ fn widest_gap(cuts: &[u32]) -> u32 {
 }
 
 /// Blocks that an order is cut into.
-fn blocks(effort: Effort, devices: usize) -> usize {
+fn blocks(options: &Options, devices: usize) -> usize {
+    let effort = options.effort;
     let least = match effort {
         Effort::Fast => 64,
+        // Partitions of any shape follow, for which these are no more than one beginning.
+        Effort::Default if options.objective == Objective::Transfer => 128,
         Effort::Default => 256,
         Effort::Best => 1024,
     };

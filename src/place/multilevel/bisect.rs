@@ -8,7 +8,7 @@
 //! networks.
 
 use super::arcs::Arcs;
-use super::coarsen::{self, Extent};
+use super::coarsen::{self, Extent, Merging};
 use super::flows::{self, Cuts};
 use super::fm::{self, Search};
 use super::heap::Heaps;
@@ -25,8 +25,8 @@ use crate::random::Rng;
 pub(super) struct Effort {
     /// Vertices down to which a side is coarsened before it is cut; one of these is drawn for each cut.
     pub(super) enough: &'static [usize],
-    /// How much heavier than their mean clusters may be: see [`Extent`].
-    pub(super) heavy: &'static [u64],
+    /// How clusters are made; one of these is drawn for each cut.
+    pub(super) merging: &'static [Merging],
     /// Beginnings that are drawn, greedy ones but for one.
     pub(super) drawn: usize,
     /// Beginnings that are refined.
@@ -39,7 +39,7 @@ impl Effort {
     /// For a first look at little.
     pub(super) const LITTLE: Self = Self {
         enough: &[20],
-        heavy: &[3],
+        merging: Merging::VERTICES,
         drawn: 2,
         refined: 2,
         search: Search {
@@ -58,7 +58,7 @@ impl Effort {
     /// For most.
     pub(super) const USUAL: Self = Self {
         enough: &[40],
-        heavy: &[3],
+        merging: Merging::VERTICES,
         drawn: 8,
         refined: 8,
         search: Search {
@@ -74,7 +74,7 @@ impl Effort {
     /// For what has few pins: cuts differ more from one another, and minimum cuts refine them.
     pub(super) const VARIED: Self = Self {
         enough: &[40, 80, 160],
-        heavy: &[3, 6],
+        merging: Merging::OF_FEW,
         search: Search { cuts: Cuts { work: 100_000, most: 1000 }, ..Self::USUAL.search },
         ..Self::USUAL
     };
@@ -221,7 +221,7 @@ fn cut(graph: &Hypergraph, pair: &Blocks, effort: Effort, rng: &mut Rng, control
     // Enough vertices for each block to keep as many as it must.
     let least = 4 * pair.least.iter().sum::<u32>() as usize;
     let enough = coarsen::drawn(effort.enough, rng).max(least);
-    let levels = coarsen::levels(graph, pair, None, Extent { enough, heavy: effort.heavy }, rng);
+    let levels = coarsen::levels(graph, pair, None, Extent { enough, merging: effort.merging }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut side = begin(coarsest, pair, effort, rng, control);
     for at in (0..levels.len()).rev() {

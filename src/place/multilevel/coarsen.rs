@@ -1,9 +1,11 @@
 //! Coarsening: neighbours that share the heaviest nets become clusters, level by level, until few
-//! vertices are left.
+//! vertices are left. Vertex by vertex it keeps clusters alike; net by net, the heaviest first, it keeps together what
+//! is dear to cut, whatever is left over: where weights span orders, that is what balance has to be found with.
 //!
 //! Source: heavy-edge rating, sum of w(e) / (|e| - 1), of hMETIS and KaHyPar; clusters by joining
 //! as in Akhremtsev, Heuer, Sanders, Schlag, Engineering a Direct k-way Hypergraph Partitioning
-//! Algorithm, 2017.
+//! Algorithm, 2017. Net by net: Kruskal, On the Shortest Spanning Subtree of a Graph, 1956, which single-linkage
+//! clustering is, with a limit.
 
 use super::arcs::Bands;
 use super::contract::contract;
@@ -23,9 +25,42 @@ const MOST_SHRINK: usize = 20;
 pub(super) struct Extent {
     /// Vertices down to which it is.
     pub(super) enough: usize,
-    /// How much heavier than the mean of the coarsest level a cluster may be; one of these is drawn.
-    pub(super) heavy: &'static [u64],
+    /// How clusters are made; one of these is drawn.
+    pub(super) merging: &'static [Merging],
 }
+
+/// How clusters are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Merging {
+    /// Vertex by vertex, each joins the cluster that it shares most with.
+    Vertices {
+        /// How many times the mean of the coarsest level a cluster may weigh.
+        heavy: u64,
+    },
+    /// Net by net, the heaviest first, its vertices become one cluster.
+    Nets {
+        /// How many of [`PARTS`] of what the smallest block may take a cluster may.
+        share: u64,
+    },
+}
+
+impl Merging {
+    /// Vertex by vertex, as a search from nothing does where weights are alike.
+    pub(super) const VERTICES: &'static [Self] = &[Self::Vertices { heavy: 3 }];
+
+    /// As [`Merging::VERTICES`], of what has few pins: clusters differ more from one search to the next.
+    pub(super) const OF_FEW: &'static [Self] = &[Self::Vertices { heavy: 3 }, Self::Vertices { heavy: 6 }];
+
+    /// Net by net, up to a whole block, a half or a quarter.
+    pub(super) const NETS: &'static [Self] =
+        &[Self::Nets { share: 4 }, Self::Nets { share: 2 }, Self::Nets { share: 1 }];
+
+    /// As [`Merging::NETS`], before a cut: smaller clusters would not show how few nets are dear.
+    pub(super) const NETS_OF_CUTS: &'static [Self] = &[Self::Nets { share: 4 }, Self::Nets { share: 2 }];
+}
+
+/// What [`Merging::Nets`] counts shares in.
+pub(super) const PARTS: u64 = 4;
 
 /// One step of coarsening.
 #[derive(Debug)]
@@ -52,7 +87,12 @@ pub(super) fn levels(
     rng: &mut Rng,
 ) -> Vec<Level> {
     let enough = extent.enough;
-    let caps = Caps::new(graph, blocks, enough, drawn(extent.heavy, rng));
+    let merging = match drawn(extent.merging, rng) {
+        // Nets know no order.
+        Merging::Nets { .. } if blocks.ordered => Merging::VERTICES[0],
+        merging => merging,
+    };
+    let caps = Caps::new(graph, blocks, enough, merging);
     let mut levels: Vec<Level> = Vec::new();
     let mut constraint: Option<Vec<u32>> = constraint.map(<[u32]>::to_vec);
     loop {
@@ -60,16 +100,21 @@ pub(super) fn levels(
         if fine.len() <= enough {
             break;
         }
-        let arcs = fine.arcs.as_ref().filter(|_| blocks.ordered);
-        let odd = levels.len() % 2 == 1;
-        let mut found =
-            cluster(fine, &caps, constraint.as_deref(), arcs.map(|arcs| Bands::new(arcs, odd)), enough, rng);
         let stalls = |count: usize| count * 20 > fine.len() * 19;
-        // In bands that begin one level later other pairs may be merged.
-        if let Some(arcs) = arcs.filter(|_| stalls(found.1)) {
-            found = cluster(fine, &caps, constraint.as_deref(), Some(Bands::new(arcs, !odd)), enough, rng);
-        }
-        let (cluster, count) = found;
+        let (cluster, count) = match merging {
+            Merging::Nets { .. } => by_nets(fine, &caps, constraint.as_deref(), enough, rng),
+            Merging::Vertices { .. } => {
+                let arcs = fine.arcs.as_ref().filter(|_| blocks.ordered);
+                let odd = levels.len() % 2 == 1;
+                let bands = |odd: bool| arcs.map(|arcs| Bands::new(arcs, odd));
+                let found = by_vertices(fine, &caps, constraint.as_deref(), bands(odd), enough, rng);
+                // In bands that begin one level later other pairs may be merged.
+                match arcs.is_some() && stalls(found.1) {
+                    true => by_vertices(fine, &caps, constraint.as_deref(), bands(!odd), enough, rng),
+                    false => found,
+                }
+            }
+        };
         if stalls(count) {
             break;
         }
@@ -93,11 +138,17 @@ pub(super) fn project_up(fine: &[u32], cluster: &[u32], count: usize) -> Vec<u32
 }
 
 impl Caps {
-    fn new(graph: &Hypergraph, blocks: &Blocks, enough: usize, heavy: u64) -> Self {
-        let share =
-            |all: u64, binds: bool| if binds { all / enough.max(1) as u64 * heavy + 1 } else { u64::MAX };
-        let time = (0..graph.kinds).map(|kind| share(graph.total_time(kind), blocks.time_binds()));
-        Self { time: time.collect(), bytes: share(graph.total_bytes(), blocks.bytes_bind) }
+    fn new(graph: &Hypergraph, blocks: &Blocks, enough: usize, merging: Merging) -> Self {
+        let cap = |all: u64, least: u64, binds: bool| match merging {
+            _ if !binds => u64::MAX,
+            Merging::Vertices { heavy } => all / enough.max(1) as u64 * heavy + 1,
+            Merging::Nets { share } => least / PARTS * share,
+        };
+        let of_kind = |kind: usize| (0..blocks.len()).filter(move |&block| blocks.kind[block] == kind);
+        let least = |kind: usize| of_kind(kind).map(|block| blocks.limit[block]).min().unwrap_or(u64::MAX);
+        let time = (0..graph.kinds).map(|kind| cap(graph.total_time(kind), least(kind), blocks.time_binds()));
+        let smallest = blocks.capacity.iter().min().copied().unwrap_or(u64::MAX);
+        Self { time: time.collect(), bytes: cap(graph.total_bytes(), smallest, blocks.bytes_bind) }
     }
 }
 
@@ -112,7 +163,7 @@ struct Clusters<'g> {
 
 /// Joins each vertex that is still alone to the cluster that it shares most with; clusters, and
 /// how many. Each chunk of the order shrinks alike.
-fn cluster(
+fn by_vertices(
     graph: &Hypergraph,
     caps: &Caps,
     constraint: Option<&[u32]>,
@@ -122,7 +173,7 @@ fn cluster(
 ) -> (Vec<u32>, usize) {
     let mut clusters = Clusters::new(graph);
     let mut ratings = Ratings { of: vec![0; graph.len()], rated: Vec::new() };
-    let most = graph.len().saturating_sub(enough).min(graph.len() - graph.len() * 10 / MOST_SHRINK);
+    let most = most_joined(graph, enough);
     let all: Vec<u32> = (0..graph.len() as u32).collect();
     for chunk in rng.chunks(&all) {
         let mut joined = 0;
@@ -150,6 +201,47 @@ fn cluster(
         }
     }
     clusters.numbered()
+}
+
+/// Joins the vertices of each net, the heaviest for each of them first, as far as limits allow; clusters, and how many.
+/// O(pins log nets).
+fn by_nets(
+    graph: &Hypergraph,
+    caps: &Caps,
+    constraint: Option<&[u32]>,
+    enough: usize,
+    rng: &mut Rng,
+) -> (Vec<u32>, usize) {
+    let share = |net: usize| graph.weight[net] / (graph.nets.row(net).len() as u64 - 1).max(1);
+    // Equals by chance.
+    let mut nets: Vec<(u64, u64, u32)> =
+        (0..graph.nets.len()).map(|net| (share(net), rng.next_u64(), net as u32)).collect();
+    nets.sort_unstable_by(|one, other| other.cmp(one));
+    let mut clusters = Clusters::new(graph);
+    let mut left = most_joined(graph, enough);
+    let same = |one: u32, other: u32| {
+        constraint.is_none_or(|constraint| constraint[one as usize] == constraint[other as usize])
+    };
+    for (.., net) in nets {
+        let Some((&first, others)) = graph.nets.row(net as usize).split_first() else { continue };
+        let into = clusters.root(first);
+        for &pin in others {
+            let other = clusters.root(pin);
+            if left == 0 {
+                return clusters.numbered();
+            }
+            if other != into && same(other, into) && clusters.can_join(other, into, caps) {
+                clusters.join(other, into);
+                left -= 1;
+            }
+        }
+    }
+    clusters.numbered()
+}
+
+/// How many vertices one level may lose.
+fn most_joined(graph: &Hypergraph, enough: usize) -> usize {
+    graph.len().saturating_sub(enough).min(graph.len() - graph.len() * 10 / MOST_SHRINK)
 }
 
 /// What the clusters around a vertex share with it.
@@ -228,11 +320,24 @@ impl<'g> Clusters<'g> {
         }
     }
 
+    /// The leader of the cluster that a vertex has come to be in. Paths to it are halved on the way.
+    fn root(&mut self, mut vertex: u32) -> u32 {
+        loop {
+            let leader = self.leader[vertex as usize];
+            if leader == vertex {
+                return vertex;
+            }
+            self.leader[vertex as usize] = self.leader[leader as usize];
+            vertex = leader;
+        }
+    }
+
     /// Clusters numbered by their first member.
-    fn numbered(&self) -> (Vec<u32>, usize) {
+    fn numbered(&mut self) -> (Vec<u32>, usize) {
         let mut number = vec![NONE; self.graph.len()];
         let mut count = 0;
-        let cluster = self.leader.iter().map(|&leader| {
+        let leaders: Vec<u32> = (0..self.graph.len() as u32).map(|vertex| self.root(vertex)).collect();
+        let cluster = leaders.iter().map(|&leader| {
             let number = &mut number[leader as usize];
             if *number == NONE {
                 *number = count;

@@ -18,9 +18,11 @@ use crate::random::Rng;
 
 /// How one run of the scheme goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scheme {
+pub(super) struct Scheme<'c> {
     /// How far a hypergraph is coarsened: to so many vertices for each block.
     pub(super) extent: Extent,
+    /// The community of each vertex, where those of different ones are to stay apart in a search from nothing.
+    pub(super) communities: Option<&'c [u32]>,
     /// How hard to look for the cuts of the coarsest level.
     pub(super) cuts: bisect::Effort,
     /// Refinement on each level.
@@ -56,15 +58,15 @@ pub(super) fn partition(
     graph: &Hypergraph,
     blocks: &Blocks,
     start: Option<Start>,
-    scheme: Scheme,
+    scheme: Scheme<'_>,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
     let search = scheme.search;
     let enough = scheme.extent.enough.saturating_mul(blocks.len());
     let constraint = start.as_ref().map(|start| start.constraint(blocks.len()));
-    let levels =
-        coarsen::levels(graph, blocks, constraint.as_deref(), Extent { enough, ..scheme.extent }, rng);
+    let apart = constraint.as_deref().or(scheme.communities);
+    let levels = coarsen::levels(graph, blocks, apart, Extent { enough, ..scheme.extent }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut block = match start {
         None => first(coarsest, blocks, tries(graph, coarsest), scheme, rng, control),
@@ -91,7 +93,7 @@ fn first(
     graph: &Hypergraph,
     blocks: &Blocks,
     tries: usize,
-    scheme: Scheme,
+    scheme: Scheme<'_>,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {

@@ -1,6 +1,7 @@
 //! How much to search, by effort and size: work is counted, not timed.
 
 use super::bisect;
+use super::coarsen::Merging;
 use super::flows::Cuts;
 use super::fm::Search;
 use crate::place::Effort;
@@ -13,13 +14,13 @@ const SMALL: usize = 100_000;
 /// Pins up to which first cuts are most of the time of little effort: there they are hardly searched.
 const TINY: usize = 10_000;
 
-/// Pins up to which more beginnings and more cycles cost little: on real training steps, where few tensors are
-/// huge and times span five orders, one beginning seldom leads to the best.
+/// Pins up to which more beginnings and more cycles cost little.
 const FEW: usize = 10_000;
 
-/// Pins of which beginnings are so cheap that twice as many pay where operations are [uneven](is_uneven): each finds another
-/// balance of the many tiny ones (`scripts/bench_planner fx`). Of fewer pins, they are all alike.
-const VARIED: std::ops::Range<usize> = 1_000..4_000;
+/// As [`FEW`], where times are [uneven](is_uneven): on real training steps, where few tensors are huge and times span
+/// five orders, one beginning seldom leads to the best, and what is moved is found with many tiny ones
+/// (`scripts/bench_planner fx`).
+const FEW_UNEVEN: usize = 60_000;
 
 /// Vertices for each block down to which searches coarsen, in turn.
 const DEPTHS: &[usize] = &[160, 50];
@@ -30,6 +31,35 @@ const DEPTHS_OF_FEW: &[usize] = &[160, 50, 20];
 /// Parts of a block's time, as one in so many, by which searches go beyond it for a while. A quarter: less does not
 /// reach the cuts of real training steps that only many tiny tensors more can balance.
 const BEYOND: &[u64] = &[4];
+
+/// How a search from nothing coarsens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clustering {
+    /// Whether it keeps inside of communities.
+    pub(super) in_communities: bool,
+    /// How clusters are made.
+    pub(super) merging: &'static [Merging],
+    /// And how before cuts.
+    pub(super) of_cuts: &'static [Merging],
+}
+
+impl Clustering {
+    const VERTICES: Self =
+        Self { in_communities: false, merging: Merging::VERTICES, of_cuts: Merging::VERTICES };
+    const COMMUNITIES: Self = Self { in_communities: true, ..Self::VERTICES };
+    const VERTICES_OF_FEW: Self =
+        Self { in_communities: false, merging: Merging::OF_FEW, of_cuts: Merging::OF_FEW };
+    const COMMUNITIES_OF_FEW: Self = Self { in_communities: true, ..Self::VERTICES_OF_FEW };
+    const NETS: Self = Self { in_communities: false, merging: Merging::NETS, of_cuts: Merging::NETS_OF_CUTS };
+    const NETS_IN_COMMUNITIES: Self = Self { in_communities: true, ..Self::NETS };
+
+    /// For what has few pins. Which one serves a graph shows in what they find.
+    const OF_FEW: &'static [Self] =
+        &[Self::VERTICES_OF_FEW, Self::COMMUNITIES_OF_FEW, Self::NETS_IN_COMMUNITIES, Self::NETS];
+
+    /// For more.
+    const USUAL: &'static [Self] = &[Self::VERTICES, Self::COMMUNITIES];
+}
 
 /// How much to search.
 pub(super) struct Work {
@@ -43,8 +73,8 @@ pub(super) struct Work {
     pub(super) cycles: &'static [usize],
     /// Vertices for each block down to which searches coarsen, in turn.
     pub(super) depths: &'static [usize],
-    /// How much heavier than their mean clusters may be.
-    pub(super) heavy: &'static [u64],
+    /// How searches from nothing coarsen: each in turn, and then those that served best.
+    pub(super) clusterings: &'static [Clustering],
     /// How hard to look for the cuts of what is coarsest.
     pub(super) cuts: bisect::Effort,
     /// Whether data may only cross one way in one of the partitions from nothing.
@@ -58,13 +88,14 @@ impl Work {
     pub(super) fn new(context: &Context<'_, '_>) -> Self {
         let pins = (0..context.nets.len()).map(|net| context.nets.units.row(net).len()).sum::<usize>().max(1);
         let blocks = context.problem.count.unwrap_or(context.problem.devices.len());
-        let worthwhile = if pins < FEW { 4_000 } else { 400 };
-        let few = pins < FEW;
+        let uneven = is_uneven(context.problem);
+        let few = pins < FEW || (uneven && pins < FEW_UNEVEN);
+        let worthwhile = if few { 4_000 } else { 400 };
         let beyond: &[u64] = if few { BEYOND } else { &[] };
         let search = Search { passes: 4, seeds: 25, fruitless: 200, worthwhile, beyond, cuts: Cuts::NONE };
-        let heavy: &[u64] = if few { &[3, 6] } else { &[3] };
+        let clusterings = if few { Clustering::OF_FEW } else { Clustering::USUAL };
         let cuts = if few { Cuts { work: 1_000_000, most: 1000 } } else { Cuts::NONE };
-        let depths = if pins < FEW { DEPTHS_OF_FEW } else { DEPTHS };
+        let depths = if few { DEPTHS_OF_FEW } else { DEPTHS };
         match context.problem.options.effort {
             Effort::Fast => Self {
                 starts: 1,
@@ -72,7 +103,7 @@ impl Work {
                 refined_seeds: usize::from(pins < SMALL),
                 cycles: &[],
                 depths: DEPTHS,
-                heavy: &[3],
+                clusterings: if few && uneven { &[Clustering::NETS] } else { &[Clustering::VERTICES] },
                 cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
                 acyclic: false,
                 search: Search {
@@ -84,8 +115,8 @@ impl Work {
                 },
             },
             Effort::Default => {
-                let (starts, cycles) = match VARIED.contains(&pins) && is_uneven(context.problem) {
-                    true => (32, &[6; 6][..]),
+                let (starts, cycles) = match few && uneven {
+                    true => affordable_uneven(pins),
                     false => affordable(pins, blocks),
                 };
                 Self {
@@ -94,7 +125,7 @@ impl Work {
                     refined_seeds: 1,
                     cycles,
                     depths,
-                    heavy,
+                    clusterings,
                     cuts: if few { bisect::Effort::VARIED } else { bisect::Effort::USUAL },
                     acyclic: false,
                     search,
@@ -107,7 +138,7 @@ impl Work {
                 refined_seeds: 4,
                 cycles: &[4; 8],
                 depths,
-                heavy,
+                clusterings,
                 cuts: if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL },
                 acyclic: true,
                 search: Search { passes: 10, cuts, ..search },
@@ -116,24 +147,29 @@ impl Work {
     }
 }
 
-/// Whether a tenth of the units that take time take less than a tenth of what the middle one does, as in real training
-/// steps. O(units log units).
+/// Whether a tenth of the units that take time take less than a fifteenth of what a quarter of them exceeds, as in real
+/// training steps: operations that only look at data otherwise beside large products. O(units log units).
 fn is_uneven(problem: &Problem<'_>) -> bool {
     let time = |unit: usize| problem.unit_time(unit, problem.devices[0]).filter(|&time| time > 0);
     let mut times: Vec<u64> = (0..problem.unit_count()).filter_map(time).collect();
     times.sort_unstable();
-    let (low, middle) = (times.get(times.len() / 10), times.get(times.len() / 2));
-    low.zip(middle).is_some_and(|(&low, &middle)| low < middle / 10)
+    let (low, high) = (times.get(times.len() / 10), times.get(times.len() * 3 / 4));
+    low.zip(high).is_some_and(|(&low, &high)| low < high / 15)
 }
 
 /// Partitions from nothing, and those that go through each further cycle, at default effort: more where
 /// they are cheap.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
-        0..FEW if blocks <= 4 => (12, &[6; 4]),
-        0..FEW => (16, &[6; 6]),
-        FEW..150_000 => (4, &[2, 2]),
+        0..FEW if blocks <= 4 => (8, &[6; 4]),
+        0..FEW => (8, &[6; 6]),
+        FEW..150_000 => (6, &[2, 2]),
         150_000..1_000_000 => (3, &[2, 1]),
         _ => (2, &[1]),
     }
+}
+
+/// As [`affordable`], where times are uneven: searches from nothing visit about 100,000 pins.
+fn affordable_uneven(pins: usize) -> (usize, &'static [usize]) {
+    ((100_000 / pins).clamp(6, 24), &[4; 6])
 }

@@ -4,12 +4,14 @@
 //! `instance` makes the hypergraph of a problem; `cycle` runs the scheme: `coarsen` and `contract`
 //! make it small, `bisect` gives the first partition, and on the way back `rebalance`, `label` and
 //! `fm` refine it in a `state` that knows all gains. Independent beginnings run on all threads,
-//! and the best goes through further cycles. With most effort one beginning is acyclic (`arcs`): data
+//! and the best goes through further cycles. Searches coarsen in several ways (`effort`), some of them inside of
+//! `communities`; the ways that served a graph best get the second half of the beginnings. With most effort one beginning is acyclic (`arcs`): data
 //! crosses its blocks one way only.
 
 mod arcs;
 mod bisect;
 mod coarsen;
+mod communities;
 mod contract;
 mod cycle;
 mod effort;
@@ -26,7 +28,7 @@ mod state;
 mod tests;
 
 use super::context::{Context, Incumbents};
-use super::pool::{Candidate, Pool};
+use super::pool::{Candidate, Excess, Pool};
 use crate::random::Rng;
 use crate::topology::DeviceId;
 use crate::units::Bytes;
@@ -34,7 +36,7 @@ use crate::units::Bytes;
 use arcs::Arcs;
 use coarsen::Extent;
 use cycle::{Scheme, Start};
-use effort::Work;
+use effort::{Clustering, Work};
 use hypergraph::Blocks;
 use instance::Instance;
 use rebalance::rebalance;
@@ -57,6 +59,8 @@ struct Job {
     start: Option<Start>,
     /// How far to coarsen: few vertices for each block, or more.
     enough: usize,
+    /// Which way of the work's to coarsen.
+    way: usize,
     /// Whether data may only cross to later blocks.
     ordered: bool,
     seed: u64,
@@ -64,6 +68,9 @@ struct Job {
 
 /// What a search found: which set of devices, and the block of each vertex.
 type Found = (usize, Vec<u32>);
+
+/// How good what a search found is, the lowest first: bytes over limits, bytes moved.
+type Quality = (Excess, Bytes);
 
 /// Partitions from nothing and from `seeds`, which give a device for each node.
 pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
@@ -86,6 +93,10 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     }
     let sets = device_sets(context, &instance, &capacity, &incumbents.pool);
     let blocks: Vec<Blocks> = sets.iter().map(|set| instance.blocks(set, &capacity)).collect();
+    let of_vertices =
+        || communities::communities(&instance.graph, &mut Rng::new(context.problem.options.seed));
+    let communities =
+        work.clusterings.iter().any(|of| of.in_communities).then(of_vertices).unwrap_or_default();
     let mut search = MultilevelSearch {
         context,
         instance: &instance,
@@ -93,7 +104,9 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         blocks: &blocks,
         incumbents,
         capacity,
+        ranked: (0..work.clusterings.len()).collect(),
         work,
+        communities,
     };
     search.run();
     search.incumbents.pool
@@ -142,16 +155,25 @@ struct MultilevelSearch<'s, 'c, 'a> {
     /// Bytes that each device may hold beside activations.
     capacity: Vec<u64>,
     work: Work,
+    /// The community of each vertex; empty where no search keeps inside of them.
+    communities: Vec<u32>,
+    /// The ways to coarsen, those that served best first.
+    ranked: Vec<usize>,
 }
 
 impl MultilevelSearch<'_, '_, '_> {
     fn run(&mut self) {
         let seeds: Vec<Candidate> = self.incumbents.pool.found.clone();
-        let mut jobs: Vec<Job> = (0..self.work.starts).map(|number| self.afresh(number)).collect();
+        let starts = self.work.starts;
+        let first = starts.min((starts / 2).max(self.work.clusterings.len() * self.sets.len()));
+        let mut jobs: Vec<Job> = (0..first).map(|number| self.afresh(number, first)).collect();
         jobs.extend(
             seeds.iter().take(self.work.refined_seeds).filter_map(|seed| self.refinement(seed, None, 0)),
         );
-        self.do_all(jobs);
+        let ways: Vec<usize> = jobs.iter().take(first).map(|job| job.way).collect();
+        let found = self.do_all(jobs);
+        self.rank(found.into_iter().zip(ways));
+        self.do_all((first..starts).map(|number| self.afresh(number, first)).collect());
         for (cycle, &count) in (1..).zip(self.work.cycles) {
             let before = self.best_bytes();
             let found: Vec<Candidate> = self.incumbents.pool.found.iter().take(count).cloned().collect();
@@ -177,11 +199,27 @@ impl MultilevelSearch<'_, '_, '_> {
         self.work.depths[turn % self.work.depths.len()]
     }
 
-    /// A search from nothing.
-    fn afresh(&self, number: usize) -> Job {
+    /// Brings the ways to coarsen into the order of the best that each has found.
+    fn rank(&mut self, found: impl Iterator<Item = (Quality, usize)>) {
+        let mut best = vec![None; self.work.clusterings.len()];
+        for (quality, way) in found {
+            if best[way].is_none_or(|before| quality < before) {
+                best[way] = Some(quality);
+            }
+        }
+        self.ranked.sort_by_key(|&way| (best[way].is_none(), best[way]));
+    }
+
+    /// A search from nothing; each of the `first` goes another way, those after them go the two that served best.
+    fn afresh(&self, number: usize, first: usize) -> Job {
         let (set, turn) = (number % self.sets.len(), number / self.sets.len());
+        let ways = self.ranked.len();
+        let (way, depth) = match number < first {
+            true => (turn % ways, turn / ways),
+            false => (self.ranked[turn % ways.min(2)], turn),
+        };
         let ordered = self.work.acyclic && turn == ORDERED && self.instance.graph.arcs.is_some();
-        Job { set, start: None, enough: self.enough(turn), ordered, seed: self.seed(number) }
+        Job { set, start: None, enough: self.enough(depth), way, ordered, seed: self.seed(number) }
     }
 
     /// A search that begins with what was found, and with another where both are on one set.
@@ -194,31 +232,39 @@ impl MultilevelSearch<'_, '_, '_> {
             None => None,
         };
         let start = Some(Start { block, other });
-        Some(Job { set, start, enough: self.enough(number), ordered: false, seed: self.seed(number) })
+        let way = self.ranked[number.saturating_sub(1) % self.ranked.len().min(2)];
+        Some(Job { set, start, enough: self.enough(number), way, ordered: false, seed: self.seed(number) })
     }
 
-    fn do_all(&mut self, jobs: Vec<Job>) {
+    /// Does them side by side; how good the best is that came of each.
+    fn do_all(&mut self, jobs: Vec<Job>) -> Vec<Quality> {
         let context = self.context;
         let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
-            let Job { set, start, enough, ordered, seed } = &jobs[number];
-            let extent = Extent { enough: *enough, heavy: self.work.heavy };
-            let scheme = Scheme { extent, cuts: self.work.cuts, search: self.work.search };
+            let Job { set, start, enough, way, ordered, seed } = &jobs[number];
+            let Clustering { in_communities, merging, of_cuts } = self.work.clusterings[*way];
+            let extent = Extent { enough: *enough, merging };
+            let cuts = bisect::Effort { merging: of_cuts, ..self.work.cuts };
+            let communities = in_communities.then_some(&self.communities[..]);
+            let scheme = Scheme { extent, communities, cuts, search: self.work.search };
             let mut rng = Rng::new(*seed);
             let graph = &self.instance.graph;
             let blocks = Blocks { ordered: *ordered, ..self.blocks[*set].clone() };
             (*set, cycle::partition(graph, &blocks, start.clone(), scheme, &mut rng, context.control))
         });
-        found.into_iter().for_each(|found| self.settle(found));
+        found.into_iter().map(|found| self.settle(found)).collect()
     }
 
-    /// Evaluates what was found, and moves on what does not fit the caps.
-    fn settle(&mut self, (set, mut block): Found) {
+    /// Evaluates what was found, and moves on what does not fit the caps; how good the best of it is.
+    fn settle(&mut self, (set, mut block): Found) -> Quality {
         let mut capacity = self.capacity.clone();
-        for _ in 0..ROUNDS {
+        let mut best: Option<Quality> = None;
+        for round in 1..=ROUNDS {
             let units = self.instance.to_devices(&block, &self.sets[set]);
             let candidate = self.incumbents.consider(units, &self.context.order);
-            if candidate.excess.bytes == 0 {
-                return;
+            let quality = (candidate.excess, candidate.evaluation.transfer_bytes());
+            best = Some(best.map_or(quality, |best| best.min(quality)));
+            if candidate.excess.bytes == 0 || round == ROUNDS {
+                break;
             }
             for (d, resident) in candidate.evaluation.memory.iter().enumerate() {
                 capacity[d] =
@@ -229,6 +275,7 @@ impl MultilevelSearch<'_, '_, '_> {
             let control = self.context.control;
             block = cycle::refined(&self.instance.graph, &blocks, block, self.work.search, &mut rng, control);
         }
+        best.unwrap_or_default()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::arcs::Arcs;
 use super::bisect;
-use super::coarsen::{self, Extent};
+use super::coarsen::{self, Extent, Merging};
+use super::communities::communities;
 use super::contract::contract;
 use super::cycle::{self, Scheme, Start};
 use super::escape;
@@ -25,8 +26,12 @@ const SEARCH: Search = Search {
     cuts: Cuts { work: 1_000_000, most: 1000 },
 };
 
-const SCHEME: Scheme =
-    Scheme { extent: Extent { enough: 50, heavy: &[3] }, cuts: bisect::Effort::ALL, search: SEARCH };
+const SCHEME: Scheme<'static> = Scheme {
+    extent: Extent { enough: 50, merging: Merging::VERTICES },
+    communities: None,
+    cuts: bisect::Effort::ALL,
+    search: SEARCH,
+};
 
 /// A hypergraph of `vertices` with nets of two to five of them that lie near one another.
 fn random(vertices: usize, nets: usize, rng: &mut Rng) -> Hypergraph {
@@ -180,7 +185,13 @@ fn a_coarse_partition_costs_what_it_stands_for() {
     for _ in 0..20 {
         let graph = random(200, 400, &mut rng);
         let blocks = balanced(&graph, 4, 50);
-        let levels = coarsen::levels(&graph, &blocks, None, Extent { enough: 20, heavy: &[3] }, &mut rng);
+        let levels = coarsen::levels(
+            &graph,
+            &blocks,
+            None,
+            Extent { enough: 20, merging: Merging::VERTICES },
+            &mut rng,
+        );
         assert!(levels.last().is_some_and(|level| level.graph.len() < 60));
         let mut fine: Option<&Hypergraph> = None;
         for level in &levels {
@@ -280,7 +291,13 @@ fn what_is_merged_along_arcs_closes_no_cycle() {
     for _ in 0..20 {
         let graph = random_with_arcs(300, 500, &mut rng);
         let blocks = Blocks { ordered: true, ..balanced(&graph, 4, 10) };
-        let levels = coarsen::levels(&graph, &blocks, None, Extent { enough: 20, heavy: &[3] }, &mut rng);
+        let levels = coarsen::levels(
+            &graph,
+            &blocks,
+            None,
+            Extent { enough: 20, merging: Merging::VERTICES },
+            &mut rng,
+        );
         assert!(levels.len() > 2, "little is merged");
         for level in &levels {
             let rank: Vec<u32> = (0..level.graph.len() as u32).collect();
@@ -349,4 +366,113 @@ fn a_minimum_cut_moves_a_large_piece_at_once() {
     let cuts = Cuts { work: 1_000_000, most: 1000 };
     flows::refine(&mut state, cuts, &mut Rng::new(3), &Control::new().threads(1));
     assert_eq!(state.connectivity(), 1, "{:?}", state.block);
+}
+
+/// Of so many groups of `size` vertices in a ring: every pair inside of a group shares a net, neighbours a light one.
+fn groups(count: usize, size: usize) -> Hypergraph {
+    let vertices = count * size;
+    let mut graph = Hypergraph {
+        nets: Csr::new(),
+        kinds: 1,
+        time: vec![1; vertices],
+        bytes: vec![0; vertices],
+        class: vec![0; vertices],
+        positions: vec![(0..vertices as u32).collect()],
+        ..Hypergraph::default()
+    };
+    let mut net = |pins: [usize; 2], weight: u64| {
+        pins.iter().for_each(|&pin| graph.nets.push(pin as u32));
+        graph.nets.end_row();
+        graph.weight.push(weight);
+        graph.resident.push(0);
+    };
+    for group in 0..count {
+        let first = group * size;
+        for one in first..first + size {
+            (one + 1..first + size).for_each(|other| net([one, other], 10));
+        }
+        let next = (first + size) % vertices;
+        net([first.min(next), first.max(next)], 3);
+    }
+    graph.of_vertex = graph.nets.transposed(vertices);
+    graph
+}
+
+#[test]
+fn communities_are_what_shares_much() {
+    let graph = groups(12, 5);
+    let of = communities(&graph, &mut Rng::new(7));
+    assert_eq!(of, communities(&graph, &mut Rng::new(7)), "the same seed gives the same");
+    let alike = |group: usize| of[group * 5..group * 5 + 5].iter().all(|&one| one == of[group * 5]);
+    assert!((0..12).all(alike), "{of:?}");
+    let mut firsts: Vec<u32> = (0..12).map(|group| of[group * 5]).collect();
+    firsts.sort_unstable();
+    firsts.dedup();
+    assert!(firsts.len() >= 4, "the modularity of 12 groups does not merge them all: {of:?}");
+}
+
+#[test]
+fn net_by_net_the_heaviest_are_kept_whole_as_far_as_limits_allow() {
+    let mut rng = Rng::new(8);
+    for _ in 0..20 {
+        let graph = random(300, 700, &mut rng);
+        let blocks = balanced(&graph, 3, 5);
+        let apart: Vec<u32> = (0..300).map(|vertex| vertex % 2).collect();
+        for constraint in [None, Some(&apart[..])] {
+            let merging = &[Merging::Nets { share: 2 }];
+            let levels =
+                coarsen::levels(&graph, &blocks, constraint, Extent { enough: 20, merging }, &mut rng);
+            let mut of: Vec<u32> = (0..300).collect();
+            for level in &levels {
+                of.iter_mut().for_each(|vertex| *vertex = level.cluster[*vertex as usize]);
+                let most = (0..level.graph.len()).map(|vertex| level.graph.time(vertex, 0)).max();
+                assert!(most.is_some_and(|most| most <= blocks.limit[0] / 2));
+            }
+            if let Some(constraint) = constraint {
+                let kept =
+                    |one: usize, other: usize| of[one] != of[other] || constraint[one] == constraint[other];
+                assert!((0..300).all(|one| (0..300).all(|other| kept(one, other))));
+                continue;
+            }
+            // What one level after another merges first is the heaviest net for each of its vertices.
+            let dearest = (0..graph.nets.len())
+                .max_by_key(|&net| graph.weight[net] / (graph.nets.row(net).len() as u64 - 1));
+            let pins = graph.nets.row(dearest.expect("there are nets"));
+            let first = &levels.first().expect("it is made smaller").cluster;
+            assert!(pins.iter().all(|&pin| first[pin as usize] == first[pins[0] as usize]));
+        }
+    }
+}
+
+/// As in training steps: a piece that dear nets hold together fills just a block, and a swarm of light vertices around
+/// it the other. Clusters alike in time mix the two, and no balance is left that cuts only light nets.
+#[test]
+fn a_dear_piece_that_fills_a_block_stays_whole() {
+    let mut rng = Rng::new(9);
+    let (dear, light) = (120, 900);
+    let mut graph = random(1, 0, &mut rng);
+    let vertices = dear + light;
+    graph.time = (0..vertices).map(|vertex| if vertex < dear { 750 } else { 100 }).collect();
+    graph.bytes = vec![0; vertices];
+    graph.class = vec![0; vertices];
+    graph.positions = vec![(0..vertices as u32).collect()];
+    let mut net = |pins: [usize; 2], weight: u64| {
+        pins.iter().for_each(|&pin| graph.nets.push(pin as u32));
+        graph.nets.end_row();
+        graph.weight.push(weight);
+        graph.resident.push(0);
+    };
+    (1..dear).for_each(|vertex| net([rng.below(vertex), vertex], 1_000_000));
+    (dear..vertices).for_each(|vertex| net([rng.below(dear), vertex], 10 + rng.below(1000) as u64));
+    graph.of_vertex = graph.nets.transposed(vertices);
+    let blocks = balanced(&graph, 2, 2);
+    let control = Control::new().threads(1);
+    let extent = Extent { merging: Merging::NETS, ..SCHEME.extent };
+    let cuts = bisect::Effort { merging: Merging::NETS_OF_CUTS, ..bisect::Effort::VARIED };
+    let scheme = Scheme { extent, cuts, ..SCHEME };
+    // Up to a whole block is one of the three that are drawn.
+    let found = (0..6).map(|_| cycle::partition(&graph, &blocks, None, scheme, &mut rng, &control));
+    let within = found.filter(|block| State::new(&graph, &blocks, block.clone()).excess() == (0, 0));
+    let best = within.map(|block| graph.connectivity(&block)).min();
+    assert!(best.is_some_and(|best| best < 1_000_000), "{best:?}");
 }

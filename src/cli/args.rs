@@ -280,7 +280,8 @@ pub(super) struct PlanArgs {
     pub(super) devices: Option<String>,
     /// Find the cheapest devices in a catalogue (TOML) that reach --target
     ///
-    /// docs/devices.md describes the file, examples/catalogue.toml is one. Operations are not split. `--emit html`
+    /// docs/devices.md describes the file, examples/catalogue.toml is one. `--split none` keeps operations whole, of
+    /// which more is proven. `--emit html`
     /// plots speed against price, `--emit summary-json` lists the sets.
     #[arg(
         help_heading = "Placement",

@@ -404,9 +404,9 @@ mod tests {
     fn arrays_that_do_not_fit_together_are_refused() {
         let cases: [(fn(&mut Columns), &str); 27] = [
             (|c| c.ops.clear(), "the graph has no nodes"),
-            (|c| drop(c.name_ends.pop()), "name_ends: has 3 entries, expected 4"),
-            (|c| drop(c.times.pop()), "times: has 3 entries, expected 4"),
-            (|c| drop(c.results.pop()), "results: has 3 entries, expected 4"),
+            (|c| c.name_ends.truncate(3), "name_ends: has 3 entries, expected 4"),
+            (|c| c.times.truncate(3), "times: has 3 entries, expected 4"),
+            (|c| c.results.truncate(3), "results: has 3 entries, expected 4"),
             (|c| c.output_starts[0] = 1, "output_starts: must rise from 0 to 4"),
             (|c| c.output_starts[2] = 4, "output_starts: must rise"),
             (|c| c.input_starts[4] = 4, "input_starts: must rise from 0 to 3"),

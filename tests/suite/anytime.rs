@@ -128,3 +128,42 @@ fn the_curve_of_the_gap_is_told_where_the_end_is_asked_for() {
         assert!(error.contains(&format!("--until {wrong}: expected 'gap<1%'")), "{error}");
     }
 }
+
+#[test]
+fn the_curve_has_what_is_found_within_an_effort() {
+    let folder = Folder::new();
+    let (mut within, mut drawn) = (0, 0);
+    for seed in 0..6 {
+        let graph = crate::random_costgraph::cost_graph(&mut crate::random_costgraph::Rng::new(seed), 150);
+        std::fs::write(folder.path("graph.json"), partition::unstable::load::write_costgraph(&graph))
+            .unwrap();
+        let objective = ["transfer", "latency", "throughput"][seed as usize % 3];
+        let plan = ["graph.json", "-d", "4xcpu:memory=300kB", "--objective", objective, "--emit"];
+        let run = |rest: &[&str]| folder.run(&[&plan[..], rest].concat());
+        let told = run(&["summary-json", "--until", "gap<0.01%"]);
+        if told.code != 0 {
+            continue;
+        }
+        let answer: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+        let lines = |key: &str, field: &str| -> Vec<f64> {
+            let lines = answer[key].as_array().unwrap();
+            lines.iter().map(|line| line[field].as_f64().unwrap()).collect()
+        };
+        let (times, values, gaps) =
+            (lines("curve", "after_ns"), lines("curve", "value"), lines("curve", "gap"));
+        assert!(times.is_sorted() && values.is_sorted_by(|one, other| one >= other), "{seed}: {answer}");
+        assert!(
+            gaps.is_sorted_by(|one, other| one >= other) && gaps.iter().all(|gap| (0.0..=1.0).contains(gap))
+        );
+        let efforts = lines("search", "value");
+        assert_eq!((values.last(), gaps.last()), (efforts.last(), lines("search", "gap").last()), "{seed}");
+        assert!(efforts.iter().all(|value| values.contains(value)));
+        within += usize::from(values.len() > efforts.len());
+        // Times differ from run to run; what is drawn is there.
+        let page = run(&["html", "--until", "gap<0.01%"]).stdout;
+        assert!(page.contains("<h2>Search</h2>") && page.contains("gap over time"), "{seed}");
+        assert!(!run(&["html"]).stdout.contains("<h2>Search</h2>"));
+        drawn += 1;
+    }
+    assert!(within >= 2 && drawn >= 4, "{within} {drawn}");
+}

@@ -62,6 +62,7 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
 
 /// All operations of a graph, in f32 and in halves: however they are split, parts do as many together, or more.
 /// O(nodes + edges).
+#[cfg(feature = "cli")]
 pub(crate) fn operations(graph: &Graph) -> [Flops; 2] {
     let mut operations = [Flops(0); 2];
     for node in graph.node_ids() {

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod catalogue;
+mod cheapest;
 mod parted;
 mod price;
 mod search;
@@ -17,8 +18,8 @@ use crate::load::Model;
 use crate::units::Nanos;
 
 pub use catalogue::Catalogue;
+pub use cheapest::cheapest;
 pub use price::Price;
-pub use search::cheapest;
 pub use sets::Set;
 pub use target::{Goal, Target};
 

@@ -1,7 +1,6 @@
-//! The search: sets from the cheapest on, until one does.
+//! Sets from the cheapest on, until one does, with whole operations.
 
 use super::bounds::{Bounds, Excluded};
-use super::parted::Parted;
 use super::sets::{Set, Sets};
 use super::target::Goal;
 use super::{Cheaper, Fitted, Request, Tried, Verdict};
@@ -24,69 +23,16 @@ const STEP: u64 = 120;
 /// What is shown costs at most so many percent of what was found.
 const DEAREST: u64 = 1_000;
 
-/// The cheapest set of the catalogue for which a plan reaches the target.
-///
-/// Sets are planned for in the order of their prices, but those that bounds exclude: at most as many as the effort
-/// counts. First operations stay whole, of which bounds tell most; where operations may be split, cheaper sets are then
-/// planned for with parts ([`Parted`]). The same request gives the same answer, unless `control` says stop.
-///
-/// Errors: those of planning; [`Error::Infeasible`] where no set does, with what comes closest.
-pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
-    let options = plan_options(&request);
-    let costing = Costing::new(request.model, &options)?;
-    let goal = request.target.of_steps(options.batch);
-    let mut bounds = Bounds::new(&costing, request.catalogue, &goal, &options)?;
-    let splitting = compile::Options { split: request.options.split.clone(), ..options.clone() };
-    let network = costing.splittable(&splitting);
-    if let Some(why) = bounds.excludes_all(network) {
-        return Err(hopeless(&request, &goal, why));
-    }
-    let whole =
-        Planner { request, options: &options, costing: &costing, goal: &goal, control, is_whole: true };
-    let mut search = Search::new(whole);
-    let mut sets = Sets::new(request.catalogue, request.budget);
-    let found = search.find(&mut sets, &mut bounds)?;
-    if let Some(network) = network {
-        let planner = Planner { options: &splitting, is_whole: false, ..whole };
-        let parted = Parted::search(planner, network, found.as_ref().map(|(found, _)| found), &mut bounds)?;
-        let dearer = match &found {
-            Some((found, _)) if request.has_curve => search.beyond(found, &mut sets, &mut bounds)?,
-            _ => Vec::new(),
-        };
-        return parted.fitted(found, search, dearer);
-    }
-    let Some((found, compiled)) = found else { return Err(search.none()) };
-    let mut curve = search.planned.clone();
-    if request.has_curve {
-        curve.extend(search.below()?);
-        curve.extend(search.beyond(&found, &mut sets, &mut bounds)?);
-    }
-    curve.push(found.clone());
-    curve.sort_by(|one, other| one.set.cmp(&other.set));
-    let cheaper = search.cheaper(&found);
-    Ok(Fitted { goal, found, compiled, cheaper, curve })
-}
-
-/// How plans are made for a target.
-fn plan_options(request: &Request<'_>) -> compile::Options {
-    let mut options = request.options.clone();
-    options.place.objective = request.target.objective();
-    // Most bounds on sets speak of whole operations.
-    options.split.auto = false;
-    options.batch = request.target.batch().or(options.batch);
-    options
-}
-
 /// Plans for sets, and proofs that need none.
 #[derive(Clone, Copy)]
 pub(super) struct Planner<'s> {
     pub(super) request: Request<'s>,
-    options: &'s compile::Options,
-    costing: &'s Costing,
+    pub(super) options: &'s compile::Options,
+    pub(super) costing: &'s Costing,
     pub(super) goal: &'s Goal,
     pub(super) control: &'s Control<'s>,
     /// Whether operations stay whole, of which certificates speak.
-    is_whole: bool,
+    pub(super) is_whole: bool,
 }
 
 impl Planner<'_> {
@@ -164,13 +110,17 @@ struct Failed {
 }
 
 impl<'s> Search<'s> {
-    fn new(planner: Planner<'s>) -> Self {
+    pub(super) fn new(planner: Planner<'s>) -> Self {
         let (failed, before) = (Failed::default(), Failed::default());
         Self { planner, failed, before, planned: Vec::new(), slow: Vec::new(), is_cut: false }
     }
 
     /// The first set that does, and its plan.
-    fn find(&mut self, sets: &mut Sets<'_>, bounds: &mut Bounds<'_>) -> Result<Option<(Tried, Compiled)>> {
+    pub(super) fn find(
+        &mut self,
+        sets: &mut Sets<'_>,
+        bounds: &mut Bounds<'_>,
+    ) -> Result<Option<(Tried, Compiled)>> {
         let most = self.planner.most_planned();
         let mut certified = 0;
         for set in sets {
@@ -230,7 +180,7 @@ impl<'s> Search<'s> {
     }
 
     /// How the sets cheaper than the one found fail.
-    fn cheaper(&self, found: &Tried) -> Cheaper {
+    pub(super) fn cheaper(&self, found: &Tried) -> Cheaper {
         let is_cheaper = |tried: &&Tried| tried.set.price < found.set.price;
         let Failed { count, excluded, last: next } =
             match self.failed.last.as_ref().is_some_and(|last| is_cheaper(&last)) {
@@ -243,7 +193,7 @@ impl<'s> Search<'s> {
     }
 
     /// Plans for the dearest of the sets that are slow for sure.
-    fn below(&self) -> Result<Vec<Tried>> {
+    pub(super) fn below(&self) -> Result<Vec<Tried>> {
         let first = self.slow.len().saturating_sub(SHOWN);
         let mut shown = Vec::new();
         for set in &self.slow[first..] {
@@ -255,7 +205,12 @@ impl<'s> Search<'s> {
     }
 
     /// Plans for dearer sets, in steps of price.
-    fn beyond(&self, found: &Tried, sets: &mut Sets<'_>, bounds: &mut Bounds<'_>) -> Result<Vec<Tried>> {
+    pub(super) fn beyond(
+        &self,
+        found: &Tried,
+        sets: &mut Sets<'_>,
+        bounds: &mut Bounds<'_>,
+    ) -> Result<Vec<Tried>> {
         let mut shown: Vec<Tried> = Vec::new();
         for set in sets.take(MOST_SETS) {
             let last = shown.last().map_or(found.set.price, |tried| tried.set.price);
@@ -271,7 +226,7 @@ impl<'s> Search<'s> {
     }
 
     /// Says that no set does, and what comes closest.
-    fn none(&self) -> Error {
+    pub(super) fn none(&self) -> Error {
         let open = self.planned.iter().filter(|tried| !tried.is_proven(self.planner.goal)).count();
         self.none_of(self.failed.count, open, self.is_cut)
     }
@@ -319,7 +274,7 @@ fn conflict(request: &Request<'_>, goal: &Goal) -> String {
 }
 
 /// All that is on offer does not do.
-fn hopeless(request: &Request<'_>, goal: &Goal, why: Excluded) -> Error {
+pub(super) fn hopeless(request: &Request<'_>, goal: &Goal, why: Excluded) -> Error {
     let details = vec![format!("with all devices of the catalogue: {}", why.words())];
     NoSet { proven: true, conflict: conflict(request, goal), has_budget: false, details }.error()
 }

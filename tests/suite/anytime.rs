@@ -64,6 +64,27 @@ fn the_most_effort_is_never_worse_than_the_usual() {
 }
 
 #[test]
+fn the_most_effort_is_never_worse_on_random_graphs() {
+    let mut compared = 0;
+    for seed in 100..118 {
+        let (model, devices) = random(seed, 8 + seed as usize % 10);
+        let objective = Objective::ALL[seed as usize % 3];
+        let usual = planned(&model, &devices, &options(objective, Effort::Default, None));
+        let most = planned(&model, &devices, &options(objective, Effort::Best, None));
+        let Some(usual) = usual else { continue };
+        let most = most.unwrap_or_else(|| panic!("seed {seed}: more effort found nothing"));
+        assert!(figures(&most.plan, objective) <= figures(&usual.plan, objective), "seed {seed}");
+        let bound = |plan: &Plan| plan.bound.as_ref().map_or(0, |bound| bound.value);
+        assert!(
+            bound(&most.plan) >= bound(&usual.plan) || figures(&most.plan, objective)[0] == 0,
+            "seed {seed}"
+        );
+        compared += 1;
+    }
+    assert!(compared >= 9, "{compared}");
+}
+
+#[test]
 fn a_search_ends_at_its_gap() {
     let mut later = 0;
     for seed in 0..12 {

@@ -353,6 +353,7 @@ fn every_option_is_heeded_or_refused() {
         "--with-input",
         "--allow-outside",
         "--colocate",
+        "--split",
         "--keep-whole",
         "--exact",
         "--balance",

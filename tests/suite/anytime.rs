@@ -64,6 +64,7 @@ fn the_most_effort_is_never_worse_than_the_usual() {
 }
 
 #[test]
+#[ignore = "long: cargo test -- --ignored most_effort"]
 fn the_most_effort_is_never_worse_on_random_graphs() {
     let mut compared = 0;
     for seed in 100..109 {

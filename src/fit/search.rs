@@ -3,7 +3,7 @@
 use super::bounds::{Bounds, Excluded};
 use super::sets::{Set, Sets};
 use super::target::Goal;
-use super::{Cheaper, Fitted, Request, Tried, Verdict};
+use super::{Cheaper, Request, Tried, Verdict};
 use crate::compile::{self, Compiled, Costing};
 use crate::control::Control;
 use crate::error::{Error, Infeasible, Result};

@@ -3,6 +3,7 @@
 //!
 //! `cargo bench --bench planner` prints all; `-- fast [COSTGRAPH.json...]` how long planning takes
 //! at the least effort, reading the file not counted; `-- memory` how memory grows with the graph;
+//! `-- reading [NODES...]` what a cost graph takes to be built, and to be read in each form;
 //! `-- robust [N]` what becomes of N random problems; `-- threads` whether plans are the same bytes
 //! for any number of threads and any run.
 
@@ -20,7 +21,9 @@ use std::time::{Duration, Instant};
 
 use partition::unstable::control::Control;
 use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
-use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::load::{
+    LoadOptions, Model, load, read_costgraph, write_costgraph, write_costgraph_binary,
+};
 use partition::unstable::place::{DeviceUse, Effort, Objective, Options};
 use partition::unstable::topology::Topology;
 use partition::unstable::units::{Bytes, Nanos};
@@ -248,6 +251,77 @@ fn robust(first: u64, count: u64) -> usize {
     told(&tally.faults)
 }
 
+/// What is there of a graph before it is read or built.
+const FORMS: [&str; 4] = ["nodes, by `Builder`", "arrays, by `from_columns`", "JSON", "binary"];
+
+/// Times and memory of building a graph of `blocks`, and of reading it in each form. Each in a process of its own.
+fn reading(sizes: &[usize]) -> partition::Result<()> {
+    println!("| nodes | of | file MB | ms | of JSON's | peak MB beyond the file | B per node |");
+    println!("|---|---|---|---|---|---|---|");
+    let folder = std::env::temp_dir().join(format!("partition-reading-{}", std::process::id()));
+    let failed = |source| partition::Error::Io { path: folder.display().to_string(), source };
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    for &nodes in sizes {
+        let graph = blocks(nodes)?;
+        let [json, binary] = ["graph.json", "graph.pcg"].map(|name| folder.join(name));
+        std::fs::write(&json, write_costgraph(&graph)).map_err(failed)?;
+        std::fs::write(&binary, write_costgraph_binary(graph)).map_err(failed)?;
+        for (form, name) in FORMS.iter().enumerate() {
+            let [file, other] = if form == 2 { [&json, &json] } else { [&binary, &json] };
+            let own = std::env::current_exe().map_err(failed)?;
+            let args = [nodes.to_string(), form.to_string()];
+            let row =
+                Command::new(own).arg("--read").args(args).args([file, other]).output().map_err(failed)?;
+            println!("| {nodes} | {name} | {}", String::from_utf8_lossy(&row.stdout).trim_end());
+        }
+    }
+    std::fs::remove_dir_all(&folder).map_err(failed)
+}
+
+/// Milliseconds that something takes, the best of three.
+fn best_of_three(mut work: impl FnMut() -> partition::Result<CostGraph>) -> partition::Result<f64> {
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        let start = Instant::now();
+        drop(std::hint::black_box(work()?));
+        best = best.min(start.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(best)
+}
+
+/// A row of [`reading`], the first two columns of which the caller has: of `nodes` in a form, from a file, beside the
+/// same graph in JSON.
+fn reading_row(nodes: usize, form: usize, file: &str, json: &str) -> partition::Result<()> {
+    let read =
+        |path: &str| std::fs::read(path).map_err(|source| partition::Error::Io { path: path.into(), source });
+    let bytes = if form == 0 { Vec::new() } else { read(file)? };
+    let before = peak();
+    let (size, grown, ms) = match form {
+        0 => {
+            drop(std::hint::black_box(blocks(nodes)?));
+            (0, peak() - before, best_of_three(|| blocks(nodes))?)
+        }
+        1 => {
+            let columns = read_costgraph(&bytes)?.into_columns();
+            let before = peak();
+            let start = Instant::now();
+            let graph = CostGraph::from_columns(columns)?;
+            let ms = start.elapsed().as_secs_f64() * 1e3;
+            drop(std::hint::black_box(graph));
+            (0, peak() - before, ms)
+        }
+        _ => {
+            drop(std::hint::black_box(read_costgraph(&bytes)?));
+            (bytes.len(), peak() - before, best_of_three(|| read_costgraph(&bytes))?)
+        }
+    };
+    let text = read(json)?;
+    let of_json = ms / best_of_three(|| read_costgraph(&text))?;
+    let (size, per_node) = (size as f64 / 1e6, grown as f64 / nodes as f64);
+    println!("{size:.1} | {ms:.1} | {of_json:.3} | {:.0} | {per_node:.0} |", grown as f64 / 1e6);
+    Ok(())
+}
+
 /// Whether plans are the same bytes for 1, 2 and 4 threads and ten runs.
 fn threads(files: &[String]) -> partition::Result<usize> {
     let mut graphs = vec![blocks(1_000)?, blocks(5_000)?];
@@ -308,6 +382,15 @@ fn main() -> partition::Result<()> {
             let named = |objective: &Objective| objective.name() == args[2];
             let objective = Objective::ALL.into_iter().find(named).expect("an objective");
             return memory_row(nodes, objective);
+        }
+        Some("--read") => {
+            let number = |at: usize| args[at].parse().expect("a number");
+            return reading_row(number(1), number(2), &args[3], &args[4]);
+        }
+        Some("reading") => {
+            let sizes: Vec<usize> =
+                args[1..].iter().map(|arg| arg.parse().expect("a number of nodes")).collect();
+            return reading(if sizes.is_empty() { &[100_000, 1_000_000] } else { &sizes });
         }
         Some("fast") => return fast(&args[1..]),
         Some("memory") => {

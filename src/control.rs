@@ -4,8 +4,8 @@
 //! come back by number whatever the threads did. Only a computation that was stopped (by the
 //! caller or by the limit) gives less, and says so by [`Control::was_truncated`].
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::units::Bytes;
@@ -43,6 +43,20 @@ impl Mark {
     }
 }
 
+/// The curve of a search.
+#[derive(Debug, Default)]
+struct Curve {
+    /// After each effort.
+    marks: Vec<Mark>,
+    /// Within the effort that goes on or was the last: values that fall.
+    within: Vec<Mark>,
+    /// Within the efforts before, and their marks.
+    earlier: Vec<Mark>,
+}
+
+/// A value within an effort is noted where it is so much less than the last one noted: a part of that.
+const NOTED: u64 = 1_000;
+
 /// When a control was made.
 #[derive(Clone, Copy, Debug)]
 struct Began(Instant);
@@ -72,7 +86,9 @@ pub struct Control<'c> {
     listener: Option<Listener<'c>>,
     truncated: AtomicBool,
     began: Began,
-    marks: Mutex<Vec<Mark>>,
+    curve: Mutex<Curve>,
+    /// Values within an effort are noted only below this one.
+    below: AtomicU64,
     /// Threads beside the caller's that are at work for [`Control::map`].
     helpers: AtomicUsize,
 }
@@ -156,20 +172,60 @@ impl<'c> Control<'c> {
         self.truncated.load(Ordering::Relaxed)
     }
 
-    /// Notes how good the best plan is by now.
+    /// Notes how good the best plan is by now: another effort has ended.
     pub(crate) fn mark(&self, value: u64, bound: Option<u64>) {
         let mark = Mark { after: self.began.0.elapsed(), value, bound };
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
+        let mut curve = self.curve();
+        // What was found and is no plan's value in the end, was none's on the way either.
+        let within = std::mem::take(&mut curve.within);
+        curve.earlier.extend(within.into_iter().filter(|found| found.value >= value));
+        curve.earlier.push(mark);
+        curve.marks.push(mark);
+        self.below.store(noted_below(value), Ordering::Relaxed);
     }
 
-    /// Another search begins.
-    pub(crate) fn forget(&self) {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Notes what the objective comes to for a plan that was found, before the effort has ended. To be told of all: only
+    /// what is less than before is noted.
+    pub(crate) fn found(&self, value: u64) {
+        if value >= self.below.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut curve = self.curve();
+        // Another thread may have noted less meanwhile.
+        if value < self.below.load(Ordering::Relaxed) {
+            let bound = curve.marks.last().and_then(|mark| mark.bound);
+            curve.within.push(Mark { after: self.began.0.elapsed(), value, bound });
+            self.below.store(noted_below(value), Ordering::Relaxed);
+        }
     }
 
-    /// How good the best plan of the last search was after each of its parts: the curve of its gap over time.
+    /// Forgets what was found within this effort: none of it is a plan.
+    pub(crate) fn refused(&self) {
+        let mut curve = self.curve();
+        curve.within.clear();
+        let least = curve.marks.iter().map(|mark| mark.value).min();
+        self.below.store(least.map_or(u64::MAX, noted_below), Ordering::Relaxed);
+    }
+
+    /// Another search begins. Values within its efforts are noted where they are `comparable` with those of its plans.
+    pub(crate) fn forget(&self, comparable: bool) {
+        *self.curve() = Curve::default();
+        self.below.store(if comparable { u64::MAX } else { 0 }, Ordering::Relaxed);
+    }
+
+    fn curve(&self) -> MutexGuard<'_, Curve> {
+        self.curve.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How good the best plan of the last search was after each of its efforts.
     pub fn marks(&self) -> Vec<Mark> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.curve().marks.clone()
+    }
+
+    /// How good the best plan of the last search was over time, within efforts too: values that never rise.
+    pub fn progress_made(&self) -> Vec<Mark> {
+        let curve = self.curve();
+        curve.earlier.iter().chain(&curve.within).copied().collect()
     }
 
     /// Tells the listener, where there is one.
@@ -241,9 +297,39 @@ impl Drop for Helper<'_> {
     }
 }
 
+/// What is to be less than this to be noted after `value`.
+fn noted_below(value: u64) -> u64 {
+    value - value / NOTED
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_curve_falls_and_ends_at_the_plans() {
+        let control = Control::new();
+        let values =
+            || control.progress_made().iter().map(|mark| (mark.value, mark.bound)).collect::<Vec<_>>();
+        control.forget(true);
+        for value in [9_000, 9_500, 8_999, 7_000, 5_000] {
+            control.found(value);
+        }
+        // The last was no plan's.
+        control.mark(6_000, Some(3_000));
+        assert_eq!(values(), [(9_000, None), (7_000, None), (6_000, Some(3_000))]);
+        [6_500, 5_500].iter().for_each(|&value| control.found(value));
+        control.refused();
+        control.found(5_800);
+        control.mark(5_800, Some(4_000));
+        let all =
+            [(9_000, None), (7_000, None), (6_000, Some(3_000)), (5_800, Some(3_000)), (5_800, Some(4_000))];
+        assert_eq!(values(), all);
+        assert_eq!(control.marks().len(), 2);
+        control.forget(false);
+        control.found(1);
+        assert_eq!(values(), []);
+    }
 
     #[test]
     fn results_come_back_by_number_on_any_number_of_threads() {

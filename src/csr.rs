@@ -52,6 +52,36 @@ impl<T: Copy> Csr<T> {
         Self { start, entries }
     }
 
+    /// Rows of `entries`, of which row `r` is `start[r]..start[r + 1]`. Holds on entry: `start` begins with 0, never falls
+    /// and ends with the number of entries.
+    pub(crate) fn from_parts(start: Vec<u32>, entries: Vec<T>) -> Self {
+        debug_assert_eq!(start.last().map(|&end| end as usize), Some(entries.len()));
+        Self { start, entries }
+    }
+
+    /// What [`Csr::from_parts`] makes the same rows of.
+    pub(crate) fn into_parts(self) -> (Vec<u32>, Vec<T>) {
+        (self.start, self.entries)
+    }
+
+    /// Keeps the entries for which `keeps` says so of their row and themselves, in their order. O(rows + entries).
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(usize, T) -> bool) {
+        let (mut from, mut kept) = (0, 0);
+        for row in 0..self.len() {
+            let end = self.start[row + 1] as usize;
+            for at in from..end {
+                let entry = self.entries[at];
+                if keeps(row, entry) {
+                    self.entries[kept] = entry;
+                    kept += 1;
+                }
+            }
+            from = end;
+            self.start[row + 1] = kept as u32;
+        }
+        self.entries.truncate(kept);
+    }
+
     /// Adds an item to the open row, the one after the last.
     pub(crate) fn push(&mut self, item: T) {
         self.entries.push(item);
@@ -137,6 +167,15 @@ mod tests {
         assert_eq!(table.range(2), 2..5);
         assert_eq!(rows(&Csr::<u32>::from_pairs(2, std::iter::empty())), vec![Vec::<u32>::new(); 2]);
         assert_eq!(Csr::<u32>::default().len(), 0);
+    }
+
+    #[test]
+    fn what_is_not_kept_leaves_no_hole() {
+        let pairs = [(2, 5), (0, 1), (2, 5), (0, 2), (2, 8)];
+        let mut table = Csr::from_pairs(4, pairs.into_iter());
+        table.retain(|row, entry| row != 0 && entry != 8 || entry == 2);
+        assert_eq!(rows(&table), [vec![2], vec![], vec![5, 5], vec![]]);
+        assert_eq!(table, Csr::from_parts(vec![0, 1, 1, 3, 3], vec![2, 5, 5]));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! An engine that embeds the planner uses what stands at the top of the crate, and nothing else:
 //!
 //! 1. A [`Builder`] takes the engine's nodes, each with its time on every kind of device and its bytes, and gives a
-//!    [`CostGraph`]. ([`read_costgraph`] reads one from JSON.)
+//!    [`CostGraph`]. ([`CostGraph::from_columns`]
+//!    takes over flat arrays, [`read_costgraph`] reads a file's bytes.)
 //! 2. A [`Topology`] is parsed from a specification, read from a file, or built from a [`Description`].
 //! 3. [`plan()`], or [`plan_with`] under a [`Control`], gives a [`Plan`] for them, as the [`Options`] ask.
 //! 4. The engine follows the plan's [`Step`]s. A plan that was read from a file is proven by [`check()`] first.
@@ -78,7 +79,7 @@ mod train;
 mod units;
 
 // What is planned.
-pub use costgraph::{Builder, CostGraph, NodeIx, NodeSpec, ParamIx, Role as NodeRole, TensorIx};
+pub use costgraph::{Builder, Columns, CostGraph, NodeIx, NodeSpec, ParamIx, Role as NodeRole, TensorIx};
 pub use load::read_costgraph;
 
 // For which devices.

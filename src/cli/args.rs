@@ -48,7 +48,7 @@ pub(super) enum Emit {
     Groups,
     /// The kernels: CUDA C and launch sizes for CUDA devices; for others, programs with their tiles and parts
     Kernels,
-    /// The cost graph as JSON
+    /// The cost graph: JSON, or binary in a file that ends in .pcg
     Costgraph,
     /// The placed network, for Graphviz
     Dot,
@@ -280,7 +280,8 @@ pub(super) struct PlanArgs {
     pub(super) devices: Option<String>,
     /// Find the cheapest devices in a catalogue (TOML) that reach --target
     ///
-    /// docs/devices.md describes the file, examples/catalogue.toml is one. Operations are not split. `--emit html`
+    /// docs/devices.md describes the file, examples/catalogue.toml is one. `--split none` keeps operations whole, of
+    /// which more is proven. `--emit html`
     /// plots speed against price, `--emit summary-json` lists the sets.
     #[arg(
         help_heading = "Placement",
@@ -330,7 +331,7 @@ pub(super) struct PlanArgs {
     /// What to print
     #[arg(help_heading = "Output", long, value_enum, value_name = "WHAT")]
     pub(super) emit: Option<Emit>,
-    /// Write to a file; the plan if its name ends in .json or .json.gz (compressed)
+    /// Write to a file; the plan if its name ends in .json or .json.gz (compressed), the cost graph if in .pcg
     #[arg(help_heading = "Output", short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]
@@ -462,6 +463,22 @@ pub(super) struct ExportArgs {
     /// Write to a file
     #[arg(short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) terminal: Terminal,
+}
+
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Examples:
+  partition convert engine.json -o engine.pcg   read by every command in a small part of the time
+  partition convert engine.pcg -o engine.json   and back")]
+pub(super) struct ConvertArgs {
+    /// A cost graph in either form, a torch.fx graph or a placement workload; - for stdin
+    #[arg(value_name = "GRAPH")]
+    pub(super) graph: PathBuf,
+    /// File to write: .json, or .pcg for the binary form
+    #[arg(short, long, value_name = "PATH")]
+    pub(super) output: PathBuf,
     #[command(flatten)]
     pub(super) terminal: Terminal,
 }

@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use super::args::{
-    CheckArgs, CompletionsArgs, DevicesArgs, DiffArgs, ExplainArgs, ExportArgs, MORE, PlanArgs, RunArgs,
+    CheckArgs, CompletionsArgs, ConvertArgs, DevicesArgs, DiffArgs, ExplainArgs, ExportArgs, MORE, PlanArgs,
+    RunArgs,
 };
 #[cfg(feature = "run")]
 use super::{generate_args::GenerateArgs, train_args::TrainArgs};
@@ -55,6 +56,8 @@ pub(super) enum Command {
     Check(CheckArgs),
     /// Write a plan's placement in another tool's format
     Export(ExportArgs),
+    /// Write a cost graph in its binary form, or as JSON
+    Convert(ConvertArgs),
     /// Explain a plan: what bounds it, and what a node would cost elsewhere
     Explain(ExplainArgs),
     /// Show what differs between two plans, and what it costs

@@ -1,12 +1,13 @@
 //! What a plan is delivered as: which form is asked for, rendered, and printed or written to a file.
 
 use super::args::{Emit, PlanArgs};
-use super::destinations;
+use super::destinations::{self, is_binary};
 use super::terminal::Console;
 use crate::compile::{self, Alternative, Compiled};
 use crate::error::{Error, Result};
 use crate::escape::to_json_pretty;
 use crate::files::{write_atomically, write_atomically_with};
+use crate::load;
 use crate::place::Objective;
 use crate::report::{self, AlternativeLine, Summary};
 use crate::units::Nanos;
@@ -49,11 +50,15 @@ pub(super) fn deliver(
     if emit == Emit::Html {
         let (lives, times) = simulated(compiled);
         let clock = report::Clock::Simulated;
-        let page = report::Html { plan: &compiled.plan, clock, times: &times, lives: &lives, history: &[] };
+        let (plan, times, lives) = (&compiled.plan, &times[..], &lives[..]);
+        let page = report::Html { plan, clock, times, lives, search: &summary.curve, history: &[] };
         return match &args.output {
             Some(path) => write_atomically_with(path, |out| page.write(out)),
             None => super::terminal::stream_stdout(|out| page.write(out)),
         };
+    }
+    if let (Emit::Costgraph, Some(path)) = (emit, args.output.as_ref().filter(|path| is_binary(path))) {
+        return write_atomically(path, &load::write_costgraph_binary(compiled.cost_graph.clone()));
     }
     let text = rendered(emit, compiled, summary)?;
     match &args.output {
@@ -142,7 +147,7 @@ fn rendered(emit: Emit, compiled: &Compiled, summary: &Summary) -> Result<String
             network.grouping.dump(&network.graph)
         }
         Emit::Kernels => super::kernels::kernels(network()?, &compiled.plan)?,
-        Emit::Costgraph => crate::load::write_costgraph(&compiled.cost_graph),
+        Emit::Costgraph => load::write_costgraph(&compiled.cost_graph),
         Emit::Trace | Emit::Html => return Err(Error::Internal("this is streamed".into())),
         Emit::Timeline => {
             let weights = compiled.pipeline.as_ref().map_or(&[][..], |figures| &figures.weights);

@@ -91,9 +91,18 @@ pub(super) fn form_of(path: &Path) -> Option<Emit> {
         "html" | "htm" => Emit::Html,
         "dot" | "gv" => Emit::Dot,
         "txt" => Emit::Summary,
+        BINARY => Emit::Costgraph,
         _ => return None,
     };
     Some(form).filter(|form| *form == Emit::Plan || !is_compressed(path))
+}
+
+/// The ending of cost graphs in their binary form.
+const BINARY: &str = "pcg";
+
+/// Whether a cost graph is written to `path` in its binary form.
+pub(super) fn is_binary(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(BINARY))
 }
 
 /// What is written to `path`, where no `--emit` says.
@@ -107,7 +116,6 @@ pub(super) fn form(path: &Path) -> Result<Emit> {
         return Ok(Emit::Summary);
     }
     let message = "the name does not say what to write";
-    let help =
-        "names end in .json or .json.gz (the plan), .html, .dot or .txt (the summary); or say it with --emit";
+    let help = "names end in .json or .json.gz (the plan), .html, .dot, .txt (the summary) or .pcg (the cost graph); or say it with --emit";
     Err(Error::usage(format!("--output {}", path.display()), message).with_help(help))
 }

@@ -9,6 +9,7 @@ mod calibrate;
 mod check;
 mod command_line;
 mod commands;
+mod convert;
 mod deliver;
 mod destinations;
 mod devices;
@@ -131,6 +132,7 @@ fn dispatch(cli: &Cli, explicit: &Explicit) -> Result<()> {
         None => plan::plan(&cli.plan, explicit, &Console::new(&cli.plan.terminal)),
         Some(Command::Check(args)) => check::check(args, explicit, &Console::new(&args.terminal)),
         Some(Command::Export(args)) => plans::export(args, &Console::new(&args.terminal)),
+        Some(Command::Convert(args)) => convert::convert(args, &Console::new(&args.terminal)),
         Some(Command::Diff(args)) => plans::diff(args, &Console::new(&args.terminal)),
         Some(Command::Explain(args)) => explain::explain(args, &Console::new(&args.terminal)),
         Some(Command::Devices(args)) => devices::devices(args, &Console::new(&args.terminal)),

@@ -75,6 +75,7 @@ const FIT: &[&str] = &[
     "weights",
     "with_inputs",
     "colocate",
+    "rules",
     "keep_whole",
     "exact",
     "balance",
@@ -94,7 +95,7 @@ const FIT: &[&str] = &[
 pub(super) fn check_fit(explicit: &Explicit) -> Result<()> {
     explicit.only(
         &[FIT],
-        "--fit seeks the devices, for plans of whole operations that --target times",
+        "--fit seeks the devices, for plans that --target times",
         "leave it out, or plan for the devices that --fit finds",
     )
 }

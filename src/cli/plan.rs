@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::explain::Fewer;
 use crate::load::Model;
 use crate::place::Previous;
-use crate::report::{BatchLine, SearchLine, Summary};
+use crate::report::{self, BatchLine, CurveLine, SearchLine, Summary};
 use crate::topology::Topology;
 
 pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> Result<()> {
@@ -64,12 +64,12 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     if let (Err(error), Emit::SummaryJson) = (&found, emit) {
         infeasible::print_json(error)?;
     }
-    let Found { compiled, largest, search, alternatives, fewer } = found?;
+    let Found { compiled, largest, search, curve, alternatives, fewer } = found?;
     note_assumptions(&compiled, console);
     if let Some(line) = shared_cores(&compiled.topology, used(&compiled.plan)) {
         console.note(&line);
     }
-    let summary = Summary { fewer, largest, search, ..summary(&compiled, &options, alternatives) };
+    let summary = Summary { fewer, largest, search, curve, ..summary(&compiled, &options, alternatives) };
     let outcome = deliver(args, &compiled, &summary, console);
     // The process ends: there is no need to free millions of names one by one.
     std::mem::forget(compiled);
@@ -106,6 +106,7 @@ struct Found {
     compiled: compile::Compiled,
     largest: Option<BatchLine>,
     search: Vec<SearchLine>,
+    curve: Vec<CurveLine>,
     alternatives: Vec<compile::Alternative>,
     fewer: Option<Fewer>,
 }
@@ -132,15 +133,18 @@ fn find_plan(
         };
         let is_told =
             options.until.is_some() || args.placement.time_limit.is_some() || control.was_truncated();
-        let marks = if is_told && largest.is_none() { control.marks() } else { Vec::new() };
-        let search = marks.iter().map(SearchLine::from).collect();
+        let (marks, made) = match is_told && largest.is_none() {
+            true => (control.marks(), control.progress_made()),
+            false => Default::default(),
+        };
+        let (search, curve) = (marks.iter().map(SearchLine::from).collect(), report::curve(&made));
         let compiled = compiled.map_err(|error| {
             infeasible::with_repairs(error, file, topology, options, control).within(&file.name())
         })?;
         let alternatives =
             if summarised { compile::alternatives(&compiled, &options.place, control)? } else { Vec::new() };
         let fewer = if summarised { compile::fewer(&compiled, &options.place, control) } else { None };
-        Ok(Found { compiled, largest, search, alternatives, fewer })
+        Ok(Found { compiled, largest, search, curve, alternatives, fewer })
     })
 }
 

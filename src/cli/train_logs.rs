@@ -99,6 +99,7 @@ impl<'a> Logs<'a> {
             clock: Clock::Measured,
             times: &times,
             lives: &lives,
+            search: &[],
             history: rows,
         };
         write_atomically_with(path, |out| page.write(out))

@@ -47,8 +47,9 @@ pub(super) fn anytime<T: Planned>(
     control: &Control<'_>,
     mut plan: impl FnMut(&Options, Turn) -> Result<T>,
 ) -> Result<T> {
-    control.forget();
+    // In microbatches, placements are of a part of the step; one that replaces another is chosen by what it moves, too.
     let is_replaced = options.from.is_some() || options.place.from.is_some();
+    control.forget(options.pipeline.is_none() && options.unrolled.is_none() && !is_replaced);
     let asked = options.place.effort;
     let efforts = if is_replaced { &[asked][..] } else { Until::efforts(options.until, asked) };
     let mut best: Option<T> = None;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::problem::may_split;
 use super::{Network, Options, kept_whole, prepare};
 use crate::control::Control;
 use crate::cost::{self, Profile};
@@ -11,6 +12,7 @@ use crate::error::Result;
 use crate::load::Model;
 use crate::place::{self, Certificate};
 use crate::topology::Topology;
+use crate::units::Flops;
 
 /// A model that is bound and grouped, to be laid over any devices.
 #[derive(Debug)]
@@ -18,6 +20,13 @@ pub struct Costing {
     of: Of,
     place: place::Options,
     profile: Option<Arc<Profile>>,
+}
+
+/// What a network comes to whose operations may be split.
+#[derive(Clone, Copy, Debug)]
+pub struct Splittable {
+    /// Operations in f32 and in halves.
+    pub operations: [Flops; 2],
 }
 
 #[derive(Debug)]
@@ -56,6 +65,19 @@ impl Costing {
                 let lowered = cost::lower(graph, grouping, topology, self.profile.as_deref())?;
                 Ok(Cow::Owned(lowered.graph))
             }
+        }
+    }
+
+    /// The operations of the network in f32 and in halves, where a plan with these options may split them; parts do as
+    /// many together, or more. None where operations stay whole; no operations where a profile says other times than their
+    /// number.
+    pub fn splittable(&self, options: &Options) -> Option<Splittable> {
+        match &self.of {
+            Of::Network(network) if may_split(network, options) => Some(match self.profile {
+                None => Splittable { operations: cost::operations(&network.graph) },
+                Some(_) => Splittable { operations: [Flops(0); 2] },
+            }),
+            _ => None,
         }
     }
 

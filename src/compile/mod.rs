@@ -54,7 +54,7 @@ pub(crate) use batch::{memory_lines, with_least_effort};
 pub(crate) use bind::has_open_batch;
 pub(crate) use bind::{batch_dim, fixed_batch};
 #[cfg(feature = "cli")]
-pub use costing::Costing;
+pub use costing::{Costing, Splittable};
 pub use expected::{check_hash, check_model, expected, model_hash};
 pub use explain::{explain_node, explain_plan};
 pub use explain_split::{explain_split, is_split};

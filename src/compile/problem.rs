@@ -123,18 +123,9 @@ impl Problem<'_> {
         Ok(strategy::value(place.objective, &step.schedule.cost))
     }
 
-    /// Whether a network that fits nowhere may be split. Steps that update parameters, and pipelines, have
-    /// strategies of their own; a plan that replaces another moves whole parameters.
+    /// Whether operations of a network may be split without having been asked for.
     pub(super) fn may_split(&self, network: &Network) -> bool {
-        let is_step = network.graph.params().iter().any(|param| param.update.is_some());
-        self.options.split.auto
-            && self.options.split.planned.is_none()
-            && network.splits.is_empty()
-            && self.options.unrolled.is_none()
-            && self.options.pipeline.is_none()
-            && self.options.from.is_none()
-            && self.options.place.from.is_none()
-            && !is_step
+        may_split(network, self.options)
     }
 
     /// The best plan found in which parts of operations are computed on several devices, so that a step takes less time,
@@ -228,6 +219,20 @@ impl Problem<'_> {
         why.details.extend(closest.map(|conflict| format!("split most finely: {conflict}")));
         Err(Error::Infeasible(why))
     }
+}
+
+/// Whether operations of a network may be split without having been asked for. Steps that update parameters, and
+/// pipelines, have strategies of their own; a plan that replaces another moves whole parameters.
+pub(super) fn may_split(network: &Network, options: &Options) -> bool {
+    let is_step = network.graph.params().iter().any(|param| param.update.is_some());
+    options.split.auto
+        && options.split.planned.is_none()
+        && network.splits.is_empty()
+        && options.unrolled.is_none()
+        && options.pipeline.is_none()
+        && options.from.is_none()
+        && options.place.from.is_none()
+        && !is_step
 }
 
 /// Ways that are tried, by effort.

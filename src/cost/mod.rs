@@ -21,3 +21,5 @@ pub(crate) use part::{NodeWork, join_time};
 pub use profile::{ClassRate, CopyTime, KernelTime, KindProfile, PROFILE_VERSION, Profile};
 pub use rates::{Rates, Reached};
 pub use roofline::group_time;
+#[cfg(feature = "cli")]
+pub(crate) use roofline::operations;

@@ -60,6 +60,17 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
     work
 }
 
+/// All operations of a graph, in f32 and in halves: however they are split, parts do as many together, or more.
+/// O(nodes + edges).
+#[cfg(feature = "cli")]
+pub(crate) fn operations(graph: &Graph) -> [Flops; 2] {
+    let mut operations = [Flops(0); 2];
+    for node in graph.node_ids() {
+        operations[usize::from(is_half(graph, node))] += node_flops(graph, node);
+    }
+    operations
+}
+
 /// Time of a group at these rates.
 pub fn group_time(graph: &Graph, base: &[crate::ir::ValueId], group: &Group, rates: &Rates) -> Nanos {
     let classes = class_work(graph, base, group);

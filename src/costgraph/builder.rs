@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::names::Names;
 use super::{CostGraph, NONE, NodeIx, Role, TensorIx};
 use crate::csr::Csr;
 use crate::error::{Error, Result};
@@ -42,10 +43,13 @@ pub struct NodeSpec<'a> {
 }
 
 /// Collects nodes and edges; [`Builder::finish`] checks them and makes the graph.
+///
+/// What a node borrows is copied once, to where the graph has it. An engine that has flat arrays of its own hands them
+/// over whole ([`Columns`](super::Columns)).
 #[derive(Debug)]
 pub struct Builder {
     graph: CostGraph,
-    ids: HashMap<String, NodeIx>,
+    ids: Names,
     ties: HashMap<String, u32>,
     classes: HashMap<String, u32>,
     op_ids: HashMap<String, u16>,
@@ -59,7 +63,7 @@ impl Builder {
         let graph = CostGraph::empty(name.into(), kinds);
         Self {
             graph,
-            ids: HashMap::new(),
+            ids: Names::default(),
             ties: HashMap::new(),
             classes: HashMap::new(),
             op_ids: HashMap::new(),
@@ -70,7 +74,7 @@ impl Builder {
 
     /// The node with this name.
     pub fn find(&self, name: &str) -> Option<NodeIx> {
-        self.ids.get(name).copied()
+        self.ids.find(&self.graph, name)
     }
 
     /// Number of outputs of a node that was added.
@@ -81,13 +85,9 @@ impl Builder {
     /// Adds a node. Errors: a name used twice, a number of times other than that of the kinds,
     /// two sizes for one tied parameter, more than 2^32 - 2 nodes or outputs.
     pub fn add(&mut self, node: &NodeSpec<'_>) -> Result<NodeIx> {
-        let role = match node.op {
-            "param" => Role::Param,
-            "input" => Role::Input,
-            _ => Role::Compute,
-        };
+        let role = Role::of(node.op);
         let ix = self.check(node, role)?;
-        self.add_name(node)?;
+        self.add_name(ix, node)?;
         let graph = &mut self.graph;
         graph.roles.push(role);
         for kind in 0..graph.kinds.len() {
@@ -104,10 +104,7 @@ impl Builder {
         graph.params.push(param);
         graph.workspace.push(node.workspace.0);
         graph.colocate.push(match node.colocate {
-            Some(mark) => {
-                let next = self.classes.len() as u32;
-                *self.classes.entry(mark.to_owned()).or_insert(next)
-            }
+            Some(mark) => class(&mut self.classes, mark),
             None => NONE,
         });
         graph.forward.push(NONE);
@@ -126,7 +123,7 @@ impl Builder {
         Ok(ix)
     }
 
-    /// The node's index. Errors: the graph is too large, its name is used, or its times are not one for each kind.
+    /// The node's index. Errors: the graph is too large, or the node's times are not one for each kind.
     fn check(&mut self, node: &NodeSpec<'_>, role: Role) -> Result<NodeIx> {
         let graph = &self.graph;
         if graph.roles.len() >= NONE as usize - 1
@@ -136,9 +133,6 @@ impl Builder {
             return Err(fault(node, "the graph is too large"));
         }
         let ix = NodeIx(graph.roles.len() as u32);
-        if self.ids.insert(node.name.to_owned(), ix).is_some() {
-            return Err(fault(node, "this id is used twice"));
-        }
         let (expected, found) = (graph.kinds.len(), node.times.len());
         if found != expected && !(role != Role::Compute && node.times.is_empty()) {
             let message = format!("expected {expected} times, one for each kind, found {found}");
@@ -147,11 +141,16 @@ impl Builder {
         Ok(ix)
     }
 
-    /// Stores the node's name, and its operation by number.
-    fn add_name(&mut self, node: &NodeSpec<'_>) -> Result<()> {
+    /// Stores the node's name, and its operation by number. Errors: the name is used, there are too many operations.
+    fn add_name(&mut self, ix: NodeIx, node: &NodeSpec<'_>) -> Result<()> {
         let graph = &mut self.graph;
         graph.names.push_str(node.name);
         graph.name_ends.push(graph.names.len() as u32);
+        if !self.ids.add(graph, ix) {
+            graph.name_ends.pop();
+            graph.names.truncate(graph.names.len() - node.name.len());
+            return Err(fault(node, "this id is used twice"));
+        }
         let op = match self.op_ids.get(node.op) {
             Some(&op) => op,
             None => {
@@ -232,19 +231,26 @@ impl Builder {
     /// Errors: a dangling edge, a `param` or `input` node that reads something, an in-place pair
     /// that does not exist or has two sizes, a cycle (its nodes are named).
     pub fn finish(self) -> Result<CostGraph> {
-        let Self { mut graph, edges, dangling, .. } = self;
+        let Self { mut graph, ids, classes, edges, dangling, .. } = self;
         if let Some(error) = dangling {
             return Err(error);
         }
-        graph.colocation_classes = self.classes.len() as u32;
-        graph.link(&edges)?;
-        graph.mark_unread();
+        drop(ids);
+        graph.colocation_classes = classes.len() as u32;
+        graph.link(edges)?;
         graph.updates.sort_unstable();
-        check_in_place(&graph)?;
-        check_updates(&graph)?;
-        check_views(&graph)?;
-        graph.acyclic()
+        graph.checked()
     }
+}
+
+/// The number of a colocation mark.
+fn class(classes: &mut HashMap<String, u32>, mark: &str) -> u32 {
+    if let Some(&class) = classes.get(mark) {
+        return class;
+    }
+    let next = classes.len() as u32;
+    classes.insert(mark.to_owned(), next);
+    next
 }
 
 fn fault(node: &NodeSpec<'_>, message: impl Into<String>) -> Error {
@@ -345,34 +351,43 @@ impl CostGraph {
     /// Indexes the edges, each a node with a tensor that it reads. An edge given twice counts once.
     ///
     /// Errors: more than 2^32 edges, a `param` or `input` node that reads something.
-    pub(super) fn link(&mut self, edges: &[(NodeIx, TensorIx)]) -> Result<()> {
-        let graph = self;
+    pub(super) fn link(&mut self, edges: Vec<(NodeIx, TensorIx)>) -> Result<()> {
         if edges.len() >= NONE as usize {
             return Err(Error::model("edges", "more than 2^32 edges"));
         }
-        let nodes = graph.node_count();
         let reads = edges.iter().map(|&(consumer, tensor)| (consumer.index(), tensor));
-        let repeated = Csr::from_pairs(nodes, reads);
-        let mut seen = vec![NONE; graph.tensor_count()];
-        graph.inputs = Csr::new();
-        for node in 0..nodes {
-            for &tensor in repeated.row(node) {
-                if seen[tensor.index()] != node as u32 {
-                    seen[tensor.index()] = node as u32;
-                    graph.inputs.push(tensor);
-                }
-            }
-            if !graph.inputs.open().is_empty() && graph.roles[node] != Role::Compute {
-                let name = graph.node_name(NodeIx(node as u32)).to_owned();
-                return Err(Error::model(format!("node {name}"), "ops `param` and `input` read nothing"));
-            }
-            graph.inputs.end_row();
+        self.inputs = Csr::from_pairs(self.node_count(), reads);
+        drop(edges);
+        let mut seen = vec![NONE; self.tensor_count()];
+        self.inputs
+            .retain(|node, tensor| std::mem::replace(&mut seen[tensor.index()], node as u32) != node as u32);
+        self.index_readers()
+    }
+
+    /// Indexes the readers of each tensor. Error: a `param` or `input` node reads something.
+    pub(super) fn index_readers(&mut self) -> Result<()> {
+        let reads = |node: &NodeIx| self.role(*node) != Role::Compute && !self.inputs(*node).is_empty();
+        if let Some(node) = self.nodes().find(reads) {
+            let place = format!("node {}", self.node_name(node));
+            return Err(Error::model(place, "ops `param` and `input` read nothing"));
         }
-        let inputs = &graph.inputs;
+        let inputs = &self.inputs;
         let readers =
             |node: u32| inputs.row(node as usize).iter().map(move |tensor| (tensor.index(), NodeIx(node)));
-        graph.consumers = Csr::from_pairs(graph.tensor_count(), (0..nodes as u32).flat_map(readers));
+        let readers = (0..self.node_count() as u32).flat_map(readers);
+        self.consumers = Csr::from_pairs(self.tensor_count(), readers);
         Ok(())
+    }
+
+    /// The graph itself, whose edges are indexed; an output that nothing reads is a result of it.
+    ///
+    /// Errors: an in-place pair, an update or a view that cannot be, a cycle.
+    pub(super) fn checked(mut self) -> Result<Self> {
+        self.mark_unread();
+        check_in_place(&self)?;
+        check_updates(&self)?;
+        check_views(&self)?;
+        self.acyclic()
     }
 
     /// Makes results of what nothing reads.

@@ -242,7 +242,7 @@ impl<'a> Derivation<'a> {
         if let Some(pair) = sorted.windows(2).find(same) {
             return Err(Error::Internal(format!("instance {} is added twice", graph.node_name(pair[0]))));
         }
-        graph.link(&edges)?;
+        graph.link(edges)?;
         let last = instances.iter().filter_map(|instance| instance.microbatch).max();
         let microbatches = last.map_or(1, |last| last.saturating_add(1));
         in_place(base, &mut graph, &instances, &tensors);

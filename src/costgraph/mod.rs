@@ -4,15 +4,18 @@
 //! output tensors. A tensor has bytes, a producer and consumers. Operations, files and devices are not
 //! known here.
 //!
-//! Built once by a [`Builder`], then immutable. The node order is the builder's; it need not be
+//! Built once by a [`Builder`] or from [`Columns`], then immutable. The node order is the builder's; it need not be
 //! topological. 50 to 100 bytes a node.
 
 mod builder;
+mod columns;
 pub mod derive;
 pub mod microbatch;
+mod names;
 mod visit;
 
 pub use builder::{Builder, NodeSpec};
+pub use columns::Columns;
 pub use visit::{Neighbors, Visited};
 
 use crate::csr::Csr;
@@ -55,6 +58,17 @@ pub enum Role {
     Param,
     /// Handed over before the step, on one device.
     Input,
+}
+
+impl Role {
+    /// What an operation of this name is.
+    fn of(op: &str) -> Self {
+        match op {
+            "param" => Self::Param,
+            "input" => Self::Input,
+            _ => Self::Compute,
+        }
+    }
 }
 
 /// The graph. See the module's documentation for what holds.

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use super::catalogue::Catalogue;
 use super::sets::Set;
 use super::target::Goal;
-use crate::compile::{Costing, Options};
+use crate::compile::{Costing, Options, Splittable};
+use crate::cost::Rates;
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role};
 use crate::error::{Error, Result};
 use crate::place;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Flops, Nanos};
 
 /// Why a set is excluded.
 pub(super) enum Excluded {
@@ -56,6 +57,8 @@ struct Part {
     kind: usize,
     /// What the slices of one device have, or the whole of it.
     memory: Vec<u64>,
+    /// At which rates each of them computes.
+    rates: Vec<Rates>,
 }
 
 impl Part {
@@ -122,7 +125,8 @@ impl<'b> Bounds<'b> {
             };
             let one = catalogue.topology(&catalogue.one(at))?;
             let memory = one.devices.iter().map(|device| options.place.usable(device.memory).get()).collect();
-            parts.push(Part { kind, memory });
+            let rates = one.computing().map(|id| Rates::of(&one, id)).collect();
+            parts.push(Part { kind, memory, rates });
         }
         let (resident, large) = (place::resident_bytes(&graph), large(&graph));
         Ok(Self { graph, catalogue, goal, parts, resident, large, floors: BTreeMap::new() })
@@ -134,16 +138,15 @@ impl<'b> Bounds<'b> {
         counted.fold(0u64, |sum, (part, &count)| sum.saturating_add(of(part).saturating_mul(count as u64)))
     }
 
-    /// Why parameters and state do not fit a set, where sums tell. O(kinds).
+    /// Why parameters and state do not fit a set in whatever parts, where their sum tells. O(kinds).
     fn overfull(&self, set: &Set) -> Option<String> {
         let memory = self.total(set, |part| part.memory.iter().fold(0, |sum, &one| sum.saturating_add(one)));
-        if self.resident.get() > memory {
-            return Some(format!(
-                "parameters and state are {}, its memory is {}",
-                self.resident,
-                Bytes(memory)
-            ));
-        }
+        let (resident, memory) = (self.resident, Bytes(memory));
+        (resident > memory).then(|| format!("parameters and state are {resident}, its memory is {memory}"))
+    }
+
+    /// Why parameters and state do not fit a set where each is whole on some device. O(kinds).
+    fn crowded(&self, set: &Set) -> Option<String> {
         self.large.iter().find_map(|&Large { size, count }| {
             let room = self.total(set, |part| part.holds(size));
             (count > room).then(|| {
@@ -158,18 +161,14 @@ impl<'b> Bounds<'b> {
     /// Why no plan on a set can reach the goal; none where sums do not tell. O(kinds), and once for each choice of kinds
     /// O(nodes x kinds + edges).
     pub(super) fn excludes(&mut self, set: &Set) -> Option<Excluded> {
-        if let Some(why) = self.overfull(set) {
+        if let Some(why) = self.overfull(set).or_else(|| self.crowded(set)) {
             return Some(Excluded::Unfit(why));
         }
-        let devices = self.total(set, |part| part.memory.len() as u64);
-        let Times { work, chain, node } = match self.floor(&set.counts) {
-            Floor::Unable(node) => {
-                let why = format!("none of its devices computes {}", self.graph.node_name(node));
-                return Some(Excluded::Unfit(why));
-            }
+        let Times { chain, node, .. } = match self.floor(&set.counts) {
+            Floor::Unable(node) => return Some(self.unable(node)),
             Floor::Times(times) => times,
         };
-        let shared = work.div_ceil(devices.max(1));
+        let shared = self.shared(set);
         let least = match self.goal.is_of_latency() {
             true => shared.max(chain),
             false => shared.max(node),
@@ -178,10 +177,69 @@ impl<'b> Bounds<'b> {
         is_slow.then(|| Excluded::Slow(self.goal.bound_words(Nanos(least))))
     }
 
+    fn unable(&self, node: NodeIx) -> Excluded {
+        Excluded::Unfit(format!("none of its devices computes {}", self.graph.node_name(node)))
+    }
+
+    /// The time of all nodes, each at best on the fastest kind, shared out evenly over the devices of a set. O(kinds).
+    fn shared(&mut self, set: &Set) -> u64 {
+        let devices = self.total(set, |part| part.memory.len() as u64);
+        match self.floor(&set.counts) {
+            Floor::Unable(_) => u64::MAX,
+            Floor::Times(Times { work, .. }) => work.div_ceil(devices.max(1)),
+        }
+    }
+
+    /// Why no plan on a set can reach the goal, however it splits operations; none where sums do not tell. O(kinds) beside
+    /// what [`Bounds::excludes`] takes.
+    pub(super) fn excludes_parts(&mut self, set: &Set, network: Splittable) -> Option<Excluded> {
+        if let Some(why) = self.overfull(set) {
+            return Some(Excluded::Unfit(why));
+        }
+        if let Floor::Unable(node) = self.floor(&set.counts) {
+            return Some(self.unable(node));
+        }
+        let least = Nanos(self.computed(set, network.operations));
+        let is_slow = !self.goal.is_reached_by(least);
+        is_slow.then(|| Excluded::Slow(format!("{}, even in parts", self.goal.bound_words(least))))
+    }
+
+    /// Why a plan that splits operations is not to be expected to reach the goal on a set: parts take as long together as
+    /// the whole, or longer. That is so of most, but no proof. O(kinds).
+    pub(super) fn discourages_parts(&mut self, set: &Set) -> Option<String> {
+        let shared = Nanos(self.shared(set));
+        let is_slow = !self.goal.is_reached_by(shared);
+        is_slow.then(|| format!("{}, shared out evenly", self.goal.words(shared)))
+    }
+
+    /// The time that all devices of a set take for these operations at their peak rates.
+    ///
+    /// A device of rates f and h that does F operations in f32 and H in halves is busy for F/f + H/h at least. With f of
+    /// each device as its weight, the sum over the devices is no less than F + H x (the smallest f/h), and no more than
+    /// their time times the sum of all f. O(kinds).
+    fn computed(&self, set: &Set, [full, half]: [Flops; 2]) -> u64 {
+        let used = self.parts.iter().zip(&set.counts).filter(|(_, count)| **count > 0);
+        let (mut rate, mut weighted) = (0u128, u128::MAX);
+        for (part, &count) in used {
+            for rates in &part.rates {
+                let [f, h] = [rates.flops, rates.half_flops].map(|rate| u128::from(rate.0.max(1)));
+                rate += f * count as u128;
+                // The product of two numbers below 2^64 each.
+                weighted = weighted.min(u128::from(half.0) * f / h);
+            }
+        }
+        let work = u128::from(full.0) + if half.0 == 0 { 0 } else { weighted };
+        u64::try_from(work.saturating_mul(1_000_000_000) / rate.max(1)).unwrap_or(u64::MAX)
+    }
+
     /// A set of all that is on offer: what sums exclude for it, they exclude for every set.
-    pub(super) fn excludes_all(&mut self) -> Option<Excluded> {
+    pub(super) fn excludes_all(&mut self, network: Option<Splittable>) -> Option<Excluded> {
         let counts: Vec<usize> = self.catalogue.offers().iter().map(|offer| offer.available).collect();
-        self.excludes(&Set::new(self.catalogue, counts))
+        let all = Set::new(self.catalogue, counts);
+        match network {
+            Some(network) => self.excludes_parts(&all, network),
+            None => self.excludes(&all),
+        }
     }
 
     fn floor(&mut self, counts: &[usize]) -> Floor {

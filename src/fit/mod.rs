@@ -1,11 +1,13 @@
 //! Which devices to buy: the cheapest set of a catalogue on which a plan reaches a target.
 //!
 //! `catalogue` says what is on offer, `price` what for, and `target` what is to be reached. `sets` lists sets of devices by
-//! price, `bounds` excludes those on which no plan reaches the target, and `search` plans for the others. Operations stay
-//! whole: the bounds speak of plans that split none.
+//! price, `bounds` excludes those on which no plan reaches the target, and `search` plans for the others, with whole
+//! operations; `parted` then looks for cheaper sets on which plans reach it that split operations. Few bounds speak of those.
 
 mod bounds;
 mod catalogue;
+mod cheapest;
+mod parted;
 mod price;
 mod search;
 mod sets;
@@ -16,8 +18,8 @@ use crate::load::Model;
 use crate::units::Nanos;
 
 pub use catalogue::Catalogue;
+pub use cheapest::cheapest;
 pub use price::Price;
-pub use search::cheapest;
 pub use sets::Set;
 pub use target::{Goal, Target};
 
@@ -32,7 +34,7 @@ pub struct Request<'r> {
     pub target: &'r Target,
     /// The most that the set may cost.
     pub budget: Option<Price>,
-    /// How plans are made. Their objective is the target's, and nothing is split.
+    /// How plans are made. Their objective is the target's.
     pub options: &'r compile::Options,
     /// Whether sets are planned for that only show what price buys: cheaper ones that bounds exclude, and dearer ones.
     pub has_curve: bool,
@@ -59,6 +61,8 @@ pub enum Verdict {
     },
     /// Bounds show that no plan reaches the target, in these words.
     Excluded(String),
+    /// No plan was sought, for this reason.
+    Open(String),
 }
 
 /// A set that was looked at.
@@ -75,14 +79,14 @@ impl Tried {
     pub fn reached(&self) -> Option<Nanos> {
         match self.verdict {
             Verdict::Reaches(reached) | Verdict::Misses { reached, .. } => Some(reached),
-            Verdict::Refused { .. } | Verdict::Excluded(_) => None,
+            Verdict::Refused { .. } | Verdict::Excluded(_) | Verdict::Open(_) => None,
         }
     }
 
     /// True where no plan on the set can reach the goal.
     pub fn is_proven(&self, goal: &Goal) -> bool {
         match &self.verdict {
-            Verdict::Reaches(_) => false,
+            Verdict::Reaches(_) | Verdict::Open(_) => false,
             Verdict::Misses { bound, .. } => bound.is_some_and(|bound| !goal.is_reached_by(bound)),
             Verdict::Refused { proven, .. } => *proven,
             Verdict::Excluded(_) => true,
@@ -103,6 +107,7 @@ impl Tried {
             Verdict::Refused { proven: true, why } => format!("nothing fits: {why}"),
             Verdict::Refused { proven: false, why } => format!("no plan that fits was found: {why}"),
             Verdict::Excluded(why) => why.clone(),
+            Verdict::Open(why) => format!("{why}: no plan was sought, and nothing is proven"),
         }
     }
 }
@@ -114,8 +119,10 @@ pub struct Cheaper {
     pub count: usize,
     /// Those that bounds excluded before they were planned for.
     pub excluded: usize,
-    /// Those for which it is not proven that no plan reaches the target, by price.
+    /// Those for which it is not proven that no plan reaches the target, by price; the dearest of them, where there are many.
     pub open: Vec<Tried>,
+    /// How many these are.
+    pub open_count: usize,
     /// The dearest of them.
     pub next: Option<Tried>,
 }

@@ -1,9 +1,9 @@
-//! The search: sets from the cheapest on, until one does.
+//! Sets from the cheapest on, until one does, with whole operations.
 
 use super::bounds::{Bounds, Excluded};
 use super::sets::{Set, Sets};
 use super::target::Goal;
-use super::{Cheaper, Fitted, Request, Tried, Verdict};
+use super::{Cheaper, Request, Tried, Verdict};
 use crate::compile::{self, Compiled, Costing};
 use crate::control::Control;
 use crate::error::{Error, Infeasible, Result};
@@ -12,7 +12,7 @@ use crate::topology::Topology;
 use crate::units::Nanos;
 
 /// Sets that are looked at, at most.
-const MOST_SETS: usize = 1_000_000;
+pub(super) const MOST_SETS: usize = 1_000_000;
 
 /// Sets that are planned for to show what price buys, below what was found and above.
 const SHOWN: usize = 5;
@@ -23,55 +23,16 @@ const STEP: u64 = 120;
 /// What is shown costs at most so many percent of what was found.
 const DEAREST: u64 = 1_000;
 
-/// The cheapest set of the catalogue for which a plan reaches the target.
-///
-/// Sets are planned for in the order of their prices, but those that bounds exclude: at most as many as the effort
-/// counts. The same request gives the same answer, unless `control` says stop.
-///
-/// Errors: those of planning; [`Error::Infeasible`] where no set does, with what comes closest.
-pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
-    let options = plan_options(&request);
-    let costing = Costing::new(request.model, &options)?;
-    let goal = request.target.of_steps(options.batch);
-    let mut bounds = Bounds::new(&costing, request.catalogue, &goal, &options)?;
-    if let Some(why) = bounds.excludes_all() {
-        return Err(hopeless(&request, &goal, why));
-    }
-    let planner = Planner { request, options: &options, costing: &costing, goal: &goal, control };
-    let mut search = Search::new(planner);
-    let mut sets = Sets::new(request.catalogue, request.budget);
-    let Some((found, compiled)) = search.find(&mut sets, &mut bounds)? else {
-        return Err(search.none());
-    };
-    let mut curve = search.planned.clone();
-    if request.has_curve {
-        curve.extend(search.below()?);
-        curve.extend(search.beyond(&found, &mut sets, &mut bounds)?);
-    }
-    curve.push(found.clone());
-    curve.sort_by(|one, other| one.set.cmp(&other.set));
-    let cheaper = search.cheaper(&found);
-    Ok(Fitted { goal, found, compiled, cheaper, curve })
-}
-
-/// How plans are made for a target.
-fn plan_options(request: &Request<'_>) -> compile::Options {
-    let mut options = request.options.clone();
-    options.place.objective = request.target.objective();
-    // Bounds on sets speak of whole operations.
-    options.split.auto = false;
-    options.batch = request.target.batch().or(options.batch);
-    options
-}
-
 /// Plans for sets, and proofs that need none.
 #[derive(Clone, Copy)]
-struct Planner<'s> {
-    request: Request<'s>,
-    options: &'s compile::Options,
-    costing: &'s Costing,
-    goal: &'s Goal,
-    control: &'s Control<'s>,
+pub(super) struct Planner<'s> {
+    pub(super) request: Request<'s>,
+    pub(super) options: &'s compile::Options,
+    pub(super) costing: &'s Costing,
+    pub(super) goal: &'s Goal,
+    pub(super) control: &'s Control<'s>,
+    /// Whether operations stay whole, of which certificates speak.
+    pub(super) is_whole: bool,
 }
 
 impl Planner<'_> {
@@ -91,7 +52,7 @@ impl Planner<'_> {
         Ok(bound.map(|bound| format!("{} ({})", self.goal.bound_words(Nanos(bound.value)), bound.proof)))
     }
 
-    fn plan(&self, set: &Set) -> Result<(Tried, Option<Compiled>)> {
+    pub(super) fn plan(&self, set: &Set) -> Result<(Tried, Option<Compiled>)> {
         let topology = self.topology(set)?;
         let model = self.request.model.clone();
         let tried = |verdict| Tried { set: set.clone(), verdict };
@@ -106,7 +67,7 @@ impl Planner<'_> {
             Err(error) => return Err(error),
         };
         let reached = self.goal.measured(&compiled.schedule.cost);
-        let speaks = self.goal.limit().is_some();
+        let speaks = self.goal.limit().is_some() && self.is_whole;
         let bound = compiled.plan.bound.as_ref().filter(|_| speaks).map(|bound| Nanos(bound.value));
         let verdict = match self.goal.is_reached_by(reached) {
             true => Verdict::Reaches(reached),
@@ -116,7 +77,7 @@ impl Planner<'_> {
     }
 
     /// Plans that the effort affords, and as many certificates for each.
-    fn most_planned(&self) -> usize {
+    pub(super) fn most_planned(&self) -> usize {
         match self.options.place.effort {
             Effort::Fast => 32,
             Effort::Default => 128,
@@ -126,17 +87,17 @@ impl Planner<'_> {
 }
 
 /// What was found so far.
-struct Search<'s> {
-    planner: Planner<'s>,
+pub(super) struct Search<'s> {
+    pub(super) planner: Planner<'s>,
     /// Sets that do not do, and of those that are cheaper than the last of them.
     failed: Failed,
     before: Failed,
     /// Sets that were planned for and do not do.
-    planned: Vec<Tried>,
+    pub(super) planned: Vec<Tried>,
     /// Sets that are slow for sure, in steps of price.
     slow: Vec<Set>,
     /// Whether sets are left that nobody has looked at.
-    is_cut: bool,
+    pub(super) is_cut: bool,
 }
 
 /// Sets that do not do.
@@ -149,13 +110,17 @@ struct Failed {
 }
 
 impl<'s> Search<'s> {
-    fn new(planner: Planner<'s>) -> Self {
+    pub(super) fn new(planner: Planner<'s>) -> Self {
         let (failed, before) = (Failed::default(), Failed::default());
         Self { planner, failed, before, planned: Vec::new(), slow: Vec::new(), is_cut: false }
     }
 
     /// The first set that does, and its plan.
-    fn find(&mut self, sets: &mut Sets<'_>, bounds: &mut Bounds<'_>) -> Result<Option<(Tried, Compiled)>> {
+    pub(super) fn find(
+        &mut self,
+        sets: &mut Sets<'_>,
+        bounds: &mut Bounds<'_>,
+    ) -> Result<Option<(Tried, Compiled)>> {
         let most = self.planner.most_planned();
         let mut certified = 0;
         for set in sets {
@@ -215,7 +180,7 @@ impl<'s> Search<'s> {
     }
 
     /// How the sets cheaper than the one found fail.
-    fn cheaper(&self, found: &Tried) -> Cheaper {
+    pub(super) fn cheaper(&self, found: &Tried) -> Cheaper {
         let is_cheaper = |tried: &&Tried| tried.set.price < found.set.price;
         let Failed { count, excluded, last: next } =
             match self.failed.last.as_ref().is_some_and(|last| is_cheaper(&last)) {
@@ -223,11 +188,12 @@ impl<'s> Search<'s> {
                 false => self.before.clone(),
             };
         let open = self.planned.iter().filter(is_cheaper).filter(|tried| !tried.is_proven(self.planner.goal));
-        Cheaper { count, excluded, open: open.cloned().collect(), next }
+        let open: Vec<Tried> = open.cloned().collect();
+        Cheaper { count, excluded, open_count: open.len(), open, next }
     }
 
     /// Plans for the dearest of the sets that are slow for sure.
-    fn below(&self) -> Result<Vec<Tried>> {
+    pub(super) fn below(&self) -> Result<Vec<Tried>> {
         let first = self.slow.len().saturating_sub(SHOWN);
         let mut shown = Vec::new();
         for set in &self.slow[first..] {
@@ -239,7 +205,12 @@ impl<'s> Search<'s> {
     }
 
     /// Plans for dearer sets, in steps of price.
-    fn beyond(&self, found: &Tried, sets: &mut Sets<'_>, bounds: &mut Bounds<'_>) -> Result<Vec<Tried>> {
+    pub(super) fn beyond(
+        &self,
+        found: &Tried,
+        sets: &mut Sets<'_>,
+        bounds: &mut Bounds<'_>,
+    ) -> Result<Vec<Tried>> {
         let mut shown: Vec<Tried> = Vec::new();
         for set in sets.take(MOST_SETS) {
             let last = shown.last().map_or(found.set.price, |tried| tried.set.price);
@@ -255,10 +226,15 @@ impl<'s> Search<'s> {
     }
 
     /// Says that no set does, and what comes closest.
-    fn none(&self) -> Error {
+    pub(super) fn none(&self) -> Error {
+        let open = self.planned.iter().filter(|tried| !tried.is_proven(self.planner.goal)).count();
+        self.none_of(self.failed.count, open, self.is_cut)
+    }
+
+    /// Says that none of `count` sets does, of which nothing is proven of `open`, and what comes closest.
+    pub(super) fn none_of(&self, count: usize, open: usize, is_cut: bool) -> Error {
         let Request { catalogue, budget, .. } = self.planner.request;
         let goal = self.planner.goal;
-        let open = self.planned.iter().filter(|tried| !tried.is_proven(goal)).count();
         let line = |tried: &Tried| {
             format!(
                 "{} at {}: {}",
@@ -273,22 +249,16 @@ impl<'s> Search<'s> {
         let mut details: Vec<String> =
             closest.map(|tried| format!("closest: {}", line(tried))).into_iter().collect();
         if open > 0 {
-            details.push(format!(
-                "for {open} of {} sets it is not proven that no plan does it",
-                self.failed.count
-            ));
+            details.push(format!("for {open} of {} sets it is not proven that no plan does it", count));
         }
-        if self.is_cut {
-            details.push(format!(
-                "the search ended after {} sets: others were not looked at",
-                self.failed.count
-            ));
+        if is_cut {
+            details.push(format!("the search ended after {} sets: others were not looked at", count));
         }
-        let conflict = match self.failed.count {
-            0 if !self.is_cut => cheaper_than_all(&self.planner.request),
+        let conflict = match count {
+            0 if !is_cut => cheaper_than_all(&self.planner.request),
             _ => conflict(&self.planner.request, goal),
         };
-        let proven = open == 0 && !self.is_cut;
+        let proven = open == 0 && !is_cut;
         NoSet { proven, conflict, has_budget: budget.is_some(), details }.error()
     }
 }
@@ -304,7 +274,7 @@ fn conflict(request: &Request<'_>, goal: &Goal) -> String {
 }
 
 /// All that is on offer does not do.
-fn hopeless(request: &Request<'_>, goal: &Goal, why: Excluded) -> Error {
+pub(super) fn hopeless(request: &Request<'_>, goal: &Goal, why: Excluded) -> Error {
     let details = vec![format!("with all devices of the catalogue: {}", why.words())];
     NoSet { proven: true, conflict: conflict(request, goal), has_budget: false, details }.error()
 }

@@ -6,12 +6,14 @@
 //! Fields that are not known are ignored, and the first of several with one name counts.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::columns;
 use super::json::{Amount, Text};
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use crate::error::{Error, Result};
@@ -22,12 +24,15 @@ use crate::units::{Bytes, Nanos};
 /// The most that all times, or all bytes, may add up to: beyond it sums would saturate.
 const MOST: u128 = i64::MAX as u128;
 
-/// Reads a cost graph. O(text).
+/// Reads a cost graph in either form: the binary one, which its first bytes tell, or JSON. O(bytes).
 ///
-/// Errors: malformed JSON (with line and column), a version other than 1, missing `kinds` or
+/// Errors: what [`CostGraph::from_columns`] refuses, and a binary file that is damaged; malformed JSON (with line and column), a version other than 1, missing `kinds` or
 /// nodes, an id used twice, a number of times other than that of the kinds, a cost that is
 /// negative, not finite or too large, an edge, `forward` or result that names no node, a cycle.
 pub fn read_costgraph(text: &[u8]) -> Result<CostGraph> {
+    if text.starts_with(&columns::MAGIC) {
+        return columns::read(text);
+    }
     let mut reader = Reader::default();
     for _ in 0..3 {
         reader.postponed = false;
@@ -95,10 +100,9 @@ impl Reader {
     /// Checks the kinds and makes the builder.
     fn start(&mut self) -> Result<Builder> {
         let kinds = self.kinds.clone().unwrap_or_default();
-        for (position, kind) in kinds.iter().enumerate() {
-            if kind.is_empty() || kinds[..position].contains(kind) {
-                return Err(Error::model("kinds", format!("\"{kind}\" is empty or is there twice")));
-            }
+        let mut seen = HashSet::new();
+        if let Some(kind) = kinds.iter().find(|kind| kind.is_empty() || !seen.insert(kind.as_str())) {
+            return Err(Error::model("kinds", format!("\"{kind}\" is empty or is there twice")));
         }
         Ok(Builder::new(self.name.clone().unwrap_or_default(), kinds))
     }

@@ -14,6 +14,7 @@ use crate::files::Links;
 use crate::ir::{Graph, MAX_AXES};
 use crate::topology::Topology;
 
+mod columns;
 #[cfg(feature = "cli")]
 mod container;
 mod costgraph;
@@ -36,6 +37,7 @@ mod vocabulary;
 pub mod weights;
 mod workload;
 
+pub use columns::write_costgraph_binary;
 #[cfg(all(feature = "cli", feature = "run", feature = "tokenizer"))]
 pub(crate) use container::gguf_tokenizer;
 #[cfg_attr(not(feature = "cli"), expect(unused_imports))]
@@ -87,7 +89,7 @@ pub enum Format {
     Onnx,
     /// The native `model.json`.
     Native,
-    /// A cost graph in JSON.
+    /// A cost graph, in JSON or in its binary form.
     CostGraph,
     /// A workload of a placement benchmark.
     Workload,
@@ -111,6 +113,9 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
     if bytes.starts_with(gguf::MAGIC) {
         return Ok(Format::Gguf);
     }
+    if bytes.starts_with(&columns::MAGIC) {
+        return Ok(Format::CostGraph);
+    }
     #[cfg(feature = "onnx")]
     if onnx::looks_like_onnx(bytes) {
         return Ok(Format::Onnx);
@@ -122,7 +127,7 @@ pub fn recognise(bytes: &[u8]) -> Result<Format> {
         return Err(error);
     }
     Err(Error::format("", "the file is no model of a known format")
-        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, GGUF, torch.export archive, cost graph JSON, torch.fx JSON, placement workload"))
+        .with_help("known: native model.json, ONNX, Keras JSON, transformers config.json, GGUF, torch.export archive, cost graph, torch.fx JSON, placement workload"))
 }
 
 /// The error for another file of this program in place of a model; none for other bytes.
@@ -170,6 +175,9 @@ fn weights_alone(bytes: &[u8]) -> Option<Error> {
 /// decompressed further.
 #[cfg_attr(not(feature = "cli"), expect(dead_code))]
 pub(crate) fn may_be_model(start: &[u8]) -> bool {
+    if start.starts_with(&columns::MAGIC) {
+        return true;
+    }
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') | None => true,

@@ -165,6 +165,10 @@ impl<'c, 'a> Incumbents<'c, 'a> {
     pub(super) fn consider(&mut self, units: Vec<DeviceId>, order: &[NodeIx]) -> Candidate {
         let candidate = self.evaluate(units, order);
         self.pool.add(&candidate);
+        // Bytes are those of the plan; times are known once it is scheduled.
+        if self.context.problem.options.objective == Objective::Transfer && candidate.is_feasible() {
+            self.context.control.found(candidate.evaluation.transfer_bytes().get());
+        }
         candidate
     }
 

@@ -32,7 +32,7 @@ pub use html::Html;
 pub(crate) use html::{STYLE, escape as html_escaped};
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use summary::pipelined;
-pub use summary::{AlternativeLine, BoundLine, DeviceLine, Scope, SearchLine, Summary};
+pub use summary::{AlternativeLine, BoundLine, CurveLine, DeviceLine, Scope, SearchLine, Summary, curve};
 #[cfg(all(feature = "cli", feature = "run"))]
 pub(crate) use table::clipped;
 #[cfg(feature = "cli")]

@@ -79,6 +79,28 @@ impl From<&Mark> for SearchLine {
     }
 }
 
+/// What the objective came to at a time of the search.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CurveLine {
+    /// Time since the search began.
+    pub after_ns: Nanos,
+    /// What the objective came to; in its unit.
+    pub value: u64,
+    /// 1 - bound/value, by the highest bound that the search proved, then or later.
+    pub gap: f64,
+}
+
+/// The curve of a search.
+pub fn curve(marks: &[Mark]) -> Vec<CurveLine> {
+    let bound = marks.iter().filter_map(|mark| mark.bound).max();
+    let line = |mark: &Mark| {
+        let mark = Mark { bound, ..*mark };
+        let SearchLine { after_ns, value, gap, .. } = SearchLine::from(&mark);
+        CurveLine { after_ns, value, gap: gap.max(0.0) }
+    };
+    marks.iter().map(line).collect()
+}
+
 /// How good the plan is at least.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BoundLine {
@@ -156,6 +178,9 @@ pub struct Summary {
     /// How good the plan was after each part of the search, where its end was asked for or it was cut short.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<SearchLine>,
+    /// What the objective came to over time, within the parts of the search too; empty where `search` is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<CurveLine>,
 }
 
 /// The plans of which a certificate speaks.
@@ -257,6 +282,7 @@ impl Summary {
             violations: Vec::new(),
             largest: None,
             search: Vec::new(),
+            curve: Vec::new(),
         }
     }
 

@@ -108,6 +108,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
                 return Ok((placement, found));
             }
             Err(best) => {
+                control.refused();
                 let Refused { error, placement } = *best;
                 // Memory alone is a reason to place again.
                 if !matches!(error, Error::Infeasible(_)) {
@@ -264,8 +265,13 @@ fn best(
     control.report("scheduling", 0, candidates.len());
     // Steps, buffers and times, about.
     let tables = 512 * graph.node_count() as u64 + 128 * graph.edge_count() as u64;
-    let scheduled = control
-        .map_each(tables, candidates.len(), |number| scheduled(problem, scheduling, &candidates[number]));
+    let scheduled = control.map_each(tables, candidates.len(), |number| {
+        let found = scheduled(problem, scheduling, &candidates[number]);
+        if let Ok(found) = &found {
+            control.found(value(problem.options.objective, &found.cost));
+        }
+        found
+    });
     for (placement, found) in candidates.into_iter().zip(scheduled) {
         match found {
             Ok(found) => {

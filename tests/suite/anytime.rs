@@ -64,6 +64,28 @@ fn the_most_effort_is_never_worse_than_the_usual() {
 }
 
 #[test]
+#[ignore = "long: cargo test -- --ignored most_effort"]
+fn the_most_effort_is_never_worse_on_random_graphs() {
+    let mut compared = 0;
+    for seed in 100..109 {
+        let (model, devices) = random(seed, 4 + seed as usize % 4);
+        let objective = Objective::ALL[seed as usize % 3];
+        let usual = planned(&model, &devices, &options(objective, Effort::Default, None));
+        let most = planned(&model, &devices, &options(objective, Effort::Best, None));
+        let Some(usual) = usual else { continue };
+        let most = most.unwrap_or_else(|| panic!("seed {seed}: more effort found nothing"));
+        assert!(figures(&most.plan, objective) <= figures(&usual.plan, objective), "seed {seed}");
+        let bound = |plan: &Plan| plan.bound.as_ref().map_or(0, |bound| bound.value);
+        assert!(
+            bound(&most.plan) >= bound(&usual.plan) || figures(&most.plan, objective)[0] == 0,
+            "seed {seed}"
+        );
+        compared += 1;
+    }
+    assert!(compared >= 5, "{compared}");
+}
+
+#[test]
 fn a_search_ends_at_its_gap() {
     let mut later = 0;
     for seed in 0..12 {
@@ -127,4 +149,44 @@ fn the_curve_of_the_gap_is_told_where_the_end_is_asked_for() {
         let error = folder.fails(2, &[&plan[..], &["summary", "--until", wrong]].concat());
         assert!(error.contains(&format!("--until {wrong}: expected 'gap<1%'")), "{error}");
     }
+}
+
+#[test]
+fn the_curve_has_what_is_found_within_an_effort() {
+    let folder = Folder::new();
+    let (mut within, mut drawn) = (0, 0);
+    for seed in 0..4 {
+        let graph = cost_graph(&mut Rng::new(seed), 40);
+        std::fs::write(folder.path("graph.json"), partition::unstable::load::write_costgraph(&graph))
+            .unwrap();
+        let objective = ["transfer", "latency", "throughput"][seed as usize % 3];
+        let plan = ["graph.json", "-d", "3xcpu:memory=120kB", "--objective", objective, "--emit"];
+        let run = |rest: &[&str]| folder.run(&[&plan[..], rest].concat());
+        let told = run(&["summary-json", "--until", "gap<0.01%"]);
+        if told.code != 0 {
+            continue;
+        }
+        let answer: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+        let lines = |key: &str, field: &str| -> Vec<f64> {
+            let lines = answer[key].as_array().unwrap();
+            lines.iter().map(|line| line[field].as_f64().unwrap()).collect()
+        };
+        let (times, values, gaps) =
+            (lines("curve", "after_ns"), lines("curve", "value"), lines("curve", "gap"));
+        assert!(times.is_sorted() && values.is_sorted_by(|one, other| one >= other), "{seed}: {answer}");
+        assert!(
+            gaps.is_sorted_by(|one, other| one >= other) && gaps.iter().all(|gap| (0.0..=1.0).contains(gap))
+        );
+        let efforts = lines("search", "value");
+        assert_eq!((values.last(), gaps.last()), (efforts.last(), lines("search", "gap").last()), "{seed}");
+        assert!(efforts.iter().all(|value| values.contains(value)));
+        within += usize::from(values.len() > efforts.len());
+        // Times differ from run to run; what is drawn is there.
+        let page = run(&["html", "--until", "gap<99.9%"]).stdout;
+        assert!(page.contains("<h2>Search</h2>") && page.contains("gap over time"), "{seed}");
+        drawn += 1;
+    }
+    assert!(within >= 1 && drawn >= 2, "{within} {drawn}");
+    let plain = folder.ok(&["graph.json", "-d", "3xcpu", "--emit", "html", "--effort", "fast"]);
+    assert!(!plain.contains("<h2>Search</h2>"));
 }

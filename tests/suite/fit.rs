@@ -353,6 +353,7 @@ fn every_option_is_heeded_or_refused() {
         "--with-input",
         "--allow-outside",
         "--colocate",
+        "--split",
         "--keep-whole",
         "--exact",
         "--balance",
@@ -391,4 +392,84 @@ fn every_option_is_heeded_or_refused() {
         refused += 1;
     }
     assert!(refused >= 9, "{refused} of {options:?}");
+}
+
+/// Three products of square weights, one after the other.
+fn products(folder: &Folder, width: u64) {
+    let param = |at: u64| format!("{{\"name\":\"w{at}\",\"type\":\"f32[{width},{width}]\"}}");
+    let node = |at: u64| {
+        let input = if at == 0 { "x".to_owned() } else { format!("p{}", at - 1) };
+        format!("{{\"name\":\"p{at}\",\"op\":\"matmul\",\"inputs\":[\"{input}\",\"w{at}\"]}}")
+    };
+    let all = |one: &dyn Fn(u64) -> String| (0..3).map(one).collect::<Vec<_>>().join(",");
+    let text = format!(
+        "{{\"partition_model\":1,\"name\":\"products\",\"dims\":[\"batch\"],\"inputs\":[{{\"name\":\"x\",\"type\":\
+         \"f32[batch,{width}]\"}}],\"params\":[{}],\"nodes\":[{}],\"outputs\":[\"p2\"]}}",
+        all(&param),
+        all(&node)
+    );
+    fs::write(folder.path("products.json"), text).unwrap();
+}
+
+/// The answer for the products and an offer.
+fn answer(folder: &Folder, offer: &str, rest: &[&str]) -> serde_json::Value {
+    fs::write(folder.path("parts.toml"), offer).unwrap();
+    let args = ["products.json", "--fit", "parts.toml", "--emit", "summary-json"];
+    serde_json::from_str(&folder.ok(&[&args[..], rest].concat())).unwrap()
+}
+
+#[test]
+fn devices_none_of_which_holds_a_parameter_are_found() {
+    let folder = Folder::new();
+    // Weights of 4 MB each.
+    products(&folder, 1024);
+    let offer = "[[device]]\nkind = \"cuda\"\nmemory = \"3MB\"\nprice = 1\navailable = 8\n\
+                 [[device]]\nkind = \"l4-24g\"\nprice = 20\n";
+    let target = ["--target", "batch>=8"];
+    let found = answer(&folder, offer, &target);
+    let set = found["cheapest"]["set"].as_str().unwrap();
+    let count: u64 = set.strip_suffix("xcuda").unwrap_or_else(|| panic!("{found}")).parse().unwrap();
+    // What fits is for planning to say, set by set.
+    let plans = |count: u64| {
+        let devices = format!("{count}xcuda:memory=3MB");
+        folder.run(&["products.json", "-d", &devices, "--batch", "8", "--emit", "summary"]).code == 0
+    };
+    assert!((1..=8).map(plans).eq((1..=8).map(|other| other >= count)), "{set}");
+    // Three weights of 4 MB are more than 3 MB for each of four devices: of those, and of no others, that is proven.
+    assert_eq!(found["cheaper_sets"], count - 1);
+    let proven = found["excluded_by_bounds"].as_u64().unwrap();
+    assert!(proven >= 4 && found["open_sets"].as_u64().unwrap() == count - 1 - proven, "{found}");
+    assert_eq!(found["proven"], count - 1 == proven);
+    let whole = answer(&folder, offer, &[&target[..], &["--split", "none"]].concat());
+    assert_eq!((&whole["cheapest"]["set"], &whole["proven"]), (&"1xl4-24g".into(), &true.into()), "{whole}");
+    // The devices found are a file for --devices, and the plan is sound.
+    fs::write(folder.path("found.json"), found["devices"].to_string()).unwrap();
+    folder.ok(&["products.json", "-d", "found.json", "--batch", "8", "-o", "plan.json"]);
+    folder.ok(&["check", "plan.json", "--model", "products.json"]);
+}
+
+#[test]
+fn two_devices_that_share_each_operation_are_cheaper_than_a_faster_one() {
+    let folder = Folder::new();
+    products(&folder, 8192);
+    let latency = |devices: &str, rest: &[&str]| -> u64 {
+        let args = ["products.json", "-d", devices, "--objective", "latency", "--batch", "4096"];
+        let text = folder.ok(&[&args[..], &["--emit", "summary-json"], rest].concat());
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["latency"].as_u64().unwrap()
+    };
+    let split = latency("2xl4-24g", &[]);
+    assert!(split < latency("2xl4-24g", &["--split", "none"]) * 9 / 10);
+    let offer = "[[device]]\nkind = \"l4-24g\"\nprice = 1\navailable = 2\n[[device]]\nkind = \"h100-80g\"\nprice = 5\n";
+    let target = format!("latency<={split}ns");
+    let args = ["--target", &target, "--batch", "4096"];
+    let found = answer(&folder, offer, &args);
+    assert_eq!(found["cheapest"]["set"], "2xl4-24g", "{found}");
+    assert!(found["cheapest"]["reached_ns"].as_u64().unwrap() <= split);
+    // Half the devices compute half as fast: that one of them is too slow is proven.
+    assert_eq!((&found["cheaper_sets"], &found["open_sets"]), (&1.into(), &0.into()), "{found}");
+    let whole = answer(&folder, offer, &[&args[..], &["--split", "none"]].concat());
+    assert_eq!(whole["cheapest"]["set"], "1xh100-80g", "{whole}");
+    let error = folder
+        .fails(2, &["products.json", "--fit", "parts.toml", "--target", "latency<1s", "--split", "p0=0:2"]);
+    assert!(error.contains("--split: devices have no names before they are found"), "{error}");
 }

@@ -21,6 +21,7 @@ mod copies;
 mod corpus;
 mod corpus_plans;
 mod costgraph;
+mod costgraph_binary;
 mod cuda;
 mod cuda_forms;
 mod cuda_products;

@@ -34,8 +34,9 @@ struct Answer<'a> {
     cheaper: Option<Line>,
     cheaper_sets: usize,
     excluded_by_bounds: usize,
-    /// Cheaper sets of which it is not proven that no plan does it.
+    /// Cheaper sets of which it is not proven that no plan does it; the dearest of them, where there are many.
     open: Vec<Line>,
+    open_sets: usize,
     /// No cheaper set can do it.
     proven: bool,
     certainty: String,
@@ -63,7 +64,8 @@ pub(super) fn json(wanted: &Wanted, fitted: &Fitted) -> Result<String> {
         cheaper_sets: cheaper.count,
         excluded_by_bounds: cheaper.excluded,
         open: cheaper.open.iter().map(line).collect(),
-        proven: cheaper.open.is_empty(),
+        open_sets: cheaper.open_count,
+        proven: cheaper.open_count == 0,
         certainty: text::certainty(fitted),
         curve: fitted.curve.iter().map(line).collect(),
         devices: fitted.compiled.topology.description(),

@@ -65,6 +65,10 @@ pub(super) fn fit(
         return Err(Error::usage(format!("--target {target}"), "a cost graph is of one batch")
             .with_help("--target 'latency<TIME' or 'throughput>RATE/s'"));
     }
+    if !options.split.rules.is_empty() {
+        return Err(Error::usage("--split", "devices have no names before they are found")
+            .with_help("--split auto, or none; or plan for the devices that --fit finds"));
+    }
     let has_curve = emit == Emit::Html || is_summarised(args, emit, console);
     let request = Request { model, catalogue, target, budget: *budget, options, has_curve };
     let found = planning(&args.placement, console, |control| {

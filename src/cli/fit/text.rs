@@ -36,7 +36,7 @@ pub(super) fn set_at(wanted: &Wanted, tried: &Tried) -> String {
 pub(super) fn certainty(fitted: &Fitted) -> String {
     let cheaper = &fitted.cheaper;
     let sets = counted(cheaper.count, "cheaper set");
-    match (cheaper.count, cheaper.open.len()) {
+    match (cheaper.count, cheaper.open_count) {
         (0, _) => "no set is cheaper".to_owned(),
         (count, 0) => {
             let planned = count - cheaper.excluded;

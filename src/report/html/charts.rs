@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Life, escape};
+use super::{CurveLine, Life, escape};
 use crate::plan::PlanDevice;
 use crate::units::{Bytes, Nanos};
 
@@ -198,6 +198,43 @@ pub(super) fn curves(history: &[Vec<(String, f64)>], out: &mut dyn Write) -> io:
         curve(name, number, history.len(), &points, out)?;
     }
     Ok(())
+}
+
+/// The gap of the best plan found over the time of the search, in steps; each step says what it is.
+pub(super) fn search(lines: &[CurveLine], objective: &str, out: &mut dyn Write) -> io::Result<()> {
+    let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return Ok(()) };
+    writeln!(out, "<h2>Search</h2>")?;
+    let end = last.after_ns.get().max(1) as f64;
+    let widest = lines.iter().map(|line| line.gap).fold(1e-9, f64::max);
+    let x = |line: &CurveLine| LEFT + (WIDTH - LEFT - 10.0) * line.after_ns.get() as f64 / end;
+    let y = |line: &CurveLine| HEIGHT - 8.0 - (HEIGHT - 24.0) * line.gap / widest;
+    let mut path = format!("M{:.1} {:.1}", x(first), y(first));
+    let mut points = String::new();
+    for line in lines {
+        path += &format!("H{:.1}V{:.1}", x(line), y(line));
+        let value = match objective {
+            "transfer" => Bytes(line.value).to_string(),
+            _ => Nanos(line.value).to_string(),
+        };
+        points += &format!(
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{}\"><title>{value}, gap {:.2} %, after {}</title></circle>",
+            x(line),
+            y(line),
+            colour(0),
+            line.gap * 100.0,
+            line.after_ns
+        );
+    }
+    writeln!(
+        out,
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"gap over the time of the search\"><path d=\"{path}\" fill=\"none\" \
+         stroke=\"{}\" stroke-width=\"2\"/>{points}<text x=\"4\" y=\"14\">gap over time</text><text x=\"4\" y=\"30\">{:.2} %</text>\
+         <text x=\"4\" y=\"60\">max {:.2} %</text><text x=\"4\" y=\"76\">{}</text></svg>",
+        colour(0),
+        last.gap * 100.0,
+        widest * 100.0,
+        last.after_ns
+    )
 }
 
 fn curve(

@@ -6,7 +6,7 @@ mod charts;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Clock, Life};
+use super::{Clock, CurveLine, Life};
 use crate::escape::is_harmless;
 use crate::plan::{Action, Lane, Plan};
 use crate::units::Nanos;
@@ -28,6 +28,8 @@ pub struct Html<'a> {
     pub times: &'a [(Nanos, Nanos)],
     /// When each buffer is live.
     pub lives: &'a [Life],
+    /// How the plan was found over time; empty where nobody asked for it.
+    pub search: &'a [CurveLine],
     /// Rows of named numbers, as for [`super::write_history`]; empty where nothing was trained.
     pub history: &'a [Vec<(String, f64)>],
 }
@@ -49,6 +51,7 @@ impl Html<'_> {
         self.devices(out)?;
         self.timeline(out)?;
         self.memory(out)?;
+        charts::search(self.search, &self.plan.options.objective, out)?;
         charts::curves(self.history, out)?;
         self.placement(out)?;
         if !self.plan.notes.is_empty() {

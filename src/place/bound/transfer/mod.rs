@@ -41,8 +41,12 @@ const EACH_PIN: u64 = 20;
 /// How much more work each round may do than the one before.
 const MORE: u64 = 4;
 
-/// A round that closes less than one part in this many of the gap is the last.
+/// A round that closes less than one part in this many of the gap is the last, but for small graphs.
 const WORTHWHILE: u64 = 8;
+
+/// Units up to which rounds go on that close nothing yet: cases of a tree close a gap all at once, when the last of
+/// them does.
+const PATIENT: usize = 2_000;
 
 /// Prices tried for a part at first: the best one for the part before is near.
 const FEW_PRICES: usize = 3;
@@ -123,13 +127,16 @@ impl Target<'_, '_> {
         let first = FIRST + EACH_PIN * self.graph.pin_count() as u64;
         let budgets = match self.problem.options.effort {
             Effort::Fast => return None,
+            Effort::Default if self.graph.units() <= PATIENT => {
+                [first, 12_000_000].map(|work| Budget { work, cases: 256 })
+            }
             Effort::Default => [first, 3_000_000].map(|work| Budget { work, cases: 64 }),
             Effort::Best => [first * 16, 400_000_000].map(|work| Budget { work, cases: 512 }),
         };
         (self.graph.units() <= 20_000).then_some(budgets)
     }
 
-    /// Bounds by cuts in rounds of ever more work, as long as each closes a part of the gap between
+    /// Bounds by cuts in rounds of ever more work; on large graphs as long as each closes a part of the gap between
     /// `best` and what is reached.
     fn rounds(&self, mut best: u64) -> Vec<Certificate> {
         let mut found = Vec::new();
@@ -141,11 +148,12 @@ impl Target<'_, '_> {
             }
             let value = found.iter().map(|one| one.value).max().unwrap_or(0);
             let left = self.incumbent.saturating_sub(value);
-            let enough = value <= best || value - best < left / WORTHWHILE;
-            if left == 0 || enough || budget.work >= last.work || self.control.stopped() {
+            let is_poor = value <= best || value - best < left / WORTHWHILE;
+            let is_last = is_poor && self.graph.units() > PATIENT;
+            if left == 0 || is_last || budget.work >= last.work || self.control.stopped() {
                 return found;
             }
-            best = value;
+            best = best.max(value);
             budget.work = budget.work.saturating_mul(MORE).min(last.work);
         }
     }

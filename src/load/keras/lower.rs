@@ -357,6 +357,7 @@ impl Site<'_> {
             Kind::Spectral(inner) => self.spectral(inner, first).map(one),
             Kind::Buckets(buckets) => buckets.lower(self, x).map(one),
             Kind::Mel(mel) => mel.lower(self, first).map(one),
+            Kind::Stft(stft) => stft.lower(self, first).map(one),
             Kind::Attention(attention) => attention.lower(self, arguments, options),
             Kind::Input(_) | Kind::Operation(_) | Kind::Model(_) | Kind::Unknown => {
                 Err(self.error(&format!("a layer of class {} is not supported here", layer.class)))

@@ -28,6 +28,7 @@ mod norm;
 mod operation;
 mod pool;
 mod recurrent;
+mod resample;
 mod reshape;
 mod spectrogram;
 mod steps;

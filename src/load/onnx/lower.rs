@@ -427,7 +427,9 @@ impl Lowering {
                 return Err(Error::model(place(), "it is made by nothing"));
             };
             if !seen.insert(output.name.as_str()) {
-                return Err(Error::model(place(), "two outputs have this name"));
+                // Exporters list a tensor once for each time that it is returned.
+                self.graph.note(format!("output {}: the file lists it twice, it is given once", output.name));
+                continue;
             }
             if let Form::Sequence(items) = &self.bindings[binding].form {
                 let items = items.clone();

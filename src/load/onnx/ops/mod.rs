@@ -191,7 +191,7 @@ static TABLE: &[Entry] = &[
     folding("Or", 7, |at| fold::binary(at, Binary::Or), |at| elementwise::binary(at, Binary::Or)),
     op("PRelu", 7, elementwise::prelu),
     op("Pad", 7, layout::pad),
-    op("Pow", 7, elementwise::pow),
+    folding("Pow", 7, fold::pow, elementwise::pow),
     op("QLinearConv", 10, quantized::qlinear_conv),
     op("QLinearMatMul", 10, quantized::qlinear_matmul),
     op("QuantizeLinear", 10, quantized::quantize_linear),

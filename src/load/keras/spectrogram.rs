@@ -187,7 +187,8 @@ impl Stft {
         };
         let length = config.int("frame_length")?.unwrap_or(256);
         let stride = config.int("frame_step")?.unwrap_or(length / 2);
-        let transform = config.int("fft_length")?.unwrap_or(length);
+        let least = u64::try_from(length).map_or(1, |length| length.min(MOST as u64).next_power_of_two());
+        let transform = config.int("fft_length")?.unwrap_or(least as i64);
         if !(1..=MOST).contains(&length) || !(length..=MOST).contains(&transform) || stride < 1 {
             return Err(
                 config.fault("frame_length", "does not fit frame_step and fft_length, or is too large")

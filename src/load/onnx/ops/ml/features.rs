@@ -1,5 +1,6 @@
 //! Features of rows: scaled, normalised, encoded, chosen.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use super::super::super::narrow::{Narrow, STRING};
@@ -217,7 +218,10 @@ fn encode_texts(at: &mut At<'_>, keys: &[String], dtype: DType, values: &[f64], 
     let Some(Narrow::Text(table)) = at.narrow(0) else {
         return Err(at.unsupported("of texts (element type STRING)"));
     };
-    let value_of = |text: &String| keys.iter().position(|key| key == text).map_or(default, |i| values[i]);
+    // Of equal keys the first counts.
+    let entries: HashMap<&str, f64> =
+        keys.iter().map(String::as_str).zip(values.iter().copied()).rev().collect();
+    let value_of = |text: &String| entries.get(text.as_str()).copied().unwrap_or(default);
     let values: Vec<f64> = at.lowering().texts.get(table).iter().map(value_of).collect();
     let x = at.value(0)?;
     let values = at.real_constant(dtype, &[values.len() as i64], &values)?;

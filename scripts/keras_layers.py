@@ -6,7 +6,8 @@
 `functions` is made of functions of keras.ops, `layers` of layers that have weights; `masks` of layers that make, keep and
 heed masks, in a `.keras` file; `steps` of recurrent layers that are written out, and of what stock applications use;
 `arranged` of functions that repeat, divide and order, in a `.h5` file; `numbered` of functions that are several steps,
-spectrograms, and layers that number what they read.
+spectrograms, and layers that number what they read; `filtered` of images that are resized by filters, of transforms with
+weights, and of stacks of cells that run in both directions over a time that is open.
 """
 
 import os
@@ -155,6 +156,24 @@ def numbered():
     return keras.Model([x, sound, image], outputs, name="numbered")
 
 
+def filtered():
+    image, sound = keras.Input((5, 4, 2), name="image"), keras.Input((40, 2), name="sound")
+    time, frames = keras.Input((None, 3), name="time"), keras.Input((None, 4, 3, 2), name="frames")
+    cells = lambda: [layers.LSTMCell(3), layers.GRUCell(2)]
+    outputs = [
+        layers.Resizing(3, 7, interpolation="bicubic")(image), layers.Resizing(3, 2, interpolation="bicubic", antialias=True)(image),
+        layers.Resizing(3, 3, antialias=True)(image), layers.Resizing(7, 3, interpolation="lanczos3", antialias=True)(image),
+        layers.UpSampling2D((2, 3), interpolation="bicubic")(image), layers.Resizing(4, 6, interpolation="lanczos5")(image),
+        layers.STFTSpectrogram("log", 8, 4)(sound), layers.STFTSpectrogram("stft", 7, 3, 10, window="hamming", padding="same", expand_dims=True)(sound),
+        layers.STFTSpectrogram("psd", 8, 5, scaling="spectrum", periodic=True)(sound), layers.STFTSpectrogram("angle", 6, 6, window=None, scaling=None)(sound),
+        layers.STFTSpectrogram("real", 6, 4, 8)(sound), layers.STFTSpectrogram("magnitude", 9, 2, expand_dims=True)(sound),
+        layers.Bidirectional(layers.RNN(cells(), return_sequences=True))(time), layers.Bidirectional(layers.RNN(cells()), merge_mode="sum")(time),
+        layers.Bidirectional(layers.LSTM(2), backward_layer=layers.RNN(layers.GRUCell(2), go_backwards=True))(time),
+        layers.ConvLSTM2D(2, 2, padding="same", return_sequences=True)(frames),
+    ]  # fmt: skip
+    return keras.Model([image, sound, time, frames], outputs, name="filtered")
+
+
 def compress(path):
     """The same archive, its entries compressed: HDF5 has much room between small arrays."""
     with zipfile.ZipFile(path) as archive:
@@ -164,13 +183,13 @@ def compress(path):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
-MODELS = [functions, with_weights, masks, arranged, steps, numbered]
+MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered]
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
         if weight.trainable and not weight.path.startswith("normalization"):
             weight.assign(rng.uniform(-1, 1, weight.shape))
-    inputs = [rng.normal(size=(3, *tensor.shape[1:])).astype("float32") for tensor in model.inputs]
+    inputs = [rng.normal(size=(3, *(size or 4 for size in tensor.shape[1:]))).astype("float32") for tensor in model.inputs]
     if model.name == "masks":
         # The first sequence is padded, one has a gap, one counts no step.
         inputs[0] = np.array([[1, 2, 3, 0, 0], [4, 0, 6, 7, 8], [0, 0, 0, 0, 0]], "int32")
@@ -179,10 +198,10 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
         inputs[0][0, 3:] = inputs[0][1, 1] = inputs[0][2] = 0.5
         inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
-    if model.name in ("masks", "arranged", "steps", "numbered"):
+    if model.name in ("masks", "arranged", "steps", "numbered", "filtered"):
         path = f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras")
         model.save(path)
-        if model.name == "numbered":
+        if model.name in ("numbered", "filtered"):
             compress(path)
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}

@@ -91,3 +91,27 @@ case("leaves_written_several_times", [
                 nodes_values=[0.1, 0.0, 0.0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
                 target_treeids=[0] * 4, target_nodeids=[1, 1, 2, 2], target_ids=[0] * 4, target_weights=[3.0, 3.0, 5.0, 5.0]),
 ], {"x": floats(6, 2)}, {}, {"y": T.FLOAT})
+# Sizes that follow from what is known while the file is read.
+case("as_many_as_a_known_condition_says", [
+    h.make_node("Compress", ["x", "holds"], ["some"], axis=1), h.make_node("Add", ["some", "b"], ["sum"]),
+    h.make_node("NonZero", ["mask"], ["places"]), h.make_node("Gather", ["x", "places"], ["picked"], axis=0),
+    h.make_node("Pow", ["count", "half"], ["side"]), h.make_node("Cast", ["side"], ["side_i"], to=T.INT64),
+    h.make_node("Concat", ["side_i", "rest"], ["shape"], axis=0), h.make_node("Reshape", ["x", "shape"], ["square"]),
+], {"x": floats(4, 4), "b": floats(4, 2)}, {
+    "holds": np.array([True, False, False, True]), "mask": np.array([0, 3, 0, 1.5], "float32"), "count": np.array([16.0], "float32"),
+    "half": np.array([0.5], "float32"), "rest": np.array([2, -1]),
+}, {"sum": T.FLOAT, "picked": T.FLOAT, "square": T.FLOAT})
+case("labels_that_are_texts_as_numbers", [
+    h.make_node("LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", classlabels_strings=["ant", "bee", "cat"], coefficients=np.ravel(floats(3, 4)), intercepts=floats(3)),
+    h.make_node("ArrayFeatureExtractor", ["names", "one"], ["picked"], domain="ai.onnx.ml"),
+    h.make_node("LabelEncoder", ["label"], ["number"], domain="ai.onnx.ml", keys_strings=["cat", "ant"], values_int64s=[7, 5], default_int64=-3),
+    h.make_node("LabelEncoder", ["picked"], ["share"], domain="ai.onnx.ml", keys_strings=["dog", "elk"], values_floats=[0.5, 0.25]),
+], {"x": floats(9, 4)}, {"names": np.array([["elk", "dog", "elk"]], object), "one": np.array([1])}, {"number": T.INT64, "scores": T.FLOAT, "share": T.FLOAT})
+case("trees_of_two_classes_with_a_logistic_end", [
+    h.make_node("TreeEnsembleClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", classlabels_int64s=[5, 6], nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2],
+                nodes_featureids=[1, 0, 0], nodes_values=[0.1, 0.0, 0.0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0],
+                nodes_falsenodeids=[2, 0, 0], class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 0], class_weights=[0.25, 0.75], post_transform="LOGISTIC"),
+], {"x": floats(6, 2)}, {}, {"label": T.INT64, "scores": T.FLOAT})
+case("nearest_by_scales_with_fractions", [
+    h.make_node("Resize", ["x", "", "scales"], ["y"], coordinate_transformation_mode="half_pixel", nearest_mode="floor"),
+], {"x": floats(4, 5)}, {"scales": np.array([0.6, 3.0], "float32")}, {"y": T.FLOAT})

@@ -227,7 +227,7 @@ pub fn load_with(
     let mut model = model.map_err(|error| error.within(&place))?;
     match &mut model {
         // Their inputs were asked about while they were read.
-        Model::Graph(_) if matches!(format, Format::Onnx | Format::Torch) => {}
+        Model::Graph(_) if matches!(format, Format::Onnx | Format::Torch | Format::Keras) => {}
         Model::Graph(graph) => {
             let found = find(graph)?;
             if !found.is_empty() {
@@ -240,7 +240,7 @@ pub fn load_with(
 }
 
 /// Reads a model of a known format. Only formats with open dimensions in their operations ask `find` as they read.
-#[cfg_attr(not(any(feature = "onnx", feature = "torch")), allow(unused_variables))]
+#[cfg_attr(not(any(feature = "onnx", feature = "torch", feature = "keras")), allow(unused_variables))]
 fn read(
     format: Format,
     bytes: &[u8],
@@ -265,7 +265,7 @@ fn read(
             .and_then(|()| fx::read(bytes))
             .map(|graph| Model::CostGraph { graph, topology: None }),
         #[cfg(feature = "keras")]
-        Format::Keras => keras::load(bytes, options).map(Model::Graph),
+        Format::Keras => keras::load_with(bytes, options, find).map(Model::Graph),
         #[cfg(not(feature = "keras"))]
         Format::Keras => Err(Error::Unsupported(crate::error::Report::new(
             "",

@@ -259,7 +259,25 @@ class Builder:
         return [value for value in self.results if value.name in last or value.name not in self.read
                 or not self.single and self.rng.random() < 0.15]
 
-    def model(self, outputs, roles=True):
+    def disturbed(self, errors):
+        """The nodes, where those that read a result with an error read it with some noise of that size."""
+        dtypes = {value.name: value.array for value in self.results}
+        nodes, renamed = [], {}
+        for node in self.nodes:
+            own = helper.make_node(node.op_type, [renamed.get(name, name) for name in node.input], list(node.output), domain=node.domain)
+            own.attribute.extend(node.attribute)
+            nodes.append(own)
+            for name in node.output:
+                array = dtypes.get(name)
+                if name not in errors or array is None or array.dtype not in FLOATS:
+                    continue
+                noise = self.rng.choice([-1.0, 1.0], array.shape) * errors[name]
+                nodes.append(helper.make_node("Constant", [], [name + "_noise"], value=proto(np.asarray(noise, array.dtype), "")))
+                nodes.append(helper.make_node("Add", [name, name + "_noise"], [name + "_off"]))
+                renamed[name] = name + "_off"
+        return nodes
+
+    def model(self, outputs, roles=True, errors=None):
         """The model as bytes; without roles every leaf is an input."""
         inputs, inits, nodes, dims = [], [], [], {}
         symbolic = roles and self.flag(0.15)
@@ -278,7 +296,8 @@ class Builder:
                 nodes.append(helper.make_node("Constant", [], [leaf.name], value=proto(leaf.array, leaf.name)))
         infos = [helper.make_tensor_value_info(
             value.name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for value in outputs]
-        graph = helper.make_graph(nodes + self.nodes, "g", inputs, infos, inits)
+        own = self.disturbed(errors) if errors else self.nodes
+        graph = helper.make_graph(nodes + own, "g", inputs, infos, inits)
         return serialized(graph, self.opset), dims
 
 

@@ -75,7 +75,7 @@ impl<'a> Case<'a> {
     /// stretched, or another's has to be known before.
     fn planned(&self) -> Result<Compiled, Error> {
         match self.planned_open() {
-            Err(Error::Usage(_)) if !self.dims.is_empty() => {
+            Err(Error::Usage(_) | Error::Model(_)) if !self.dims.is_empty() => {
                 let bound = LoadOptions { dims: self.dims.clone(), ..LoadOptions::default() };
                 compile(load(self.model, None, &bound)?, &Topology::parse("cpu")?, &Options::default())
             }

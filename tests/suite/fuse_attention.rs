@@ -115,6 +115,34 @@ output \"y\" %26";
 }
 
 #[test]
+fn what_a_larger_pattern_reads_is_not_dropped_by_a_smaller_one_in_it() {
+    // Attention ends at its product, and at the transposition behind that: then it reads the values in another place.
+    let lines = "%3: f32[2, 6, 3, 2, 8] = reshape %0
+%4: f32[3, 2, 2, 6, 8] = transpose %3 perm=[2, 0, 3, 1, 4]
+%5: f32[1, 2, 2, 6, 8] = slice %4
+%6: f32[1, 2, 2, 6, 8] = slice %4 starts=[1, 0, 0, 0, 0]
+%7: f32[1, 2, 2, 6, 8] = slice %4 starts=[2, 0, 0, 0, 0]
+%8: f32[2, 2, 6, 8] = reshape %5
+%9: f32[2, 2, 6, 8] = reshape %6
+%10: f32[2, 2, 6, 8] = reshape %7
+%11: f32[2, 2, 6, 8] = tanh %8
+%12: f32[2, 2, 6, 8] = tanh %9
+%13: f32[2, 2, 8, 6] = transpose %12 perm=[0, 1, 3, 2]
+%14: f32[2, 2, 6, 6] = matmul %11, %13
+%15: f32[2, 2, 6, 6] = softmax %14 axis=3
+%16: f32[2, 2, 6, 8] = matmul %15, %10
+%17: f32[2, 6, 2, 8] = transpose %16 perm=[0, 2, 1, 3]
+output \"y\" %17";
+    let before = graph(["f32[2, 6, 48]", "f32[1]", "f32[1]"], lines);
+    let (after, found) = fused(&before);
+    assert_eq!(found.len(), 1, "{after}");
+    #[cfg(feature = "run")]
+    for (found, exact) in outputs(&after).into_iter().zip(outputs(&before)) {
+        assert!((found - exact).abs() <= 2e-6 * exact.abs().max(1.0), "{found} beside {exact}");
+    }
+}
+
+#[test]
 fn heads_that_share_keys() {
     let lines = "%3: f32[1, 2, 1, 7, 4] = reshape %1
 %4: f32[1, 2, 3, 7, 4] = broadcast %3

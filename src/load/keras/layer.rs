@@ -19,7 +19,7 @@ use super::operation::{Operation, Translated, translated};
 use super::pool::{AdaptivePool, GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
-use super::spectrogram::Mel;
+use super::spectrogram::{Mel, Stft};
 use crate::error::{Error, Result};
 use crate::ir::{DType, Init, Real};
 
@@ -103,6 +103,7 @@ pub(super) enum Kind {
     Spectral(Box<Layer>),
     Buckets(Buckets),
     Mel(Box<Mel>),
+    Stft(Box<Stft>),
     Attention(Box<Attention>),
     Operation(Operation),
     Model(Box<Network>),
@@ -334,7 +335,9 @@ impl Parser<'_> {
                 );
                 Kind::Unknown
             }
-            "Bidirectional" => Kind::Bidirectional(Box::new(self.bidirectional(config)?)),
+            "Bidirectional" => {
+                self.bidirectional(config)?.map_or(Kind::Unknown, |both| Kind::Bidirectional(Box::new(both)))
+            }
             "TimeDistributed" => {
                 let inner = config.get("layer").ok_or_else(|| config.missing("layer"))?;
                 Kind::TimeDistributed(Box::new(self.layer(inner, config.place())?))
@@ -350,6 +353,7 @@ impl Parser<'_> {
                 Kind::Spectral(Box::new(self.layer(inner, config.place())?))
             }
             "MelSpectrogram" => Kind::Mel(Box::new(Mel::read(config, self.unsupported)?)),
+            "STFTSpectrogram" => Kind::Stft(Box::new(Stft::read(config, self.unsupported)?)),
             "Discretization" | "IntegerLookup" => match Buckets::read(class, config, self.unsupported)? {
                 Some(buckets) => Kind::Buckets(buckets),
                 None => Kind::Unknown,

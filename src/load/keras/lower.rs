@@ -12,38 +12,26 @@ use crate::ir::{
     Binary, Compare, DType, Graph, Init, Noise, Op, ReduceKind, Shape, Size, Slice, Source, SourceId,
     SourceRole, Statistic, Tensor, Type, Unary, ValueId,
 };
-use crate::load::LoadOptions;
+use crate::load::{FindDims, LoadOptions};
 
 /// Calls of layers in all; models that share models that share models can have any number.
 const MOST_CALLS: usize = 1_000_000;
 
 /// Lowers the model. Names of inputs are those of the input layers, names of outputs those of the
-/// layers that make them.
+/// layers that make them. `find` gives values of dimensions once the inputs are there.
 pub(super) fn lower(
     name: &str,
     network: &Network,
     version: KerasVersion,
     options: &LoadOptions,
+    find: FindDims<'_>,
 ) -> Result<Graph> {
-    let mut lowering = Lowering {
-        graph: Graph::new(name),
-        version,
-        fixed: options.dims.clone(),
-        dims: Vec::new(),
-        sources: HashMap::new(),
-        paths: HashSet::new(),
-        weights: HashMap::new(),
-        weight_names: HashSet::new(),
-        table_elements: 0,
-        passed: Vec::new(),
-        calls: 0,
-    };
-    let mut inputs = Vec::with_capacity(network.inputs.len());
-    for &call in &network.inputs {
-        let layer = &network.layers[network.calls[call].layer];
-        inputs.push(Masked::bare(lowering.graph_input(layer)?));
+    let (mut lowering, mut inputs) = Lowering::begun(name, network, version, options.dims.clone())?;
+    let found = find(&lowering.graph)?;
+    if !found.is_empty() {
+        let fixed = options.dims.clone().into_iter().chain(found).collect();
+        (lowering, inputs) = Lowering::begun(name, network, version, fixed)?;
     }
-    lowering.check_dims()?;
     let outputs = lowering.run(network, &inputs, "")?;
     let mut names: HashSet<String> = HashSet::new();
     for (reference, value) in network.outputs.iter().zip(outputs) {
@@ -82,6 +70,35 @@ struct Lowering {
 }
 
 impl Lowering {
+    /// A graph of the network's inputs, with values for some of its open dimensions.
+    fn begun(
+        name: &str,
+        network: &Network,
+        version: KerasVersion,
+        fixed: BTreeMap<String, i64>,
+    ) -> Result<(Self, Vec<Masked>)> {
+        let mut lowering = Self {
+            graph: Graph::new(name),
+            version,
+            fixed,
+            dims: Vec::new(),
+            sources: HashMap::new(),
+            paths: HashSet::new(),
+            weights: HashMap::new(),
+            weight_names: HashSet::new(),
+            table_elements: 0,
+            passed: Vec::new(),
+            calls: 0,
+        };
+        let mut inputs = Vec::with_capacity(network.inputs.len());
+        for &call in &network.inputs {
+            let layer = &network.layers[network.calls[call].layer];
+            inputs.push(Masked::bare(lowering.graph_input(layer)?));
+        }
+        lowering.check_dims()?;
+        Ok((lowering, inputs))
+    }
+
     fn graph_input(&mut self, layer: &Layer) -> Result<ValueId> {
         let Kind::Input(Input { shape, dtype, .. }) = &layer.kind else {
             return Err(Error::Internal("an input that is no input layer".into()));
@@ -357,6 +374,7 @@ impl Site<'_> {
             Kind::Spectral(inner) => self.spectral(inner, first).map(one),
             Kind::Buckets(buckets) => buckets.lower(self, x).map(one),
             Kind::Mel(mel) => mel.lower(self, first).map(one),
+            Kind::Stft(stft) => stft.lower(self, first).map(one),
             Kind::Attention(attention) => attention.lower(self, arguments, options),
             Kind::Input(_) | Kind::Operation(_) | Kind::Model(_) | Kind::Unknown => {
                 Err(self.error(&format!("a layer of class {} is not supported here", layer.class)))

@@ -112,6 +112,7 @@ pub(super) fn with_masks(
         | Kind::Buckets(_)
         | Kind::Pipeline(_)
         | Kind::Mel(_)
+        | Kind::Stft(_)
         | Kind::Einsum(_)
         | Kind::Conv(_)
         | Kind::Pool(_)

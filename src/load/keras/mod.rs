@@ -28,6 +28,7 @@ mod norm;
 mod operation;
 mod pool;
 mod recurrent;
+mod resample;
 mod reshape;
 mod spectrogram;
 mod steps;
@@ -36,7 +37,7 @@ use serde_json::Value;
 
 use self::config::{KerasVersion, Unsupported};
 use self::network::{Network, Parser};
-use super::LoadOptions;
+use super::{FindDims, LoadOptions};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::json::json_error;
@@ -47,6 +48,11 @@ use crate::json::json_error;
 /// Errors: malformed JSON or configuration, layers and options that are not supported (all at
 /// once), layers that read what is not there or form a cycle, shapes that do not fit.
 pub fn load(text: &[u8], options: &LoadOptions) -> Result<Graph> {
+    load_with(text, options, &mut |_| Ok(Default::default()))
+}
+
+/// As [`load`]; `find` gives values of dimensions once the inputs are there.
+pub(in crate::load) fn load_with(text: &[u8], options: &LoadOptions, find: FindDims<'_>) -> Result<Graph> {
     let document: Value = serde_json::from_slice(text).map_err(|error| json_error(&error))?;
     let Value::Object(root) = &document else {
         return Err(Error::format("", "not a Keras model: expected an object"));
@@ -57,7 +63,7 @@ pub fn load(text: &[u8], options: &LoadOptions) -> Result<Graph> {
     let network = parser.root(root)?;
     unsupported.check()?;
     let Network { name, .. } = &network;
-    lower::lower(name, &network, version, options)
+    lower::lower(name, &network, version, options, find)
 }
 
 /// Keras 2 writes its version beside the model; Keras 3 does not, and writes `batch_shape` where

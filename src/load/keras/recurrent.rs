@@ -441,44 +441,106 @@ pub(super) fn stacked(
     x: Masked,
     states: &[ValueId],
 ) -> Result<Vec<ValueId>> {
-    let counts: Vec<usize> = layers.iter().map(Rnn::state_count).collect();
-    let total: usize = counts.iter().sum();
+    let ran = run_stacked(site, layers, x, states, "")?;
+    let top = layers.last().ok_or_else(|| site.error("is a stack of no cells"))?;
+    let output = match top.sequences && top.backwards {
+        true => site.reverse(ran.output, 1)?,
+        false => ran.output,
+    };
+    let mut results = vec![output];
+    if top.state {
+        results.extend(ran.states);
+    }
+    Ok(results)
+}
+
+fn run_stacked(
+    site: &mut Site<'_>,
+    layers: &[Rnn],
+    x: Masked,
+    states: &[ValueId],
+    prefix: &str,
+) -> Result<Ran> {
+    let total: usize = layers.iter().map(Rnn::state_count).sum();
     if !states.is_empty() && states.len() != total {
         return Err(site.error(&format!("expected {total} initial states, found {}", states.len())));
     }
     let mut rest = states;
-    let mut below = x;
-    let mut last_states = Vec::new();
-    for (at, (layer, &count)) in layers.iter().zip(&counts).enumerate() {
-        let (own, others) = rest.split_at(if states.is_empty() { 0 } else { count });
+    let mut below = Ran { output: x.value, states: Vec::new() };
+    for (at, layer) in layers.iter().enumerate() {
+        let (own, others) = rest.split_at(if states.is_empty() { 0 } else { layer.state_count() });
         rest = others;
-        let prefix = format!("cells/{at}/");
-        if at + 1 == layers.len() {
-            let results = layer.lower(site, below, own, &prefix)?;
-            let (output, states) = results.split_first().unwrap_or((&below.value, &[]));
-            last_states.extend(states);
-            return Ok([*output].into_iter().chain(last_states).collect());
-        }
-        let inner = Rnn { sequences: true, ..layer.clone() };
-        let ran = inner.run(site, below, own, &prefix)?;
-        last_states.extend(ran.states);
-        below = Masked { value: ran.output, mask: x.mask };
+        let is_top = at + 1 == layers.len();
+        let layer = Rnn { sequences: layer.sequences || !is_top, ..layer.clone() };
+        let x = Masked { value: below.output, mask: x.mask };
+        let ran = layer.run(site, x, own, &format!("{prefix}cells/{at}/"))?;
+        below.output = ran.output;
+        below.states.extend(ran.states);
     }
-    Err(site.error("is a stack of no cells"))
+    Ok(below)
+}
+
+/// One direction of a layer that runs in both.
+#[derive(Debug)]
+struct Way {
+    /// One layer, or cells on top of each other, from the lowest up.
+    layers: Vec<Rnn>,
+    is_stack: bool,
+    name: String,
+}
+
+impl Way {
+    /// None where the layer is of another kind.
+    fn of(kind: Kind, name: String) -> Option<Self> {
+        let (layers, is_stack) = match kind {
+            Kind::Rnn(rnn) => (vec![*rnn], false),
+            Kind::StackedRnn(layers) => (layers, true),
+            _ => return None,
+        };
+        (!layers.is_empty()).then_some(Self { layers, is_stack, name })
+    }
+
+    /// What the layer as a whole is asked for: all cells of a stack have its options.
+    fn top(&self) -> &Rnn {
+        &self.layers[self.layers.len() - 1]
+    }
+
+    fn is_backwards(&self) -> bool {
+        self.top().backwards
+    }
+
+    fn set_backwards(&mut self, backwards: bool) {
+        self.layers.iter_mut().for_each(|rnn| rnn.backwards = backwards);
+    }
+
+    fn set_zero_masked(&mut self) {
+        self.layers.iter_mut().for_each(|rnn| rnn.zero_masked = rnn.sequences);
+    }
+
+    fn state_count(&self) -> usize {
+        self.layers.iter().map(Rnn::state_count).sum()
+    }
+
+    fn run(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId]) -> Result<Ran> {
+        let prefix = format!("{}/", self.name);
+        match self.is_stack {
+            true => run_stacked(site, &self.layers, x, states, &prefix),
+            false => self.top().run(site, x, states, &prefix),
+        }
+    }
 }
 
 /// A recurrent layer in both directions.
 #[derive(Debug)]
 pub(super) struct Bidirectional {
-    forward: Rnn,
-    backward: Rnn,
-    forward_name: String,
-    backward_name: String,
+    forward: Way,
+    backward: Way,
     merge: MergeMode,
 }
 
 impl Parser<'_> {
-    pub(super) fn bidirectional(&mut self, config: Config<'_>) -> Result<Bidirectional> {
+    /// None where a wrapped layer is of a kind that is not supported, which is told.
+    pub(super) fn bidirectional(&mut self, config: Config<'_>) -> Result<Option<Bidirectional>> {
         let layer = config.get("layer").ok_or_else(|| no_layer(config.place()))?;
         let forward = self.layer(layer, config.place())?;
         let backward = match config.get("backward_layer") {
@@ -492,16 +554,20 @@ impl Parser<'_> {
         };
         let (forward_name, backward_name) =
             (format!("forward_{}", plain(&forward.name)), format!("backward_{}", plain(&backward.name)));
-        let (Kind::Rnn(mut forward), Kind::Rnn(mut backward)) = (forward.kind, backward.kind) else {
-            self.unsupported.add(config.place(), "a wrapped layer other than LSTM, GRU and SimpleRNN");
-            return Ok(Bidirectional::placeholder());
+        let (Some(mut forward), Some(mut backward)) =
+            (Way::of(forward.kind, forward_name), Way::of(backward.kind, backward_name))
+        else {
+            self.unsupported
+                .add(config.place(), "a wrapped layer other than LSTM, GRU, SimpleRNN and their cells");
+            return Ok(None);
         };
         if !has_backward {
-            backward.backwards = !forward.backwards;
+            backward.set_backwards(!forward.is_backwards());
         }
-        forward.zero_masked = forward.sequences;
-        backward.zero_masked = backward.sequences;
-        if forward.sequences != backward.sequences || forward.state != backward.state {
+        forward.set_zero_masked();
+        backward.set_zero_masked();
+        let (own, other) = (forward.top(), backward.top());
+        if own.sequences != other.sequences || own.state != other.state {
             return Err(config.fault("backward_layer", "returns other things than the forward layer"));
         }
         let merge = match config.get("merge_mode") {
@@ -514,32 +580,13 @@ impl Parser<'_> {
                 other => return Err(config.fault("merge_mode", format!("{other} is not known"))),
             },
         };
-        Ok(Bidirectional { forward: *forward, backward: *backward, forward_name, backward_name, merge })
+        Ok(Some(Bidirectional { forward, backward, merge }))
     }
 }
 
 impl Bidirectional {
-    /// Stands for a layer that was reported as not supported; never lowered.
-    fn placeholder() -> Self {
-        let rnn = || Rnn {
-            cell: Cell::Rnn,
-            units: 1,
-            sequences: false,
-            state: false,
-            backwards: false,
-            zero_masked: false,
-            activation: Activation::Unary(Unary::Tanh),
-            recurrent_activation: Activation::Unary(Unary::Sigmoid),
-            kernel: Init::zeros(),
-            recurrent: Init::zeros(),
-            bias: None,
-        };
-        let (forward_name, backward_name) = (String::new(), String::new());
-        Self { forward: rnn(), backward: rnn(), forward_name, backward_name, merge: MergeMode::Concat }
-    }
-
     pub(super) fn returns_sequences(&self) -> bool {
-        self.forward.sequences
+        self.forward.top().sequences
     }
 
     /// Whether both directions are results of their own.
@@ -548,9 +595,9 @@ impl Bidirectional {
     }
 
     pub(super) fn lower(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId]) -> Result<Vec<ValueId>> {
-        let (first, second) = states.split_at(states.len() / 2);
-        let forward = self.forward.run(site, x, first, &format!("{}/", self.forward_name))?;
-        let backward = self.backward.run(site, x, second, &format!("{}/", self.backward_name))?;
+        let (first, second) = states.split_at(states.len().min(self.forward.state_count()));
+        let forward = self.forward.run(site, x, first)?;
+        let backward = self.backward.run(site, x, second)?;
         let (y, z) = (forward.output, backward.output);
         let mut results = match self.merge {
             MergeMode::Concat => vec![site.concat(site.rank(y) - 1, &[y, z])?],
@@ -562,7 +609,7 @@ impl Bidirectional {
             }
             MergeMode::Separate => vec![y, z],
         };
-        if self.forward.state {
+        if self.forward.top().state {
             results.extend(forward.states);
             results.extend(backward.states);
         }

@@ -3,6 +3,7 @@
 use super::config::{Config, Unsupported};
 use super::conv::{layout, spatial, spatial_rank};
 use super::lower::Site;
+use super::resample::{Method, filtered};
 use crate::error::Result;
 use crate::ir::{
     Interpolation, Layout, Op, Pad, PadMode, Real, Resize, ResizeCoordinates, Shape, Size, ValueId,
@@ -34,7 +35,7 @@ pub(super) enum Rearrange {
     },
     Enlarge {
         factors: Vec<i64>,
-        interpolation: Interpolation,
+        method: Method,
         layout: Layout,
     },
     /// The middle of an image.
@@ -44,7 +45,7 @@ pub(super) enum Rearrange {
     },
     Resize {
         sizes: Vec<i64>,
-        interpolation: Interpolation,
+        method: Method,
         aspect: Aspect,
         layout: Layout,
     },
@@ -78,7 +79,7 @@ impl Rearrange {
             "Resizing" => Self::resizing(config, image(config)?, unsupported)?,
             "UpSampling1D" | "UpSampling2D" | "UpSampling3D" => Self::Enlarge {
                 factors: config.per_axis("size", rank, Some(2))?,
-                interpolation: interpolation(config, "nearest", unsupported)?,
+                method: Method::read(config, "nearest", unsupported)?,
                 layout: layout(config)?,
             },
             _ => return Ok(None),
@@ -95,14 +96,11 @@ impl Rearrange {
 
     /// `RandomCrop` of Keras 2 where nothing is trained: the largest part of the new ratio, resized.
     pub(super) fn cropped(config: Config<'_>) -> Result<Self> {
-        let (interpolation, aspect) = (Interpolation::Linear, Aspect::Cropped);
-        Ok(Self::Resize { sizes: image(config)?, interpolation, aspect, layout: layout(config)? })
+        let (method, aspect) = (Method::Linear, Aspect::Cropped);
+        Ok(Self::Resize { sizes: image(config)?, method, aspect, layout: layout(config)? })
     }
 
     fn resizing(config: Config<'_>, sizes: Vec<i64>, unsupported: &mut Unsupported) -> Result<Self> {
-        if config.flag("antialias", false)? {
-            unsupported.add(config.place(), "antialias");
-        }
         let aspect =
             match (config.flag("crop_to_aspect_ratio", false)?, config.flag("pad_to_aspect_ratio", false)?) {
                 (true, _) => Aspect::Cropped,
@@ -114,8 +112,8 @@ impl Rearrange {
                 }
                 (false, false) => Aspect::Changed,
             };
-        let interpolation = interpolation(config, "bilinear", unsupported)?;
-        Ok(Self::Resize { sizes, interpolation, aspect, layout: layout(config)? })
+        let method = Method::read(config, "bilinear", unsupported)?;
+        Ok(Self::Resize { sizes, method, aspect, layout: layout(config)? })
     }
 
     pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
@@ -132,13 +130,11 @@ impl Rearrange {
                 site.apply(Op::Broadcast { shape }, &[value])
             }
             Self::Pad { amounts, layout } => pad(site, x, amounts, *layout),
-            Self::Enlarge { factors, interpolation, layout } => {
-                enlarge(site, x, factors, *interpolation, *layout)
-            }
+            Self::Enlarge { factors, method, layout } => enlarge(site, x, factors, *method, *layout),
             Self::CropCenter { sizes, layout } => crop_center(site, x, sizes, *layout),
-            Self::Resize { sizes, interpolation, aspect, layout } => {
+            Self::Resize { sizes, method, aspect, layout } => {
                 let x = with_ratio(site, x, sizes, *aspect, *layout)?;
-                resize(site, x, sizes, *interpolation, *layout)
+                resize(site, x, sizes, *method, *layout)
             }
         }
     }
@@ -147,17 +143,6 @@ impl Rearrange {
 /// Height and width.
 fn image(config: Config<'_>) -> Result<Vec<i64>> {
     Ok(vec![config.positive("height")?, config.positive("width")?])
-}
-
-fn interpolation(config: Config<'_>, usual: &str, unsupported: &mut Unsupported) -> Result<Interpolation> {
-    Ok(match config.text("interpolation")?.unwrap_or(usual) {
-        "nearest" => Interpolation::NearestFloor,
-        "bilinear" => Interpolation::Linear,
-        other => {
-            unsupported.add(config.place(), format!("interpolation {other}"));
-            Interpolation::NearestFloor
-        }
-    })
 }
 
 /// The first axis of the image in an input with a batch, or of one image, and the sizes of its axes.
@@ -226,19 +211,20 @@ fn with_ratio(
 }
 
 /// With centres of pixels at half of their widths.
-fn resize(
-    site: &mut Site<'_>,
-    x: ValueId,
-    sizes: &[i64],
-    interpolation: Interpolation,
-    layout: Layout,
-) -> Result<ValueId> {
+fn resize(site: &mut Site<'_>, x: ValueId, sizes: &[i64], method: Method, layout: Layout) -> Result<ValueId> {
     let (first, own) = image_axes(site, x, layout)?;
-    if interpolation == Interpolation::Linear {
+    if let Method::Filtered { filter, antialias } = method {
+        let mut x = x;
+        for (at, (&size, own)) in sizes.iter().zip(own).enumerate() {
+            x = filtered(site, x, first + at, [own, size], (filter, antialias))?;
+        }
+        return Ok(x);
+    }
+    if method == Method::Linear {
         let mut shape = site.sizes(x);
         shape[first] = Size::Known(sizes[0]);
         shape[first + 1] = Size::Known(sizes[1]);
-        let coordinates = ResizeCoordinates::HalfPixel;
+        let (interpolation, coordinates) = (Interpolation::Linear, ResizeCoordinates::HalfPixel);
         let resize = Resize { shape: Shape::new(shape), interpolation, coordinates, scales: None };
         return site.apply(Op::Resize(Box::new(resize)), &[x]);
     }
@@ -318,18 +304,25 @@ fn enlarge(
     site: &mut Site<'_>,
     x: ValueId,
     factors: &[i64],
-    interpolation: Interpolation,
+    method: Method,
     layout: Layout,
 ) -> Result<ValueId> {
     site.expect_rank(x, factors.len() + 2)?;
+    if matches!(method, Method::Filtered { .. }) {
+        let (_, own) = image_axes(site, x, layout)?;
+        let sizes = factors.iter().zip(own).map(|(&factor, own)| own.checked_mul(factor));
+        let sizes: Option<Vec<i64>> = sizes.collect();
+        let sizes = sizes.ok_or_else(|| site.error("a size overflows"))?;
+        return resize(site, x, &sizes, method, layout);
+    }
     let mut sizes = site.sizes(x);
     for (axis, &factor) in factors.iter().enumerate() {
         let size = &mut sizes[spatial(layout) + axis];
         *size = size.scale(factor).ok_or_else(|| site.error("a size overflows"))?;
     }
-    let coordinates = match interpolation {
-        Interpolation::Linear => ResizeCoordinates::HalfPixel,
-        Interpolation::Nearest | Interpolation::NearestFloor => ResizeCoordinates::Asymmetric,
+    let (interpolation, coordinates) = match method {
+        Method::Nearest => (Interpolation::NearestFloor, ResizeCoordinates::Asymmetric),
+        Method::Linear | Method::Filtered { .. } => (Interpolation::Linear, ResizeCoordinates::HalfPixel),
     };
     let resize = Resize { shape: Shape::new(sizes), interpolation, coordinates, scales: None };
     site.apply(Op::Resize(Box::new(resize)), &[x])

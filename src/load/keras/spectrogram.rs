@@ -2,10 +2,12 @@
 //! sizes in bands that are evenly spaced in mel.
 
 use super::config::{Config, Unsupported};
+use super::conv::{Padding, layout};
 use super::lower::Site;
 use crate::error::Result;
 use crate::ir::{
-    Binary, Conv as ConvOp, DType, Layout, Op, Pad, PadMode, Real, ReduceKind, Size, Unary, ValueId, Window,
+    Binary, Conv as ConvOp, DType, Init, Layout, Op, Pad, PadMode, Real, ReduceKind, Size, Unary, ValueId,
+    Window,
 };
 
 /// Longer windows are not transformed by a table.
@@ -143,5 +145,144 @@ impl Mel {
             }
         }
         filters
+    }
+}
+
+/// What an [`Stft`] gives of each window's real and imaginary parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Real,
+    Imaginary,
+    Angle,
+    Both,
+    Density,
+    Magnitude,
+    Log,
+}
+
+/// `STFTSpectrogram`, of the channels of `[batch, samples, channels]` one by one. Its tables are weights.
+#[derive(Debug)]
+pub(super) struct Stft {
+    shown: Shown,
+    length: i64,
+    stride: i64,
+    bins: i64,
+    padding: Padding,
+    /// Channels stay an axis, and do not stand side by side as bins.
+    keeps_channels: bool,
+    layout: Layout,
+}
+
+impl Stft {
+    pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        let shown = match config.text("mode")?.unwrap_or("log") {
+            "real" => Shown::Real,
+            "imag" => Shown::Imaginary,
+            "angle" => Shown::Angle,
+            "stft" => Shown::Both,
+            "psd" => Shown::Density,
+            "magnitude" => Shown::Magnitude,
+            "log" => Shown::Log,
+            other => return Err(config.fault("mode", format!("{other} is not known"))),
+        };
+        let length = config.int("frame_length")?.unwrap_or(256);
+        let stride = config.int("frame_step")?.unwrap_or(length / 2);
+        let least = u64::try_from(length).map_or(1, |length| length.min(MOST as u64).next_power_of_two());
+        let transform = config.int("fft_length")?.unwrap_or(least as i64);
+        if !(1..=MOST).contains(&length) || !(length..=MOST).contains(&transform) || stride < 1 {
+            return Err(
+                config.fault("frame_length", "does not fit frame_step and fft_length, or is too large")
+            );
+        }
+        Ok(Self {
+            shown,
+            length,
+            stride,
+            bins: transform / 2 + 1,
+            padding: Padding::read(config, unsupported)?,
+            keeps_channels: config.flag("expand_dims", false)?,
+            layout: layout(config)?,
+        })
+    }
+
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        site.expect_rank(x, 3)?;
+        let x = match self.layout {
+            Layout::ChannelsLast => site.transpose(x, &[0, 2, 1])?,
+            Layout::ChannelsFirst => x,
+        };
+        let sizes = site.sizes(x);
+        let folded = vec![site.product(&sizes[..2])?, sizes[2].clone(), Size::Known(1)];
+        let signals = site.reshape(x, folded)?;
+        let real = match self.shown {
+            Shown::Imaginary => None,
+            _ => Some(self.transform(site, signals, "real_kernel", &sizes)?),
+        };
+        let imaginary = match self.shown {
+            Shown::Real => None,
+            _ => Some(self.transform(site, signals, "imag_kernel", &sizes)?),
+        };
+        let y = match (real, imaginary) {
+            (Some(real), Some(imaginary)) => self.of_both(site, real, imaginary)?,
+            (Some(part), None) | (None, Some(part)) => part,
+            (None, None) => return Err(site.error("has no mode")),
+        };
+        self.arranged(site, y)
+    }
+
+    /// One part of each window's transform, `[batch, channels, windows, bins]`.
+    fn transform(&self, site: &mut Site<'_>, x: ValueId, kernel: &str, sizes: &[Size]) -> Result<ValueId> {
+        let kernel = site.fixed_weight(kernel, &[self.length, 1, self.bins], &Init::zeros())?;
+        let window =
+            self.padding.window(site, x, Layout::ChannelsLast, &[self.length], &[self.stride], &[1])?;
+        let conv = ConvOp { layout: Layout::ChannelsLast, window, groups: 1 };
+        let y = site.apply(Op::Conv(Box::new(conv)), &[x, kernel])?;
+        let windows = site.sizes(y)[1].clone();
+        site.reshape(y, vec![sizes[0].clone(), sizes[1].clone(), windows, Size::Known(self.bins)])
+    }
+
+    fn of_both(&self, site: &mut Site<'_>, real: ValueId, imaginary: ValueId) -> Result<ValueId> {
+        // Keras' epsilon.
+        const LEAST: f64 = 1e-7;
+        match self.shown {
+            Shown::Both => return site.concat(3, &[real, imaginary]),
+            Shown::Angle => return super::operation::angle(site, imaginary, real),
+            _ => {}
+        }
+        let squares = [real, imaginary].map(|part| site.binary(Binary::Mul, part, part));
+        let [real, imaginary] = squares;
+        let power = site.binary(Binary::Add, real?, imaginary?)?;
+        if self.shown == Shown::Density {
+            // The bins between the first and the last stand for two frequencies.
+            let twice: Vec<f64> =
+                (0..self.bins).map(|bin| if bin == 0 || bin + 1 == self.bins { 1.0 } else { 2.0 }).collect();
+            let twice = site.vector(&twice)?;
+            return site.binary(Binary::Mul, power, twice);
+        }
+        let power = site.binary_scalar(Binary::Max, power, LEAST)?;
+        let size = site.unary(Unary::Sqrt, power)?;
+        if self.shown == Shown::Magnitude {
+            return Ok(size);
+        }
+        let size = site.binary_scalar(Binary::Max, size, LEAST)?;
+        site.unary(Unary::Log, size)
+    }
+
+    /// From `[batch, channels, windows, bins]` to what the layer gives.
+    fn arranged(&self, site: &mut Site<'_>, y: ValueId) -> Result<ValueId> {
+        let sizes = site.sizes(y);
+        let side_by_side = site.product(&[sizes[1].clone(), sizes[3].clone()])?;
+        match (self.layout, self.keeps_channels) {
+            (Layout::ChannelsLast, true) => site.transpose(y, &[0, 2, 3, 1]),
+            (Layout::ChannelsFirst, true) => Ok(y),
+            (Layout::ChannelsLast, false) => {
+                let y = site.transpose(y, &[0, 2, 1, 3])?;
+                site.reshape(y, vec![sizes[0].clone(), sizes[2].clone(), side_by_side])
+            }
+            (Layout::ChannelsFirst, false) => {
+                let y = site.transpose(y, &[0, 1, 3, 2])?;
+                site.reshape(y, vec![sizes[0].clone(), side_by_side, sizes[2].clone()])
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::lower::{Lowering, show};
+use super::narrow::{Narrow, STRING};
 use super::proto::{TensorTypeProto, ValueInfoProto};
 use super::tensor;
 use crate::error::{Error, Result};
@@ -23,7 +24,9 @@ impl Lowering {
         for output in outputs {
             let Some(ty) = self.type_of(&output.name) else { continue };
             let place = |error: Error| error.within(&format!("output {}", output.name));
-            has_type(output, ty, "what makes it").map_err(place)?;
+            if !self.are_texts(output) {
+                has_type(output, ty, "what makes it").map_err(place)?;
+            }
             if !self.is_ragged(&output.name) && shape_fault(output, ty).is_some() {
                 let (stated, found) = (stated_shape(output), self.shown(ty));
                 stale.push(format!(
@@ -38,7 +41,9 @@ impl Lowering {
         for value in between.iter().filter(|value| !is_output(&value.name)) {
             let Some(ty) = self.type_of(&value.name) else { continue };
             let place = |error: Error| error.within(&format!("value {}", value.name));
-            has_type(value, ty, "what makes it").map_err(place)?;
+            if !self.are_texts(value) {
+                has_type(value, ty, "what makes it").map_err(place)?;
+            }
             if self.is_ragged(&value.name) {
                 continue;
             }
@@ -63,6 +68,13 @@ impl Lowering {
     /// Whether a value is longer than what counts of it, so that its own size says nothing.
     fn is_ragged(&self, name: &str) -> bool {
         self.find(name).is_some_and(|binding| self.binding(binding).ragged.is_some())
+    }
+
+    /// Whether a value is declared to be of texts, and its elements are numbers of such.
+    fn are_texts(&self, declared: &ValueInfoProto) -> bool {
+        let found = self.find(&declared.name).and_then(|binding| self.binding(binding).narrow);
+        let stated = tensor_type(declared).is_some_and(|tensor| tensor.elem_type == STRING);
+        stated && matches!(found, Some(Narrow::Text(_)))
     }
 
     /// `[batch,3]`.

@@ -86,6 +86,14 @@ impl Known {
         }
     }
 
+    /// Which elements are other than zero. None: one is a size that is no number.
+    pub(super) fn truths(&self) -> Option<Vec<bool>> {
+        match &self.items {
+            Items::Sizes(sizes) => sizes.iter().map(|size| Some(size.known()? != 0)).collect(),
+            Items::Reals(reals) => Some(reals.iter().map(|&real| real != 0.0).collect()),
+        }
+    }
+
     pub(super) fn rank(&self) -> usize {
         self.dims.len()
     }

@@ -11,7 +11,7 @@ use super::declared::agrees;
 use super::dimension::{Stated, dimension_name};
 use super::function::Functions;
 use super::known::{Items, Known};
-use super::narrow::Narrow;
+use super::narrow::{self, Narrow, Texts};
 use super::node::At;
 use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
 use super::{ops, tensor};
@@ -96,6 +96,8 @@ pub(super) struct Lowering {
     /// Tables of transforms, and how many elements they have together.
     pub(super) tables: HashMap<TableKey, ValueId>,
     pub(super) table_elements: i64,
+    /// Texts that values are numbers of.
+    pub(super) texts: Texts,
 }
 
 /// What a table of a transform is, and its type and sizes.
@@ -137,6 +139,7 @@ pub(super) fn lower_named(
         steps: 0,
         tables: HashMap::new(),
         table_elements: 0,
+        texts: Texts::default(),
     };
     lowering.initializers(std::mem::take(&mut proto.initializer), "")?;
     lowering.inputs(&proto.input, &Stated::of(&proto), dims)?;
@@ -169,10 +172,15 @@ impl Lowering {
         for mut proto in initializers {
             let name = std::mem::take(&mut proto.name);
             let place = |error: Error| error.within(&format!("initializer {name}"));
+            let mut texts = None;
+            if proto.data_type == narrow::STRING {
+                let (numbers, table) = self.texts.numbered(proto);
+                (proto, texts) = (numbers, Some(Narrow::Text(table)));
+            }
             let header = tensor::header(&proto).map_err(place)?;
             let source = Source::new(format!("{prefix}{name}"), "Initializer", SourceRole::Data);
             let source = self.graph.add_source(source);
-            let narrow = Narrow::from_number(proto.data_type);
+            let narrow = texts.or_else(|| Narrow::from_number(proto.data_type));
             let small = header.elements <= super::known::LIMIT && !tensor::is_external(&proto);
             let known = match small {
                 true if !matches!(narrow, Some(Narrow::Float(_))) => {
@@ -394,6 +402,22 @@ impl Lowering {
         Ok(())
     }
 
+    /// The tensors of a sequence as outputs of their own, `NAME/0` and so on.
+    fn sequence_output(&mut self, name: &str, items: &[usize]) -> Result<()> {
+        for (number, &item) in items.iter().enumerate() {
+            let (value, ragged) = (self.value(item)?, self.bindings[item].ragged);
+            if ragged.is_some() {
+                return Err(not_counted(name));
+            }
+            self.graph.add_output(format!("{name}/{number}"), value);
+        }
+        self.graph.note(format!(
+            "output {name}: a sequence is given as {} outputs, {name}/0 and so on",
+            items.len()
+        ));
+        Ok(())
+    }
+
     fn outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<()> {
         let mut seen = HashSet::new();
         let mut counts = Vec::new();
@@ -403,10 +427,21 @@ impl Lowering {
                 return Err(Error::model(place(), "it is made by nothing"));
             };
             if !seen.insert(output.name.as_str()) {
-                return Err(Error::model(place(), "two outputs have this name"));
+                // Exporters list a tensor once for each time that it is returned.
+                self.graph.note(format!("output {}: the file lists it twice, it is given once", output.name));
+                continue;
+            }
+            if let Form::Sequence(items) = &self.bindings[binding].form {
+                let items = items.clone();
+                self.sequence_output(&output.name, &items).map_err(|error| error.within(&place()))?;
+                continue;
             }
             let value = self.value(binding).map_err(|error| error.within(&place()))?;
             let ragged = self.bindings[binding].ragged;
+            if let Some(Narrow::Text(table)) = self.bindings[binding].narrow {
+                let texts = self.texts.shown(table);
+                self.graph.note(format!("output {}: texts are given as numbers: {texts}", output.name));
+            }
             self.graph.add_output(output.name.as_str(), value);
             if let Some(Ragged { axis, count, is_size }) = ragged {
                 if is_size {

@@ -1,15 +1,77 @@
 //! Element types of less than a byte, and floats of eight bits or less: held as bytes, one for each element. Integers
 //! are held as numbers, floats as their bits. They are converted, and moved as they are; nothing is computed in them.
+//! Texts that a file states are held as their numbers in a table.
+
+use std::collections::HashMap;
 
 use super::node::At;
-use crate::error::Result;
+use super::proto::TensorProto;
+use crate::error::{Error, Result};
 use crate::ir::{Binary, Compare, DType, ReduceKind, Unary, ValueId};
 
 /// One of these types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Narrow {
-    Int { bits: u32, signed: bool },
+    Int {
+        bits: u32,
+        signed: bool,
+    },
     Float(Format),
+    /// Numbers of texts in a table of the lowering.
+    Text(TextTable),
+}
+
+/// The number of a table of texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TextTable(u32);
+
+/// ONNX's number of the type of texts.
+pub(super) const STRING: i32 = 8;
+
+/// The most texts of a table that a note shows.
+const SHOWN: usize = 16;
+
+/// Tables of texts: each list that a file states is there once.
+#[derive(Debug, Default)]
+pub(super) struct Texts(Vec<Vec<String>>);
+
+impl Texts {
+    pub(super) fn add(&mut self, texts: &[String]) -> TextTable {
+        let known = self.0.iter().position(|own| own == texts);
+        let number = known.unwrap_or_else(|| {
+            self.0.push(texts.to_vec());
+            self.0.len() - 1
+        });
+        TextTable(number as u32)
+    }
+
+    pub(super) fn get(&self, table: TextTable) -> &[String] {
+        self.0.get(table.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// A tensor of texts as one of integers, and the table that they are numbers in.
+    pub(super) fn numbered(&mut self, mut proto: TensorProto) -> (TensorProto, TextTable) {
+        let mut texts: Vec<String> = Vec::new();
+        let mut known: HashMap<String, i64> = HashMap::new();
+        for bytes in std::mem::take(&mut proto.string_data) {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let number = *known.entry(text.clone()).or_insert(texts.len() as i64);
+            if number as usize == texts.len() {
+                texts.push(text);
+            }
+            proto.int64_data.push(number);
+        }
+        proto.data_type = 7;
+        (proto, self.add(&texts))
+    }
+
+    /// `0 "ant", 1 "bee"`.
+    pub(super) fn shown(&self, table: TextTable) -> String {
+        let texts = self.get(table);
+        let each = texts.iter().take(SHOWN).enumerate().map(|(number, text)| format!("{number} {text:?}"));
+        let more = if texts.len() > SHOWN { ", ..." } else { "" };
+        each.collect::<Vec<_>>().join(", ") + more
+    }
 }
 
 /// A float of few bits.
@@ -47,6 +109,7 @@ impl Narrow {
         match self {
             Self::Int { signed: true, .. } => DType::I8,
             Self::Int { signed: false, .. } | Self::Float(_) => DType::U8,
+            Self::Text(_) => DType::I64,
         }
     }
 
@@ -56,6 +119,7 @@ impl Narrow {
             Self::Int { bits, .. } => bits,
             Self::Float(Format::E2M1) => 4,
             Self::Float(_) => 8,
+            Self::Text(_) => 64,
         }
     }
 
@@ -79,10 +143,10 @@ impl Narrow {
 
     /// The lowest bits as a byte of the held type.
     fn extended(self, byte: u8) -> u8 {
-        let unused = 8 - self.bits();
+        let unused = 8u32.saturating_sub(self.bits());
         match self {
             Self::Int { signed: true, .. } => (((byte << unused) as i8) >> unused) as u8,
-            Self::Int { signed: false, .. } | Self::Float(_) => (byte << unused) >> unused,
+            Self::Int { signed: false, .. } | Self::Float(_) | Self::Text(_) => (byte << unused) >> unused,
         }
     }
 }
@@ -181,6 +245,7 @@ pub(super) struct Rounding {
 pub(super) fn widened(at: &mut At<'_>, x: ValueId, from: Narrow) -> Result<ValueId> {
     match from {
         Narrow::Int { .. } => Ok(x),
+        Narrow::Text(_) => Err(of_texts(at)),
         Narrow::Float(format) => {
             let table = at.real_constant(DType::F32, &[256], &format.table())?;
             at.gather(table, x, 0)
@@ -202,7 +267,12 @@ pub(super) fn narrowed(at: &mut At<'_>, x: ValueId, to: Narrow, by: Rounding) ->
             at.convert(wide, to.held())
         }
         Narrow::Float(format) => bits_of(at, x, format, by),
+        Narrow::Text(_) => Err(of_texts(at)),
     }
+}
+
+fn of_texts(at: &At<'_>) -> Error {
+    at.unsupported("of texts (element type STRING)")
 }
 
 fn bits_of(at: &mut At<'_>, x: ValueId, format: Format, by: Rounding) -> Result<ValueId> {
@@ -253,6 +323,7 @@ fn bits_of(at: &mut At<'_>, x: ValueId, format: Format, by: Rounding) -> Result<
 
 /// Operators that move elements, whatever they are.
 const MOVES: &[&str] = &[
+    "ArrayFeatureExtractor",
     "Concat",
     "Constant",
     "Expand",
@@ -279,6 +350,8 @@ pub(super) fn check(at: &At<'_>) -> Result<()> {
         "Cast" | "CastLike" | "Shape" | "Size" | "If" | "Loop" | "Scan" => Ok(()),
         "DequantizeLinear" | "QuantizeLinear" => Ok(()),
         op if MOVES.contains(&op) && operands.iter().all(|one| one == first) => Ok(()),
+        "LabelEncoder" if matches!(first, Narrow::Text(_)) => Ok(()),
+        _ if operands.iter().any(|one| matches!(one, Narrow::Text(_))) => Err(of_texts(at)),
         _ => Err(at.unsupported("of elements of less than eight bits, or floats of eight,")),
     }
 }

@@ -420,6 +420,13 @@ impl<'a> At<'a> {
     }
 
     /// What the outputs hold.
+    /// Says of output `i` what it holds.
+    pub(super) fn set_narrow_output(&mut self, i: usize, narrow: Narrow) {
+        if let Some(output) = self.outputs.get_mut(i).and_then(Option::as_mut) {
+            output.narrow = Some(narrow);
+        }
+    }
+
     pub(super) fn set_narrow(&mut self, narrow: Narrow) {
         self.outputs.iter_mut().flatten().for_each(|output| output.narrow = Some(narrow));
     }

@@ -1,6 +1,6 @@
 //! Tensors of an ONNX file: element types, inline data, references to other files.
 
-use super::narrow::Narrow;
+use super::narrow::{Narrow, STRING};
 use super::proto::{EXTERNAL, TensorProto};
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
@@ -84,6 +84,12 @@ pub(super) fn header(proto: &TensorProto) -> Result<Header> {
     let bytes = product.filter(|&bytes| i64::try_from(bytes).is_ok()).ok_or_else(wrong)?;
     let elements = if dims.contains(&0) { 0 } else { bytes / dtype.size() };
     Ok(Header { dtype, dims, elements })
+}
+
+/// A vector of texts.
+pub(super) fn of_texts(texts: &[String]) -> TensorProto {
+    let string_data: Vec<Vec<u8>> = texts.iter().map(|text| text.clone().into_bytes()).collect();
+    TensorProto { dims: vec![texts.len() as i64], data_type: STRING, string_data, ..TensorProto::default() }
 }
 
 /// True where the data is in another file.

@@ -94,14 +94,9 @@ type Finder = fn(&Look<'_>, NodeId) -> Option<Found>;
 /// Rewrites what is found; true where anything is.
 fn sweep(graph: &mut Graph, place: &[u32], finder: Finder) -> Result<bool> {
     let look = Look::new(graph, place);
-    let mut patterns: Vec<Option<Pattern>> = Vec::with_capacity(graph.node_count());
-    let mut gone = vec![false; graph.node_count()];
-    for id in graph.node_ids() {
-        let pattern = Pattern::ending_at(&look, id, finder);
-        let inner = pattern.iter().flat_map(|pattern| &pattern.inner);
-        inner.for_each(|&id| gone[id.index()] = true);
-        patterns.push(pattern);
-    }
+    let mut patterns: Vec<Option<Pattern>> =
+        graph.node_ids().map(|id| Pattern::ending_at(&look, id, finder)).collect();
+    let gone = settle(&mut patterns);
     if patterns.iter().all(Option::is_none) {
         return Ok(false);
     }
@@ -114,6 +109,20 @@ fn sweep(graph: &mut Graph, place: &[u32], finder: Finder) -> Result<bool> {
     }
     *graph = rewriter.finish()?;
     Ok(true)
+}
+
+/// Drops each pattern whose last node is within a later one, which may read what is within the dropped one. Gives which
+/// nodes are within those that stay. By node.
+fn settle(patterns: &mut [Option<Pattern>]) -> Vec<bool> {
+    let mut gone = vec![false; patterns.len()];
+    for last in (0..patterns.len()).rev() {
+        if gone[last] {
+            patterns[last] = None;
+        }
+        let inner = patterns[last].iter().flat_map(|pattern| &pattern.inner);
+        inner.for_each(|&id| gone[id.index()] = true);
+    }
+    gone
 }
 
 /// An operation that stands for a node and for those before it that lead to it alone.

@@ -11,6 +11,7 @@ mod numeric;
 mod tensorflow;
 
 pub(super) use lower::{Operand, constant};
+pub(super) use numeric::angle;
 pub(super) use numeric::at_or_below;
 pub(super) use tensorflow::{Translated, translated};
 

@@ -164,7 +164,8 @@ fn running_product(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId
     Ok(x)
 }
 
-fn angle(site: &mut Site<'_>, y: ValueId, x: ValueId) -> Result<ValueId> {
+/// The angle of a point from its coordinates.
+pub(in super::super) fn angle(site: &mut Site<'_>, y: ValueId, x: ValueId) -> Result<ValueId> {
     let (zero, one) = (site.scalar_like(0.0, x)?, site.scalar_like(1.0, x)?);
     let turn = site.scalar_like(std::f64::consts::PI, x)?;
     let quarter = site.scalar_like(std::f64::consts::FRAC_PI_2, x)?;

@@ -83,6 +83,9 @@ pub(super) fn select(at: &mut At<'_>) -> Result<()> {
 pub(super) fn cast(at: &mut At<'_>) -> Result<()> {
     let Some(to) = at.int("to")? else { return Err(at.wrong("attribute to is missing")) };
     let to = i32::try_from(to).unwrap_or(0);
+    if let (Some(texts @ Narrow::Text(_)), narrow::STRING) = (at.narrow(0), to) {
+        return narrow_to(at, texts);
+    }
     match Narrow::from_number(to) {
         Some(to) => narrow_to(at, to),
         None => cast_to(at, tensor::dtype(to)?),

@@ -92,6 +92,23 @@ pub(super) fn binary(at: &At<'_>, binary: Binary) -> Folded {
     Ok(result)
 }
 
+/// Exporters write the side of a square of patches as a power.
+pub(super) fn pow(at: &At<'_>) -> Folded {
+    let (Some(base), Some(exponent)) = (input(at, 0), input(at, 1)) else { return Ok(None) };
+    let Some(dims) = broadcast_dims(&base.dims, &exponent.dims) else { return Ok(None) };
+    let (Some(base), Some(exponent)) = (base.broadcast(&dims), exponent.broadcast(&dims)) else {
+        return Ok(None);
+    };
+    let exponents: Option<Vec<f64>> = match &exponent.items {
+        Items::Reals(reals) => Some(reals.clone()),
+        Items::Sizes(sizes) => sizes.iter().map(|size| size.known().map(|size| size as f64)).collect(),
+    };
+    let (Items::Reals(bases), Some(exponents)) = (&base.items, exponents) else { return Ok(None) };
+    let power = |(&number, exponent): (&f64, f64)| round(base.dtype, libm::pow(number, exponent));
+    let items = Items::Reals(bases.iter().zip(exponents).map(power).collect());
+    Ok(fits(Known { dtype: base.dtype, dims, items }))
+}
+
 fn evaluate_binary(binary: Binary, x: &Known, y: &Known) -> Option<Known> {
     if x.dtype != y.dtype {
         return None;

@@ -1,7 +1,7 @@
 //! Operators that move elements: reshapes, slices, concatenation, padding.
 
 use super::super::known::{self, Items, Known};
-use super::super::narrow::Narrow;
+use super::super::narrow::{Narrow, STRING};
 use super::super::node::At;
 use super::super::tensor;
 use crate::error::Result;
@@ -12,7 +12,16 @@ const ONE: Size = Size::Known(1);
 /// The tensor that a node holds in one of its attributes.
 pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
     let mut narrow = None;
-    let data = if let Some(proto) = at.tensor("value")? {
+    let texts = match at.texts("value_strings")? {
+        Some(texts) => Some(super::super::tensor::of_texts(&texts)),
+        None => at.tensor("value")?.filter(|proto| proto.data_type == STRING).cloned(),
+    };
+    let data = if let Some(proto) = texts {
+        let (numbers, table) = at.lowering().texts.numbered(proto);
+        narrow = Some(Narrow::Text(table));
+        let header = tensor::header(&numbers)?;
+        tensor::inline(numbers, &header)?
+    } else if let Some(proto) = at.tensor("value")? {
         narrow = Narrow::from_number(proto.data_type);
         let header = tensor::header(proto)?;
         if tensor::is_external(proto) {

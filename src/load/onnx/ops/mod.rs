@@ -182,7 +182,7 @@ static TABLE: &[Entry] = &[
     folding("Neg", 7, |at| fold::unary(at, Unary::Neg), |at| elementwise::unary(at, Unary::Neg)),
     op("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
     op("NonMaxSuppression", 10, select::non_max_suppression),
-    op("NonZero", 9, select::non_zero),
+    folding("NonZero", 9, select::known_places, select::non_zero),
     folding("Not", 1, |at| fold::unary(at, Unary::Not), |at| elementwise::unary(at, Unary::Not)),
     op("OneHot", 9, index::one_hot),
     op("Optional", 15, control::optional),
@@ -191,7 +191,7 @@ static TABLE: &[Entry] = &[
     folding("Or", 7, |at| fold::binary(at, Binary::Or), |at| elementwise::binary(at, Binary::Or)),
     op("PRelu", 7, elementwise::prelu),
     op("Pad", 7, layout::pad),
-    op("Pow", 7, elementwise::pow),
+    folding("Pow", 7, fold::pow, elementwise::pow),
     op("QLinearConv", 10, quantized::qlinear_conv),
     op("QLinearMatMul", 10, quantized::qlinear_matmul),
     op("QuantizeLinear", 10, quantized::quantize_linear),
@@ -360,6 +360,14 @@ fn find_operator(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entr
 pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     narrow::check(at)?;
     ranks::check(at)?;
+    lower_checked(entry, at).map_err(|error| match error {
+        // Only the size that is planned does not fit; the one that data has may.
+        Error::Model(_) if ragged::reads_any(at) => ragged::refused(at),
+        error => error,
+    })
+}
+
+fn lower_checked(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
     let folded = match entry.fold.filter(|_| known) {
         Some(fold) => fold(at)?,

@@ -219,7 +219,12 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
     })
 }
 
-fn refused(at: &At<'_>) -> crate::error::Error {
+/// Whether any input has a size that depends on data.
+pub(super) fn reads_any(at: &mut At<'_>) -> bool {
+    (0..at.input_count()).any(|i| at.ragged_input(i).is_some())
+}
+
+pub(super) fn refused(at: &At<'_>) -> crate::error::Error {
     at.unsupported("of a tensor whose size depends on data")
 }
 

@@ -1,5 +1,6 @@
 //! Operators whose results are as long as data says: planned for the longest that they can be, with a count beside.
 
+use super::super::known::{Items, Known};
 use super::super::lower::Ragged;
 use super::super::node::At;
 use super::layout::indices;
@@ -82,6 +83,29 @@ pub(super) fn non_zero(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Where the first `size` elements of a condition hold; none where one is not known.
+fn places_known(holds: &Known, size: i64) -> Option<Vec<i64>> {
+    let holds = holds.truths()?;
+    let places = (0..size).zip(holds).filter(|(_, holds)| *holds);
+    Some(places.map(|(place, _)| place).collect())
+}
+
+/// [`non_zero`] of what is known while a model is read: so many places.
+pub(super) fn known_places(at: &At<'_>) -> Result<Option<Known>> {
+    let Some(x) = at.known(0) else { return Ok(None) };
+    let (Some(holds), false) = (x.truths(), x.dims.is_empty()) else { return Ok(None) };
+    let places: Vec<u64> = (0u64..).zip(holds).filter(|(_, holds)| *holds).map(|(place, _)| place).collect();
+    let mut inner: u64 = x.dims.iter().product();
+    let mut items = Vec::with_capacity(places.len() * x.dims.len());
+    for &size in &x.dims {
+        inner /= size.max(1);
+        let digit = |&place: &u64| Size::Known((place / inner.max(1) % size.max(1)) as i64);
+        items.extend(places.iter().map(digit));
+    }
+    let dims = vec![x.dims.len() as u64, places.len() as u64];
+    Ok(Some(Known { dtype: DType::I64, dims, items: Items::Sizes(items) }))
+}
+
 /// The parts of an axis, or the elements of all axes, at which a condition holds.
 pub(super) fn compress(at: &mut At<'_>) -> Result<()> {
     let (x, holds) = (at.value(0)?, at.value(1)?);
@@ -97,6 +121,12 @@ pub(super) fn compress(at: &mut At<'_>) -> Result<()> {
         }
         _ => holds,
     };
+    if let Some(places) = whole.known().and_then(|whole| places_known(at.known(1)?, whole)) {
+        let positions = at.integer_constant(&[places.len() as i64], &places)?;
+        let y = at.gather(x, positions, axis)?;
+        at.set(0, y);
+        return Ok(());
+    }
     let Chosen { positions, count } = chosen(at, holds)?;
     let y = at.gather(x, positions, axis)?;
     at.set(0, y);

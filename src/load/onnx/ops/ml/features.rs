@@ -1,7 +1,9 @@
 //! Features of rows: scaled, normalised, encoded, chosen.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use super::super::super::narrow::{Narrow, STRING};
 use super::super::super::node::At;
 use super::super::super::tensor;
 use super::rows;
@@ -128,18 +130,37 @@ pub(in super::super) fn one_hot_encoder(at: &mut At<'_>) -> Result<()> {
 }
 
 /// Keys or values of a map of labels.
-fn entries(at: &At<'_>, kind: &str) -> Result<Option<(DType, Vec<f64>)>> {
-    if let Some(list) = at.ints(&format!("{kind}_int64s"))? {
-        return Ok(Some((DType::I64, list.into_iter().map(|value| value as f64).collect())));
-    }
-    if let Some(list) = at.floats(&format!("{kind}_floats"))? {
-        return Ok(Some((DType::F32, list)));
-    }
-    if let Some(proto) = at.tensor(&format!("{kind}_tensor"))? {
+enum Entries {
+    Numbers(DType, Vec<f64>),
+    Texts(Vec<String>),
+}
+
+impl Entries {
+    fn of(at: &At<'_>, kind: &str) -> Result<Option<Self>> {
+        if let Some(list) = at.ints(&format!("{kind}_int64s"))? {
+            return Ok(Some(Self::Numbers(DType::I64, list.into_iter().map(|value| value as f64).collect())));
+        }
+        if let Some(list) = at.floats(&format!("{kind}_floats"))? {
+            return Ok(Some(Self::Numbers(DType::F32, list)));
+        }
+        if let Some(list) = at.texts(&format!("{kind}_strings"))? {
+            return Ok(Some(Self::Texts(list)));
+        }
+        let Some(proto) = at.tensor(&format!("{kind}_tensor"))? else { return Ok(None) };
+        if proto.data_type == STRING {
+            let texts = proto.string_data.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            return Ok(Some(Self::Texts(texts.collect())));
+        }
         let data = tensor::inline(proto.clone(), &tensor::header(proto)?)?;
-        return Ok(Some((data.dtype(), data.to_f64())));
+        Ok(Some(Self::Numbers(data.dtype(), data.to_f64())))
     }
-    Ok(None)
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Numbers(_, list) => list.len(),
+            Self::Texts(list) => list.len(),
+        }
+    }
 }
 
 /// What stands for elements that are no key.
@@ -155,21 +176,74 @@ fn default(at: &At<'_>, dtype: DType) -> Result<f64> {
     Ok(stated.unwrap_or(if floats { -0.0 } else { -1.0 }))
 }
 
+/// The text that stands for elements that are no key.
+fn default_text(at: &At<'_>) -> Result<String> {
+    at.ignore(&["default_float", "default_int64"]);
+    if let Some(text) = at.tensor("default_tensor")?.and_then(|proto| proto.string_data.first()) {
+        return Ok(String::from_utf8_lossy(text).into_owned());
+    }
+    at.text("default_string", "_Unused")
+}
+
 /// Each element's entry of a map.
 pub(in super::super) fn label_encoder(at: &mut At<'_>) -> Result<()> {
-    let (Some((key_type, keys)), Some((dtype, values))) = (entries(at, "keys")?, entries(at, "values")?)
-    else {
+    let (Some(keys), Some(values)) = (Entries::of(at, "keys")?, Entries::of(at, "values")?) else {
+        return Err(at.wrong("it has no keys or no values"));
+    };
+    if keys.len() != values.len() || keys.len() == 0 {
+        return Err(at.wrong("its keys and values do not fit each other"));
+    }
+    // Of texts, their numbers in a table whose last one stands for what is no key.
+    let (dtype, values, default, table) = match values {
+        Entries::Numbers(dtype, values) => (dtype, values, default(at, dtype)?, None),
+        Entries::Texts(mut texts) => {
+            let count = texts.len();
+            texts.push(default_text(at)?);
+            let table = at.lowering().texts.add(&texts);
+            (DType::I64, (0..count).map(|i| i as f64).collect(), count as f64, Some(table))
+        }
+    };
+    match keys {
+        Entries::Texts(keys) => encode_texts(at, &keys, dtype, &values, default)?,
+        Entries::Numbers(key_type, keys) => encode(at, (key_type, &keys), (dtype, &values), default)?,
+    }
+    if let Some(table) = table {
+        at.set_narrow_output(0, Narrow::Text(table));
+    }
+    Ok(())
+}
+
+/// Of elements that are numbers of texts: which text has which value is known.
+fn encode_texts(at: &mut At<'_>, keys: &[String], dtype: DType, values: &[f64], default: f64) -> Result<()> {
+    let Some(Narrow::Text(table)) = at.narrow(0) else {
         return Err(at.unsupported("of texts (element type STRING)"));
     };
-    let default = default(at, dtype)?;
+    // Of equal keys the first counts.
+    let entries: HashMap<&str, f64> =
+        keys.iter().map(String::as_str).zip(values.iter().copied()).rev().collect();
+    let value_of = |text: &String| entries.get(text.as_str()).copied().unwrap_or(default);
+    let values: Vec<f64> = at.lowering().texts.get(table).iter().map(value_of).collect();
     let x = at.value(0)?;
-    if keys.len() != values.len() || keys.is_empty() || at.graph().ty(x).dtype != key_type {
-        return Err(at.wrong("its keys, values and elements do not fit each other"));
+    let values = at.real_constant(dtype, &[values.len() as i64], &values)?;
+    let y = at.gather(values, x, 0)?;
+    at.set(0, y);
+    Ok(())
+}
+
+fn encode(
+    at: &mut At<'_>,
+    (key_type, keys): (DType, &[f64]),
+    (dtype, values): (DType, &[f64]),
+    default: f64,
+) -> Result<()> {
+    let x = at.value(0)?;
+    if at.narrow(0).is_some() || at.graph().ty(x).dtype != key_type {
+        return Err(at.wrong("its keys and elements do not fit each other"));
     }
     let rank = at.sizes_of(x).len();
     let x = at.with_axis(x, rank)?;
     let count = keys.len() as i64;
-    let table = at.real_constant(key_type, &[count], &keys)?;
+    let table = at.real_constant(key_type, &[count], keys)?;
     let mut same = at.compare(Compare::Eq, x, table)?;
     if let Some(place) = keys.iter().position(|key| key.is_nan()) {
         let missing = at.unary(Unary::IsNan, x)?;
@@ -184,7 +258,7 @@ pub(in super::super) fn label_encoder(at: &mut At<'_>) -> Result<()> {
     let found = at.convert(found, DType::Bool)?;
     let place = Op::ArgReduce { kind: ArgReduce::Max, axis: rank as u32, keep: false, last: false };
     let place = at.apply(place, &[bytes])?;
-    let table = at.real_constant(dtype, &[count], &values)?;
+    let table = at.real_constant(dtype, &[count], values)?;
     let value = at.gather(table, place, 0)?;
     let default = at.scalar(dtype, default)?;
     let y = at.select(found, value, default)?;

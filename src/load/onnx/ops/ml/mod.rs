@@ -1,11 +1,12 @@
-//! The domain `ai.onnx.ml`: what converters of classical models write. Texts are refused, but labels that nothing
-//! reads.
+//! The domain `ai.onnx.ml`: what converters of classical models write. Labels that are texts are numbers of a table
+//! (`narrow::Texts`); inputs of texts are refused.
 
 mod coupling;
 pub(super) mod features;
 pub(super) mod linear;
 pub(super) mod trees;
 
+use super::super::narrow::Narrow;
 use super::super::node::At;
 use crate::error::Result;
 use crate::ir::{ArgReduce, Binary, Compare, DType, Op, ReduceKind, Size, Unary, ValueId};
@@ -66,30 +67,47 @@ impl Transform {
     }
 }
 
-/// Labels of classes that are numbers; none where they are texts.
+/// Labels of classes.
 struct Labels {
-    numbers: Option<Vec<i64>>,
+    kind: LabelKind,
     count: usize,
+}
+
+enum LabelKind {
+    Numbers(Vec<i64>),
+    Texts(Vec<String>),
 }
 
 fn labels(at: &At<'_>, names: [&str; 2]) -> Result<Labels> {
     let numbers = at.ints(names[0])?.filter(|list| !list.is_empty());
     let texts = at.texts(names[1])?.filter(|list| !list.is_empty());
-    let count = numbers.as_ref().map_or_else(|| texts.map_or(0, |list| list.len()), Vec::len);
-    Ok(Labels { numbers, count })
+    let (count, kind) = match (numbers, texts) {
+        (None, Some(texts)) => (texts.len(), LabelKind::Texts(texts)),
+        (numbers, _) => {
+            let numbers = numbers.unwrap_or_default();
+            (numbers.len(), LabelKind::Numbers(numbers))
+        }
+    };
+    Ok(Labels { kind, count })
 }
 
-/// Output 0 is the label of each row's largest score. Error: labels are texts, and something reads them.
+/// Output 0 is the label of each row's largest score.
 fn set_labels(at: &mut At<'_>, labels: &Labels, class: ValueId) -> Result<()> {
-    match &labels.numbers {
-        Some(numbers) => {
+    match &labels.kind {
+        LabelKind::Numbers(numbers) => {
             let numbers = at.integer_constant(&[numbers.len() as i64], numbers)?;
             let label = at.gather(numbers, class, 0)?;
             at.set(0, label);
             Ok(())
         }
-        None if at.wants(0) => Err(at.unsupported("whose labels are texts (element type STRING)")),
-        None => Ok(()),
+        LabelKind::Texts(_) if !at.wants(0) => Ok(()),
+        LabelKind::Texts(texts) => {
+            let table = at.lowering().texts.add(texts);
+            let label = at.convert(class, DType::I64)?;
+            at.set(0, label);
+            at.set_narrow_output(0, Narrow::Text(table));
+            Ok(())
+        }
     }
 }
 

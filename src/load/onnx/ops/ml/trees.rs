@@ -494,12 +494,11 @@ fn binary(
         return Ok(());
     }
     let scores = match (positive, transform) {
-        (true, _) => both_classes(at, score, true)?,
-        (false, Transform::Logistic) => {
+        (_, Transform::Logistic) => {
             let both = both_classes(at, score, false)?;
             at.unary(Unary::Sigmoid, both)?
         }
-        (false, _) => both_classes(at, score, false)?,
+        (positive, _) => both_classes(at, score, positive)?,
     };
     at.set(1, scores);
     Ok(())

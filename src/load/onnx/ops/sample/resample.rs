@@ -61,6 +61,20 @@ pub(in super::super) struct Method {
 }
 
 impl Place {
+    /// [`Self::of`], of which the nearest element is wanted.
+    fn nearest(self, i: i64, axis: &Axis) -> f64 {
+        let (scale, place) = (single(axis.scale), i as f64);
+        match self {
+            Self::HalfPixel => single(single((place + 0.5) / scale) - 0.5),
+            Self::PytorchHalfPixel if axis.to > 1 => single(single((place + 0.5) / scale) - 0.5),
+            Self::Asymmetric => single(place / scale),
+            Self::AlignCorners if axis.to > 1 && scale * axis.from as f64 == axis.to as f64 => {
+                single(single(place * (axis.from - 1) as f64) / (axis.to - 1) as f64)
+            }
+            other => other.of(i, axis),
+        }
+    }
+
     /// The position of result `i`, in elements.
     fn of(self, i: i64, axis: &Axis) -> f64 {
         let (i, from, to) = (i as f64, axis.from as f64, axis.to as f64);
@@ -83,6 +97,12 @@ impl Place {
             Self::Crop { start, end } => (start + end) * (from - 1.0) / 2.0,
         }
     }
+}
+
+/// A position as f32 arithmetic has it, step by step. Which element is the nearest hangs on that where a scale such as 0.6
+/// would put a result just in the middle of two, or on one.
+fn single(number: f64) -> f64 {
+    f64::from(number as f32)
 }
 
 impl Cubic {
@@ -157,7 +177,11 @@ pub(in super::super) fn resize_axis(
     }
     let rows: Vec<Vec<(i64, f64)>> = (0..axis.to)
         .map(|i| {
-            let taps = method.taps(place.of(i, axis), axis.scale);
+            let at = match method.kernel {
+                Kernel::Nearest(_) => place.nearest(i, axis),
+                Kernel::Linear | Kernel::Cubic(_) => place.of(i, axis),
+            };
+            let taps = method.taps(at, axis.scale);
             within(taps, axis.from, method.exclude_outside)
         })
         .collect();

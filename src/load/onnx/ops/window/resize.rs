@@ -67,13 +67,22 @@ pub(in super::super) fn resize(at: &mut At<'_>) -> Result<()> {
         return set_resized(at, sizes, scales, interpolation, coordinates);
     }
     let mode = mode(at)?;
-    if let Some((interpolation, coordinates)) = mode.plain(&shape, &sizes) {
+    if !mode.hangs_on_rounding(&shape, scales.as_deref())
+        && let Some((interpolation, coordinates)) = mode.plain(&shape, &sizes)
+    {
         return set_resized(at, sizes, scales, interpolation, coordinates);
     }
     resampled(at, &axes, &sizes, scales, &mode)
 }
 
 impl Mode {
+    /// Whether the nearest elements, of sizes that are known, follow from scales with fractions: then the rounding of f32
+    /// decides among equally near ones.
+    fn hangs_on_rounding(&self, from: &Shape, scales: Option<&[f64]>) -> bool {
+        let fractional = |scales: &[f64]| scales.iter().any(|scale| scale.fract() != 0.0);
+        matches!(self.kernel, Kernel::Nearest(_)) && from.dims().is_some() && scales.is_some_and(fractional)
+    }
+
     /// As one operation, where there is one.
     fn plain(&self, from: &Shape, to: &[Size]) -> Option<(Interpolation, ResizeCoordinates)> {
         let shrinks = from.sizes().iter().zip(to).any(|(from, to)| match (from.known(), to.known()) {

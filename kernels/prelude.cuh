@@ -21,6 +21,18 @@ struct bf16 { u16 bits; };
 #define DEVICE __device__ __forceinline__
 #define FULL_WARP 0xffffffffu
 
+// The first thing that a kernel does. Where it was begun while the kernel before it still runs, it waits until that has
+// ended and all that it wrote is there; from then on the kernel behind it may be begun likewise (programmatic dependent
+// launch). Elsewhere it does nothing.
+DEVICE void follow_the_kernel_before() {
+#ifdef CPU_SHIM
+  shim::waits_for_the_kernel_before();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Some neighbouring elements, read and written at once.
 template <int N, class T> struct __align__(N * sizeof(T)) vec { T v[N]; };
 

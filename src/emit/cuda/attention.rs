@@ -86,11 +86,12 @@ fn form(heads: &Heads, dtype: DType, shared: u32) -> Form {
         let (call, grid) = (format!("{plain}<KERNEL_heads>"), ceil(lines.saturating_mul(each), 4));
         return Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention };
     }
-    on_tensor_cores(heads, name, [lines, each])
+    on_tensor_cores(heads, name, [lines, each], shared)
 }
 
-/// Tiles of halves, which are multiplied on tensor cores. `each`: rows or keys of each of the `lines`.
-fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2]) -> Form {
+/// Tiles of halves, which are multiplied on tensor cores. `each`: rows or keys of each of the `lines`. Blocks share no more than
+/// `most` bytes.
+fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2], most: u32) -> Form {
     let geometry = &heads.geometry;
     let longest = geometry.size.max(geometry.value_size);
     // Sixteen bytes at a time, where every row begins at a multiple of them.
@@ -110,14 +111,17 @@ fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2]) -> Form {
         Pass::Forward | Pass::Parts | Pass::Queries => "tiles of 64 rows on tensor cores",
         Pass::Keys => "tiles of 64 keys on tensor cores",
     };
-    // Of 64 keys and values, and twice 32 rows of queries and upstream gradients; in halves, 8 beside each row.
+    // Of 64 keys and values, and twice some rows of queries and upstream gradients; in halves, 8 beside each row. Where
+    // a GPU gives less to a block, fewer rows are on their way.
     let pitch = |size: u64| size.next_multiple_of(16) + 8;
-    let staged = 2 * (64 + 2 * 32) * (pitch(geometry.size) + pitch(geometry.value_size));
-    let shared = if heads.pass == Pass::Keys { staged as u32 } else { 0 };
+    let staged = |rows: u64| 2 * (64 + 2 * rows) * (pitch(geometry.size) + pitch(geometry.value_size));
+    let staged_rows = if staged(32) <= most.into() { 32 } else { 16 };
+    let shared = if heads.pass == Pass::Keys { staged(staged_rows) as u32 } else { 0 };
     let fragments = match (heads.pass, tall) {
-        (Pass::Forward, true) => ", 2",
-        (Pass::Forward, false) => ", 1",
-        (Pass::Parts | Pass::Queries | Pass::Keys, _) => "",
+        (Pass::Forward, true) => ", 2".to_owned(),
+        (Pass::Forward, false) => ", 1".to_owned(),
+        (Pass::Keys, _) => format!(", {staged_rows}"),
+        (Pass::Parts | Pass::Queries, _) => String::new(),
     };
     let call = format!("{name}_mma<KERNEL_heads, {wide}{fragments}>");
     let grid = lines.saturating_mul(ceil(each, if tall { 128 } else { 64 }));

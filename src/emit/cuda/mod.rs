@@ -152,7 +152,7 @@ pub fn kernel_within(program: &Program, shared: u32) -> Result<Option<Kernel>> {
             Some(wide) => wide.print()?,
             None => heroes::tile(program)?,
         },
-        Body::Product { .. } => products::product(program)?,
+        Body::Product { .. } => products::product(program, shared)?,
         Body::Scatter(body) => scatter::scatter(program, body)?,
         Body::Recurrent(layer) => heroes::recurrent(program, layer, shared)?,
         Body::Attention(heads) => attention::attention(program, heads, shared)?,
@@ -236,7 +236,7 @@ fn may_alias(program: &Program, arg: &Arg) -> bool {
     in_place || program.args.iter().filter(|other| other.place == arg.place).count() > 1
 }
 
-/// The entry's head, up to its opening brace.
+/// The entry's head, and its first line.
 fn head(program: &Program, threads: u32) -> String {
     bounded_head(program, &threads.to_string())
 }
@@ -251,7 +251,7 @@ fn bounded_head(program: &Program, bounds: &str) -> String {
         // Writing to a String cannot fail.
         let _ = write!(text, "{comma}{constant}{}*{restrict} a{position}", storage(arg.dtype));
     }
-    text.push_str(") {\n");
+    text.push_str(") {\n  follow_the_kernel_before();\n");
     text
 }
 

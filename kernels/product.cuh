@@ -404,7 +404,8 @@ template <class P, class H, int ROWS, int THREADS, bool ALONG_K, bool WIDE, bool
   DEVICE static int k_of(int i) { return ALONG_K ? i % (32 / STEP) * STEP : i / (ROWS / STEP); }
 
   DEVICE void fetch(const P& p, u16* to, I b, I row0, I k0) {
-#pragma unroll
+// Where sums take most registers, addresses are made one after the other.
+#pragma unroll(WIDE && THREADS > 256 ? 1 : EACH)
     for (int i = 0; i < EACH; ++i) {
       const int own = threadIdx.x + i * THREADS, row = row_of(own), k = k_of(own);
       if (ALL % THREADS != 0 && own >= ALL) break;

@@ -119,9 +119,8 @@ impl Options {
             meta.options.open_dims = open.cloned().collect();
         }
         meta.options.inputs = network.graph.rules().optional_inputs();
-        let convolves = |node: &Node| {
-            matches!(&node.op, Op::Conv(conv) if conv.layout == Layout::ChannelsLast)
-        };
+        let convolves =
+            |node: &Node| matches!(&node.op, Op::Conv(conv) if conv.layout == Layout::ChannelsLast);
         let graph = &network.graph;
         if self.channels_last && graph.node_ids().any(|id| convolves(graph.node(id))) {
             meta.options.layout = Some(CHANNELS_LAST.to_owned());

@@ -14,8 +14,7 @@
 // - Lanes of a warp that come to different exchanges, or to one that others never come to, and products of
 //   matrices by a warp that is not whole.
 // - More static shared memory than 48 KB.
-// - A kernel that is begun before the one before it has ended, and has a thread that touches memory before it waits for
-//   that, or never waits.
+// - A kernel that is begun before the one before it has ended, and has a thread that never waits for that.
 #pragma once
 
 #include <csetjmp>
@@ -135,16 +134,9 @@ UNSEEN inline bool races(unsigned other, unsigned round, unsigned own, unsigned 
   return other != own && ((other - 1) / 32 != (own - 1) / 32 || round == now);
 }
 
-// Memory that is neither shared nor a stack, which kernels have in common, may not be touched yet.
-UNSEEN inline void visit_of_others(const void* address) {
-  if (!machine.is_early || machine.now == nullptr || machine.now->waited) return;
-  const intptr_t away = (intptr_t)address - (intptr_t)__builtin_frame_address(0);
-  if (away < -(intptr_t)(1 << 20) || away > (intptr_t)(1 << 20)) fail("touches memory before it waits for the kernel before");
-}
-
 UNSEEN inline void visit(const void* address, size_t bytes, bool writes) {
   const size_t first = (uintptr_t)address - (uintptr_t)pool;
-  if (first >= POOL) return visit_of_others(address);
+  if (first >= POOL) return;
   if (machine.now == nullptr) return;
   const unsigned own = machine.now->number + 1, round = machine.now->round;
   for (size_t byte = first; byte < first + bytes && byte < POOL; ++byte) {

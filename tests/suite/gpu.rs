@@ -49,7 +49,9 @@ pub(crate) fn compiled(
     };
     match compile(Model::Graph(network.graph.clone()), &Topology::parse(spec)?, &options) {
         Ok(compiled) => Ok(Some(compiled)),
-        Err(Error::Usage(report)) if report.message.contains("devices asked for, but there are only") => Ok(None),
+        Err(Error::Usage(report)) if report.message.contains("devices asked for, but there are only") => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -21,8 +21,8 @@ use crate::executor::Groups;
 use crate::gpu::{Outcome, compiled, model, operation, small_models, some_products, told};
 use crate::kernels::{Case, cases};
 use crate::networks::Network;
-use crate::shared;
 use crate::run_ops::GENERATORS;
+use crate::shared;
 
 /// Of a child: the case from which on it checks.
 const FROM: &str = "PARTITION_GPU_FROM";
@@ -210,7 +210,9 @@ fn kernels() {
     all.extend(all_models().into_iter().flat_map(|(file, half)| {
         SPECS.map(|(spec, devices)| Making::Corpus { file: file.clone(), half, spec, devices })
     }));
-    all.extend(std::env::var_os(MODELS).iter().flat_map(|folder| table_models(Path::new(folder))).map(Making::Table));
+    all.extend(
+        std::env::var_os(MODELS).iter().flat_map(|folder| table_models(Path::new(folder))).map(Making::Table),
+    );
     let missing = Mutex::new(Vec::new());
     let made = Control::new().map(all.len(), |at| {
         let made = all[at].compiled(&toolchain);
@@ -266,10 +268,8 @@ impl Making {
                 let bytes = std::fs::read(path).unwrap();
                 let spec = std::fs::read_to_string(path.with_extension("devices")).unwrap();
                 let devices = if spec.contains('[') { DeviceUse::All } else { DeviceUse::Auto };
-                let options = Options {
-                    place: place::Options { devices, ..<_>::default() },
-                    ..Options::default()
-                };
+                let options =
+                    Options { place: place::Options { devices, ..<_>::default() }, ..Options::default() };
                 let Model::Graph(graph) = load(&bytes, Some(path), &LoadOptions::default())? else {
                     panic!("{} is no network", path.display());
                 };

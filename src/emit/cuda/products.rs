@@ -325,7 +325,9 @@ impl<'a> Product<'a> {
     /// Pieces of `inner` in shared memory at once. What threads hold in registers on its way there gains nothing by more than two.
     fn stages(&self) -> i64 {
         let most = match self.form {
-            Form::Tensor { wide: [true, true], tile } => STAGES.min(self.most_shared / self.stage_bytes(tile)),
+            Form::Tensor { wide: [true, true], tile } => {
+                STAGES.min(self.most_shared / self.stage_bytes(tile))
+            }
             _ => 2,
         };
         ceil(self.k, DEPTH).clamp(2, most.max(2))

@@ -219,9 +219,7 @@ fn put(driver: &dyn Driver, stream: Stream, call: &Call, begin: Begin) -> Outcom
     // their programs proved.
     unsafe {
         match call {
-            Call::Kernel { function, launch, args } => {
-                driver.launch(stream, *function, *launch, args, begin)
-            }
+            Call::Kernel { function, launch, args } => driver.launch(stream, *function, *launch, args, begin),
             Call::Product(product) => {
                 driver.multiply(stream, &product.gemm, &product.algorithm, &product.args)
             }

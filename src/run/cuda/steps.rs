@@ -121,7 +121,9 @@ impl CudaProgram {
     fn capture(&mut self) -> Done<Graph> {
         let early = self.streams.early.contains(&true);
         match self.captured_so(early) {
-            Err(Failure { fault: Fault { kind: FaultKind::Unsupported | FaultKind::Other, .. }, .. }) if early => {
+            Err(Failure { fault: Fault { kind: FaultKind::Unsupported | FaultKind::Other, .. }, .. })
+                if early =>
+            {
                 self.captured_so(false)
             }
             done => done,

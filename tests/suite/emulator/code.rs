@@ -190,8 +190,7 @@ impl Code {
     ) -> Result<(), String> {
         let name = CString::new(name).unwrap();
         let mut args: Vec<*mut c_void> = args.iter().map(|&arg| arg as *mut c_void).collect();
-        let flags =
-            u32::from(reversed) | if self.alone { 2 } else { 0 } | if early { 4 } else { 0 };
+        let flags = u32::from(reversed) | if self.alone { 2 } else { 0 } | if early { 4 } else { 0 };
         let [x, y] = launch.block;
         // SAFETY: the symbol has this type in `text`; for the rest as the caller promises. What it says is text that
         // ends with a zero, and stays until its library runs again.

@@ -19,7 +19,7 @@
 //! | addresses are of memory that is there, of this GPU or, where it is read, of a peer | panics |
 //! | a stream ends with nothing left to do | panics |
 //! | a kernel is begun early only straight behind another kernel of its stream, on a GPU of sm_90 or later | refused |
-//! | a kernel that is begun early waits for the one before it, before it touches memory (the shim) | the kernel fails |
+//! | each thread of a kernel that is begun early waits for the one before it (the shim) | the kernel fails |
 //! | vector accesses are aligned (the shim's sanitiser) | the kernel fails |
 //! | the library may have no way, refuse some, and choose by alignment and room; each way sums in another order | other bits |
 //! | a way of the library computes what is aligned as much as what it was asked for, or more | panics |

@@ -233,7 +233,8 @@ impl ProgramBuilder<'_> {
             return Ok(None);
         }
         let positions = places.iter().product();
-        let [batch, row, column, inner] = [1, positions, outer, channels].map(|extent| self.exprs.var(extent));
+        let [batch, row, column, inner] =
+            [1, positions, outer, channels].map(|extent| self.exprs.var(extent));
         let [point, channel, from] = [row, column, inner].map(|var| self.exprs.at(var));
         let at = self.delinearized(places, point);
         let x = self.at(x, &[&at[..], &[from]].concat(), None)?;

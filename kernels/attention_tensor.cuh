@@ -374,12 +374,13 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
   }
 }
 
-// 64 keys: their gradients and those of their values. BLOCK rows at a time, of which the next are copied meanwhile; the
-// block's shared memory holds 64 keys and values, and twice BLOCK rows of queries and of the result's gradient.
-template <class P, bool WIDE, int BLOCK> DEVICE void attention_gradient_keys_mma(const P& p) {
+// 64 keys: their gradients and those of their values. 32 rows at a time, of which the next are copied meanwhile; the
+// block's shared memory holds 64 keys and values, and twice 32 rows of queries and of the result's gradient.
+template <class P, bool WIDE> DEVICE void attention_gradient_keys_mma(const P& p) {
   typedef typename P::S H;
   typedef Padded<P::SIZE> K;
   typedef Padded<P::VALUES> V;
+  const int BLOCK = 32;
   DYNAMIC_SHARED(memory);
   u16 *keys = (u16*)memory, *values = keys + 64 * K::PITCH;
   u16 *queries = values + 64 * V::PITCH, *upstreams = queries + 2 * BLOCK * K::PITCH;

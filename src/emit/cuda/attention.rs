@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
+use super::{Gives, Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::kernel::attention::HeadStrides;
@@ -15,8 +15,8 @@ const SKINNY_ROWS: u64 = 8;
 /// Most elements of a value that a warp keeps in registers.
 const LONGEST: u64 = 1024;
 
-/// Tiles of f32 where their blocks share no more than `shared` bytes.
-pub(super) fn attention(program: &Program, heads: &Heads, shared: u32) -> Result<Printed> {
+/// Tiles where a GPU gives what they take.
+pub(super) fn attention(program: &Program, heads: &Heads, gives: Gives) -> Result<Printed> {
     let geometry = &heads.geometry;
     let dtype = program.args[heads.reads[0] as usize].dtype;
     let longest = match heads.pass {
@@ -27,7 +27,7 @@ pub(super) fn attention(program: &Program, heads: &Heads, shared: u32) -> Result
         let message = format!("attention with {longest} elements of a head");
         return Err(Error::Unsupported(Report::new("", message)));
     }
-    let form = form(heads, dtype, shared);
+    let form = form(heads, dtype, gives);
     let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
     // Few large blocks need their registers more than company.
@@ -54,8 +54,8 @@ struct Form {
     template: Template,
 }
 
-fn form(heads: &Heads, dtype: DType, shared: u32) -> Form {
-    let (half, size) = (dtype.is_half(), dtype.size());
+fn form(heads: &Heads, dtype: DType, gives: Gives) -> Form {
+    let (half, size, shared) = (dtype.is_half() && gives.tensor_cores, dtype.size(), gives.shared);
     let geometry = &heads.geometry;
     let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let query_lines = geometry.batch.saturating_mul(geometry.heads);
@@ -86,12 +86,11 @@ fn form(heads: &Heads, dtype: DType, shared: u32) -> Form {
         let (call, grid) = (format!("{plain}<KERNEL_heads>"), ceil(lines.saturating_mul(each), 4));
         return Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention };
     }
-    on_tensor_cores(heads, name, [lines, each], shared)
+    on_tensor_cores(heads, name, [lines, each])
 }
 
-/// Tiles of halves, which are multiplied on tensor cores. `each`: rows or keys of each of the `lines`. Blocks share no more than
-/// `most` bytes.
-fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2], most: u32) -> Form {
+/// Tiles of halves, which are multiplied on tensor cores. `each`: rows or keys of each of the `lines`.
+fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2]) -> Form {
     let geometry = &heads.geometry;
     let longest = geometry.size.max(geometry.value_size);
     // Sixteen bytes at a time, where every row begins at a multiple of them.
@@ -111,17 +110,14 @@ fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2], most: u32
         Pass::Forward | Pass::Parts | Pass::Queries => "tiles of 64 rows on tensor cores",
         Pass::Keys => "tiles of 64 keys on tensor cores",
     };
-    // Of 64 keys and values, and twice some rows of queries and upstream gradients; in halves, 8 beside each row. Where
-    // a GPU gives less to a block, fewer rows are on their way.
+    // Of 64 keys and values, and twice 32 rows of queries and upstream gradients; in halves, 8 beside each row.
     let pitch = |size: u64| size.next_multiple_of(16) + 8;
-    let staged = |rows: u64| 2 * (64 + 2 * rows) * (pitch(geometry.size) + pitch(geometry.value_size));
-    let staged_rows = if staged(32) <= most.into() { 32 } else { 16 };
-    let shared = if heads.pass == Pass::Keys { staged(staged_rows) as u32 } else { 0 };
+    let staged = 2 * (64 + 2 * 32) * (pitch(geometry.size) + pitch(geometry.value_size));
+    let shared = if heads.pass == Pass::Keys { staged as u32 } else { 0 };
     let fragments = match (heads.pass, tall) {
-        (Pass::Forward, true) => ", 2".to_owned(),
-        (Pass::Forward, false) => ", 1".to_owned(),
-        (Pass::Keys, _) => format!(", {staged_rows}"),
-        (Pass::Parts | Pass::Queries, _) => String::new(),
+        (Pass::Forward, true) => ", 2",
+        (Pass::Forward, false) => ", 1",
+        (Pass::Parts | Pass::Queries | Pass::Keys, _) => "",
     };
     let call = format!("{name}_mma<KERNEL_heads, {wide}{fragments}>");
     let grid = lines.saturating_mul(ceil(each, if tall { 128 } else { 64 }));

@@ -4,7 +4,7 @@
 use super::heroes::no_hero;
 use super::map::neighbours;
 use super::writer::{Writer, fold_name};
-use super::{Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
+use super::{Gives, Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
 use crate::ir::DType;
 use crate::kernel::program::{Body, Expr, ExprId, Program, Store, Var};
@@ -36,9 +36,9 @@ const ACROSS: i64 = 32;
 const ENOUGH: i64 = 264;
 
 /// Prints a product: the structure of its operands, and a kernel that hands this to the template.
-/// Where blocks share no more than `shared` bytes.
-pub(super) fn product(program: &Program, shared: u32) -> Result<Printed> {
-    let product = Product::new(program, shared)?;
+/// In tiles where a GPU gives what they take.
+pub(super) fn product(program: &Program, gives: Gives) -> Result<Printed> {
+    let product = Product::new(program, gives)?;
     let call = product.call();
     let mut listing = Listing::new(product.title());
     product.operands(&mut listing);
@@ -121,13 +121,12 @@ struct Product<'a> {
     left_along: bool,
     right_along: bool,
     form: Form,
-    /// Most bytes that a block may share.
-    most_shared: i64,
+    gives: Gives,
 }
 
 impl<'a> Product<'a> {
     /// Error: no product, or one whose rows are to be reduced first and that has too many.
-    fn new(program: &'a Program, most_shared: u32) -> Result<Self> {
+    fn new(program: &'a Program, gives: Gives) -> Result<Self> {
         let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &program.body
         else {
             return Err(no_hero());
@@ -155,7 +154,7 @@ impl<'a> Product<'a> {
             left_along: reduces || is_along(program, *left, *inner),
             right_along: is_along(program, *right, *inner),
             form: Form::Tiled,
-            most_shared: most_shared.into(),
+            gives,
         };
         product.form = product.suitable_form()?;
         Ok(product)
@@ -180,7 +179,8 @@ impl<'a> Product<'a> {
             // A block keeps the rows that it reduces: shared memory has no room for many.
             return Err(no_hero());
         }
-        Ok(if self.dtype.is_half() && same { self.tensor_form() } else { Form::Tiled })
+        let is_tensor = self.dtype.is_half() && same && self.gives.tensor_cores;
+        Ok(if is_tensor { self.tensor_form() } else { Form::Tiled })
     }
 
     /// Tiles on tensor cores: large ones where both sides fill them and enough blocks are left for every
@@ -203,7 +203,9 @@ impl<'a> Product<'a> {
 
     /// Whether the product fills a tile, and shared memory has room for what is on its way to it.
     fn holds(&self, tile: [i64; 2]) -> bool {
-        self.m >= tile[0] && self.n >= tile[1] && LEAST_STAGES * self.stage_bytes(tile) <= self.most_shared
+        self.m >= tile[0]
+            && self.n >= tile[1]
+            && LEAST_STAGES * self.stage_bytes(tile) <= self.gives.shared.into()
     }
 
     /// Cycles that a multiprocessor of a large GPU takes for each term of the sums, times 4096: of its tensor cores, which make
@@ -326,7 +328,7 @@ impl<'a> Product<'a> {
     fn stages(&self) -> i64 {
         let most = match self.form {
             Form::Tensor { wide: [true, true], tile } => {
-                STAGES.min(self.most_shared / self.stage_bytes(tile))
+                STAGES.min(i64::from(self.gives.shared) / self.stage_bytes(tile))
             }
             _ => 2,
         };

@@ -101,8 +101,10 @@ def work(jobs, journal, budget):
     """Does the jobs that are not done yet, until the budget is spent."""
     end = time.monotonic() + budget
     watch = Watch()
+    # What failed or hung before is tried again when all others had their turn.
+    was_bad = lambda job: journal.lines.get(job.name, {}).get("state") in ("failed", "hung")
     try:
-        for number, job in enumerate(jobs):
+        for number, job in enumerate(sorted(jobs, key=was_bad)):
             if journal.is_done(job):
                 continue
             line = done(job, end, watch)

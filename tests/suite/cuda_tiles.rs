@@ -120,10 +120,10 @@ fn tiles_of_every_size_multiply_as_f64_does() {
         (256, 192, 384, 3, false, false, wide),
     ] {
         let tile = Tile { rows, columns, threads, stages, left_along, right_along, wide };
-        for sizes in [[200, 264, 168], [264, 200, 24]] {
-            let Some(far) = difference(tile, sizes) else { return };
-            // Sums of 168 terms below one, in f32.
-            assert!(far < 1e-4, "{tile:?} {sizes:?}: {far}");
-        }
+        // Ends of both sides, and more pieces than stages; a fiber for each thread takes its time.
+        let sizes = [rows + 8, columns + 8, 136];
+        let Some(far) = difference(tile, sizes) else { return };
+        // Sums of 136 terms below one, in f32.
+        assert!(far < 1e-4, "{tile:?} {sizes:?}: {far}");
     }
 }

@@ -18,6 +18,8 @@ from gpu_machine import Watch, gpu
 DONE = ("good", "wrong", "absent")
 # Parts of the suite's operations: a part that the budget cuts off is all that is done again.
 PARTS = 6
+# What the packed folder of small cases has of the kernels of operations and models.
+SMALL_PART = "0/8"
 # Most seconds of one job.
 LONGEST = 240
 # A job is not begun with less.

@@ -18,8 +18,24 @@ struct bf16 { u16 bits; };
 #define SHARED(T, name, count) __shared__ T name[count]
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
+// No instructions that round to bf16, or two at once, or give the larger of two with NaN: before sm_80, and on a CPU.
+#if defined(CPU_SHIM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800)
+#define WITHOUT_SM_80
+#endif
 #define DEVICE __device__ __forceinline__
 #define FULL_WARP 0xffffffffu
+
+// The first thing that a kernel does. Where it was begun while the kernel before it still runs, it waits until that has
+// ended and all that it wrote is there; from then on the kernel behind it may be begun likewise (programmatic dependent
+// launch). Elsewhere it does nothing.
+DEVICE void follow_the_kernel_before() {
+#ifdef CPU_SHIM
+  shim::waits_for_the_kernel_before();
+#elif __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // Some neighbouring elements, read and written at once.
 template <int N, class T> struct __align__(N * sizeof(T)) vec { T v[N]; };
@@ -30,7 +46,7 @@ template <class T> DEVICE T* at(T* p, i64 i) { return p + i; }
 
 DEVICE float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
 
-#ifdef CPU_SHIM
+#ifdef WITHOUT_SM_80
 DEVICE bf16 to_bf16(float x) {
   u32 bits = __float_as_uint(x);
   bf16 r;
@@ -76,7 +92,7 @@ DEVICE u16 narrow(float x, bf16) { return to_bf16(x).bits; }
 DEVICE u16 narrow(float x, f16) { return to_f16(x).bits; }
 DEVICE u32 both(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
 
-#ifdef CPU_SHIM
+#ifdef WITHOUT_SM_80
 template <class H> DEVICE u32 narrow_both(float low, float high, H) { return both(narrow(low, H()), narrow(high, H())); }
 #else
 DEVICE u32 narrow_both(float low, float high, bf16) {
@@ -177,7 +193,7 @@ DEVICE float f_mod(float x, float y) { return f_mod_of(x, y); }
 DEVICE double f_mod(double x, double y) { return f_mod_of(x, y); }
 template <class T> DEVICE T f_max(T x, T y) { return !(x == x) ? x : !(y == y) ? y : x < y ? y : x; }
 template <class T> DEVICE T f_min(T x, T y) { return !(x == x) ? x : !(y == y) ? y : y < x ? y : x; }
-#ifndef CPU_SHIM
+#ifndef WITHOUT_SM_80
 DEVICE float f_max(float x, float y) {
   float r;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));

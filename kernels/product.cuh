@@ -389,14 +389,14 @@ DEVICE void product_columns_wide(const P& p) {
   }
 }
 
-// An operand of halves on its way to shared memory, 32 of k at a time, in the order in which it lies in memory: ROWS
+// An operand of halves on its way to shared memory, by THREADS threads, 32 of k at a time, in the order in which it lies in memory: ROWS
 // rows of 32 (ALONG_K) or 32 of ROWS, and 8 more each, so that a fragment's rows fall into different banks. WIDE: P
 // has pointers to 8 neighbours, zeros where they are not inside, and copies are waited for later; else elements are
 // held in registers meanwhile.
-template <class P, class H, int ROWS, bool ALONG_K, bool WIDE, bool RIGHT> struct Operand {
+template <class P, class H, int ROWS, int THREADS, bool ALONG_K, bool WIDE, bool RIGHT> struct Operand {
   typedef typename P::I I;
   static const int PITCH = ALONG_K ? 40 : ROWS + 8, COUNT = ALONG_K ? ROWS * 40 : 32 * (ROWS + 8);
-  static const int STEP = WIDE ? 8 : 1, EACH = ROWS * 32 / STEP / 128;
+  static const int STEP = WIDE ? 8 : 1, ALL = ROWS * 32 / STEP, EACH = (ALL + THREADS - 1) / THREADS;
   static const i64 END = RIGHT ? P::N : P::M;
   u16 held[WIDE ? 1 : EACH];
 
@@ -404,9 +404,11 @@ template <class P, class H, int ROWS, bool ALONG_K, bool WIDE, bool RIGHT> struc
   DEVICE static int k_of(int i) { return ALONG_K ? i % (32 / STEP) * STEP : i / (ROWS / STEP); }
 
   DEVICE void fetch(const P& p, u16* to, I b, I row0, I k0) {
-#pragma unroll
+// Where sums take most registers, addresses are made one after the other.
+#pragma unroll(WIDE && THREADS > 256 ? 1 : EACH)
     for (int i = 0; i < EACH; ++i) {
-      const int own = threadIdx.x + i * 128, row = row_of(own), k = k_of(own);
+      const int own = threadIdx.x + i * THREADS, row = row_of(own), k = k_of(own);
+      if (ALL % THREADS != 0 && own >= ALL) break;
       bool inside = row0 + row < (I)END && k0 + k < (I)P::K;
       if constexpr (WIDE) {
         const u16* from;
@@ -424,66 +426,74 @@ template <class P, class H, int ROWS, bool ALONG_K, bool WIDE, bool RIGHT> struc
     if constexpr (!WIDE) {
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
-        const int own = threadIdx.x + i * 128, row = row_of(own), k = k_of(own);
+        const int own = threadIdx.x + i * THREADS, row = row_of(own), k = k_of(own);
+        if (ALL % THREADS != 0 && own >= ALL) break;
         to[ALONG_K ? row * PITCH + k : k * PITCH + row] = held[i];
       }
     }
   }
 };
 
-// Halves H on tensor cores: 128 threads make a tile of BM x BN, each warp a quarter of it, 32 of k at a time, of
-// which the next are on their way meanwhile.
-template <class P, class H, int BM, int BN, bool LEFT_ALONG_K, bool RIGHT_ALONG_K, bool LEFT_WIDE, bool RIGHT_WIDE>
+// Halves H on tensor cores: a block makes a tile of BM x BN, each of four warps a quarter of it, each of more warps 64 x 64, 32
+// of k at a time. STAGES of these are in shared memory, of which all but one are on their way: memory is farther away
+// than one is multiplied.
+template <class P, class H, int BM, int BN, int THREADS, int STAGES, bool LEFT_ALONG_K, bool RIGHT_ALONG_K, bool LEFT_WIDE, bool RIGHT_WIDE>
 DEVICE void product_mma(const P& p) {
   typedef typename P::I I;
-  typedef Operand<P, H, BM, LEFT_ALONG_K, LEFT_WIDE, false> Left;
-  typedef Operand<P, H, BN, RIGHT_ALONG_K, RIGHT_WIDE, true> Right;
-  SHARED(halves, left_memory, 2 * Left::COUNT / 8);
-  SHARED(halves, right_memory, 2 * Right::COUNT / 8);
-  u16 *left = (u16*)left_memory, *right = (u16*)right_memory;
+  typedef Operand<P, H, BM, THREADS, LEFT_ALONG_K, LEFT_WIDE, false> Left;
+  typedef Operand<P, H, BN, THREADS, RIGHT_ALONG_K, RIGHT_WIDE, true> Right;
+  const int DOWN = THREADS == 128 ? 2 : BM / 64, ACROSS = THREADS / 32 / DOWN, WM = BM / DOWN, WN = BN / ACROSS;
+  DYNAMIC_SHARED(memory);
+  u16 *left = (u16*)memory, *right = left + STAGES * Left::COUNT;
   const I columns = (I)((P::N + BN - 1) / BN), rows = (I)((P::M + BM - 1) / BM);
   I tile = (I)blockIdx.x;
   const I n0 = tile % columns * BN;
   tile /= columns;
   const I m0 = tile % rows * BM, b = tile / rows;
-  const int warp = threadIdx.x >> 5, wm = warp / 2 * (BM / 2), wn = warp % 2 * (BN / 2);
-  float sum[BM / 32][BN / 16][4];
+  const int warp = threadIdx.x >> 5, wm = warp / ACROSS * WM, wn = warp % ACROSS * WN;
+  float sum[WM / 16][WN / 8][4];
 #pragma unroll
-  for (int i = 0; i < BM / 32 * (BN / 16) * 4; ++i) sum[i / 4 / (BN / 16)][i / 4 % (BN / 16)][i % 4] = 0.0f;
+  for (int i = 0; i < WM / 16 * (WN / 8) * 4; ++i) sum[i / 4 / (WN / 8)][i / 4 % (WN / 8)][i % 4] = 0.0f;
   Left lefts;
   Right rights;
-  lefts.fetch(p, left, b, m0, 0);
-  rights.fetch(p, right, b, n0, 0);
-  copies_end();
-  lefts.keep(left);
-  rights.keep(right);
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (stage * 32 < P::K) {
+      lefts.fetch(p, left + stage * Left::COUNT, b, m0, stage * 32);
+      rights.fetch(p, right + stage * Right::COUNT, b, n0, stage * 32);
+      lefts.keep(left + stage * Left::COUNT);
+      rights.keep(right + stage * Right::COUNT);
+    }
+    copies_end();
+  }
+  int now = 0, then = STAGES - 1;
   for (I k0 = 0; k0 < (I)P::K; k0 += 32) {
-    const int now = (int)(k0 / 32 % 2), then = 1 - now;
-    const bool more = k0 + 32 < (I)P::K;
-    copies_wait<0>();
+    const I ahead = k0 + 32 * (STAGES - 1);
+    const bool more = ahead < (I)P::K;
+    copies_wait<STAGES - 2>();
     __syncthreads();
-    // Everyone is done with the other half of shared memory.
+    // Everyone is done with the stage that is filled now.
     if (more) {
-      lefts.fetch(p, left + then * Left::COUNT, b, m0, k0 + 32);
-      rights.fetch(p, right + then * Right::COUNT, b, n0, k0 + 32);
+      lefts.fetch(p, left + then * Left::COUNT, b, m0, ahead);
+      rights.fetch(p, right + then * Right::COUNT, b, n0, ahead);
     }
     copies_end();
     const u16 *x0 = left + now * Left::COUNT, *y0 = right + now * Right::COUNT;
 #pragma unroll
     for (int k = 0; k < 32; k += 16) {
-      u32 x[BM / 32][4];
+      u32 x[WM / 16][4];
 #pragma unroll
-      for (int i = 0; i < BM / 32; ++i) {
+      for (int i = 0; i < WM / 16; ++i) {
         if (LEFT_ALONG_K) left_fragment<Left::PITCH>(x[i], x0 + (wm + i * 16) * Left::PITCH + k);
         else left_fragment_turned<Left::PITCH>(x[i], x0 + k * Left::PITCH + wm + i * 16);
       }
 #pragma unroll
-      for (int j = 0; j < BN / 16; j += 2) {
+      for (int j = 0; j < WN / 8; j += 2) {
         u32 y[4];
         if (RIGHT_ALONG_K) right_fragments<Right::PITCH>(y, y0 + (wn + j * 8) * Right::PITCH + k);
         else right_fragments_turned<Right::PITCH>(y, y0 + k * Right::PITCH + wn + j * 8);
 #pragma unroll
-        for (int i = 0; i < BM / 32; ++i) {
+        for (int i = 0; i < WM / 16; ++i) {
           mma<0>(sum[i][j], x[i], y, H());
           mma<2>(sum[i][j + 1], x[i], y, H());
         }
@@ -493,12 +503,14 @@ DEVICE void product_mma(const P& p) {
       lefts.keep(left + then * Left::COUNT);
       rights.keep(right + then * Right::COUNT);
     }
+    now = now == STAGES - 1 ? 0 : now + 1;
+    then = then == STAGES - 1 ? 0 : then + 1;
   }
   const int lane = threadIdx.x & 31, group = lane >> 2, place = lane & 3;
 #pragma unroll
-  for (int i = 0; i < BM / 32; ++i)
+  for (int i = 0; i < WM / 16; ++i)
 #pragma unroll
-    for (int j = 0; j < BN / 16; ++j)
+    for (int j = 0; j < WN / 8; ++j)
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const I m = m0 + wm + i * 16 + group + r / 2 * 8, n = n0 + wn + j * 8 + place * 2 + r % 2;

@@ -1,8 +1,9 @@
 """What scripts/gpu_check does within a budget of seconds: jobs in the order of what they teach, each in processes of its own.
 
 Each job ends as one line of JSON in DIR/results.jsonl, which is on the disk before the next one begins: {"job", "state",
-"seconds", "said", "value", "clocks"}. States are good, wrong, failed, hung, absent and left (no time was left for it). Called
-again with the same folder, what was good, wrong or absent is not done again. Nothing ends what comes after it.
+"seconds", "said", "value", "clocks"}. States are good, wrong, failed, hung (no end within its own time), absent and left (the
+budget ended before it). Called again with the same folder, what was good, wrong or absent is not done again. Nothing ends what
+comes after it.
 """
 import json
 import os
@@ -12,7 +13,13 @@ import subprocess
 import sys
 import time
 
+from gpu_machine import Watch, gpu
+
 DONE = ("good", "wrong", "absent")
+# Parts of the suite's operations: a part that the budget cuts off is all that is done again.
+PARTS = 6
+# What the packed folder of small cases has of the kernels of operations and models.
+SMALL_PART = "0/8"
 # Most seconds of one job.
 LONGEST = 240
 # A job is not begun with less.
@@ -48,18 +55,9 @@ def output(command, deadline, environment=None):
         out, errors = child.communicate()
         raise Failed("hung", f"no end within its time; said last: {(errors or out).strip()[-300:]}") from None
     if child.returncode:
-        lines = [line for line in (errors or out).strip().splitlines() if line]
-        raise Failed("failed", " / ".join(lines[:4])[:1000] or f"ended with {child.returncode}")
+        lines = [line for text in (errors, out) for line in text.strip().splitlines() if line]
+        raise Failed("failed", f"ended with {child.returncode}: " + " / ".join(lines[:4] + lines[4:][-4:])[:1000])
     return out
-
-
-def clocks():
-    """MHz of multiprocessors and memory, degrees and watts; None without nvidia-smi."""
-    asked = ["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw", "--format=csv,noheader,nounits"]
-    try:
-        return output(asked, time.monotonic() + 5).strip().splitlines()[0]
-    except (Failed, IndexError):
-        return None
 
 
 class Journal:
@@ -84,10 +82,18 @@ class Journal:
 
     def write(self, line):
         self.lines[line["job"]] = line
-        with open(self.path, "a") as file:
-            file.write(json.dumps(line) + "\n")
+        with open(self.path, "a+b") as file:
+            # What was cut off in the middle of a line must not take this one with it.
+            if file.tell() and self.ends_within(file):
+                file.write(b"\n")
+            file.write(json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+    @staticmethod
+    def ends_within(file):
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
     def value(self, name):
         return self.lines.get(name, {}).get("value")
@@ -96,24 +102,37 @@ class Journal:
 def work(jobs, journal, budget):
     """Does the jobs that are not done yet, until the budget is spent."""
     end = time.monotonic() + budget
-    for number, job in enumerate(jobs):
-        if journal.is_done(job):
-            continue
-        begin = time.monotonic()
-        if end - begin < LEAST:
-            journal.write({"job": job.name, "state": "left", "seconds": 0, "said": "no time was left", "value": None})
-            continue
-        before = clocks()
-        try:
-            state, said, value = job.run(min(end, begin + job.longest))
-        except Failed as failed:
-            state, said, value = failed.state, failed.said, None
-        except Exception as error:  # whatever a job does, the others are done
-            state, said, value = "failed", f"{type(error).__name__}: {error}", None
-        seconds = round(time.monotonic() - begin, 2)
-        line = {"job": job.name, "state": state, "seconds": seconds, "said": said, "value": value, "clocks": [before, clocks()]}
-        journal.write(line)
-        print(f"[{number + 1}/{len(jobs)}] {state:6} {seconds:7.1f} s  {job.name}  {said}"[:240], flush=True)
+    watch = Watch()
+    # What failed or hung before is tried again when all others had their turn.
+    was_bad = lambda job: journal.lines.get(job.name, {}).get("state") in ("failed", "hung")
+    try:
+        for number, job in enumerate(sorted(jobs, key=was_bad)):
+            if journal.is_done(job):
+                continue
+            line = done(job, end, watch)
+            journal.write(line)
+            print(f"[{number + 1}/{len(jobs)}] {line['state']:6} {line['seconds']:7.1f} s  {job.name}  {line['said']}"[:240], flush=True)
+    finally:
+        watch.end()
+
+
+def done(job, end, watch):
+    """A job's line, whatever becomes of it."""
+    begin, before = time.monotonic(), watch.last
+    if end - begin < LEAST:
+        return {"job": job.name, "state": "left", "seconds": 0, "said": "no time was left", "value": None}
+    deadline = min(end, begin + job.longest)
+    try:
+        state, said, value = job.run(deadline)
+    except Failed as failed:
+        state, said, value = failed.state, failed.said, None
+        if state == "hung" and deadline == end:
+            # It was not its own time that was over.
+            state = "left"
+    except Exception as error:  # whatever a job does, the others are done
+        state, said, value = "failed", f"{type(error).__name__}: {error}", None
+    seconds = round(time.monotonic() - begin, 2)
+    return {"job": job.name, "state": state, "seconds": seconds, "said": said, "value": value, "clocks": [before, watch.last]}
 
 
 # -- the jobs ----------------------------------------------------------------------------------------------------
@@ -126,19 +145,28 @@ class Jobs:
         self.args, self.tools, self.cases, self.trainings, self.folder = args, tools, cases, trainings, folder
 
     def listed(self):
-        first = [Job("the GPU and its libraries", self.probe, 60), Job("one small model", self.first, 120)]
-        checks = [Job(f"suite {name}", self.suite(name), 420) for name in ("every_operation", "every_small_model")]
+        first = [Job("the GPU and its libraries", self.probe, 60), Job("one small model", self.own(self.first_of("softmax")), 120),
+                 Job("one product of the library", self.library, 120), Job("peer: copy", self.peer("copy", ""), 60)]
+        checks = [Job(f"suite every_operation, part {part + 1} of {PARTS}", self.suite("every_operation", part), 300)
+                  for part in range(PARTS)]
+        checks += [Job("suite every_small_model", self.suite("every_small_model"), 300)]
         ours = [Job(f"ours: {case.name}", self.own(case)) for case in self.by_worth()]
         alike = {name for case in self.cases if case.alike for name in (case.name, case.alike)}
         same = [Job(f"output: {case.name}", self.output(case)) for case in self.cases if case.name in alike]
         trained = [Job(f"training: {case.name} on {case.devices}", self.training(case)) for case in self.trainings]
-        peers = [Job("peer: copy", self.peer("copy", ""), 60)]
-        peers += [Job(f"peer: {name}: {case.name}", self.peer(name, case.name), 180)
-                  for name in ("torch", "torch.compile", "JAX jit") for case in self.by_worth()]
+        peers = [Job(f"peer: {name}: {case.name}", self.peer(name, case.name), 180)
+                 for name in ("torch", "torch.compile", "JAX jit") for case in self.by_worth() if case.function]
+        peers += [Job(f"peer: torch trained: {case.name}", self.peer("torch trained", case.name), 120)
+                  for case in self.trainings if case.devices == "cuda"]
+        # Kernels are looked at in small cases, each once: a tool slows them down a hundred times.
         looked = [Job(f"compute-sanitizer {tool}: {case.name}", self.sanitizer(tool, case), 120)
-                  for tool in ("memcheck", "racecheck") for case in self.cases if case.bytes < 1 << 30 and not case.alike][:40]
-        looked += [Job(f"ncu: {case.name}", self.counters(case), 120) for case in self.cases if case.bytes][:10]
+                  for tool in ("memcheck", "racecheck") for case in self.tools.cases(True)]
+        looked += [Job(f"ncu: {case.name}", self.counters(case), 120) for case in self.by_worth() if case.bytes][:10]
         return first + checks + ours + same + trained + peers + looked
+
+    def first_of(self, kind):
+        """The small case of a kind."""
+        return next(case for case in self.tools.cases(True) if case.name.startswith(kind))
 
     def by_worth(self):
         """One case of each kind before the second of any."""
@@ -150,21 +178,27 @@ class Jobs:
         return [case for *_, case in sorted(rounds, key=lambda one: one[:2])]
 
     def probe(self, deadline):
-        name = output(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], deadline)
+        found, why = gpu()
+        if found is None:
+            return "wrong", why, None
         seen = output([self.args.partition, "devices", "--probe"], deadline)
-        return ("good" if "cuda" in seen else "wrong"), name.strip(), {"gpu": name.strip(), "devices": seen}
+        return ("good" if "cuda" in seen else "wrong"), found[0], {"gpu": found[0], "devices": seen}
 
-    def first(self, deadline):
-        small = self.tools.cases(True)[1]
-        return self.own(small)(deadline)
+    def library(self, deadline):
+        """A product that the library must compute: without it all would go on by kernels of our own, several times slower."""
+        state, said, value = self.own(self.first_of("GEMM"))(deadline)
+        told = value["library"] or "cuBLASLt is not found"
+        return ("good" if value["library"] and not value["declined"] else "wrong"), f"{told}; {said}", value
 
-    def suite(self, name):
+    def suite(self, name, part=None):
         def run(deadline):
             if self.args.suite is None:
                 return "absent", "the suite is not built", None
             environment = dict(os.environ, PARTITION_REQUIRE_SHARED="1")
             if self.args.corpus:
-                environment["PARTITION_SHARED"] = self.args.corpus
+                environment["PARTITION_SHARED"] = os.path.abspath(self.args.corpus)
+            if part is not None:
+                environment["PARTITION_GPU_PART"] = f"{part}/{PARTS}"
             command = [self.args.suite, f"gpu::{name}", "--exact", "--ignored", "--nocapture", "--test-threads", "1"]
             try:
                 out = output(command, deadline, environment)
@@ -209,7 +243,7 @@ class Jobs:
             command = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_peer.py"), name, case]
             command += ["--small"] if self.args.small else []
             # A peer takes no more memory than it uses.
-            environment = dict(os.environ, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+            environment = dict(self.args.around, XLA_PYTHON_CLIENT_PREALLOCATE="false")
             found = json.loads(output(command, deadline, environment).strip().splitlines()[-1])
             if found.get("absent"):
                 return "absent", found["absent"], None
@@ -220,16 +254,16 @@ class Jobs:
     def sanitizer(self, tool, case):
         def run(deadline):
             command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
-            out = output(command + self.tools.command(self.small_of(case), self.folder, self.args), deadline)
-            errors = re.findall(r"ERROR SUMMARY: (\d+)", out)
-            return ("good" if errors in ([], ["0"]) else "wrong"), f"{errors[-1] if errors else 0} errors", None
+            try:
+                out = output(command + self.tools.command(case, self.folder, self.args), deadline)
+            except Failed as failed:
+                # Its own exit code says that it found something.
+                state = "wrong" if failed.said.startswith("ended with 9:") else failed.state
+                return state, failed.said, None
+            errors = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", out)
+            return ("good" if errors and set(errors) == {"0"} else "wrong"), f"{errors[-1] if errors else 'no count of'} errors", None
 
         return run
-
-    def small_of(self, case):
-        """A small case of the same kind, where there is one."""
-        kind = re.split(r"[,\d]", case.name)[0]
-        return next((one for one in self.tools.cases(True) if one.name.startswith(kind)), case)
 
     def counters(self, case):
         def run(deadline):
@@ -256,8 +290,9 @@ def measured(jobs, journal):
                 library = value.get("library") or library
     copy = journal.value("peer: copy")
     outputs = {case.name: journal.value(f"output: {case.name}") for case in jobs.cases}
-    training = [([found] if found else [], []) for found in
-                (journal.value(f"training: {case.name} on {case.devices}") for case in jobs.trainings)]
+    runs_of = lambda value: [value] if value else []
+    training = [(runs_of(journal.value(f"training: {case.name} on {case.devices}")),
+                 runs_of(journal.value(f"peer: torch trained: {case.name}"))) for case in jobs.trainings]
     return {"copy": copy, "contenders": there, "absent": [name for name in names if name not in there], "cases": runs,
             "outputs": {name: digest for name, digest in outputs.items() if digest}, "library": library, "training": training}
 

@@ -111,7 +111,7 @@ pub(crate) fn run(code: &Code, launch: Launch, latencies: Latencies) -> Run {
         meetings: [0; 16],
         calls: Vec::new(),
         barriers: [0; 6],
-        copies: Vec::new(),
+        copies: vec![0],
         latencies,
         run: Run::default(),
     };
@@ -163,7 +163,7 @@ struct Warp {
     calls: Vec<u32>,
     /// When each is released.
     barriers: [u64; 6],
-    /// When each group of copies to shared memory is there.
+    /// When each group of copies to shared memory is there; the last one is still open.
     copies: Vec<u64>,
     latencies: Latencies,
     run: Run,
@@ -224,12 +224,16 @@ impl Warp {
             _ => self.latencies.other,
         };
         match stem {
-            "LDGSTS" => self.copies.push(now + latency),
-            "LDGDEPBAR" => {}
+            "LDGSTS" => {
+                if let Some(open) = self.copies.last_mut() {
+                    *open = now + latency;
+                }
+            }
+            "LDGDEPBAR" => self.copies.push(0),
             "DEPBAR" => {
-                // As many groups as are named may be on their way: of copies, about the last half.
-                let left = instruction.operands.iter().find_map(whole).unwrap_or(0);
-                let done = if left > 0 { self.copies.len() / 2 } else { self.copies.len() };
+                // As many groups as are named may be on their way, beside the open one.
+                let left = instruction.operands.iter().find_map(whole).unwrap_or(0) as usize + 1;
+                let done = self.copies.len().saturating_sub(left);
                 now = self.copies.drain(..done).fold(now, u64::max);
             }
             _ => {}

@@ -99,7 +99,7 @@ pub(crate) fn memory_lines(
     topology: &Topology,
     options: &Options,
 ) -> Result<Vec<MemoryLine>> {
-    let network = prepare(more, options)?;
+    let network = prepare(more, &options.clone().on(topology))?;
     let profile = options.profile.as_deref();
     let lowered = cost::lower(&network.graph, &network.grouping, topology, profile)?;
     let device = vec![DeviceId(0); lowered.graph.node_count()];

@@ -175,7 +175,7 @@ pub fn compile_with(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Compiled> {
-    let options = &pipeline::settled(options.clone())?;
+    let options = &pipeline::settled(options.clone().on(topology))?;
     match model {
         Model::CostGraph { graph, .. } => {
             let (step, plan) = cost_graph_step(&graph, topology, options, control)?;
@@ -311,6 +311,10 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
     }
     if let Some(precision) = &options.precision {
         pass::lower_precision(&mut graph, precision)?;
+        verified(&graph)?;
+    }
+    if options.channels_last {
+        pass::channels_last(&mut graph)?;
         verified(&graph)?;
     }
     Ok((graph, assumed, dims))

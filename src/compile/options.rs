@@ -7,11 +7,12 @@ use super::split::SplitOptions;
 use super::{Network, score};
 use crate::cost::Profile;
 use crate::error::{Error, Result};
-use crate::ir::{BlockFormat, DType, SourceRole};
+use crate::ir::{BlockFormat, DType, Layout, Node, Op, SourceRole};
 use crate::pass::{Params, Precision};
 use crate::place;
 use crate::plan::{self, Foreign, Plan};
 use crate::strategy;
+use crate::topology::Topology;
 
 /// What the caller asks of a plan.
 #[derive(Clone, Debug, Default)]
@@ -47,12 +48,23 @@ pub struct Options {
     pub precision: Option<Precision>,
     /// How matrices of weights are held, where that is not as they are supplied.
     pub weights_as: Option<BlockFormat>,
+    /// Whether convolutions of halves may have their channels last inside, as GPUs have them.
+    pub channels_last: bool,
     /// Measured times, which take the place of the roofline's. The topology is to be the one that
     /// [`Profile::applied`] gives, so that copies are timed as measured too.
     pub profile: Option<Arc<Profile>>,
 }
 
+/// Of a plan's options: the layout inside.
+const CHANNELS_LAST: &str = "channels_last";
+
 impl Options {
+    /// The same for these devices: GPUs have the channels of convolutions last.
+    pub(super) fn on(mut self, topology: &Topology) -> Self {
+        self.channels_last |= topology.has_gpus();
+        self
+    }
+
     /// The options under which a plan's model was lowered, to lower it again.
     ///
     /// Error: a pin or the precision of the plan is malformed.
@@ -71,11 +83,17 @@ impl Options {
             Some(Some(format)) => Some(format),
             Some(None) => return Err(Error::format("options.weights_as", "expected q8_0 or q4_0")),
         };
+        let channels_last = match plan.options.layout.as_deref() {
+            None => false,
+            Some(CHANNELS_LAST) => true,
+            Some(_) => return Err(Error::format("options.layout", "expected channels_last")),
+        };
         let all = plan.options.dims.iter().cloned();
         let (bind, dims) = all.partition(|(name, _)| plan.options.open_dims.contains(name));
         Ok(Self {
             precision,
             weights_as,
+            channels_last,
             dims,
             bind,
             place: place::Options {
@@ -101,6 +119,12 @@ impl Options {
             meta.options.open_dims = open.cloned().collect();
         }
         meta.options.inputs = network.graph.rules().optional_inputs();
+        let convolves =
+            |node: &Node| matches!(&node.op, Op::Conv(conv) if conv.layout == Layout::ChannelsLast);
+        let graph = &network.graph;
+        if self.channels_last && graph.node_ids().any(|id| convolves(graph.node(id))) {
+            meta.options.layout = Some(CHANNELS_LAST.to_owned());
+        }
         meta.options.splits.clone_from(&network.splits);
         meta
     }

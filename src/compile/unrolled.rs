@@ -45,7 +45,7 @@ pub(crate) fn stages(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Vec<BTreeMap<String, String>>> {
-    let options = &pipeline::settled(options.clone())?;
+    let options = &pipeline::settled(options.clone().on(topology))?;
     let Some(unrolled) = options.unrolled else { return Ok(Vec::new()) };
     let network = prepare(graph, options)?;
     let profile = options.profile.as_deref();

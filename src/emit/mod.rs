@@ -9,5 +9,5 @@ mod listing;
 #[cfg(feature = "cuda")]
 pub mod nvrtc;
 
-pub use cuda::{Kernel, Launch, Template, kernel, kernel_within, module, shared_of};
+pub use cuda::{Gives, Kernel, Launch, Template, kernel, kernel_within, module};
 pub use listing::listing;

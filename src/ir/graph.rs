@@ -197,6 +197,7 @@ impl Graph {
             update: None,
             statistic: None,
             slice: None,
+            permuted: None,
             repacked: None,
             state: None,
         });

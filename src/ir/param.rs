@@ -216,6 +216,8 @@ pub struct Param {
     pub statistic: Option<Statistic>,
     /// The part of another that it is; none where it is whole. Its data is that of the whole.
     pub slice: Option<ParamSlice>,
+    /// The order in which it holds the axes of what is supplied, where that is another one.
+    pub permuted: Option<Vec<u32>>,
     /// How it is made of what is supplied, where that is a matrix and it holds the blocks.
     pub repacked: Option<Repacked>,
     /// Set where it is a state and no weight.
@@ -229,7 +231,19 @@ impl Param {
         if let Some(repacked) = self.repacked {
             return Type::new(DType::F32, repacked.supplied_sizes(ty.shape[0].clone()));
         }
-        Type { dtype: self.supplied.unwrap_or(ty.dtype), shape: ty.shape.clone() }
+        Type { dtype: self.supplied.unwrap_or(ty.dtype), shape: self.supplied_shape(&ty.shape) }
+    }
+
+    /// Of what it holds, the sizes as they are supplied.
+    fn supplied_shape(&self, held: &Shape) -> Shape {
+        let Some(order) = &self.permuted else { return held.clone() };
+        let mut sizes = held.sizes().to_vec();
+        for (size, &axis) in held.sizes().iter().zip(order) {
+            if let Some(own) = sizes.get_mut(axis as usize) {
+                own.clone_from(size);
+            }
+        }
+        Shape::new(sizes)
     }
 
     /// The name by which arrays and initialisers know it: its own, or that of the whole.
@@ -247,11 +261,13 @@ impl Param {
             let rows = if slice.axis == 0 { Size::Known(slice.extent as i64) } else { own.clone() };
             return Type::new(DType::F32, repacked.supplied_sizes(rows));
         }
-        let sizes =
-            ty.shape.sizes().iter().enumerate().map(|(axis, size)| match axis == slice.axis as usize {
-                true => Size::Known(slice.extent as i64),
-                false => size.clone(),
-            });
+        // The axis is one of what is held.
+        let cut = self.permuted.as_ref().and_then(|order| order.get(slice.axis as usize));
+        let cut = cut.copied().unwrap_or(slice.axis);
+        let sizes = ty.shape.sizes().iter().enumerate().map(|(axis, size)| match axis == cut as usize {
+            true => Size::Known(slice.extent as i64),
+            false => size.clone(),
+        });
         Type { shape: Shape::new(sizes), ..ty }
     }
 
@@ -259,6 +275,10 @@ impl Param {
     pub fn own_part(&self, graph: &Graph, whole: Tensor) -> Result<Tensor> {
         let whole = match self.repacked {
             Some(repacked) => repacked.pack(&whole)?,
+            None => whole,
+        };
+        let whole = match &self.permuted {
+            Some(order) => whole.permuted(order)?,
             None => whole,
         };
         let Some(slice) = &self.slice else { return Ok(whole) };

@@ -127,6 +127,38 @@ impl Tensor {
         Self::new(self.dtype, dims, bytes)
     }
 
+    /// The elements with the axes in another order, as a transposition. Error: it is no order of the axes.
+    pub fn permuted(&self, order: &[u32]) -> Result<Self> {
+        let rank = self.dims.len();
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..rank as u32) {
+            return Err(Error::Internal(format!("axes {order:?} of {:?}", self.dims)));
+        }
+        let mut strides = vec![1usize; rank];
+        for axis in (1..rank).rev() {
+            strides[axis - 1] = strides[axis] * self.dims[axis] as usize;
+        }
+        let dims: Vec<u64> = order.iter().map(|&axis| self.dims[axis as usize]).collect();
+        let steps: Vec<usize> = order.iter().map(|&axis| strides[axis as usize]).collect();
+        let size = self.dtype.size() as usize;
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        let (mut at, mut from) = (vec![0u64; rank], 0usize);
+        for _ in 0..self.elements() {
+            bytes.extend_from_slice(&self.bytes[from * size..][..size]);
+            for axis in (0..rank).rev() {
+                at[axis] += 1;
+                from += steps[axis];
+                if at[axis] < dims[axis] {
+                    break;
+                }
+                from -= steps[axis] * dims[axis] as usize;
+                at[axis] = 0;
+            }
+        }
+        Self::new(self.dtype, dims, bytes)
+    }
+
     /// The elements as i64, where their type is an integer or `bool` and all fit.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
         let b = &self.bytes;

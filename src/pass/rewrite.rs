@@ -126,6 +126,24 @@ impl<'g> Rewriter<'g> {
         self.keep_param(old, self.old.param(id), stored, Some(self.old.ty(node.first_result).dtype))
     }
 
+    /// Keeps a parameter with its axes in another order: each of these was at that place before.
+    pub(crate) fn keep_permuted(&mut self, old: NodeId, order: &[u32]) -> Result<()> {
+        let node = self.old.node(old);
+        let Op::Param(id) = node.op else { return Err(misplaced(old)) };
+        let (param, ty) = (self.old.param(id), self.old.ty(node.first_result));
+        let sizes = order.iter().map(|&axis| ty.shape.sizes().get(axis as usize).cloned());
+        let sizes = sizes.collect::<Option<Vec<Size>>>().ok_or_else(|| misplaced(old))?;
+        let held = Type { dtype: ty.dtype, shape: Shape::new(sizes) };
+        let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
+        let value = self.new.add_param(name, held, init, data, node.source);
+        if let Op::Param(new) = self.new.maker(value).op {
+            let new = self.new.param_mut(new);
+            new.supplied = param.supplied;
+            new.permuted = Some(order.to_vec());
+        }
+        self.kept(old, value)
+    }
+
     /// Keeps a matrix of parameters as the blocks of its rows.
     pub(crate) fn keep_packed(&mut self, old: NodeId, repacked: Repacked) -> Result<()> {
         let node = self.old.node(old);
@@ -158,6 +176,7 @@ impl<'g> Rewriter<'g> {
             let new = self.new.param_mut(new);
             (new.supplied, new.update, new.statistic) = (supplied, param.update, param.statistic);
             new.slice.clone_from(&param.slice);
+            new.permuted.clone_from(&param.permuted);
             new.repacked = param.repacked;
             new.state = param.state;
         }

@@ -161,6 +161,9 @@ pub struct PlanOptions {
     /// How matrices of weights are held: `q8_0` or `q4_0`, none where as they are supplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_as: Option<String>,
+    /// `channels_last` where convolutions of halves have their channels last inside, on GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
     /// Operations that are split, in the network's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<PlanSplit>,

@@ -283,6 +283,11 @@ impl Topology {
         (0..self.devices.len() as u32).map(DeviceId)
     }
 
+    /// Whether any device is a GPU that this program runs on.
+    pub(crate) fn has_gpus(&self) -> bool {
+        self.devices.iter().any(|device| matches!(device.engine(), Engine::Cuda))
+    }
+
     /// Whether any device is no processor.
     pub(crate) fn has_accelerators(&self) -> bool {
         self.devices.iter().any(|device| device.engine() != Engine::Cpu)

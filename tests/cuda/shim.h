@@ -14,6 +14,7 @@
 // - Lanes of a warp that come to different exchanges, or to one that others never come to, and products of
 //   matrices by a warp that is not whole.
 // - More static shared memory than 48 KB.
+// - A kernel that is begun before the one before it has ended, and has a thread that never waits for that.
 #pragma once
 
 #include <csetjmp>
@@ -66,6 +67,7 @@ struct Thread {
   ucontext_t start;
   jmp_buf place;
   bool started = false;
+  bool waited = false;          // for the kernel before
 };
 
 struct Array { int site; size_t bytes; unsigned char* memory; };
@@ -94,6 +96,7 @@ struct Machine {
   const char* kernel = "";
   unsigned epoch = 0;            // barriers so far, of all blocks
   bool is_guest = false;         // a fault is told, and does not end the program
+  bool is_early = false;         // it may be begun before the kernel before it has ended
   std::string fault;
 };
 
@@ -172,6 +175,13 @@ inline void* shared_array(int site, size_t bytes) {
 
 inline unsigned char* dynamic_shared() { return pool + STATIC; }
 
+inline void waits_for_the_kernel_before() { machine.now->waited = true; }
+
+// At a thread's end.
+inline void waited_for(const Thread& thread) {
+  if (machine.is_early && !thread.waited) fail("does not wait for the kernel before, and is begun before that has ended");
+}
+
 // Gives the processor back until the scheduler comes round again.
 inline void wait(State state, Meeting at) {
   Thread* own = machine.now;
@@ -236,6 +246,7 @@ inline void run_block(unsigned count, bool reversed) {
   for (unsigned i = 0; i < count; ++i) {
     machine.threads[i].state = State::Ready;
     machine.threads[i].batches = 0;
+    machine.threads[i].waited = false;
   }
   for (;;) {
     bool ran = false;
@@ -253,8 +264,10 @@ inline void run_block(unsigned count, bool reversed) {
       done += machine.threads[i].state == State::Done;
     }
     if (done == count) {
-      for (unsigned i = 0; i < count; ++i)
+      for (unsigned i = 0; i < count; ++i) {
+        waited_for(machine.threads[i]);
         if (!machine.threads[i].copies.empty()) fail("copies that nobody waits for");
+      }
       return;
     }
     if (at_barrier != count) {
@@ -307,7 +320,9 @@ inline void launch(const char* kernel, unsigned grid, Index3 block, unsigned sha
     }
     for (unsigned t = 0; t < count; ++t) {
       machine.now = &machine.threads[reversed ? count - 1 - t : t];
+      machine.now->waited = false;
       machine.body();
+      waited_for(*machine.now);
     }
   }
 }

@@ -256,6 +256,15 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         let op = Conv { layout: Layout::ChannelsFirst, window: window.clone(), groups };
         cases.push(sized(Op::Conv(Box::new(op)), &[(dtype, &x), (dtype, &w), (dtype, &[w[0]])]));
     }
+    // The same with channels last, and of single elements the product of all positions.
+    for (dtype, window, x, w) in [
+        (bf16, &gathered, [2, 7, 9, 24], [3, 2, 24, 32]),
+        (bf16, &single, [2, 5, 7, 16], [1, 1, 16, 40]),
+        (f32, &single, [1, 3, 3, 12], [1, 1, 12, 9]),
+    ] {
+        let op = Conv { layout: Layout::ChannelsLast, window: window.clone(), groups: 1 };
+        cases.push(sized(Op::Conv(Box::new(op)), &[(dtype, &x), (dtype, &w), (dtype, &[w[3]])]));
+    }
     // Halves in larger tiles: 130 of 128, eight neighbours along k, along rows and columns, and one at a time.
     for (left, right, k) in [(false, true, 40), (true, false, 24), (false, true, 9)] {
         let x: &[usize] = if left { &[33, k, 136] } else { &[33, 136, k] };

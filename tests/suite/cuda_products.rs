@@ -284,4 +284,13 @@ output \"y\" %3
     }
     // Elements apart are gathered by a kernel.
     assert_eq!(ran(&conv("f32", " strides=[2, 1]", "3, 7"), Build::default()), Some((1, 0)));
+    // Channels last a bias is one of each column, as libraries have it.
+    let last = "%0: bf16[3, 6, 7, 40] = input \"x\" @s0
+%1: bf16[1, 1, 40, 24] = input \"w\" @s0
+%2: bf16[24] = input \"b\" @s0
+%3: bf16[3, 6, 7, 24] = conv %0, %1, %2 layout=channels_last @s0
+%4: bf16[3, 6, 7, 24] = relu %3 @s0
+output \"y\" %4
+";
+    assert_eq!(kernels(last, Build::default()), Some(0));
 }

@@ -370,6 +370,35 @@ fn the_time_of_a_step_is_that_of_replays_in_a_row() {
     assert!(time > Duration::ZERO && program.clocked(5).unwrap() == time, "{time:?}");
 }
 
+/// Kernels of the graph are begun early behind kernels of their stream; where a driver has no such graphs, or a GPU no such
+/// launches, they follow one another as they always did, to the same bytes.
+#[test]
+fn kernels_of_the_graph_begin_early_where_gpus_and_drivers_can() {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    let setup = Setup::new(5, 1);
+    let run = |build: Build| {
+        let emulator = Emulator::new(build);
+        let options = CudaOptions::default();
+        let mut program = setup.program(&emulator, &toolchain, &[Target::Gpu(0)], &options).unwrap();
+        runs(&mut program, &setup, "early");
+        let early = emulator.early();
+        drop(program);
+        assert_eq!(emulator.held(), [""; 0]);
+        (early, emulator.counts().0)
+    };
+    let (early, replays) = run(Build::default());
+    assert!(early >= 2 && replays == 2, "{early} {replays}");
+    let faults = Faults { no_early_graphs: true, ..Faults::default() };
+    assert_eq!(run(Build { faults, ..Build::default() }), (early, replays));
+    assert_eq!(run(Build { capability: (8, 9), ..Build::default() }).0, 0);
+    // Steps that are marked for a timeout have copies between them.
+    let emulator = Emulator::new(Build::default());
+    let options = CudaOptions { timeout: Some(Duration::from_secs(60)), ..CudaOptions::default() };
+    let mut program = setup.program(&emulator, &toolchain, &[Target::Gpu(0)], &options).unwrap();
+    runs(&mut program, &setup, "marked");
+    assert!(emulator.early() < early);
+}
+
 /// How programs under faults run.
 #[derive(Clone, Copy)]
 struct Way {

@@ -11,7 +11,8 @@ use partition::unstable::pass::{GroupOptions, group};
 use partition::unstable::train::{Loss, Recipe, training_step};
 
 use crate::cuda_forms::{attention, product, sized};
-use crate::kernels::{Case, lowered};
+use crate::kernels::{Case, cases, lowered};
+use crate::run_ops::GENERATORS;
 
 const F32: DType = DType::F32;
 const BF16: DType = DType::Bf16;
@@ -35,6 +36,21 @@ fn programs(graph: &Graph) -> Vec<Program> {
 fn case(name: &str, cases: &[Case]) {
     let all: Vec<Program> = cases.iter().flat_map(|case| programs(&case.graph())).collect();
     snapshot(name, &all);
+}
+
+/// Whatever a kernel does comes behind that line, so that it may be begun early.
+#[test]
+fn every_kernel_first_follows_the_one_before() {
+    let cases = GENERATORS.iter().flat_map(|&generator| cases(generator)).step_by(3);
+    let mut count = 0;
+    for program in cases.flat_map(|case| programs(&case.graph())) {
+        let Some(kernel) = emit::kernel(&program).unwrap() else { continue };
+        let entry = kernel.text.split("__global__").nth(1).unwrap();
+        let first = entry.split(" {\n").nth(1).unwrap().lines().next().unwrap();
+        assert_eq!(first, "  follow_the_kernel_before();", "{}", kernel.text);
+        count += 1;
+    }
+    assert!(count > 200, "{count}");
 }
 
 #[test]

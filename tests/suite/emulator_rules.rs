@@ -7,8 +7,8 @@ use partition::unstable::emit::{Kernel, Template};
 use partition::unstable::ir::DType;
 use partition::unstable::kernel::program::Strides;
 use partition::unstable::run::cuda::{
-    Activation, Driver, Fault, FaultKind, Function, Gemm, GemmArgs, HostPointer, Launch, Module, Outcome,
-    Pointer, Span, Stream, Toolchain,
+    Activation, Begin, Driver, Fault, FaultKind, Function, Gemm, GemmArgs, HostPointer, Launch, Module,
+    Outcome, Pointer, Span, Stream, Toolchain,
 };
 
 use crate::emulator::{Build, CpuToolchain, Emulator, Faults, Library, Limits};
@@ -54,7 +54,12 @@ impl Bench {
 
     fn launch(&self, function: Function, launch: Launch) -> Outcome<()> {
         // SAFETY: the kernels of these tests keep to the memory, or are to be found out.
-        unsafe { self.emulator.launch(self.stream, function, launch, &[self.memory]) }
+        unsafe { self.emulator.launch(self.stream, function, launch, &[self.memory], Begin::Behind) }
+    }
+
+    fn launch_early(&self, function: Function, launch: Launch) -> Outcome<()> {
+        // SAFETY: as above.
+        unsafe { self.emulator.launch(self.stream, function, launch, &[self.memory], Begin::Early) }
     }
 
     /// Runs a kernel that these lines are the body of; `a` is its argument.
@@ -227,8 +232,8 @@ fn memory_events_and_kernels_are_of_the_gpu_that_uses_them() {
     let function = bench.kernel("near", &text, ONE).1.unwrap();
     // SAFETY: what is not of this GPU is found out before it is used.
     unsafe {
-        assert!(panics(|| driver.launch(stream, function, ONE, &[far]).unwrap()));
-        assert!(panics(|| driver.launch(foreign, function, ONE, &[far]).unwrap()));
+        assert!(panics(|| driver.launch(stream, function, ONE, &[far], Begin::Behind).unwrap()));
+        assert!(panics(|| driver.launch(foreign, function, ONE, &[far], Begin::Behind).unwrap()));
         assert!(panics(|| driver.copy(stream, bench.memory, far, 64).unwrap()));
         assert!(panics(|| driver.copy(stream, bench.memory, bench.memory.offset(64), BYTES).unwrap()));
         assert!(driver.peers(0, 1).unwrap());
@@ -334,6 +339,61 @@ fn the_librarys_ways_differ_and_follow_from_alignment_and_room() {
         unsafe { refusing.emulator.multiply(refusing.stream, &gemm(16), &ways[0], &args(2048, 0)) },
         "refuses",
     );
+}
+
+#[test]
+fn a_kernel_is_begun_early_only_behind_a_kernel_and_where_a_gpu_can() {
+    let text =
+        format!("extern \"C\" __global__ void follows(float* a) {{ follow_the_kernel_before(); {NOTHING} }}");
+    let Some(bench) = Bench::new(Build::default()) else { return };
+    let function = bench.kernel("follows", &text, ONE).1.unwrap();
+    says(bench.launch_early(function, ONE), "behind what is none");
+    bench.launch(function, ONE).unwrap();
+    bench.launch_early(function, ONE).unwrap();
+    bench.launch_early(function, ONE).unwrap();
+    let event = bench.emulator.event(0).unwrap();
+    bench.emulator.record(event, bench.stream).unwrap();
+    says(bench.launch_early(function, ONE), "behind what is none");
+    bench.emulator.finish(bench.stream).unwrap();
+    assert_eq!(bench.emulator.early(), 2);
+    // In a capture, behind what two streams did, or the host.
+    let (driver, stream) = (&bench.emulator, bench.stream);
+    driver.begin_capture(stream).unwrap();
+    says(bench.launch_early(function, ONE), "behind what is none");
+    bench.launch(function, ONE).unwrap();
+    bench.launch_early(function, ONE).unwrap();
+    driver.host(stream, Arc::new(|| {})).unwrap();
+    says(bench.launch_early(function, ONE), "behind what is none");
+    driver.drop_capture(stream);
+    let older = Bench::new(Build { capability: (8, 0), ..Build::default() }).unwrap();
+    let function = older.kernel("follows", &text, ONE).1.unwrap();
+    older.launch(function, ONE).unwrap();
+    assert_eq!(refusal(older.launch_early(function, ONE)).0, FaultKind::Unsupported);
+}
+
+#[test]
+fn every_thread_of_a_kernel_that_is_begun_early_waits() {
+    let early = |name: &str, body: &str| -> Option<Outcome<()>> {
+        let bench = Bench::new(Build::default())?;
+        let text = format!("extern \"C\" __global__ void {name}(float* a) {{ {body} }}");
+        let function = bench.kernel(name, &text, ONE).1.unwrap();
+        bench.launch(function, ONE).unwrap();
+        bench.launch_early(function, ONE).unwrap();
+        Some(bench.emulator.finish(bench.stream))
+    };
+    let Some(good) = early("waits", "follow_the_kernel_before(); a[threadIdx.x] = 1;") else { return };
+    good.unwrap();
+    for (name, body) in [
+        ("never", "a[threadIdx.x] = 1;"),
+        ("some", "if (threadIdx.x > 3) follow_the_kernel_before();"),
+        (
+            "with_barriers",
+            "SHARED(float, s, 64); s[threadIdx.x] = 1; __syncthreads(); a[threadIdx.x] = s[0];",
+        ),
+    ] {
+        let (kind, message) = refusal(early(name, body).unwrap());
+        assert!(kind == FaultKind::Kernel && message.contains("does not wait"), "{name}: {message}");
+    }
 }
 
 /// Runs a kernel of one block; what is wrong with it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use partition::unstable::compile::{Options, compile};
+use partition::unstable::compile::{Compiled, Options, compile};
 use partition::unstable::error::Error;
 use partition::unstable::ir::{DType, ParamId, Tensor};
 use partition::unstable::load::Model;
@@ -34,6 +34,28 @@ pub(crate) enum Outcome {
     Absent,
 }
 
+/// The plan of a model of the corpus on so many devices; none where it has fewer kernels.
+pub(crate) fn compiled(
+    network: &Network,
+    spec: &str,
+    devices: usize,
+    half: Option<DType>,
+) -> Result<Option<Compiled>, Error> {
+    let options = Options {
+        bind: network.dims.clone(),
+        precision: half.map(|half| Precision { half, params: Params::Rounded }),
+        place: place::Options { devices: DeviceUse::Count(devices as u32), ..<_>::default() },
+        ..Options::default()
+    };
+    match compile(Model::Graph(network.graph.clone()), &Topology::parse(spec)?, &options) {
+        Ok(compiled) => Ok(Some(compiled)),
+        Err(Error::Usage(report)) if report.message.contains("devices asked for, but there are only") => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Runs a model of the corpus, cut over devices, in f32 or a half, and compares its outputs with what is
 /// stored.
 pub(crate) fn model(
@@ -46,18 +68,9 @@ pub(crate) fn model(
     let Some(path) = shared::present(&format!("corpus/{file}")) else { return Outcome::Absent };
     let name = format!("{file} in {}", half.unwrap_or(DType::F32));
     let network = Network::open(&path).unwrap();
-    let options = Options {
-        bind: network.dims.clone(),
-        precision: half.map(|half| Precision { half, params: Params::Rounded }),
-        place: place::Options { devices: DeviceUse::Count(targets.len() as u32), ..<_>::default() },
-        ..Options::default()
-    };
-    let topology = Topology::parse(spec).unwrap();
-    let compiled = match compile(Model::Graph(network.graph.clone()), &topology, &options) {
-        Ok(compiled) => compiled,
-        Err(Error::Usage(report)) if report.message.contains("devices asked for, but there are only") => {
-            return Outcome::Whole;
-        }
+    let compiled = match compiled(&network, spec, targets.len(), half) {
+        Ok(Some(compiled)) => compiled,
+        Ok(None) => return Outcome::Whole,
         Err(error) => panic!("{name} on {spec}: {error}"),
     };
     let lowered = compiled.network.as_ref().unwrap();
@@ -152,7 +165,8 @@ fn every_operation() {
         told.wrong.len()
     );
     told.wrong.iter().for_each(|line| println!("gpu: WRONG {line}"));
-    assert!(told.wrong.is_empty() && told.good.len() > 100, "{:#?}", told.wrong);
+    let least = 100 / gpu_child::part().1;
+    assert!(told.wrong.is_empty() && told.good.len() > least, "{:#?}", told.wrong);
 }
 
 #[test]

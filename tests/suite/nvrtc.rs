@@ -96,7 +96,7 @@ fn kernels_of_every_operation_compile(share: Share) {
 }
 
 fn kernels_of_every_form_compile(share: Share) {
-    let mut kernels = hero_kernels();
+    let mut kernels = hero_kernels(emit::Gives::SM_80);
     kernels.extend(skinny_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
     assert!(kernels.len() > 100, "{}", kernels.len());
     compile_for(&kernels, &["sm_80", "sm_90"], share);
@@ -136,6 +136,18 @@ fn compile_corpus(
     compile(&kernels);
     println!("compiled after {:?}", began.elapsed());
     assert!(kernels.len() > 10 * models.len() || shared::dir().is_none(), "{} kernels", kernels.len());
+}
+
+/// Halves, rows and tiles for GPUs before sm_80, which have neither the instructions of later ones nor tensor cores that take
+/// pieces of sixteen.
+#[test]
+fn kernels_for_older_gpus_compile() {
+    if compiler().is_none() {
+        return;
+    }
+    let kernels = hero_kernels(emit::Gives::of("sm_75"));
+    assert!(kernels.len() > 100, "{}", kernels.len());
+    compile_for(&kernels, &["sm_75"], Share::OneOf(4));
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub(super) fn graph_of<'m>(
         (Model::Graph(graph), _) => {
             let divided = divided(graph, options)?;
             let batch = divided.map_or(options.batch, |divided| Some(divided.microbatch));
-            let network = prepare(graph.clone(), &Options { batch, ..options.clone() })?;
+            let network = prepare(graph.clone(), &Options { batch, ..options.clone().on(topology) })?;
             let profile = options.profile.as_deref();
             Ok(Cow::Owned(cost::lower(&network.graph, &network.grouping, topology, profile)?.graph))
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
+use super::{Gives, Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::kernel::attention::HeadStrides;
@@ -15,8 +15,8 @@ const SKINNY_ROWS: u64 = 8;
 /// Most elements of a value that a warp keeps in registers.
 const LONGEST: u64 = 1024;
 
-/// Tiles of f32 where their blocks share no more than `shared` bytes.
-pub(super) fn attention(program: &Program, heads: &Heads, shared: u32) -> Result<Printed> {
+/// Tiles where a GPU gives what they take.
+pub(super) fn attention(program: &Program, heads: &Heads, gives: Gives) -> Result<Printed> {
     let geometry = &heads.geometry;
     let dtype = program.args[heads.reads[0] as usize].dtype;
     let longest = match heads.pass {
@@ -27,7 +27,7 @@ pub(super) fn attention(program: &Program, heads: &Heads, shared: u32) -> Result
         let message = format!("attention with {longest} elements of a head");
         return Err(Error::Unsupported(Report::new("", message)));
     }
-    let form = form(heads, dtype, shared);
+    let form = form(heads, dtype, gives);
     let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
     // Few large blocks need their registers more than company.
@@ -54,8 +54,8 @@ struct Form {
     template: Template,
 }
 
-fn form(heads: &Heads, dtype: DType, shared: u32) -> Form {
-    let (half, size) = (dtype.is_half(), dtype.size());
+fn form(heads: &Heads, dtype: DType, gives: Gives) -> Form {
+    let (half, size, shared) = (dtype.is_half() && gives.tensor_cores, dtype.size(), gives.shared);
     let geometry = &heads.geometry;
     let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let query_lines = geometry.batch.saturating_mul(geometry.heads);

@@ -115,30 +115,45 @@ pub fn module(kernels: &[&Kernel]) -> String {
     text
 }
 
-/// Most dynamic shared memory of a block that a kernel is printed with, in bytes: what all GPUs since sm_80 give, sm_86 and
-/// sm_89 no more.
-const SHARED: u32 = 99 << 10;
+/// What a GPU gives a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gives {
+    /// Most dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+    /// Copies to shared memory that nobody waits for, and tensor cores that take halves in pieces of sixteen: since sm_80.
+    pub tensor_cores: bool,
+}
 
-/// Most of it on GPUs of an architecture such as `sm_75` (CUDA C++ Programming Guide, "Technical Specifications per Compute
-/// Capability").
-pub fn shared_of(architecture: &str) -> u32 {
-    match architecture {
-        "sm_70" | "sm_72" => 96 << 10,
-        "sm_75" => 64 << 10,
-        _ => SHARED,
+impl Gives {
+    /// What all GPUs since sm_80 give, sm_86 and sm_89 no more.
+    pub const SM_80: Self = Self { shared: 99 << 10, tensor_cores: true };
+
+    /// What GPUs of an architecture such as `sm_75` give (CUDA C++ Programming Guide, "Technical Specifications per Compute
+    /// Capability").
+    pub fn of(architecture: &str) -> Self {
+        match architecture {
+            "sm_70" | "sm_72" => Self { shared: 96 << 10, tensor_cores: false },
+            "sm_75" => Self { shared: 64 << 10, tensor_cores: false },
+            _ => Self::SM_80,
+        }
+    }
+
+    /// What two kinds of GPUs both give.
+    pub fn both(self, other: Self) -> Self {
+        Self { shared: self.shared.min(other.shared), tensor_cores: self.tensor_cores && other.tensor_cores }
     }
 }
 
 /// As [`kernel_within`], for GPUs since sm_80.
 pub fn kernel(program: &Program) -> Result<Option<Kernel>> {
-    kernel_within(program, SHARED)
+    kernel_within(program, Gives::SM_80)
 }
 
-/// A program as CUDA C. None where there is nothing to do: a result without elements. A form whose blocks share more than
-/// `shared` bytes gives way to one that takes less.
+/// A program as CUDA C. None where there is nothing to do: a result without elements. A form that takes more than GPUs
+/// give gives way to one that takes less.
 ///
 /// Errors: more blocks than a launch may have, or a recurrent layer whose state takes more.
-pub fn kernel_within(program: &Program, shared: u32) -> Result<Option<Kernel>> {
+pub fn kernel_within(program: &Program, gives: Gives) -> Result<Option<Kernel>> {
     if program.is_empty() {
         return Ok(None);
     }
@@ -152,10 +167,10 @@ pub fn kernel_within(program: &Program, shared: u32) -> Result<Option<Kernel>> {
             Some(wide) => wide.print()?,
             None => heroes::tile(program)?,
         },
-        Body::Product { .. } => products::product(program)?,
+        Body::Product { .. } => products::product(program, gives)?,
         Body::Scatter(body) => scatter::scatter(program, body)?,
-        Body::Recurrent(layer) => heroes::recurrent(program, layer, shared)?,
-        Body::Attention(heads) => attention::attention(program, heads, shared)?,
+        Body::Recurrent(layer) => heroes::recurrent(program, layer, gives.shared)?,
+        Body::Attention(heads) => attention::attention(program, heads, gives)?,
     };
     let label: String =
         program.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(48).collect();
@@ -236,7 +251,7 @@ fn may_alias(program: &Program, arg: &Arg) -> bool {
     in_place || program.args.iter().filter(|other| other.place == arg.place).count() > 1
 }
 
-/// The entry's head, up to its opening brace.
+/// The entry's head, and its first line.
 fn head(program: &Program, threads: u32) -> String {
     bounded_head(program, &threads.to_string())
 }
@@ -251,7 +266,7 @@ fn bounded_head(program: &Program, bounds: &str) -> String {
         // Writing to a String cannot fail.
         let _ = write!(text, "{comma}{constant}{}*{restrict} a{position}", storage(arg.dtype));
     }
-    text.push_str(") {\n");
+    text.push_str(") {\n  follow_the_kernel_before();\n");
     text
 }
 

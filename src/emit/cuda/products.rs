@@ -4,7 +4,7 @@
 use super::heroes::no_hero;
 use super::map::neighbours;
 use super::writer::{Writer, fold_name};
-use super::{Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
+use super::{Gives, Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
 use crate::ir::DType;
 use crate::kernel::program::{Body, Expr, ExprId, Program, Store, Var};
@@ -18,6 +18,14 @@ const WARPS_NORMALIZING: i64 = 16;
 const SMALL: i64 = 64;
 const LARGE: i64 = 128;
 const MANY: i64 = 96;
+/// Tiles that read less of memory for what they make, each warp of them 64 x 64.
+const HUGE: [[i64; 2]; 4] = [[128, 256], [256, 128], [192, 256], [256, 192]];
+/// Multiprocessors of the largest GPUs.
+const MULTIPROCESSORS: i64 = 132;
+/// Of `inner`, what tiles on tensor cores take at a time, and most of these in shared memory at once; of the tiles above, least.
+const DEPTH: i64 = 32;
+const STAGES: i64 = 4;
+const LEAST_STAGES: i64 = 3;
 /// Halves that are copied together.
 const WIDE: i64 = 8;
 /// Bytes of one access, and of the least that memory moves.
@@ -28,8 +36,9 @@ const ACROSS: i64 = 32;
 const ENOUGH: i64 = 264;
 
 /// Prints a product: the structure of its operands, and a kernel that hands this to the template.
-pub(super) fn product(program: &Program) -> Result<Printed> {
-    let product = Product::new(program)?;
+/// In tiles where a GPU gives what they take.
+pub(super) fn product(program: &Program, gives: Gives) -> Result<Printed> {
+    let product = Product::new(program, gives)?;
     let call = product.call();
     let mut listing = Listing::new(product.title());
     product.operands(&mut listing);
@@ -112,11 +121,12 @@ struct Product<'a> {
     left_along: bool,
     right_along: bool,
     form: Form,
+    gives: Gives,
 }
 
 impl<'a> Product<'a> {
     /// Error: no product, or one whose rows are to be reduced first and that has too many.
-    fn new(program: &'a Program) -> Result<Self> {
+    fn new(program: &'a Program, gives: Gives) -> Result<Self> {
         let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &program.body
         else {
             return Err(no_hero());
@@ -144,6 +154,7 @@ impl<'a> Product<'a> {
             left_along: reduces || is_along(program, *left, *inner),
             right_along: is_along(program, *right, *inner),
             form: Form::Tiled,
+            gives,
         };
         product.form = product.suitable_form()?;
         Ok(product)
@@ -168,7 +179,8 @@ impl<'a> Product<'a> {
             // A block keeps the rows that it reduces: shared memory has no room for many.
             return Err(no_hero());
         }
-        Ok(if self.dtype.is_half() && same { self.tensor_form() } else { Form::Tiled })
+        let is_tensor = self.dtype.is_half() && same && self.gives.tensor_cores;
+        Ok(if is_tensor { self.tensor_form() } else { Form::Tiled })
     }
 
     /// Tiles on tensor cores: large ones where both sides fill them and enough blocks are left for every
@@ -181,8 +193,37 @@ impl<'a> Product<'a> {
         ];
         let side = |wide: bool, size: i64| if wide && size >= LARGE { LARGE } else { SMALL };
         let tile = [side(wide[0], self.m), side(wide[1], self.n)];
-        let is_few = self.tiles(tile) < MANY;
-        Form::Tensor { wide, tile: if is_few { [SMALL; 2] } else { tile } }
+        if self.tiles(tile) < MANY {
+            return Form::Tensor { wide, tile: [SMALL; 2] };
+        }
+        let larger = HUGE.into_iter().filter(|&tile| wide == [true; 2] && self.holds(tile));
+        let tiles = std::iter::once(tile).chain(larger);
+        Form::Tensor { wide, tile: tiles.min_by_key(|&tile| self.time_of(tile)).unwrap_or(tile) }
+    }
+
+    /// Whether the product fills a tile, and shared memory has room for what is on its way to it.
+    fn holds(&self, tile: [i64; 2]) -> bool {
+        self.m >= tile[0]
+            && self.n >= tile[1]
+            && LEAST_STAGES * self.stage_bytes(tile) <= self.gives.shared.into()
+    }
+
+    /// Cycles that a multiprocessor of a large GPU takes for each term of the sums, times 4096: of its tensor cores, which make
+    /// whole tiles, or of the cache that all share, from which each tile is read.
+    fn time_of(&self, tile @ [down, across]: [i64; 2]) -> i64 {
+        // By sm_90's mma.sync: 1270 products a cycle; 25 bytes a cycle of the L2 for each of 132 multiprocessors.
+        let tiles = self.tiles(tile);
+        let each = ceil(tiles, MULTIPROCESSORS).saturating_mul(down * across);
+        let read = tiles.saturating_mul(2 * (down + across)) / MULTIPROCESSORS;
+        (each.saturating_mul(4096) / 1270).max(read.saturating_mul(4096) / 25)
+    }
+
+    /// Bytes of one piece of `inner` of both operands, as `Operand` lays them out: eight halves beside each row, along k or
+    /// across it.
+    fn stage_bytes(&self, [down, across]: [i64; 2]) -> i64 {
+        let halves =
+            |along: bool, side: i64| if along { side * (DEPTH + WIDE) } else { DEPTH * (side + WIDE) };
+        2 * (halves(self.left_along, down) + halves(self.right_along, across))
     }
 
     /// Elements in one access.
@@ -234,10 +275,11 @@ impl<'a> Product<'a> {
                 Call { template, threads: threads as u32, grid: b.saturating_mul(ceil(*n, width)) }
             }
             Form::Tensor { wide: [x, y], tile: [down, across] } => {
-                let sizes = format!("{stored}, {down}, {across}");
+                let threads = threads_of([down, across]);
+                let sizes = format!("{stored}, {down}, {across}, {threads}, {}", self.stages());
                 let template =
                     format!("product_mma<KERNEL_operands, {sizes}, {left_along}, {right_along}, {x}, {y}>");
-                Call { template, threads: 128, grid: self.tiles([down, across]) }
+                Call { template, threads, grid: self.tiles([down, across]) }
             }
             Form::Tiled if self.dtype == DType::F32 && self.tiles([LARGE; 2]) >= MANY => {
                 let template = format!("product_tiled_large<KERNEL_operands, {left_along}, {right_along}>");
@@ -272,10 +314,25 @@ impl<'a> Product<'a> {
         [width, [1024, 512].into_iter().find(fits).unwrap_or(256)]
     }
 
-    /// Of the rows that a block keeps.
+    /// Of the rows that a block keeps, or of the stages that are on their way to tensor cores.
     fn shared_bytes(&self) -> i64 {
         let size = if self.dtype == DType::F64 { 8 } else { 4 };
-        if self.reduces { self.m.saturating_mul(self.k).saturating_mul(size) } else { 0 }
+        match self.form {
+            Form::Tensor { tile, .. } => self.stages() * self.stage_bytes(tile),
+            _ if self.reduces => self.m.saturating_mul(self.k).saturating_mul(size),
+            _ => 0,
+        }
+    }
+
+    /// Pieces of `inner` in shared memory at once. What threads hold in registers on its way there gains nothing by more than two.
+    fn stages(&self) -> i64 {
+        let most = match self.form {
+            Form::Tensor { wide: [true, true], tile } => {
+                STAGES.min(i64::from(self.gives.shared) / self.stage_bytes(tile))
+            }
+            _ => 2,
+        };
+        ceil(self.k, DEPTH).clamp(2, most.max(2))
     }
 
     /// The structure through which the template reads operands and hands over sums.
@@ -380,6 +437,11 @@ impl<'a> Product<'a> {
         vars.iter().for_each(|&(var, name)| writer.bind(var, name));
         writer
     }
+}
+
+/// Threads of a block that makes a tile on tensor cores.
+fn threads_of([down, across]: [i64; 2]) -> u32 {
+    if down.max(across) <= LARGE { 128 } else { (down / 64 * (across / 64) * 32) as u32 }
 }
 
 /// What roots load that follows from these variables alone, and from no sum or fold.

@@ -180,7 +180,9 @@ fn together(program: &Program) -> Result<Printed> {
     let keeps = share.kept && (reductions.len() + usize::from(!stores.is_empty())) > 1;
     let kept = if keeps { kept_of(&view.program.exprs, cached, reductions, stores) } else { vec![] };
     for (position, one) in kept.iter().enumerate() {
-        writer.line(&format!("{} kept{position}[{}];", writer.type_of(one.id), share.each * view.lanes));
+        // An array has one element at least, where rows have none.
+        let count = (share.each * view.lanes).max(1);
+        writer.line(&format!("{} kept{position}[{count}];", writer.type_of(one.id)));
     }
     let once = !keeps && phases.fused.is_some();
     if once {

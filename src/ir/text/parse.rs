@@ -244,16 +244,18 @@ impl Parser {
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
         let slice = if cursor.eat("slice=") { Some(slice(cursor)?) } else { None };
+        let permuted: Option<Vec<u32>> =
+            if cursor.eat("permuted=") { Some(cursor.list(Cursor::integer)?) } else { None };
         let repacked = if cursor.eat("repacked=") { Some(repacked(cursor)?) } else { None };
         let state = if cursor.eat("state=") { Some(state(cursor)?) } else { None };
         let node = NodeId(self.graph.node_count() as u32);
         let whole = param_type(ty, supplied, slice.as_ref());
         let whole = match repacked {
             Some(Repacked { columns, turned, .. }) => matrix_type(&whole, columns, turned),
-            None => whole,
+            None => supplied_order(whole, permuted.as_deref()),
         };
         let data = if cursor.eat("data=") { Some(data(cursor, &whole)?) } else { None };
-        Ok(Param { name, node, init, data, supplied, update, statistic, slice, repacked, state })
+        Ok(Param { name, node, init, data, supplied, update, statistic, slice, permuted, repacked, state })
     }
 }
 
@@ -275,6 +277,18 @@ fn param_type(ty: &Type, supplied: Option<DType>, slice: Option<&ParamSlice>) ->
         _ => size.clone(),
     });
     Type { dtype: supplied.unwrap_or(ty.dtype), shape: Shape::new(sizes) }
+}
+
+/// The type of what is supplied, where axes are held in another order.
+fn supplied_order(held: Type, order: Option<&[u32]>) -> Type {
+    let Some(order) = order else { return held };
+    let mut sizes = held.shape.sizes().to_vec();
+    for (size, &axis) in held.shape.sizes().iter().zip(order) {
+        if let Some(own) = sizes.get_mut(axis as usize) {
+            own.clone_from(size);
+        }
+    }
+    Type { shape: Shape::new(sizes), ..held }
 }
 
 /// The type of the matrix that packed rows are made of.

@@ -144,6 +144,9 @@ impl<'g> Printer<'g> {
             let ParamSlice { name, axis, start, extent } = slice;
             write!(f, " slice={}({axis}, {start}, {extent})", Quoted(name))?;
         }
+        if let Some(order) = &param.permuted {
+            write!(f, " permuted={order:?}")?;
+        }
         if let Some(Repacked { format, columns, turned }) = param.repacked {
             write!(f, " repacked={}({columns}, {turned})", format.name())?;
         }

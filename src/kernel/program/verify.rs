@@ -237,8 +237,13 @@ impl Verifier<'_> {
         let free = exprs.free(index);
         // A loop over nothing reads nothing.
         let never = |var: u32| free >> var & 1 == 1 && exprs.extent(Var(var)) == 0;
+        // Nor do rows that have no elements read any of nothing.
+        let empty_rows = match &self.program.body {
+            Body::Rows { column, .. } => elements == 0 && exprs.extent(*column) == 0,
+            _ => false,
+        };
         let (low, high) = exprs.range(index);
-        if within((low, high)) || (0..exprs.vars() as u32).any(never) {
+        if within((low, high)) || empty_rows || (0..exprs.vars() as u32).any(never) {
             return Ok(true);
         }
         let Some(guard) = guard else {

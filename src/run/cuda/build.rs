@@ -38,6 +38,8 @@ struct Gpu {
     name: String,
     /// What kernels are compiled for.
     architecture: String,
+    /// Whether kernels may be begun before those before them have ended.
+    begins_early: bool,
     /// Position of the stream for what leaves it, and for what the host hands over.
     out: usize,
 }
@@ -165,8 +167,8 @@ impl<'a> Builder<'a> {
             }
             let info =
                 builder.resources.open(gpu).map_err(|fault| fault.at(&format!("device {}", device.name)))?;
-            let architecture = info.architecture();
-            builder.gpus.insert(gpu, Gpu { name: info.name, architecture, out: 0 });
+            let (architecture, begins_early) = (info.architecture(), info.begins_early());
+            builder.gpus.insert(gpu, Gpu { name: info.name, architecture, begins_early, out: 0 });
         }
         if builder.gpus.is_empty() {
             return Err(Error::usage("--backend cuda", "no device of the plan is a GPU"));
@@ -290,6 +292,7 @@ impl<'a> Builder<'a> {
 
     fn made(&mut self, steps: &[u32], marked: bool) -> Result<StreamSet, Fault> {
         let of = self.streams.clone();
+        let early = of.iter().map(|gpu| self.gpus[gpu].begins_early).collect();
         let resources = &mut self.resources;
         let streams = of.iter().map(|&gpu| resources.stream(gpu)).collect::<Result<Vec<_>, _>>()?;
         let mut events =
@@ -314,7 +317,7 @@ impl<'a> Builder<'a> {
             false => None,
         };
         let driver = Arc::clone(&resources.driver);
-        Ok(StreamSet { driver, lanes: streams, begins, ends, joins, stages, marks })
+        Ok(StreamSet { driver, lanes: streams, early, begins, ends, joins, stages, marks })
     }
 
     /// What runs on the CPU.

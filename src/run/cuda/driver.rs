@@ -102,6 +102,11 @@ impl GpuInfo {
     pub fn architecture(&self) -> String {
         format!("sm_{}{}", self.capability.0, self.capability.1)
     }
+
+    /// Whether kernels may be begun before those before them have ended.
+    pub fn begins_early(&self) -> bool {
+        self.capability >= (9, 0)
+    }
 }
 
 /// What a matrix product of the library reads and writes.
@@ -144,6 +149,17 @@ pub struct Span {
 /// A way of computing a product, as the library describes it: bytes that it takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Algorithm(pub Vec<u8>);
+
+/// When a kernel may be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// When all is done that is before it on its stream.
+    Behind,
+    /// While the kernel just before it on its stream still runs, whose end it waits for itself before it touches any
+    /// memory (programmatic dependent launch). Nothing but a kernel of [`Driver::launch`] may be just before it, and the
+    /// GPU must be able to ([`GpuInfo::begins_early`]).
+    Early,
+}
 
 /// What a host does when a stream comes to it. It may not call the driver.
 pub type HostWork = Arc<dyn Fn() + Send + Sync>;
@@ -241,13 +257,15 @@ pub trait Driver: Send + Sync {
     ///
     /// # Safety
     ///
-    /// When the stream comes to it, the addresses are of memory that the kernel may use as it does.
+    /// When the stream comes to it, the addresses are of memory that the kernel may use as it does. One that begins
+    /// early waits for the kernel before it first.
     unsafe fn launch(
         &self,
         stream: Stream,
         function: Function,
         launch: Launch,
         args: &[Pointer],
+        begin: Begin,
     ) -> Outcome<()>;
 
     /// Puts a product on a stream. Fault: the library refuses this way of computing it, or what the driver's calls fail

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::driver::{Driver, Event, HostPointer, HostWork, Outcome, Pointer, Stream};
+use super::driver::{Begin, Driver, Event, HostPointer, HostWork, Outcome, Pointer, Stream};
 use super::work::{Call, Order, Transfer, Way, Work};
 
 /// Bytes that go through page-locked memory at once.
@@ -38,6 +38,8 @@ pub(super) struct StreamSet {
     pub(super) driver: Arc<dyn Driver>,
     /// By lane.
     pub(super) lanes: Vec<Stream>,
+    /// By lane: whether kernels on it may be begun before those before them have ended.
+    pub(super) early: Vec<bool>,
     /// By step, on its stream: that it begins, that it is done.
     pub(super) begins: Vec<Event>,
     pub(super) ends: Vec<Event>,
@@ -55,12 +57,27 @@ pub(super) struct Session<'a> {
     /// By stage: how many pieces went through.
     turns: Vec<usize>,
     timed: bool,
+    /// By lane: whether the last that was put on it is a kernel, behind which the next one may be begun early.
+    behind_kernel: Vec<bool>,
+    overlaps: bool,
 }
 
 impl<'a> Session<'a> {
     pub(super) fn new(on: &'a StreamSet) -> Self {
         let stages = on.stages.len();
-        Self { on, used: vec![[false; 2]; stages], turns: vec![0; stages], timed: false }
+        Self {
+            on,
+            used: vec![[false; 2]; stages],
+            turns: vec![0; stages],
+            timed: false,
+            behind_kernel: vec![false; on.lanes.len()],
+            overlaps: false,
+        }
+    }
+
+    /// The same; kernels are begun before those just before them have ended, where GPUs can.
+    pub(super) fn overlapping(on: &'a StreamSet) -> Self {
+        Self { overlaps: true, ..Self::new(on) }
     }
 
     /// The same; events say when each step begins and ends.
@@ -72,14 +89,18 @@ impl<'a> Session<'a> {
         let on = self.on;
         let (driver, stream) = (&*on.driver, on.lanes[order.lane]);
         for &before in &order.after {
+            self.behind_kernel[order.lane] = false;
             driver.wait(stream, on.ends[before])?;
         }
         if self.timed {
             driver.record(on.begins[number], stream)?;
         }
         match &order.work {
-            Work::Launches(calls) => calls.iter().try_for_each(|call| launch(driver, stream, call))?,
-            Work::Host(work) => driver.host(stream, Arc::clone(work))?,
+            Work::Launches(calls) => calls.iter().try_for_each(|call| self.launch(order.lane, call))?,
+            Work::Host(work) => {
+                self.behind_kernel[order.lane] = false;
+                driver.host(stream, Arc::clone(work))?;
+            }
             Work::Copy(transfer) => self.transfer(order.lane, transfer)?,
         }
         // Behind the step on its stream, so it counts only what is done.
@@ -87,6 +108,7 @@ impl<'a> Session<'a> {
             && let Some(numbers) = marks.numbers.get(&stream.gpu)
         {
             let (from, to) = (numbers.offset(4 * number as u64), reached(marks, order.lane));
+            self.behind_kernel[order.lane] = false;
             // SAFETY: both are words of the marks, which live as long as the streams.
             unsafe { driver.download(stream, to, from, 4)? };
         }
@@ -96,6 +118,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    fn launch(&mut self, lane: usize, call: &Call) -> Outcome<()> {
+        let on = self.on;
+        let early = self.overlaps && on.early[lane] && self.behind_kernel[lane];
+        // What the library launches does not wait for what is before it.
+        self.behind_kernel[lane] = matches!(call, Call::Kernel { .. });
+        put(&*on.driver, on.lanes[lane], call, if early { Begin::Early } else { Begin::Behind })
+    }
+
     /// A copy on the receiver's stream.
     pub(super) fn transfer(&mut self, lane: usize, transfer: &Transfer) -> Outcome<()> {
         let (on, bytes) = (self.on, transfer.bytes);
@@ -103,6 +133,8 @@ impl<'a> Session<'a> {
         if bytes == 0 {
             return Ok(());
         }
+        // Copies are no kernels: what follows on any stream waits for them.
+        self.behind_kernel.fill(false);
         // SAFETY: as the module's documentation says.
         unsafe {
             match transfer.way {
@@ -177,12 +209,17 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Puts a call on a stream, behind all that is before it.
 pub(super) fn launch(driver: &dyn Driver, stream: Stream, call: &Call) -> Outcome<()> {
+    put(driver, stream, call, Begin::Behind)
+}
+
+fn put(driver: &dyn Driver, stream: Stream, call: &Call, begin: Begin) -> Outcome<()> {
     // SAFETY: as the module's documentation says; kernels keep to their arguments, which the verifier of
     // their programs proved.
     unsafe {
         match call {
-            Call::Kernel { function, launch, args } => driver.launch(stream, *function, *launch, args),
+            Call::Kernel { function, launch, args } => driver.launch(stream, *function, *launch, args, begin),
             Call::Product(product) => {
                 driver.multiply(stream, &product.gemm, &product.algorithm, &product.args)
             }

@@ -6,7 +6,7 @@ use super::driver::Function;
 use super::program::{Machine, Products};
 use super::resources::Resources;
 use super::toolchain::Toolchain;
-use crate::emit::{self, Kernel};
+use crate::emit::{self, Gives, Kernel};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::kernel::program::{Body, GemmCall, Place, Program, gemm, lower, lower_unfused, with_sums};
@@ -31,15 +31,14 @@ pub(super) enum Part {
 pub(super) type Way = Vec<Part>;
 
 /// See the module's documentation.
-#[derive(Default)]
 pub(super) struct Kernels {
     pub(super) list: Vec<Kernel>,
     /// By group: ways of computing it, best first, the last one with kernels alone.
     pub(super) groups: BTreeMap<usize, Vec<Way>>,
     /// By GPU: a function for each kernel.
     functions: BTreeMap<u32, Vec<Function>>,
-    /// Most dynamic shared memory of a block on the GPUs that they are for.
-    shared: u32,
+    /// What all GPUs that they are for give.
+    gives: Gives,
 }
 
 impl Kernels {
@@ -53,8 +52,10 @@ impl Kernels {
         products: Products,
         architectures: &[&str],
     ) -> Result<Self> {
-        let shared = architectures.iter().map(|one| emit::shared_of(one)).min().unwrap_or(0);
-        let mut kernels = Self { shared, ..Self::default() };
+        let all = architectures.iter().map(|one| Gives::of(one));
+        let gives = all.reduce(Gives::both).unwrap_or(Gives::SM_80);
+        let mut kernels =
+            Self { list: Vec::new(), groups: BTreeMap::new(), functions: BTreeMap::new(), gives };
         let mut known: BTreeMap<String, usize> = BTreeMap::new();
         for &group in needed {
             let fused = &groups[group];
@@ -115,7 +116,7 @@ impl Kernels {
 
     /// The kernel of a program; none where that does nothing.
     fn own(&mut self, program: &Program, known: &mut BTreeMap<String, usize>) -> Result<Option<Part>> {
-        let Some(kernel) = emit::kernel_within(program, self.shared)? else { return Ok(None) };
+        let Some(kernel) = emit::kernel_within(program, self.gives)? else { return Ok(None) };
         // Kernels of equal text are compiled once.
         let next = known.len();
         let position = *known.entry(kernel.text.clone()).or_insert(next);

@@ -19,7 +19,7 @@ mod work;
 
 pub use choose::LibraryProduct;
 pub use driver::{
-    Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
+    Activation, Algorithm, Begin, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
     HostPointer, HostWork, Launch, Module, Outcome, Pointer, Side, Span, Stream,
 };
 pub use kernels::compile_ahead;

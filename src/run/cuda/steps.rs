@@ -116,12 +116,26 @@ impl CudaProgram {
         }
     }
 
-    /// Captures the plan. A capture that fails is ended, so that its streams can be used and given back.
+    /// Captures the plan: with kernels that are begun early where GPUs can, else, or where a driver has no graphs of
+    /// such, without.
     fn capture(&mut self) -> Done<Graph> {
+        let early = self.streams.early.contains(&true);
+        match self.captured_so(early) {
+            Err(Failure { fault: Fault { kind: FaultKind::Unsupported | FaultKind::Other, .. }, .. })
+                if early =>
+            {
+                self.captured_so(false)
+            }
+            done => done,
+        }
+    }
+
+    /// A capture that fails is ended, so that its streams can be used and given back.
+    fn captured_so(&mut self, early: bool) -> Done<Graph> {
         let origin = self.streams.lanes[0];
         // From here on what streams are given becomes the graph, up to the end or an error.
         self.streams.driver.begin_capture(origin).map_err(at(GRAPH, 0))?;
-        if let Err(failure) = self.captured() {
+        if let Err(failure) = self.captured(early) {
             self.streams.driver.drop_capture(origin);
             return Err(failure);
         }
@@ -129,8 +143,9 @@ impl CudaProgram {
     }
 
     /// Puts all steps on streams that capture.
-    fn captured(&self) -> Done {
-        let mut session = Session::new(&self.streams);
+    fn captured(&self, early: bool) -> Done {
+        let mut session =
+            if early { Session::overlapping(&self.streams) } else { Session::new(&self.streams) };
         session.fork().map_err(at(GRAPH, 0))?;
         for (number, order) in self.orders.iter().enumerate() {
             session.step(number, order).map_err(at(&order.place, 0))?;

@@ -18,6 +18,8 @@
 //! | an event is recorded on a stream of its GPU; a kernel runs where it was loaded | panics |
 //! | addresses are of memory that is there, of this GPU or, where it is read, of a peer | panics |
 //! | a stream ends with nothing left to do | panics |
+//! | a kernel is begun early only straight behind another kernel of its stream, on a GPU of sm_90 or later | refused |
+//! | each thread of a kernel that is begun early waits for the one before it (the shim) | the kernel fails |
 //! | vector accesses are aligned (the shim's sanitiser) | the kernel fails |
 //! | the library may have no way, refuse some, and choose by alignment and room; each way sums in another order | other bits |
 //! | a way of the library computes what is aligned as much as what it was asked for, or more | panics |
@@ -32,7 +34,7 @@ use std::time::Duration;
 
 use partition::unstable::ir::DType;
 use partition::unstable::run::cuda::{
-    Activation, Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
+    Activation, Algorithm, Begin, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph,
     HostPointer, HostWork, Launch, Machine, Module, Outcome, Pointer, Side, Stream,
 };
 
@@ -59,6 +61,8 @@ pub(crate) struct Faults {
     pub(crate) hang_record: u64,
     /// Code cannot be loaded.
     pub(crate) image: bool,
+    /// The driver has no graphs of kernels that are begun early.
+    pub(crate) no_early_graphs: bool,
 }
 
 /// The library of products.
@@ -94,6 +98,7 @@ pub(crate) struct Emulator {
     gpus: u32,
     peers: bool,
     library: Library,
+    capability: (u32, u32),
     faults: Faults,
     state: Mutex<State>,
 }
@@ -105,6 +110,7 @@ pub(crate) struct Build {
     /// Whether GPUs read one another's memory.
     pub(crate) peers: bool,
     pub(crate) library: Library,
+    pub(crate) capability: (u32, u32),
     pub(crate) choice: Choice,
     pub(crate) faults: Faults,
 }
@@ -115,6 +121,7 @@ impl Default for Build {
             gpus: 1,
             peers: true,
             library: Library::None,
+            capability: (9, 0),
             choice: Choice::Random(1),
             faults: Faults::default(),
         }
@@ -127,6 +134,7 @@ impl Emulator {
             gpus: build.gpus,
             peers: build.peers,
             library: build.library,
+            capability: build.capability,
             faults: build.faults,
             state: Mutex::new(State::new(build.choice, build.faults)),
         })
@@ -150,6 +158,11 @@ impl Emulator {
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let state = self.lock();
         (state.graphs_launched, state.kernels_run, state.products_run)
+    }
+
+    /// Launches of kernels that are begun early.
+    pub(crate) fn early(&self) -> u64 {
+        self.lock().early
     }
 
     /// Launches that were asked for, and copies that ran.
@@ -199,7 +212,7 @@ impl Driver for Emulator {
         let mut state = self.lock();
         state.usable()?;
         *state.open.entry(gpu).or_default() += 1;
-        Ok(GpuInfo { name: "emulated".to_owned(), capability: (9, 0) })
+        Ok(GpuInfo { name: "emulated".to_owned(), capability: self.capability })
     }
 
     fn close(&self, gpu: u32) {
@@ -372,6 +385,7 @@ impl Driver for Emulator {
         function: Function,
         launch: Launch,
         args: &[Pointer],
+        begin: Begin,
     ) -> Outcome<()> {
         let mut state = self.lock();
         state.launches += 1;
@@ -388,7 +402,15 @@ impl Driver for Emulator {
         }
         let (code, name) = (Arc::clone(&state.modules[&known.module]), known.name);
         let args = args.iter().map(|arg| arg.0).collect();
-        state.put(stream.id, Op::Kernel { code, name, launch, args })
+        let early = begin == Begin::Early;
+        if early && self.capability < (9, 0) {
+            return fault(FaultKind::Unsupported, "a kernel is begun early on a GPU that cannot");
+        }
+        if early && !state.is_behind_kernel(stream.id) {
+            return fault(FaultKind::Other, "a kernel is begun early behind what is none");
+        }
+        state.early += u64::from(early);
+        state.put(stream.id, Op::Kernel { code, name, launch, args, early })
     }
 
     unsafe fn multiply(

@@ -37,6 +37,8 @@ pub(super) enum Op {
         name: String,
         launch: Launch,
         args: Vec<u64>,
+        /// It need not wait for the end of the one before it.
+        early: bool,
     },
     Product {
         gemm: Gemm,
@@ -127,6 +129,7 @@ pub(super) struct State {
     /// How often somebody waits for what never ends.
     pub(super) waits: u64,
     pub(super) launches: u64,
+    pub(super) early: u64,
     pub(super) graphs_launched: u64,
     pub(super) kernels_run: u64,
     pub(super) copies_run: u64,
@@ -165,6 +168,7 @@ impl State {
             faults,
             waits: 0,
             launches: 0,
+            early: 0,
             graphs_launched: 0,
             kernels_run: 0,
             copies_run: 0,
@@ -300,6 +304,19 @@ impl State {
         Ok(())
     }
 
+    /// Whether the next that a stream is given has a kernel straight before it.
+    pub(super) fn is_behind_kernel(&self, stream: u64) -> bool {
+        let is_kernel = |op: &Op| matches!(op, Op::Kernel { .. });
+        let queue = &self.streams[&stream];
+        match &queue.capture {
+            None => queue.ops.back().is_some_and(is_kernel),
+            Some((capture, tail)) => match tail[..] {
+                [node] => is_kernel(&self.captures[capture].nodes[node].0),
+                _ => false,
+            },
+        }
+    }
+
     pub(super) fn record(&mut self, stream: u64, event: u64) -> Outcome<()> {
         self.usable()?;
         let point = self.events.get_mut(&event).unwrap();
@@ -365,6 +382,11 @@ impl State {
             return refused("nothing is captured");
         };
         let graph = self.captures.remove(&capture).unwrap();
+        let early = graph.nodes.iter().any(|(op, _)| matches!(op, Op::Kernel { early: true, .. }));
+        if early && self.faults.no_early_graphs {
+            self.leave(capture);
+            return refused("no graph of kernels that are begun early");
+        }
         if graph.lost {
             self.leave(capture);
             return refused("a capture that was lost is ended");
@@ -481,7 +503,7 @@ impl State {
                 // SAFETY: the runtime promises so many bytes.
                 unsafe { super::product(&gemm, way, &args) };
             }
-            Op::Kernel { code, name, launch, args } => {
+            Op::Kernel { code, name, launch, args, early } => {
                 self.kernels_run += 1;
                 if self.kernels_run == self.faults.hang {
                     return Ok(false);
@@ -493,7 +515,7 @@ impl State {
                 }
                 let reversed = self.random.one_in(2);
                 // SAFETY: the runtime promises such memory.
-                if let Err(message) = unsafe { code.run(&name, launch, &args, reversed) } {
+                if let Err(message) = unsafe { code.run(&name, launch, &args, reversed, early) } {
                     let failed = Fault::new(FaultKind::Kernel, message);
                     self.failed = Some(failed.clone());
                     return Err(failed);

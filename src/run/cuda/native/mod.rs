@@ -14,7 +14,7 @@ use cudarc::driver::result::{self, DriverError, ctx, device, event, function, gr
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 
 use super::driver::{
-    Algorithm, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph, HostPointer,
+    Algorithm, Begin, Driver, Event, Fault, FaultKind, Function, Gemm, GemmArgs, GpuInfo, Graph, HostPointer,
     HostWork, Launch, Module, Outcome, Pointer, Stream,
 };
 use blas::Blas;
@@ -138,6 +138,40 @@ unsafe extern "C" fn call(work: *mut c_void) {
     // SAFETY: a `HostWork` that `Native::host` keeps until the stream ends.
     let work = unsafe { &*work.cast::<HostWork>() };
     work();
+}
+
+/// A launch that need not wait for the end of the kernel before it.
+///
+/// # Safety
+///
+/// As of [`Driver::launch`].
+unsafe fn launch_early(
+    stream: Stream,
+    function: Function,
+    launch: Launch,
+    params: &mut [*mut c_void],
+) -> Outcome<()> {
+    let mut early = sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+    };
+    let config = sys::CUlaunchConfig {
+        gridDimX: launch.grid,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: launch.block[0],
+        blockDimY: launch.block[1],
+        blockDimZ: 1,
+        sharedMemBytes: launch.shared,
+        hStream: stream_of(stream),
+        attrs: &raw mut early,
+        numAttrs: 1,
+    };
+    // SAFETY: as the caller promises; configuration and arguments are read before the call returns.
+    unsafe { sys::cuLaunchKernelEx(&config, raw(function.id), params.as_mut_ptr(), std::ptr::null_mut()) }
+        .result()
+        .named("cuLaunchKernelEx")
 }
 
 impl Driver for Native {
@@ -397,12 +431,17 @@ impl Driver for Native {
         function: Function,
         launch: Launch,
         args: &[Pointer],
+        begin: Begin,
     ) -> Outcome<()> {
         self.enter(stream.gpu)?;
         let mut values: Vec<u64> = args.iter().map(|pointer| pointer.0).collect();
         let mut params: Vec<*mut c_void> =
             values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
         let (grid, [x, y]) = (launch.grid, launch.block);
+        if begin == Begin::Early {
+            // SAFETY: as the caller promises.
+            return unsafe { launch_early(stream, function, launch, &mut params) };
+        }
         // SAFETY: as the caller promises; the arguments are read before the call returns.
         unsafe {
             result::launch_kernel(

@@ -184,19 +184,29 @@ impl ProgramBuilder<'_> {
         self.unfolded_product(id, conv.layout, over, (x, w))
     }
 
-    /// A convolution of single elements, channels first, as a product for each image: the input is read as it is, as
-    /// libraries of products ask. None where it is no such, or images are so small that several share a tile.
+    /// A convolution of single elements as a product: the input is read as it is, as libraries of products ask. Channels
+    /// first it is one for each image, and a bias is one for each row, which libraries do not have; channels last it is
+    /// one of all positions. None where it is no such, or images are so small that several share a tile.
     fn pointwise(&mut self, id: NodeId, conv: &Conv, kernel: &[i64]) -> Lowered<Option<Body>> {
-        let node = self.graph.node(id);
-        let (x, weights) = (node.operands[0], node.operands[1]);
-        let (dims, made) = (self.dims(x)?, self.dims(node.first_result)?);
-        let pixels: i64 = spatial(conv.layout, &dims).iter().product();
         let Window { strides, pads_before, pads_after, .. } = &conv.window;
         let is_plain = kernel.iter().all(|&size| size == 1)
             && strides.iter().all(|&stride| stride == 1)
             && pads_before.iter().chain(pads_after).all(|&pad| pad == 0);
-        let is_large = dims[1] >= DIRECT && made[1] >= DIRECT && pixels >= SMALL_IMAGE;
-        if conv.layout != Layout::ChannelsFirst || conv.groups != 1 || !is_plain || !is_large {
+        if conv.groups != 1 || !is_plain {
+            return Ok(None);
+        }
+        match conv.layout {
+            Layout::ChannelsFirst => self.pointwise_by_image(id, conv, kernel.len()),
+            Layout::ChannelsLast => self.pointwise_of_all(id, kernel.len()),
+        }
+    }
+
+    fn pointwise_by_image(&mut self, id: NodeId, conv: &Conv, spatial_rank: usize) -> Lowered<Option<Body>> {
+        let node = self.graph.node(id);
+        let (x, weights) = (node.operands[0], node.operands[1]);
+        let (dims, made) = (self.dims(x)?, self.dims(node.first_result)?);
+        let pixels: i64 = spatial(conv.layout, &dims).iter().product();
+        if dims[1] < DIRECT || made[1] < DIRECT || pixels < SMALL_IMAGE {
             return Ok(None);
         }
         let [batch, row, column, inner] =
@@ -204,7 +214,7 @@ impl ProgramBuilder<'_> {
         let [image, channel, pixel, from] = [batch, row, column, inner].map(|var| self.exprs.at(var));
         let at = self.delinearized(&spatial(conv.layout, &dims), pixel);
         let x = self.at(x, &laid(conv.layout, image, from, &at), None)?;
-        let zeros = vec![self.exprs.index(0); kernel.len()];
+        let zeros = vec![self.exprs.index(0); spatial_rank];
         let w = self.at(weights, &[&[channel, from], &zeros[..]].concat(), None)?;
         let position = self.exprs.linear(&[dims[0], made[1], pixels], &[image, channel, pixel]);
         let hero = self.exprs.hero(self.dtype(node.first_result));
@@ -212,6 +222,30 @@ impl ProgramBuilder<'_> {
         let result = HeroResult { value: node.first_result, position, expr };
         let over = Axes { batch, row, column, inner };
         self.products(over, RowsFirst::default(), [w, x], result).map(Some)
+    }
+
+    fn pointwise_of_all(&mut self, id: NodeId, spatial_rank: usize) -> Lowered<Option<Body>> {
+        let node = self.graph.node(id);
+        let (x, weights) = (node.operands[0], node.operands[1]);
+        let (dims, made) = (self.dims(x)?, self.dims(node.first_result)?);
+        let (&[ref places @ .., channels], &[.., outer]) = (&dims[..], &made[..]) else { return Ok(None) };
+        if channels < DIRECT || outer < DIRECT {
+            return Ok(None);
+        }
+        let positions = places.iter().product();
+        let [batch, row, column, inner] =
+            [1, positions, outer, channels].map(|extent| self.exprs.var(extent));
+        let [point, channel, from] = [row, column, inner].map(|var| self.exprs.at(var));
+        let at = self.delinearized(places, point);
+        let x = self.at(x, &[&at[..], &[from]].concat(), None)?;
+        let zeros = vec![self.exprs.index(0); spatial_rank];
+        let w = self.at(weights, &[&zeros[..], &[from, channel]].concat(), None)?;
+        let position = self.exprs.linear(&[positions, outer], &[point, channel]);
+        let hero = self.exprs.hero(self.dtype(node.first_result));
+        let expr = self.with_bias(node.operands.get(2).copied(), hero, channel, None)?;
+        let result = HeroResult { value: node.first_result, position, expr };
+        let over = Axes { batch, row, column, inner };
+        self.products(over, RowsFirst::default(), [x, w], result).map(Some)
     }
 
     /// Of groups, channels of the result and of the input in each, and the window; how results lie, and in which order

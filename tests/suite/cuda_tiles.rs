@@ -1,0 +1,129 @@
+//! Tiles of products on tensor cores, whose sizes leave few where there are many blocks: each on a matrix of a few tiles
+//! with ends, through more pieces than are in shared memory at once, beside sums in f64.
+
+use partition::unstable::emit::{Kernel, Template};
+use partition::unstable::run::cuda::{Begin, Driver, Launch, Toolchain};
+
+use crate::emulator::{Build, CpuToolchain, Emulator};
+
+/// A form of `product_mma`.
+#[derive(Clone, Copy, Debug)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+    threads: u32,
+    stages: usize,
+    left_along: bool,
+    right_along: bool,
+    wide: [bool; 2],
+}
+
+/// Halves between -1 and 1.
+fn halves(count: usize, seed: u32) -> Vec<u16> {
+    let bits = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed).wrapping_mul(747_796_405);
+    (0..count)
+        .map(|i| ((bits(i) >> 24) as f32 / 128.0 - 1.0).to_bits())
+        .map(|bits| (bits >> 16) as u16)
+        .collect()
+}
+
+fn wide(half: u16) -> f64 {
+    f64::from(f32::from_bits(u32::from(half) << 16))
+}
+
+fn text(tile: Tile, [m, n, k]: [usize; 3]) -> String {
+    let Tile { rows, columns, threads, stages, left_along, right_along, wide: [left, right] } = tile;
+    let at_left = if left_along { "m * K + k" } else { "k * M + m" };
+    let at_right = if right_along { "n * K + k" } else { "k * N + n" };
+    format!(
+        "struct Operands {{
+  typedef float T;
+  typedef i32 I;
+  static const i64 BATCH = 1, M = {m}, N = {n}, K = {k};
+  const bf16 *l, *r;
+  float* o;
+  DEVICE T left(I b, I m, I k) const {{ return get(l[{at_left}]); }}
+  DEVICE T right(I b, I k, I n) const {{ return get(r[{at_right}]); }}
+  DEVICE const u16* left_wide(I b, I m, I k, bool& inside) const {{ return (const u16*)(inside ? l + ({at_left}) : l); }}
+  DEVICE const u16* right_wide(I b, I k, I n, bool& inside) const {{ return (const u16*)(inside ? r + ({at_right}) : r); }}
+  DEVICE void store(I b, I m, I n, T sum) const {{ o[m * N + n] = sum; }}
+}};
+extern \"C\" __global__ void __launch_bounds__({threads}) tile(const bf16* l, const bf16* r, float* o) {{
+  follow_the_kernel_before();
+  Operands p;
+  p.l = l;
+  p.r = r;
+  p.o = o;
+  product_mma<Operands, bf16, {rows}, {columns}, {threads}, {stages}, {left_along}, {right_along}, {left}, {right}>(p);
+}}
+"
+    )
+}
+
+/// The largest difference of an element from its sum in f64. None without a C++ compiler.
+fn difference(tile: Tile, sizes @ [m, n, k]: [usize; 3]) -> Option<f64> {
+    let toolchain = CpuToolchain::shared()?;
+    let (left, right) = (halves(m * k, 1), halves(k * n, 7));
+    // As `Operand` lays pieces out.
+    let halves_of = |along: bool, side: usize| if along { side * 40 } else { 32 * (side + 8) };
+    let stage = 2 * (halves_of(tile.left_along, tile.rows) + halves_of(tile.right_along, tile.columns));
+    let blocks = m.div_ceil(tile.rows) * n.div_ceil(tile.columns);
+    let launch =
+        Launch { grid: blocks as u32, block: [tile.threads, 1], shared: (tile.stages * stage) as u32 };
+    let kernel = Kernel {
+        name: "tile".to_owned(),
+        text: text(tile, sizes),
+        template: Some(Template::Product),
+        launch,
+        args: vec![],
+    };
+    let emulator = Emulator::new(Build::default());
+    emulator.open(0).unwrap();
+    let image = toolchain.compile(&[&kernel], "sm_90", &|_, _| {}).unwrap().remove(0);
+    let module = emulator.load(0, &image).unwrap();
+    let function = emulator.function(module, "tile", launch).unwrap();
+    let stream = emulator.stream(0).unwrap();
+    let memory = [2 * m * k, 2 * k * n, 4 * m * n].map(|bytes| emulator.allocate(0, bytes as u64).unwrap());
+    // SAFETY: memory of the emulated GPU is this process's, and as long as is written to and read from it.
+    let found = unsafe {
+        std::ptr::copy_nonoverlapping(left.as_ptr(), memory[0].0 as *mut u16, m * k);
+        std::ptr::copy_nonoverlapping(right.as_ptr(), memory[1].0 as *mut u16, k * n);
+        emulator.launch(stream, function, launch, &memory, Begin::Behind).unwrap();
+        emulator.finish(stream).unwrap();
+        std::slice::from_raw_parts(memory[2].0 as *const f32, m * n)
+    };
+    let x = |row: usize, inner: usize| left[if tile.left_along { row * k + inner } else { inner * m + row }];
+    let y = |inner: usize, column: usize| {
+        right[if tile.right_along { column * k + inner } else { inner * n + column }]
+    };
+    let sum = |row: usize, column: usize| -> f64 {
+        let term = |inner: usize| wide(x(row, inner)) * wide(y(inner, column));
+        (0..k).map(term).sum()
+    };
+    let all = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
+    let far = all.map(|(row, column)| (f64::from(found[row * n + column]) - sum(row, column)).abs());
+    // A sum that is not a number is infinitely far.
+    Some(far.fold(0.0, |most, far| if far.is_nan() { f64::INFINITY } else { most.max(far) }))
+}
+
+#[test]
+fn tiles_of_every_size_multiply_as_f64_does() {
+    let wide = [true; 2];
+    for (rows, columns, threads, stages, left_along, right_along, wide) in [
+        (64, 64, 128, 4, true, true, wide),
+        (128, 128, 128, 4, true, false, wide),
+        (128, 64, 128, 3, false, true, wide),
+        (128, 128, 128, 2, true, true, [true, false]),
+        (128, 256, 256, 3, true, true, wide),
+        (256, 128, 256, 3, false, false, wide),
+        (192, 256, 384, 3, true, false, wide),
+        (256, 192, 384, 3, false, false, wide),
+    ] {
+        let tile = Tile { rows, columns, threads, stages, left_along, right_along, wide };
+        // Ends of both sides, and more pieces than stages; a fiber for each thread takes its time.
+        let sizes = [rows + 8, columns + 8, 136];
+        let Some(far) = difference(tile, sizes) else { return };
+        // Sums of 136 terms below one, in f32.
+        assert!(far < 1e-4, "{tile:?} {sizes:?}: {far}");
+    }
+}

@@ -21,7 +21,7 @@ pub(super) fn communities(graph: &Hypergraph, rng: &mut Rng) -> Vec<u32> {
     loop {
         let (community, count) = level.joined(rng);
         of.iter_mut().for_each(|node| *node = community[*node as usize]);
-        let few = (level.len() - count) * WORTHWHILE < level.len();
+        let few = (level.len() - count) * WORTHWHILE <= level.len();
         if few || count == 1 {
             of.truncate(graph.len());
             return of;

@@ -476,3 +476,8 @@ fn a_dear_piece_that_fills_a_block_stays_whole() {
     let best = within.map(|block| graph.connectivity(&block)).min();
     assert!(best.is_some_and(|best| best < 1_000_000), "{best:?}");
 }
+
+#[test]
+fn nothing_has_no_communities() {
+    assert_eq!(communities(&groups(0, 0), &mut Rng::new(7)), []);
+}

@@ -210,12 +210,13 @@ impl MultilevelSearch<'_, '_, '_> {
         self.ranked.sort_by_key(|&way| (best[way].is_none(), best[way]));
     }
 
-    /// A search from nothing; each of the `first` goes another way, those after them go the two that served best.
+    /// A search from nothing; the `first` go all ways in turn, a set of devices each another, those after them the two
+    /// that served best.
     fn afresh(&self, number: usize, first: usize) -> Job {
         let (set, turn) = (number % self.sets.len(), number / self.sets.len());
         let ways = self.ranked.len();
         let (way, depth) = match number < first {
-            true => (turn % ways, turn / ways),
+            true => ((turn + set) % ways, turn / ways),
             false => (self.ranked[turn % ways.min(2)], turn),
         };
         let ordered = self.work.acyclic && turn == ORDERED && self.instance.graph.arcs.is_some();

@@ -13,6 +13,7 @@ TABLES = {
     "msr": ("msr", []),
     "km1": ("km1", ["numpy", "mtkahypar"]),
     "fx": ("fx", ["numpy"]),
+    "steps": ("fx", ["numpy", "mtkahypar", "torch", "torchvision", "transformers"]),
     "million": ("million", ["numpy", "mtkahypar"]),
     "fast": ("in_process", ["numpy"]),
     "robust": ("in_process", []),
@@ -29,12 +30,12 @@ def arguments(argv, doc):
     parser.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
     parser.add_argument("--sizes", nargs="+", help="of the graphs: 1k 10k 100k (km1, makespan), also 175k (fast)")
     parser.add_argument("--parts", nargs="+", type=int, default=[4, 8, 16], help="numbers of devices of km1")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of ours (km1, fx) and of each peer (km1)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of ours (km1, fx, steps) and of each peer (km1)")
     parser.add_argument("--efforts", nargs="+", default=["fast", "default"], choices=["fast", "default", "best"],
                         help="of msr")
     parser.add_argument("--effort", default="default", choices=["fast", "default", "best"], help="of the other tables")
     parser.add_argument("--instances", type=int, help="random instances of robust")
-    parser.add_argument("--models", nargs="+", help="of models")
+    parser.add_argument("--models", nargs="+", help="of models and of steps")
     parser.add_argument("--devices", nargs="+", type=int, default=[2, 4, 8], help="numbers of devices of models")
     parser.add_argument("--platforms", nargs="+", help="of models: equal mixed paired; of makespan-small: hom2 hom4")
     parser.add_argument("--modes", nargs="+", default=["mtk", "mtkhg"], choices=["mtk", "mtkhg"],

@@ -262,7 +262,7 @@ fn bounded_head(program: &Program, bounds: &str) -> String {
     for (position, arg) in program.args.iter().enumerate() {
         let comma = if position == 0 { "" } else { ", " };
         let constant = if arg.written { "" } else { "const " };
-        let restrict = if may_alias(program, arg) { "" } else { " __restrict__" };
+        let restrict = if may_alias(program, arg) { "" } else { " RESTRICT" };
         // Writing to a String cannot fail.
         let _ = write!(text, "{comma}{constant}{}*{restrict} a{position}", storage(arg.dtype));
     }

@@ -51,13 +51,24 @@ def output(command, deadline, environment=None):
     try:
         out, errors = child.communicate(timeout=max(1.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        out, errors = child.communicate()
-        raise Failed("hung", f"no end within its time; said last: {(errors or out).strip()[-300:]}") from None
+        raise Failed("hung", f"no end within its time; said last: {ended(child)[-300:]}") from None
     if child.returncode:
         lines = [line for text in (errors, out) for line in text.strip().splitlines() if line]
         raise Failed("failed", f"ended with {child.returncode}: " + " / ".join(lines[:4] + lines[4:][-4:])[:1000])
     return out
+
+
+def ended(child):
+    """Ends a process and its children; what it said last. One that waits in the driver does not end, and is left."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has just ended by itself
+    try:
+        out, errors = child.communicate(timeout=LEAST)
+    except subprocess.TimeoutExpired:
+        return "it does not end when it is killed"
+    return (errors or out).strip()
 
 
 class Journal:

@@ -5,6 +5,7 @@ behind those that are named already, so that what was chosen stays chosen.
 """
 import ctypes
 import glob
+import json
 import os
 import re
 import site
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import threading
 
+# Most seconds that the driver has for its first answer.
+DRIVER_SECONDS = 60
 # Of the driver, of the compiler, of products.
 LIBRARIES = ("libcuda.so.1", "libnvrtc.so.*", "libcublasLt.so.*")
 TOOLS = ("nvidia-smi", "compute-sanitizer", "ncu")
@@ -64,8 +67,26 @@ def gpu():
         why = (done.stdout + done.stderr).strip().splitlines()[0] if done.stdout + done.stderr else "nvidia-smi names none"
     except (OSError, subprocess.TimeoutExpired) as error:
         why = "nvidia-smi is not there" if isinstance(error, OSError) else "nvidia-smi does not end"
-    line, reason = asked_driver()
+    line, reason = asked_apart()
     return ([line], "") if line else (None, f"{why}; {reason}")
+
+
+def asked_apart():
+    """As `asked_driver`, in a process of its own: a driver that does not answer takes no caller with it."""
+    asked = [sys.executable, "-B", os.path.abspath(__file__)]
+    try:
+        child = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError as error:
+        return None, str(error)
+    try:
+        line, reason = json.loads(child.communicate(timeout=DRIVER_SECONDS)[0])
+        return line, reason
+    except subprocess.TimeoutExpired:
+        # It is not waited for: in the driver it cannot be ended.
+        child.kill()
+        return None, "the driver does not answer"
+    except ValueError:
+        return None, "the driver ends the process that asks it"
 
 
 def asked_driver():
@@ -113,3 +134,7 @@ class Watch:
         if self.child:
             self.child.kill()
             self.child.wait()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asked_driver()))

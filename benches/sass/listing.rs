@@ -102,6 +102,16 @@ pub(crate) enum Operand {
     Other,
 }
 
+impl Code {
+    /// The first access of memory that may come before the kernel before this one has ended, or before the wait for it
+    /// is there at all: of code that may be begun early.
+    pub(crate) fn too_early(&self) -> Option<&Instruction> {
+        let memory = ["LD", "ST", "LDG", "STG", "LDGSTS", "ATOM", "ATOMG", "RED", "REDG", "UBLKCP"];
+        let mut before = self.instructions.iter().take_while(|one| one.stem() != "ACQBULK");
+        before.find(|one| memory.contains(&one.stem()))
+    }
+}
+
 /// Lists the only kernel of a file.
 ///
 /// Error: the disassembler is not there or refuses the file, in words.

@@ -156,12 +156,13 @@ fn checked(arguments: &Arguments) -> Result<usize, String> {
     Ok(if arguments.check { faults.len() } else { 0 })
 }
 
-/// A model of the corpus: how many kernels, most registers of one, and which spill.
+/// A model of the corpus: how many kernels, most registers of one, which spill, and which do not wait.
 pub(crate) struct Swept {
     pub(crate) name: String,
     pub(crate) kernels: usize,
     pub(crate) registers: u32,
     pub(crate) spills: Vec<String>,
+    pub(crate) early: Vec<String>,
 }
 
 struct Tools<'a> {
@@ -228,12 +229,16 @@ impl Tools<'_> {
                     kernels: list.len(),
                     registers: 0,
                     spills: vec![],
+                    early: vec![],
                 };
                 for architecture in ARCHITECTURES {
                     for (kernel, code) in list.iter().zip(self.codes(&list, architecture)?) {
                         one.registers = one.registers.max(code.registers);
                         if spills(&code) {
                             one.spills.push(format!("{} on {architecture}", kernel.name));
+                        }
+                        if is_early(&code, architecture) {
+                            one.early.push(kernel.name.clone());
                         }
                     }
                 }
@@ -242,6 +247,11 @@ impl Tools<'_> {
         }
         Ok(swept)
     }
+}
+
+/// Whether a kernel for an architecture on which it may be begun early reads or writes before it has waited.
+pub(crate) fn is_early(code: &Code, architecture: &str) -> bool {
+    architecture == "sm_90" && code.too_early().is_some()
 }
 
 /// Whether registers are kept in memory. (A thread's stack that nothing is read from is none.)

@@ -7,7 +7,7 @@ use partition::unstable::ir::Op;
 use crate::cases::{Case, Must};
 use crate::machine::{GPUS, Predicted};
 use crate::warp::Accesses;
-use crate::{ARCHITECTURES, Read, Swept, spills};
+use crate::{ARCHITECTURES, Read, Swept, is_early, spills};
 
 /// Models whose kernels are swept, and those beside them with `--all`.
 pub(crate) const MODELS: [&str; 4] =
@@ -243,6 +243,9 @@ pub(crate) fn faults(cases: &[Case], reads: &[Read], corpus: &[Swept]) -> Vec<St
                         case.name, read.kernel.name, code.stack
                     ));
                 }
+                if is_early(code, architecture) {
+                    faults.push(early(&case.name, &read.kernel.name));
+                }
             }
         }
         faults.extend(
@@ -251,8 +254,13 @@ pub(crate) fn faults(cases: &[Case], reads: &[Read], corpus: &[Swept]) -> Vec<St
     }
     for one in corpus {
         faults.extend(one.spills.iter().map(|kernel| format!("{}: {kernel} spills", one.name)));
+        faults.extend(one.early.iter().map(|kernel| early(&one.name, kernel)));
     }
     faults
+}
+
+fn early(of: &str, kernel: &str) -> String {
+    format!("{of}: {kernel} reads or writes memory before it waits for the kernel before it")
 }
 
 fn over(must: &Must, own: &[&Read], times: &[Times]) -> Vec<String> {

@@ -313,7 +313,7 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
         pass::lower_precision(&mut graph, precision)?;
         verified(&graph)?;
     }
-    if options.channels_last {
+    if options.relays() {
         pass::channels_last(&mut graph)?;
         verified(&graph)?;
     }

@@ -59,10 +59,16 @@ pub struct Options {
 const CHANNELS_LAST: &str = "channels_last";
 
 impl Options {
-    /// The same for these devices: GPUs have the channels of convolutions last.
-    pub(super) fn on(mut self, topology: &Topology) -> Self {
-        self.channels_last |= topology.has_gpus();
+    /// The same for these devices: GPUs have the channels of convolutions last. What a plan has split lies as the plan
+    /// says, on whatever devices.
+    pub(crate) fn on(mut self, topology: &Topology) -> Self {
+        self.channels_last |= topology.has_gpus() && self.split.planned.is_none();
         self
+    }
+
+    /// Whether convolutions may change their layout: rules for splits count the axes of the source's own.
+    pub(super) fn relays(&self) -> bool {
+        self.channels_last && self.split.rules.is_empty()
     }
 
     /// The options under which a plan's model was lowered, to lower it again.
@@ -122,7 +128,7 @@ impl Options {
         let convolves =
             |node: &Node| matches!(&node.op, Op::Conv(conv) if conv.layout == Layout::ChannelsLast);
         let graph = &network.graph;
-        if self.channels_last && graph.node_ids().any(|id| convolves(graph.node(id))) {
+        if self.relays() && graph.node_ids().any(|id| convolves(graph.node(id))) {
             meta.options.layout = Some(CHANNELS_LAST.to_owned());
         }
         meta.options.splits.clone_from(&network.splits);

@@ -84,6 +84,7 @@ fn score_network(
     options: &Options,
     foreign: &Foreign,
 ) -> Result<ScoredPlan> {
+    let options = &options.clone().on(topology);
     let mut lookup = Lookup::new(foreign, topology);
     let wanted: Vec<_> = graph.sources().iter().map(|source| lookup.find(&source.name)).collect();
     let places: Vec<u32> = wanted.iter().map(|id| id.map_or(u32::MAX, |id| id.0)).collect();

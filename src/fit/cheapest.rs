@@ -17,7 +17,7 @@ use crate::error::Result;
 ///
 /// Errors: those of planning; [`Error::Infeasible`] where no set does, with what comes closest.
 pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
-    let options = plan_options(&request);
+    let options = plan_options(&request)?;
     let costing = Costing::new(request.model, &options)?;
     let goal = request.target.of_steps(options.batch);
     let mut bounds = Bounds::new(&costing, request.catalogue, &goal, &options)?;
@@ -53,11 +53,13 @@ pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
 }
 
 /// How plans are made for a target.
-fn plan_options(request: &Request<'_>) -> compile::Options {
-    let mut options = request.options.clone();
+fn plan_options(request: &Request<'_>) -> Result<compile::Options> {
+    let (_, every) = request.catalogue.one_of_each()?;
+    // Bounds and the plans of all sets are to speak of one network, which any GPU lays otherwise.
+    let mut options = request.options.clone().on(&every);
     options.place.objective = request.target.objective();
     // Most bounds on sets speak of whole operations.
     options.split.auto = false;
     options.batch = request.target.batch().or(options.batch);
-    options
+    Ok(options)
 }

@@ -235,7 +235,7 @@ impl Param {
     }
 
     /// Of what it holds, the sizes as they are supplied.
-    fn supplied_shape(&self, held: &Shape) -> Shape {
+    pub(crate) fn supplied_shape(&self, held: &Shape) -> Shape {
         let Some(order) = &self.permuted else { return held.clone() };
         let mut sizes = held.sizes().to_vec();
         for (size, &axis) in held.sizes().iter().zip(order) {

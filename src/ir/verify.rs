@@ -198,6 +198,11 @@ fn verify_leaf(graph: &Graph, node: &Node, ty: &Type) -> Result<()> {
                 {
                     return fail("expected the type of the parameter's data");
                 }
+                if let Some(order) = &param.permuted
+                    && (param.repacked.is_some() || !is_order(order, ty.shape.rank()))
+                {
+                    return fail("expected an order of the parameter's axes, and no packed rows beside it");
+                }
                 if let Some(repacked) = param.repacked
                     && !is_repacked(repacked, &param.slice, ty)
                 {
@@ -213,6 +218,13 @@ fn verify_leaf(graph: &Graph, node: &Node, ty: &Type) -> Result<()> {
         _ => {}
     }
     Ok(())
+}
+
+/// Whether each axis is there once.
+fn is_order(order: &[u32], rank: usize) -> bool {
+    let mut sorted = order.to_vec();
+    sorted.sort_unstable();
+    sorted.iter().copied().eq(0..rank as u32)
 }
 
 /// Whether a parameter of this type holds the blocks of a matrix, or a part of them.

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeSet;
 
+use petgraph::unionfind::UnionFind;
+
 use super::rewrite::Rewriter;
 use crate::error::Result;
 use crate::ir::{Conv, Graph, Layout, NodeId, Op, Shape, Size, ValueId};
@@ -40,10 +42,16 @@ pub fn channels_last(graph: &mut Graph) -> Result<usize> {
 
 /// How a node goes with either layout.
 struct Laid {
-    /// Positions of the operands that have the layout.
+    /// Positions of the operands that have the layout, in order.
     operands: Vec<usize>,
     /// Whether its result has it.
     makes: bool,
+}
+
+impl Laid {
+    fn has(&self, position: usize) -> bool {
+        self.operands.binary_search(&position).is_ok()
+    }
 }
 
 fn is_conv(graph: &Graph, id: NodeId) -> bool {
@@ -119,8 +127,8 @@ fn reordered(graph: &Graph, value: ValueId) -> Option<Vec<i64>> {
 /// Nodes that read one another and take either layout.
 struct Regions {
     laid: Vec<Option<Laid>>,
-    /// By node: another one of its region, or itself.
-    parent: Vec<usize>,
+    /// By node: one that stands for its region.
+    region: Vec<usize>,
     /// By node that stands for its region: bytes that convolutions read, and that cross its edge.
     worth: Vec<[u64; 2]>,
     /// By node: somebody reads its result with channels first.
@@ -134,13 +142,9 @@ impl Regions {
         let laid: Vec<Option<Laid>> =
             graph.node_ids().map(|id| Some(id).filter(free).and_then(|id| laid(graph, id))).collect();
         let count = graph.node_count();
-        let mut regions = Self {
-            laid,
-            parent: (0..count).collect(),
-            worth: vec![[0; 2]; count],
-            leaves: vec![false; count],
-        };
-        regions.join(graph);
+        let mut regions =
+            Self { laid, region: Vec::new(), worth: vec![[0; 2]; count], leaves: vec![false; count] };
+        regions.region = regions.joined(graph);
         regions.weigh(graph);
         regions
     }
@@ -151,43 +155,36 @@ impl Regions {
         self.laid[maker].as_ref().filter(|laid| laid.makes).map(|_| maker)
     }
 
-    fn join(&mut self, graph: &Graph) {
+    fn joined(&self, graph: &Graph) -> Vec<usize> {
+        let mut regions = UnionFind::new(graph.node_count());
         for id in graph.node_ids() {
             let Some(laid) = &self.laid[id.index()] else { continue };
-            for at in laid.operands.clone() {
+            for &at in &laid.operands {
                 if let Some(maker) = self.maker(graph, graph.node(id).operands[at]) {
-                    let (one, other) = (self.root(id.index()), self.root(maker));
-                    self.parent[one] = other;
+                    regions.union(id.index(), maker);
                 }
             }
         }
-    }
-
-    fn root(&self, mut node: usize) -> usize {
-        while self.parent[node] != node {
-            node = self.parent[node];
-        }
-        node
+        regions.into_labeling()
     }
 
     fn weigh(&mut self, graph: &Graph) {
         let bytes = |value: ValueId| graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
         let mut entering = BTreeSet::new();
         for id in graph.node_ids() {
-            let operands = &graph.node(id).operands;
-            let own = self.laid[id.index()].as_ref().map(|laid| laid.operands.clone()).unwrap_or_default();
+            let (operands, region) = (&graph.node(id).operands, self.region[id.index()]);
+            let laid = self.laid[id.index()].as_ref();
             for (at, &operand) in operands.iter().enumerate() {
-                match (own.contains(&at), self.maker(graph, operand)) {
+                match (laid.is_some_and(|laid| laid.has(at)), self.maker(graph, operand)) {
                     (true, None) => {
-                        entering.insert((self.root(id.index()), operand));
+                        entering.insert((region, operand));
                     }
                     (false, Some(maker)) => self.leaves[maker] = true,
                     _ => {}
                 }
             }
-            if !own.is_empty() && is_conv(graph, id) {
-                let root = self.root(id.index());
-                self.worth[root][0] = self.worth[root][0].saturating_add(bytes(operands[0]));
+            if laid.is_some() && is_conv(graph, id) {
+                self.worth[region][0] = self.worth[region][0].saturating_add(bytes(operands[0]));
             }
         }
         for (_, value) in graph.outputs() {
@@ -196,15 +193,15 @@ impl Regions {
             }
         }
         let leaving: Vec<(usize, ValueId)> = (graph.node_ids().filter(|id| self.leaves[id.index()]))
-            .map(|id| (self.root(id.index()), graph.node(id).first_result))
+            .map(|id| (self.region[id.index()], graph.node(id).first_result))
             .collect();
-        for (root, value) in entering.into_iter().chain(leaving) {
-            self.worth[root][1] = self.worth[root][1].saturating_add(bytes(value));
+        for (region, value) in entering.into_iter().chain(leaving) {
+            self.worth[region][1] = self.worth[region][1].saturating_add(bytes(value));
         }
     }
 
     fn is_chosen(&self, id: NodeId) -> bool {
-        let [read, crossing] = self.worth[self.root(id.index())];
+        let [read, crossing] = self.worth[self.region[id.index()]];
         self.laid[id.index()].is_some() && read > 0 && crossing <= read
     }
 }
@@ -252,7 +249,7 @@ impl<'g> Relaid<'g> {
         let node = self.old.node(id);
         let mut operands = Vec::with_capacity(node.operands.len());
         for (at, &operand) in node.operands.iter().enumerate() {
-            operands.push(match laid.operands.contains(&at) {
+            operands.push(match laid.has(at) {
                 true => self.with_channels_last(operand, id)?,
                 false => self.beside(operand, at, id)?,
             });

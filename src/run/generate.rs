@@ -202,14 +202,17 @@ fn as_large(decode: &ExecPlan, prompt: Option<&ExecPlan>) -> (ExecPlan, Option<E
     (own, other)
 }
 
-/// The parameters that the plans' programs would put in different orders, where parameters and caches lie at the
-/// same places and neither plan has any that the other one lacks; else none.
+/// The parameters that the plans' programs would pack differently, where parameters and caches lie at the same places,
+/// with their axes in the same order, and neither plan has any that the other one lacks; else none.
 fn alike(one: &Phase<'_>, other: &Phase<'_>) -> Option<BTreeSet<String>> {
     let (own, others) = (stored_params(one), stored_params(other));
-    let places = |stored: &BTreeMap<String, StoredParam>| -> Vec<(String, Vec<ExecBuffer>)> {
-        stored.iter().map(|(name, param)| (name.clone(), param.places.clone())).collect()
+    let same = |(one, two): ((&String, &StoredParam), (&String, &StoredParam))| {
+        one.0 == two.0 && one.1.places == two.1.places && one.1.permuted == two.1.permuted
     };
-    if one.plan.devices.len() != other.plan.devices.len() || places(&own) != places(&others) {
+    if one.plan.devices.len() != other.plan.devices.len() || own.len() != others.len() {
+        return None;
+    }
+    if !own.iter().zip(&others).all(same) {
         return None;
     }
     let differ = own.iter().zip(&others).filter(|((_, one), (_, other))| one.form != other.form);
@@ -219,6 +222,7 @@ fn alike(one: &Phase<'_>, other: &Phase<'_>) -> Option<BTreeSet<String>> {
 /// Where a parameter or cache is, and in which order.
 struct StoredParam {
     places: Vec<ExecBuffer>,
+    permuted: Option<Vec<u32>>,
     form: Form,
 }
 
@@ -227,8 +231,9 @@ fn stored_params(phase: &Phase<'_>) -> BTreeMap<String, StoredParam> {
     let found = phase.plan.data.iter().filter_map(|(value, buffers)| {
         let Op::Param(id) = phase.graph.maker(*value).op else { return None };
         let places = buffers.iter().map(|&buffer| phase.plan.buffers[buffer as usize]).collect();
-        let name = phase.graph.param(id).name.clone();
-        Some((name, StoredParam { places, form: packing.form(*value) }))
+        let param = phase.graph.param(id);
+        let stored = StoredParam { places, permuted: param.permuted.clone(), form: packing.form(*value) };
+        Some((param.name.clone(), stored))
     });
     found.collect()
 }

@@ -15,6 +15,7 @@ mod executor;
 pub mod feed;
 mod generate;
 mod group;
+mod held;
 mod interpret;
 mod listing;
 mod packing;

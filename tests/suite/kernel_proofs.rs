@@ -359,3 +359,28 @@ fn sizes_of_layers_and_of_attention_are_those_of_their_arguments() {
     }
     assert!(layers > 5, "{layers}");
 }
+
+#[test]
+fn what_is_read_for_each_row_is_there_however_short_rows_are() {
+    let arg = |place, elements| Arg { place, dtype: DType::F32, elements, written: place != Place::Read(0) };
+    let program = |by_row: bool| {
+        let mut exprs = Exprs::default();
+        let (row, column) = (exprs.var(2), exprs.var(0));
+        let (at, first) = (exprs.at(row), exprs.sum(0, &[]));
+        let loaded = exprs.load(0, DType::F32, first, None, 0.0);
+        let nothing = exprs.constant(0.0, DType::F32);
+        let store = |arg, index, value| Store { arg, index, value, guard: None, kind: ScatterKind::Replace };
+        let (stores, made) = match by_row {
+            true => (vec![], loaded),
+            false => (vec![store(2, first, loaded)], nothing),
+        };
+        let row_stores = vec![store(1, at, made)];
+        let args = vec![arg(Place::Read(0), 0), arg(Place::Write(0), 2), arg(Place::Write(1), 0)];
+        let (along, cached, reductions) = (program::Along::Columns, vec![], vec![]);
+        let body = Body::Rows { row, column, along, cached, reductions, stores, row_stores };
+        Program { name: "rows".to_owned(), args, exprs, body }
+    };
+    // Nothing is done for each element of none; something is for each of two rows.
+    verify(&program(false)).unwrap();
+    assert!(verify(&program(true)).unwrap_err().to_string().contains("a0 has 0 elements"));
+}

@@ -1,11 +1,14 @@
 //! Convolutions of halves with their channels last inside: which are, what is transposed, that they compute the same, and
 //! that plans say so and are checked and run by it.
 
-use partition::unstable::compile::{Options, check_model, compile};
+use std::collections::BTreeMap;
+
+use partition::unstable::compile::{Options, SplitOptions, check_model, compile, score};
 use partition::unstable::ir::text::parse;
 use partition::unstable::ir::{Graph, Layout, Op, ParamId, Tensor, Type};
 use partition::unstable::load::Model;
 use partition::unstable::pass::channels_last;
+use partition::unstable::plan::Foreign;
 use partition::unstable::run::interpret;
 use partition::unstable::topology::Topology;
 
@@ -123,4 +126,48 @@ fn a_plan_for_gpus_says_so_and_is_checked_and_run_by_it() {
         other.options.layout = Some("sideways".to_owned());
         assert!(Options::of_plan(&other).unwrap_err().to_string().contains("channels_last"));
     }
+}
+
+/// [`CHAIN`] whose first convolution is named.
+fn named_chain() -> Graph {
+    let head = HEAD.replace("\"A\"", "\"A\"\nsource s1 node \"c\" \"Conv\"");
+    let named = "pads_before=[1, 1] pads_after=[1, 1] @s0";
+    let text = format!("{head}{}", CHAIN.replacen(named, &named.replace("@s0", "@s1"), 1));
+    parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn rules_for_splits_count_the_axes_of_the_source() {
+    let topology = Topology::parse("h100-80g").unwrap();
+    let split = SplitOptions { rules: vec!["c=1:2".parse().unwrap()], ..SplitOptions::default() };
+    let options = Options { split, ..Options::default() };
+    let compiled = compile(Model::Graph(named_chain()), &topology, &options).unwrap();
+    let plan = &compiled.plan;
+    // Channels, of which there are 32, and nothing else.
+    let cut: Vec<&str> = plan.options.splits.iter().map(|entry| entry.over.as_str()).collect();
+    assert_eq!(cut, ["axis 1"]);
+    assert_eq!(plan.options.splits[0].bounds, [0, 16, 32]);
+    assert_eq!(plan.options.layout, None);
+    check_model(plan, Model::Graph(named_chain()), &Options::of_plan(plan).unwrap()).unwrap();
+}
+
+#[test]
+fn a_placement_is_scored_on_the_network_that_is_planned() {
+    let topology = Topology::parse("h100-80g").unwrap();
+    let planned = compile(Model::Graph(written(CHAIN)), &topology, &Options::default()).unwrap().plan;
+    let placed: BTreeMap<&str, &str> =
+        planned.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect();
+    let foreign = Foreign::read(serde_json::to_string(&placed).unwrap().as_bytes(), "test.json").unwrap();
+    let scored = score(Model::Graph(written(CHAIN)), &topology, &Options::default(), &foreign).unwrap();
+    assert_eq!(scored.compiled.plan.options.layout, planned.options.layout);
+    assert!(planned.options.layout.is_some());
+}
+
+#[test]
+fn a_plan_without_its_layout_is_refused() {
+    let topology = Topology::parse("h100-80g").unwrap();
+    let mut plan = compile(Model::Graph(written(CHAIN)), &topology, &Options::default()).unwrap().plan;
+    plan.options.layout = None;
+    let options = Options::of_plan(&plan).unwrap();
+    assert!(check_model(&plan, Model::Graph(written(CHAIN)), &options).is_err());
 }

@@ -98,6 +98,17 @@ fn registers_that_are_kept_in_memory_show() {
 }
 
 #[test]
+fn what_is_read_before_the_wait_shows() {
+    let Some(tool) = disassembler() else { return };
+    let wait = "asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");";
+    let before = format!("b[threadIdx.x] = 1.0f; {wait} b[threadIdx.x] = a[threadIdx.x] * 2.0f;");
+    let early = |body: &str| code(&tool, body).too_early().map(|one| one.stem().to_owned());
+    assert_eq!(early(&before).as_deref(), Some("STG"));
+    assert_eq!(early("b[threadIdx.x] = a[threadIdx.x] * 2.0f;").as_deref(), Some("LDG"));
+    assert_eq!(early(&format!("{wait} b[threadIdx.x] = 1.0f;")), None);
+}
+
+#[test]
 fn few_blocks_and_waste_cost_time() {
     let Some(tool) = disassembler() else { return };
     let run = followed(&code(

@@ -131,10 +131,14 @@ impl Gives {
     /// What GPUs of an architecture such as `sm_75` give (CUDA C++ Programming Guide, "Technical Specifications per Compute
     /// Capability").
     pub fn of(architecture: &str) -> Self {
-        match architecture {
-            "sm_70" | "sm_72" => Self { shared: 96 << 10, tensor_cores: false },
-            "sm_75" => Self { shared: 64 << 10, tensor_cores: false },
-            _ => Self::SM_80,
+        // `sm_90a` is an sm_90. What has no number gives what all have.
+        let digits =
+            architecture.strip_prefix("sm_").unwrap_or("").trim_end_matches(|c: char| !c.is_ascii_digit());
+        match digits.parse().unwrap_or(0u32) {
+            0..70 => Self { shared: 48 << 10, tensor_cores: false },
+            70..75 => Self { shared: 96 << 10, tensor_cores: false },
+            75..80 => Self { shared: 64 << 10, tensor_cores: false },
+            80.. => Self::SM_80,
         }
     }
 
@@ -262,7 +266,7 @@ fn bounded_head(program: &Program, bounds: &str) -> String {
     for (position, arg) in program.args.iter().enumerate() {
         let comma = if position == 0 { "" } else { ", " };
         let constant = if arg.written { "" } else { "const " };
-        let restrict = if may_alias(program, arg) { "" } else { " __restrict__" };
+        let restrict = if may_alias(program, arg) { "" } else { " RESTRICT" };
         // Writing to a String cannot fail.
         let _ = write!(text, "{comma}{constant}{}*{restrict} a{position}", storage(arg.dtype));
     }
@@ -290,4 +294,18 @@ fn title(program: &Program, how: &str) -> String {
         places(false),
         places(true)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_gpu_gives_follows_from_its_number() {
+        let shared = |architecture: &str| Gives::of(architecture).shared >> 10;
+        let all = ["sm_60", "sm_70", "sm_72", "sm_75", "sm_80", "sm_90a", "sm_120", "other"].map(shared);
+        assert_eq!(all, [48, 96, 96, 64, 99, 99, 99, 48]);
+        let tensor_cores = ["sm_60", "sm_75", "sm_80", "sm_120"].map(|one| Gives::of(one).tensor_cores);
+        assert_eq!(tensor_cores, [false, false, true, true]);
+    }
 }

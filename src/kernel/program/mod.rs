@@ -322,6 +322,14 @@ impl Program {
         first.iter().chain(second)
     }
 
+    /// By expression: whether what is written once for each row follows from it.
+    fn used_by_rows(&self) -> Vec<bool> {
+        let Body::Rows { row_stores, .. } = &self.body else { return vec![false; self.exprs.len()] };
+        let roots =
+            row_stores.iter().flat_map(|store| store.guard.into_iter().chain([store.index, store.value]));
+        self.followed_by(&roots.collect::<Vec<_>>())
+    }
+
     /// The expressions from which all that the program does follows, but for its domain.
     pub fn roots(&self) -> Vec<ExprId> {
         let mut roots: Vec<ExprId> = self
@@ -350,8 +358,13 @@ impl Program {
 
     /// By expression: whether anything follows from it.
     pub fn used(&self) -> Vec<bool> {
+        self.followed_by(&self.roots())
+    }
+
+    /// By expression: whether one of these follows from it.
+    fn followed_by(&self, roots: &[ExprId]) -> Vec<bool> {
         let mut used = vec![false; self.exprs.len()];
-        for root in self.roots() {
+        for root in roots {
             used[root.0 as usize] = true;
         }
         for id in (0..self.exprs.len()).rev().filter(|&id| used[id]).collect::<Vec<_>>() {

@@ -16,12 +16,15 @@ use crate::ir::{Cell, DType, Direction, ScatterKind};
 /// Error: what does not hold, with the program's name. O(expressions), but for what is read where a guard
 /// holds: O(what its index is made of x the guard's comparisons).
 pub fn verify(program: &Program) -> Result<()> {
-    let verifier = Verifier { program, guards: RefCell::default() };
+    let by_rows = program.used_by_rows();
+    let verifier = Verifier { program, by_rows, guards: RefCell::default() };
     verifier.all().map_err(|message| Error::Internal(format!("kernel {}: {message}", program.name)))
 }
 
 struct Verifier<'a> {
     program: &'a Program,
+    /// By expression: what is written once for each row follows from it.
+    by_rows: Vec<bool>,
     /// What the guards that were met say.
     guards: RefCell<HashMap<ExprId, Bounds<'a>>>,
 }
@@ -204,7 +207,7 @@ impl Verifier<'_> {
                 guard.is_none_or(bool)
                     && index(at)
                     && (wider || dtype == known.dtype)
-                    && self.reaches(arg, at, guard)?
+                    && (self.by_none(arg, self.by_rows[id.0 as usize])? || self.reaches(arg, at, guard)?)
             }
             Expr::Unary(_, x) | Expr::Convert(_, x) => value(x),
             Expr::Binary(_, x, y) => exprs.ty(x) == exprs.ty(y) && value(x),
@@ -229,6 +232,14 @@ impl Verifier<'_> {
         if fits { Ok(()) } else { Err(format!("{id} = {:?} does not fit its operands", exprs.get(id))) }
     }
 
+    /// True where rows have no elements, and what is done for each of those would be done to an argument that has none
+    /// either. What is done once for each row, `by_row`, is done all the same.
+    fn by_none(&self, arg: u32, by_row: bool) -> std::result::Result<bool, String> {
+        let Body::Rows { column, .. } = &self.program.body else { return Ok(false) };
+        let empty = self.program.exprs.extent(*column) == 0 && self.arg(arg)?.elements == 0;
+        Ok(empty && !by_row)
+    }
+
     /// True where an index is within its argument by its range, which a guard may narrow.
     fn reaches(&self, arg: u32, index: ExprId, guard: Option<ExprId>) -> std::result::Result<bool, String> {
         let exprs = &self.program.exprs;
@@ -237,13 +248,8 @@ impl Verifier<'_> {
         let free = exprs.free(index);
         // A loop over nothing reads nothing.
         let never = |var: u32| free >> var & 1 == 1 && exprs.extent(Var(var)) == 0;
-        // Nor do rows that have no elements read any of nothing.
-        let empty_rows = match &self.program.body {
-            Body::Rows { column, .. } => elements == 0 && exprs.extent(*column) == 0,
-            _ => false,
-        };
         let (low, high) = exprs.range(index);
-        if within((low, high)) || empty_rows || (0..exprs.vars() as u32).any(never) {
+        if within((low, high)) || (0..exprs.vars() as u32).any(never) {
             return Ok(true);
         }
         let Some(guard) = guard else {
@@ -341,6 +347,13 @@ impl Verifier<'_> {
         }
         if store.kind != ScatterKind::Replace && !matches!(self.program.body, Body::Lines { .. }) {
             return Err(format!("a{} is combined with what is stored there, but not in order", store.arg));
+        }
+        let by_row = match &self.program.body {
+            Body::Rows { row_stores, .. } => row_stores.iter().any(|own| std::ptr::eq(own, store)),
+            _ => false,
+        };
+        if self.by_none(store.arg, by_row)? {
+            return Ok(());
         }
         self.reaches(store.arg, store.index, store.guard).map(drop)
     }

@@ -9,13 +9,14 @@ use super::super::arena::Range;
 use super::super::executor::plan::{Checker, ExecPlan, Located, Task};
 use super::super::executor::ports::Ports;
 use super::super::group::Compiled;
+use super::super::held::Held;
 use super::super::packing::Packing;
 use super::choose::Chooser;
 use super::driver::{Event, Fault, GemmArgs, HostPointer, Pointer, Span};
 use super::host::{self, Host};
 use super::issue::{Marks, PIECE, Stage, StreamSet, Window, host_copy, numbers};
 use super::kernels::{Kernels, Part};
-use super::program::{CudaOptions, CudaProgram, Machine, Target, param};
+use super::program::{CudaOptions, CudaProgram, Machine, Target};
 use super::resources::Resources;
 use super::work::{Call, Order, Product, Transfer, Way, Work, awaited};
 use crate::error::{Error, Result};
@@ -102,7 +103,8 @@ pub(super) fn build(
     builder.number_marks(&streams, &window, orders.len())?;
     let gpus = builder.beginnings()?;
     let clock = builder.clock(streams.lanes[0].gpu)?;
-    let params = data.iter().filter_map(|(value, places)| param(network, *value, places)).collect();
+    let params =
+        data.iter().filter_map(|(value, places)| Held::new(network, *value, places.clone())).collect();
     let steps = orders.len();
     let program = CudaProgram {
         streams,

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::super::executor::plan::{ExecPlan, Located};
 use super::super::executor::ports::{Ports, load};
 use super::super::executor::{DeviceReport, RunReport};
-use super::super::interpret::{Weights, check_type, tensor};
+use super::super::held::{self, Held};
+use super::super::interpret::{Weights, tensor};
 use super::build::{Base, build};
 use super::choose::LibraryProduct;
 use super::driver::{Driver, Event, Gemm, Graph};
@@ -21,7 +22,7 @@ use super::toolchain::{NvrtcToolchain, Toolchain};
 use super::work::{Order, Transfer};
 use crate::emit::cache::Cache;
 use crate::error::{Error, Result};
-use crate::ir::{Graph as Network, Op, Tensor, Type, ValueId};
+use crate::ir::{Graph as Network, Tensor};
 use crate::kernel::Fused;
 
 /// What runs programs: a driver, and what compiles kernels for it.
@@ -128,7 +129,7 @@ pub struct CudaProgram {
     pub(super) host: Arc<Host>,
     pub(super) window: Window,
     pub(super) ports: Ports,
-    pub(super) params: Vec<(String, Type, Vec<Located>)>,
+    pub(super) params: Vec<Held<Vec<Located>>>,
     /// Names, and by lane the streams.
     pub(super) devices: Vec<(String, [Option<usize>; 2])>,
     pub(super) graph: Option<Graph>,
@@ -240,15 +241,14 @@ impl CudaProgram {
     /// Errors: a step did not end; the driver's.
     pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
         self.reachable()?;
-        let found = self.params.iter().find(|(own, ..)| own == name);
-        let Some((_, ty, places)) = found else { return Ok(None) };
-        let Some(&place) = places.first() else { return Ok(None) };
-        tensor(ty, &self.read(place)?).map(Some)
+        let Some(param) = self.params.iter().find(|param| param.name == name) else { return Ok(None) };
+        let Some(&place) = param.places.first() else { return Ok(None) };
+        param.supplied(tensor(&param.ty, &self.read(place)?)?).map(Some)
     }
 
     /// Names of the parameters that the plan holds, in the order of the network.
     pub fn params(&self) -> impl Iterator<Item = &str> {
-        self.params.iter().map(|(name, ..)| name.as_str())
+        self.params.iter().map(|param| param.name.as_str())
     }
 
     /// Puts a parameter's value wherever the plan holds it, for the steps that follow.
@@ -256,12 +256,10 @@ impl CudaProgram {
     /// Errors: no such parameter; a value of another type; an earlier run that failed; the driver's.
     pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
         self.usable()?;
-        let place = || format!("parameter {name}");
-        let found = self.params.iter().find(|(own, ..)| own == name);
-        let (_, ty, places) =
-            found.ok_or_else(|| Error::usage(place(), "the plan holds no such parameter"))?;
-        check_type(value, ty).map_err(|error| error.within(&place()))?;
-        places.iter().try_for_each(|&at| self.write(at, value.bytes()))
+        let found = self.params.iter().find(|param| param.name == name);
+        let param = found.ok_or_else(|| held::missing(name))?;
+        let value = param.laid(value)?;
+        param.places.iter().try_for_each(|&at| self.write(at, value.bytes()))
     }
 
     /// What the last step did, by the times of the last run that was timed; `wall` is how long it took.
@@ -346,19 +344,5 @@ impl CudaProgram {
     fn transfers(&self, gpu: u32) -> Result<super::Stream> {
         let found = self.gpus.get(&gpu).map(|&(stream, _)| self.streams.lanes[stream]);
         found.ok_or_else(|| Error::Internal("a GPU that is not open".to_owned()))
-    }
-}
-
-/// A parameter with its name, type and places.
-pub(super) fn param(
-    network: &Network,
-    value: ValueId,
-    places: &[Located],
-) -> Option<(String, Type, Vec<Located>)> {
-    match network.maker(value).op {
-        Op::Param(param) => {
-            Some((network.param(param).name.clone(), network.ty(value).clone(), places.to_vec()))
-        }
-        _ => None,
     }
 }

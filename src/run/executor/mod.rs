@@ -26,14 +26,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Op, Tensor, Type, ValueId};
+use crate::ir::{Graph, Op, Tensor, ValueId};
 use crate::kernel::Fused;
 use crate::units::Bytes;
 
 use super::arena::Arena;
 use super::cpu::{self, Pool};
 use super::group::{Compiled, registers};
-use super::interpret::{Weights, check_type};
+use super::held::{self, Held};
+use super::interpret::Weights;
 use super::packing::{Form, Packing};
 use super::probe;
 
@@ -115,8 +116,8 @@ pub struct Program {
     /// What is copied after each step.
     updates: Vec<(Located, Located)>,
     written: WriteSet,
-    /// Name, type, places and form of each parameter.
-    params: Vec<(String, Type, Vec<Located>, Form)>,
+    /// Each parameter with its form.
+    params: Vec<(Held<Vec<Located>>, Form)>,
     /// Constants and their places.
     constants: Vec<(ValueId, Vec<Located>)>,
     names: Vec<String>,
@@ -280,17 +281,18 @@ impl Program {
     ///
     /// Errors: none but internal ones.
     pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
-        let found = self.params.iter().find(|(own, ..)| own == name);
-        let Some((_, ty, places, form)) = found else { return Ok(None) };
-        let Some(&place) = places.first() else { return Ok(None) };
+        let Some((param, form)) = self.params.iter().find(|(own, _)| own.name == name) else {
+            return Ok(None);
+        };
+        let Some(&place) = param.places.first() else { return Ok(None) };
         // SAFETY: no worker runs, so nobody writes.
         let bytes = unsafe { self.shared.arenas[place.device].bytes(place.range) };
-        form.read(ty, bytes).map(Some)
+        param.supplied(form.read(&param.ty, bytes)?).map(Some)
     }
 
     /// Names of the parameters that the plan holds, in the order of the graph.
     pub fn params(&self) -> impl Iterator<Item = &str> {
-        self.params.iter().map(|(name, ..)| name.as_str())
+        self.params.iter().map(|(param, _)| param.name.as_str())
     }
 
     /// Puts a parameter's value wherever the plan holds it, for the steps that follow.
@@ -298,14 +300,12 @@ impl Program {
     /// Errors: no such parameter; a value of another type; an earlier run that did not end.
     pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
         self.workers.usable()?;
-        let place = || format!("parameter {name}");
-        let found = self.params.iter().find(|(own, ..)| own == name);
-        let (_, ty, places, form) =
-            found.ok_or_else(|| Error::usage(place(), "the plan holds no such parameter"))?;
-        check_type(value, ty).map_err(|error| error.within(&place()))?;
-        for &at in places {
+        let found = self.params.iter().find(|(own, _)| own.name == name);
+        let (param, form) = found.ok_or_else(|| held::missing(name))?;
+        let value = param.laid(value)?;
+        for &at in &param.places {
             // SAFETY: no worker runs, and the program is borrowed exclusively.
-            form.write(value, unsafe { self.shared.arenas[at.device].bytes_mut(at.range) })?;
+            form.write(&value, unsafe { self.shared.arenas[at.device].bytes_mut(at.range) })?;
         }
         Ok(())
     }
@@ -340,20 +340,14 @@ fn is_constant(graph: &Graph, value: ValueId) -> bool {
     matches!(graph.maker(value).op, Op::Constant(_))
 }
 
-/// The parameters among the data, with their names, types and forms.
+/// The parameters among the data, with their forms.
 fn parameters(
     graph: &Graph,
     packing: &Packing,
     data: Vec<(ValueId, Vec<Located>)>,
-) -> Vec<(String, Type, Vec<Located>, Form)> {
-    let named = data.into_iter().filter_map(|(value, places)| match graph.maker(value).op {
-        Op::Param(param) => {
-            let (name, ty) = (graph.param(param).name.clone(), graph.ty(value).clone());
-            Some((name, ty, places, packing.form(value)))
-        }
-        _ => None,
-    });
-    named.collect()
+) -> Vec<(Held<Vec<Located>>, Form)> {
+    let held = |(value, places)| Some((Held::new(graph, value, places)?, packing.form(value)));
+    data.into_iter().filter_map(held).collect()
 }
 
 /// The threads of each engine. Error: the system gives none.

@@ -24,8 +24,14 @@ pub(crate) fn first_fault(
     params: &BTreeMap<String, Tensor>,
 ) -> Result<Option<Report>> {
     let weights = |id: ParamId| {
-        let found = params.get(&graph.param(id).name).cloned();
-        found.ok_or_else(|| Error::Internal("a parameter that was not kept".into()))
+        let param = graph.param(id);
+        let found = params.get(&param.name).cloned();
+        let found = found.ok_or_else(|| Error::Internal("a parameter that was not kept".into()))?;
+        // A program gives the axes in the order of the data.
+        match &param.permuted {
+            Some(order) => found.permuted(order),
+            None => Ok(found),
+        }
     };
     // By value: whether it holds infinities, and whether it holds what is no number.
     let mut seen = vec![(false, false); graph.value_count()];

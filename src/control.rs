@@ -52,6 +52,18 @@ struct Curve {
     within: Vec<Mark>,
     /// Within the efforts before, and their marks.
     earlier: Vec<Mark>,
+    /// Whether values within efforts are those of other plans than the marks': they are not noted.
+    is_foreign: bool,
+}
+
+impl Curve {
+    /// What a value within an effort must be less than to be noted, where the last one noted was `value`.
+    fn noted_below(&self, value: Option<u64>) -> u64 {
+        match self.is_foreign {
+            true => 0,
+            false => value.map_or(u64::MAX, |value| value - value / NOTED),
+        }
+    }
 }
 
 /// A value within an effort is noted where it is so much less than the last one noted: a part of that.
@@ -181,7 +193,7 @@ impl<'c> Control<'c> {
         curve.earlier.extend(within.into_iter().filter(|found| found.value >= value));
         curve.earlier.push(mark);
         curve.marks.push(mark);
-        self.below.store(noted_below(value), Ordering::Relaxed);
+        self.below.store(curve.noted_below(Some(value)), Ordering::Relaxed);
     }
 
     /// Notes what the objective comes to for a plan that was found, before the effort has ended. To be told of all: only
@@ -195,7 +207,7 @@ impl<'c> Control<'c> {
         if value < self.below.load(Ordering::Relaxed) {
             let bound = curve.marks.last().and_then(|mark| mark.bound);
             curve.within.push(Mark { after: self.began.0.elapsed(), value, bound });
-            self.below.store(noted_below(value), Ordering::Relaxed);
+            self.below.store(curve.noted_below(Some(value)), Ordering::Relaxed);
         }
     }
 
@@ -204,13 +216,14 @@ impl<'c> Control<'c> {
         let mut curve = self.curve();
         curve.within.clear();
         let least = curve.marks.iter().map(|mark| mark.value).min();
-        self.below.store(least.map_or(u64::MAX, noted_below), Ordering::Relaxed);
+        self.below.store(curve.noted_below(least), Ordering::Relaxed);
     }
 
     /// Another search begins. Values within its efforts are noted where they are `comparable` with those of its plans.
     pub(crate) fn forget(&self, comparable: bool) {
-        *self.curve() = Curve::default();
-        self.below.store(if comparable { u64::MAX } else { 0 }, Ordering::Relaxed);
+        let mut curve = self.curve();
+        *curve = Curve { is_foreign: !comparable, ..Curve::default() };
+        self.below.store(curve.noted_below(None), Ordering::Relaxed);
     }
 
     fn curve(&self) -> MutexGuard<'_, Curve> {
@@ -297,11 +310,6 @@ impl Drop for Helper<'_> {
     }
 }
 
-/// What is to be less than this to be noted after `value`.
-fn noted_below(value: u64) -> u64 {
-    value - value / NOTED
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +337,12 @@ mod tests {
         control.forget(false);
         control.found(1);
         assert_eq!(values(), []);
+        // That holds for the whole search, not for its first effort.
+        control.mark(6_000, None);
+        control.found(1);
+        control.refused();
+        control.found(1);
+        assert_eq!(values(), [(6_000, None)]);
     }
 
     #[test]

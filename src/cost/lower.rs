@@ -343,6 +343,8 @@ impl Lowering<'_> {
 
     /// `name`, or `name#2`, `name#3`, ... where it is taken.
     fn unique(&mut self, name: &str) -> String {
+        // A file may leave names out; those of cost graphs are none of them empty.
+        let name = if name.is_empty() { "unnamed" } else { name };
         let mut candidate = name.to_owned();
         while let Some(count) = self.names.get_mut(&candidate) {
             *count += 1;

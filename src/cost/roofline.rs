@@ -60,12 +60,13 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
     work
 }
 
-/// All operations of a graph, in f32 and in halves: however they are split, parts do as many together, or more.
-/// O(nodes + edges).
+/// Operations of a graph, in f32 and in halves, that parts do together or more, however they are split. Recurrent layers
+/// count nothing: what they are unrolled into is made simpler, and what nothing reads goes. O(nodes + edges).
 #[cfg(feature = "cli")]
 pub(crate) fn operations(graph: &Graph) -> [Flops; 2] {
     let mut operations = [Flops(0); 2];
-    for node in graph.node_ids() {
+    let is_kept = |&node: &crate::ir::NodeId| !matches!(graph.node(node).op, crate::ir::Op::Recurrent(_));
+    for node in graph.node_ids().filter(is_kept) {
         operations[usize::from(is_half(graph, node))] += node_flops(graph, node);
     }
     operations

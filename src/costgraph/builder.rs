@@ -82,7 +82,7 @@ impl Builder {
         self.graph.output_start[node.index() + 1] - self.graph.output_start[node.index()]
     }
 
-    /// Adds a node. Errors: a name used twice, a number of times other than that of the kinds,
+    /// Adds a node. Errors: a name that is empty or used twice, a number of times other than that of the kinds,
     /// two sizes for one tied parameter, more than 2^32 - 2 nodes or outputs.
     pub fn add(&mut self, node: &NodeSpec<'_>) -> Result<NodeIx> {
         let role = Role::of(node.op);
@@ -141,8 +141,11 @@ impl Builder {
         Ok(ix)
     }
 
-    /// Stores the node's name, and its operation by number. Errors: the name is used, there are too many operations.
+    /// Stores the node's name, and its operation by number. Errors: the name is empty or used, there are too many operations.
     fn add_name(&mut self, ix: NodeIx, node: &NodeSpec<'_>) -> Result<()> {
+        if node.name.is_empty() {
+            return Err(Error::model(format!("node {}", ix.0), "its id is empty"));
+        }
         let graph = &mut self.graph;
         graph.names.push_str(node.name);
         graph.name_ends.push(graph.names.len() as u32);
@@ -220,10 +223,15 @@ impl Builder {
     /// Says that output `output` of `node` takes the place of what `input`, an `input` node with one
     /// output, holds: it is a result, and may be written there once nothing reads the old value.
     pub fn set_update(&mut self, input: NodeIx, node: NodeIx, output: u32) {
-        self.set_result(node, output);
+        self.replace((node, output), (input, 0));
+    }
+
+    /// As [`Builder::set_update`], of any output of an input.
+    pub(crate) fn replace(&mut self, new: (NodeIx, u32), old: (NodeIx, u32)) {
+        self.set_result(new.0, new.1);
         let start = &self.graph.output_start;
-        let pair = (TensorIx(start[node.index()] + output), TensorIx(start[input.index()]));
-        self.graph.updates.push(pair);
+        let tensor = |(node, output): (NodeIx, u32)| TensorIx(start[node.index()] + output);
+        self.graph.updates.push((tensor(new), tensor(old)));
     }
 
     /// Makes the graph. An output that nothing reads is a result. O(nodes + edges log degree).

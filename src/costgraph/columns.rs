@@ -70,8 +70,8 @@ pub struct Columns {
 impl CostGraph {
     /// The graph of these arrays, which become its own. O(size).
     ///
-    /// Errors: no nodes, or too many; arrays of lengths that do not fit together; names that are empty or used twice; a
-    /// number that refers to nothing; times or bytes that add up to more than 2^63 - 1; a cycle.
+    /// Errors: no nodes, or too many; arrays of lengths that do not fit together; nodes' names that are empty or used twice;
+    /// parameters of one name; a number that refers to nothing; times or bytes that add up to more than 2^63 - 1; a cycle.
     pub fn from_columns(columns: Columns) -> Result<Self> {
         check_lengths(&columns)?;
         check_words(&columns)?;
@@ -113,6 +113,7 @@ impl CostGraph {
             inputs: Csr::from_parts(columns.input_starts, columns.inputs),
         };
         graph.check_names()?;
+        graph.check_params()?;
         graph.check_sums()?;
         graph.check_rows()?;
         graph.index_readers()?;
@@ -150,12 +151,25 @@ impl CostGraph {
         }
     }
 
-    /// Error: a name is used twice.
+    /// Error: a name is empty or used twice.
     fn check_names(&self) -> Result<()> {
+        if let Some(node) = self.nodes().find(|&node| self.node_name(node).is_empty()) {
+            return Err(Error::model(format!("node {}", node.0), "its id is empty"));
+        }
         let mut names = Names::with_capacity(self.node_count());
         match self.nodes().find(|&node| !names.add(self, node)) {
             None => Ok(()),
             Some(node) => Err(self.fault(node, "this id is used twice")),
+        }
+    }
+
+    /// Error: two parameters have a name, by which nodes are tied, but for a node's own.
+    fn check_params(&self) -> Result<()> {
+        let mut seen = HashSet::new();
+        let tied = self.param_names.iter().zip(self.own_params()).filter(|(_, is_own)| !is_own);
+        match tied.map(|(name, _)| name).find(|name| !seen.insert(name.as_str())) {
+            None => Ok(()),
+            Some(name) => Err(Error::model("param_names", format!("\"{name}\" is there twice"))),
         }
     }
 
@@ -400,9 +414,26 @@ mod tests {
         assert_eq!(CostGraph::from_columns(built.clone().into_columns()).unwrap(), built);
     }
 
+    /// Makes `x` a parameter, too, with these names for its and for that of `w`.
+    fn two_params(columns: &mut Columns, names: [&str; 2]) {
+        columns.ops[0] = 1;
+        columns.params[0] = 1;
+        columns.param_bytes.push(4);
+        columns.param_names = names.map(String::from).to_vec();
+        columns.updates.clear();
+    }
+
+    #[test]
+    fn a_parameter_may_have_the_name_of_its_node_where_others_are_tied_by_it() {
+        let mut columns = sound();
+        two_params(&mut columns, ["w", "w"]);
+        // `w` is that of node w; the other one is tied by the name w.
+        assert_eq!(CostGraph::from_columns(columns).unwrap().own_params(), [true, false]);
+    }
+
     #[test]
     fn arrays_that_do_not_fit_together_are_refused() {
-        let cases: [(fn(&mut Columns), &str); 27] = [
+        let cases: [(fn(&mut Columns), &str); 29] = [
             (|c| c.ops.clear(), "the graph has no nodes"),
             (|c| c.name_ends.truncate(3), "name_ends: has 3 entries, expected 4"),
             (|c| c.times.truncate(3), "times: has 3 entries, expected 4"),
@@ -415,6 +446,8 @@ mod tests {
             (|c| c.names = "xwébb".into(), "name_ends: must rise to 6"),
             (|c| c.name_ends[1] = 0, "name_ends: must rise to 5"),
             (|c| c.names = "xwxbb".into(), "node x: this id is used twice"),
+            (|c| c.name_ends[0] = 0, "node 0: its id is empty"),
+            (|c| two_params(c, ["t", "t"]), "param_names: \"t\" is there twice"),
             (|c| c.ops[2] = 3, "ops: there is no operation 3"),
             (|c| c.inputs[0] = TensorIx(4), "inputs: there is no output 4"),
             (|c| c.inputs[2] = TensorIx(2), "node bb: an output is listed twice"),

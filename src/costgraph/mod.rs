@@ -224,6 +224,18 @@ impl CostGraph {
         &self.pins
     }
 
+    /// By parameter: whether it is that of one node only, whose name it has. Others go by their own names, each once.
+    /// O(nodes).
+    pub(crate) fn own_params(&self) -> Vec<bool> {
+        let mut nodes = vec![0u32; self.param_count()];
+        let mut is_named = vec![false; self.param_count()];
+        for (node, param) in self.nodes().filter_map(|node| Some((node, self.param(node)?))) {
+            nodes[param.index()] += 1;
+            is_named[param.index()] = self.node_name(node) == self.param_name(param);
+        }
+        nodes.iter().zip(is_named).map(|(&nodes, is_named)| nodes == 1 && is_named).collect()
+    }
+
     /// (input, output) pairs of which the output may be written where the input is, by their
     /// positions among [`CostGraph::inputs`] and [`CostGraph::outputs`]. O(log nodes).
     pub fn in_place(&self, node: NodeIx) -> impl Iterator<Item = (u32, u32)> + '_ {

@@ -10,26 +10,25 @@ use super::catalogue::Catalogue;
 use super::sets::Set;
 use super::target::Goal;
 use crate::compile::{Costing, Options, Splittable};
-use crate::cost::Rates;
+use crate::cost::{Rates, Reached};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role};
 use crate::error::{Error, Result};
 use crate::place;
 use crate::units::{Bytes, Flops, Nanos};
 
-/// Why a set is excluded.
+/// Why a set is excluded; [`Bounds::words`] says it.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Excluded {
-    /// What the model needs is not there.
-    Unfit(String),
-    /// Whatever fits is too slow.
-    Slow(String),
-}
-
-impl Excluded {
-    pub(super) fn words(self) -> String {
-        match self {
-            Self::Unfit(why) | Self::Slow(why) => why,
-        }
-    }
+    /// Parameters and state are more than its memory.
+    Overfull { resident: Bytes, memory: Bytes },
+    /// There are more parameters and states of a size than its devices hold.
+    Crowded { room: u64, size: Bytes, count: u64 },
+    /// None of its devices computes this node.
+    Unable(NodeIx),
+    /// No plan takes less.
+    Slow(Nanos),
+    /// No plan takes less, however it splits operations.
+    SlowInParts(Nanos),
 }
 
 /// What kinds come to together.
@@ -138,23 +137,35 @@ impl<'b> Bounds<'b> {
         counted.fold(0u64, |sum, (part, &count)| sum.saturating_add(of(part).saturating_mul(count as u64)))
     }
 
+    /// Why a set is excluded, in words.
+    pub(super) fn words(&self, why: &Excluded) -> String {
+        match *why {
+            Excluded::Overfull { resident, memory } => {
+                format!("parameters and state are {resident}, its memory is {memory}")
+            }
+            Excluded::Crowded { room, size, count } => format!(
+                "its devices hold {room} parameters or states of at least {size}, and there are {count}"
+            ),
+            Excluded::Unable(node) => {
+                format!("none of its devices computes {}", self.graph.node_name(node))
+            }
+            Excluded::Slow(least) => self.goal.bound_words(least),
+            Excluded::SlowInParts(least) => format!("{}, even in parts", self.goal.bound_words(least)),
+        }
+    }
+
     /// Why parameters and state do not fit a set in whatever parts, where their sum tells. O(kinds).
-    fn overfull(&self, set: &Set) -> Option<String> {
+    fn overfull(&self, set: &Set) -> Option<Excluded> {
         let memory = self.total(set, |part| part.memory.iter().fold(0, |sum, &one| sum.saturating_add(one)));
         let (resident, memory) = (self.resident, Bytes(memory));
-        (resident > memory).then(|| format!("parameters and state are {resident}, its memory is {memory}"))
+        (resident > memory).then_some(Excluded::Overfull { resident, memory })
     }
 
     /// Why parameters and state do not fit a set where each is whole on some device. O(kinds).
-    fn crowded(&self, set: &Set) -> Option<String> {
+    fn crowded(&self, set: &Set) -> Option<Excluded> {
         self.large.iter().find_map(|&Large { size, count }| {
             let room = self.total(set, |part| part.holds(size));
-            (count > room).then(|| {
-                let size = Bytes(size);
-                format!(
-                    "its devices hold {room} parameters or states of at least {size}, and there are {count}"
-                )
-            })
+            (count > room).then_some(Excluded::Crowded { room, size: Bytes(size), count })
         })
     }
 
@@ -162,10 +173,10 @@ impl<'b> Bounds<'b> {
     /// O(nodes x kinds + edges).
     pub(super) fn excludes(&mut self, set: &Set) -> Option<Excluded> {
         if let Some(why) = self.overfull(set).or_else(|| self.crowded(set)) {
-            return Some(Excluded::Unfit(why));
+            return Some(why);
         }
         let Times { chain, node, .. } = match self.floor(&set.counts) {
-            Floor::Unable(node) => return Some(self.unable(node)),
+            Floor::Unable(node) => return Some(Excluded::Unable(node)),
             Floor::Times(times) => times,
         };
         let shared = self.shared(set);
@@ -174,11 +185,7 @@ impl<'b> Bounds<'b> {
             false => shared.max(node),
         };
         let is_slow = !self.goal.is_reached_by(Nanos(least));
-        is_slow.then(|| Excluded::Slow(self.goal.bound_words(Nanos(least))))
-    }
-
-    fn unable(&self, node: NodeIx) -> Excluded {
-        Excluded::Unfit(format!("none of its devices computes {}", self.graph.node_name(node)))
+        is_slow.then_some(Excluded::Slow(Nanos(least)))
     }
 
     /// The time of all nodes, each at best on the fastest kind, shared out evenly over the devices of a set. O(kinds).
@@ -194,42 +201,31 @@ impl<'b> Bounds<'b> {
     /// what [`Bounds::excludes`] takes.
     pub(super) fn excludes_parts(&mut self, set: &Set, network: Splittable) -> Option<Excluded> {
         if let Some(why) = self.overfull(set) {
-            return Some(Excluded::Unfit(why));
+            return Some(why);
         }
         if let Floor::Unable(node) = self.floor(&set.counts) {
-            return Some(self.unable(node));
+            return Some(Excluded::Unable(node));
         }
         let least = Nanos(self.computed(set, network.operations));
         let is_slow = !self.goal.is_reached_by(least);
-        is_slow.then(|| Excluded::Slow(format!("{}, even in parts", self.goal.bound_words(least))))
+        is_slow.then_some(Excluded::SlowInParts(least))
     }
 
     /// Why a plan that splits operations is not to be expected to reach the goal on a set: parts take as long together as
-    /// the whole, or longer. That is so of most, but no proof. O(kinds).
-    pub(super) fn discourages_parts(&mut self, set: &Set) -> Option<String> {
+    /// the whole, or longer. That is so of most, but no proof. The time of an even share. O(kinds).
+    pub(super) fn discourages_parts(&mut self, set: &Set) -> Option<Nanos> {
         let shared = Nanos(self.shared(set));
         let is_slow = !self.goal.is_reached_by(shared);
-        is_slow.then(|| format!("{}, shared out evenly", self.goal.words(shared)))
+        is_slow.then_some(shared)
     }
 
-    /// The time that all devices of a set take for these operations at their peak rates.
-    ///
-    /// A device of rates f and h that does F operations in f32 and H in halves is busy for F/f + H/h at least. With f of
-    /// each device as its weight, the sum over the devices is no less than F + H x (the smallest f/h), and no more than
-    /// their time times the sum of all f. O(kinds).
-    fn computed(&self, set: &Set, [full, half]: [Flops; 2]) -> u64 {
-        let used = self.parts.iter().zip(&set.counts).filter(|(_, count)| **count > 0);
-        let (mut rate, mut weighted) = (0u128, u128::MAX);
-        for (part, &count) in used {
-            for rates in &part.rates {
-                let [f, h] = [rates.flops, rates.half_flops].map(|rate| u128::from(rate.0.max(1)));
-                rate += f * count as u128;
-                // The product of two numbers below 2^64 each.
-                weighted = weighted.min(u128::from(half.0) * f / h);
-            }
-        }
-        let work = u128::from(full.0) + if half.0 == 0 { 0 } else { weighted };
-        u64::try_from(work.saturating_mul(1_000_000_000) / rate.max(1)).unwrap_or(u64::MAX)
+    /// The time that all devices of a set take for these operations at their peak rates. O(kinds).
+    fn computed(&self, set: &Set, operations: [Flops; 2]) -> u64 {
+        let counted = self.parts.iter().zip(&set.counts).filter(|(_, count)| **count > 0);
+        computed(
+            counted.flat_map(|(part, &count)| part.rates.iter().map(move |rates| (rates, count))),
+            operations,
+        )
     }
 
     /// A set of all that is on offer: what sums exclude for it, they exclude for every set.
@@ -258,6 +254,31 @@ impl<'b> Bounds<'b> {
     }
 }
 
+/// The time that so many devices of these rates take together for operations in f32 and in halves.
+///
+/// A device of rates f and h that does F operations in f32 and H in halves is busy for F/f + H/h at least. With f of
+/// each device as its weight, the sum over the devices is no less than F + H x (the smallest f/h), and no more than
+/// their time times the sum of all f. O(devices).
+fn computed<'r>(devices: impl Iterator<Item = (&'r Rates, usize)>, [full, half]: [Flops; 2]) -> u64 {
+    let (mut rate, mut weighted) = (0u128, u128::MAX);
+    for (rates, count) in devices {
+        let [f, h] = [rates.flops, best_half(rates)].map(|rate| u128::from(rate.0.max(1)));
+        rate += f * count as u128;
+        // The product of two numbers below 2^64 each.
+        weighted = weighted.min(u128::from(half.0) * f / h);
+    }
+    let work = u128::from(full.0) + if half.0 == 0 { 0 } else { weighted };
+    u64::try_from(work.saturating_mul(1_000_000_000) / rate.max(1)).unwrap_or(u64::MAX)
+}
+
+/// The most operations in halves that plans are timed at: kernels of processors compute halves in f32.
+fn best_half(rates: &Rates) -> Flops {
+    match rates.reached {
+        Reached::Peaks => rates.half_flops,
+        Reached::Parts => rates.half_flops.max(rates.flops),
+    }
+}
+
 fn floor(graph: &CostGraph, kinds: &[usize]) -> Floor {
     let mut ends = vec![0u64; graph.node_count()];
     let mut times = Times { work: 0, chain: 0, node: 0 };
@@ -278,4 +299,26 @@ fn floor(graph: &CostGraph, kinds: &[usize]) -> Floor {
         times.node = times.node.max(time.get());
     }
     Floor::Times(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Rate;
+
+    fn rates(flops: u64, half_flops: u64, reached: Reached) -> Rates {
+        let [flops, half_flops] = [flops, half_flops].map(Flops);
+        Rates { flops, half_flops, bandwidth: Rate::INFINITE, launch: Nanos::ZERO, reached }
+    }
+
+    #[test]
+    fn halves_are_charged_at_the_rate_that_plans_are_timed_at() {
+        let halves = [Flops(0), Flops(1_000)];
+        let time = |rates: &[Rates]| computed(rates.iter().map(|rates| (rates, 1)), halves);
+        // A second each 100 operations in f32, and 50 or 200 in halves.
+        assert_eq!(time(&[rates(100, 50, Reached::Peaks)]), 20_000_000_000);
+        assert_eq!(time(&[rates(100, 50, Reached::Parts)]), 10_000_000_000);
+        assert_eq!(time(&[rates(100, 200, Reached::Parts)]), 5_000_000_000);
+        assert_eq!(time(&[rates(100, 50, Reached::Parts); 2]), 5_000_000_000);
+    }
 }

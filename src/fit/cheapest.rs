@@ -24,7 +24,7 @@ pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
     let splitting = compile::Options { split: request.options.split.clone(), ..options.clone() };
     let network = costing.splittable(&splitting);
     if let Some(why) = bounds.excludes_all(network) {
-        return Err(hopeless(&request, &goal, why));
+        return Err(hopeless(&request, &goal, &bounds.words(&why)));
     }
     let whole =
         Planner { request, options: &options, costing: &costing, goal: &goal, control, is_whole: true };

@@ -36,7 +36,8 @@ pub struct Request<'r> {
     pub budget: Option<Price>,
     /// How plans are made. Their objective is the target's.
     pub options: &'r compile::Options,
-    /// Whether sets are planned for that only show what price buys: cheaper ones that bounds exclude, and dearer ones.
+    /// Whether sets are planned for that only show what price buys: dearer ones; and where operations stay whole, cheaper
+    /// ones that bounds exclude.
     pub has_curve: bool,
 }
 
@@ -65,6 +66,18 @@ pub enum Verdict {
     Open(String),
 }
 
+impl Verdict {
+    /// True where no plan on the set can reach the goal.
+    fn is_proven(&self, goal: &Goal) -> bool {
+        match self {
+            Self::Reaches(_) | Self::Open(_) => false,
+            Self::Misses { bound, .. } => bound.is_some_and(|bound| !goal.is_reached_by(bound)),
+            Self::Refused { proven, .. } => *proven,
+            Self::Excluded(_) => true,
+        }
+    }
+}
+
 /// A set that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
@@ -85,12 +98,7 @@ impl Tried {
 
     /// True where no plan on the set can reach the goal.
     pub fn is_proven(&self, goal: &Goal) -> bool {
-        match &self.verdict {
-            Verdict::Reaches(_) | Verdict::Open(_) => false,
-            Verdict::Misses { bound, .. } => bound.is_some_and(|bound| !goal.is_reached_by(bound)),
-            Verdict::Refused { proven, .. } => *proven,
-            Verdict::Excluded(_) => true,
-        }
+        self.verdict.is_proven(goal)
     }
 
     /// What became of the set, in words.
@@ -115,7 +123,7 @@ impl Tried {
 /// How the sets that are cheaper than the one found fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cheaper {
-    /// How many there are.
+    /// How many there are; where the search was cut, how many it looked at.
     pub count: usize,
     /// Those that bounds excluded before they were planned for.
     pub excluded: usize,
@@ -123,8 +131,10 @@ pub struct Cheaper {
     pub open: Vec<Tried>,
     /// How many these are.
     pub open_count: usize,
-    /// The dearest of them.
+    /// The dearest of all cheaper sets.
     pub next: Option<Tried>,
+    /// Whether the search ended before it had looked at all of them: nothing is proven of the others.
+    pub is_cut: bool,
 }
 
 /// The cheapest set that was found.

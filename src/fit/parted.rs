@@ -4,9 +4,12 @@
 //! not exclude is open unless it is planned for. Plans are sought by price, first on sets on which the work, shared out
 //! evenly, is fast enough.
 
-use super::bounds::Bounds;
+use std::collections::VecDeque;
+
+use super::bounds::{Bounds, Excluded};
 use super::search::{MOST_SETS, Planner, Search};
 use super::sets::{Set, Sets};
+use super::target::Goal;
 use super::{Cheaper, Fitted, Tried, Verdict};
 use crate::compile::{Compiled, Splittable};
 use crate::error::{Error, Result};
@@ -22,66 +25,146 @@ pub(super) struct Parted<'s> {
     found: Option<(Tried, Compiled)>,
     /// Those that were planned for and do not do.
     planned: Vec<Tried>,
-    /// Cheaper sets, by price, up to the number that is looked at.
-    looked: Vec<Looked>,
-    is_cut: bool,
+    /// How those fail that are cheaper than what is found, here or with whole operations; all, where nothing is.
+    cheaper: Cheaper,
 }
 
-/// A set, and what is known of it without a plan.
+/// What became of a set. Words are made of the few that are told of.
+enum Fate {
+    Excluded(Excluded),
+    /// The work, shared out evenly, takes so long: no plan was sought.
+    Slow(Nanos),
+    /// As many as the effort affords were planned for.
+    Late,
+    Planned(Verdict),
+}
+
 struct Looked {
     set: Set,
-    verdict: Option<Verdict>,
+    fate: Fate,
+}
+
+impl Looked {
+    fn tried(self, bounds: &Bounds<'_>, goal: &Goal) -> Tried {
+        let verdict = match self.fate {
+            Fate::Excluded(why) => Verdict::Excluded(bounds.words(&why)),
+            Fate::Slow(shared) => Verdict::Open(format!("{}, shared out evenly", goal.words(shared))),
+            Fate::Late => Verdict::Open("other sets came first".to_owned()),
+            Fate::Planned(verdict) => verdict,
+        };
+        Tried { set: self.set, verdict }
+    }
+
+    fn is_open(&self, goal: &Goal) -> bool {
+        match &self.fate {
+            Fate::Excluded(_) => false,
+            Fate::Slow(_) | Fate::Late => true,
+            Fate::Planned(verdict) => !verdict.is_proven(goal),
+        }
+    }
+}
+
+/// Counts the sets that were looked at, by price, and keeps the dearest.
+#[derive(Default)]
+struct Tally {
+    looked: usize,
+    /// Those of the dearest price, which may be that of what is found in the end.
+    dearest: Vec<Looked>,
+    count: usize,
+    excluded: usize,
+    open_count: usize,
+    open: VecDeque<Looked>,
+    /// The last one, where it is not open.
+    closed: Option<Looked>,
+}
+
+impl Tally {
+    fn add(&mut self, looked: Looked, goal: &Goal) {
+        if self.dearest.last().is_some_and(|last| last.set.price < looked.set.price) {
+            self.count_dearest(goal);
+        }
+        self.looked += 1;
+        self.dearest.push(looked);
+    }
+
+    fn count_dearest(&mut self, goal: &Goal) {
+        for looked in std::mem::take(&mut self.dearest) {
+            self.count += 1;
+            self.excluded += usize::from(matches!(looked.fate, Fate::Excluded(_)));
+            if !looked.is_open(goal) {
+                self.closed = Some(looked);
+                continue;
+            }
+            self.open_count += 1;
+            self.closed = None;
+            if self.open.len() == LISTED {
+                self.open.pop_front();
+            }
+            self.open.push_back(looked);
+        }
+    }
+
+    /// How the sets fail that are cheaper than the one found.
+    fn cheaper(mut self, found: Option<&Tried>, is_cut: bool, bounds: &Bounds<'_>, goal: &Goal) -> Cheaper {
+        self.dearest.retain(|looked| found.is_none_or(|found| looked.set.price < found.set.price));
+        self.count_dearest(goal);
+        let open: Vec<Tried> = self.open.into_iter().map(|looked| looked.tried(bounds, goal)).collect();
+        let next = self.closed.map(|looked| looked.tried(bounds, goal)).or_else(|| open.last().cloned());
+        let Self { count, excluded, open_count, .. } = self;
+        Cheaper { count, excluded, open, open_count, next, is_cut }
+    }
 }
 
 impl<'s> Parted<'s> {
-    /// Looks at all sets that are cheaper than `whole`.
+    /// Looks at the sets that are cheaper than `whole`, by price, until a plan on one reaches the target.
     pub(super) fn search(
         planner: Planner<'s>,
         network: Splittable,
         whole: Option<&Tried>,
         bounds: &mut Bounds<'_>,
     ) -> Result<Self> {
-        let request = &planner.request;
+        let (request, goal) = (&planner.request, planner.goal);
         let sets = Sets::new(request.catalogue, request.budget);
-        let cheaper = sets.take_while(|set| whole.is_none_or(|whole| set.price < whole.set.price));
-        let mut looked = Vec::new();
-        for set in cheaper.take(MOST_SETS) {
-            let excluded = bounds.excludes_parts(&set, network).map(|why| Verdict::Excluded(why.words()));
-            let verdict = excluded.or_else(|| bounds.discourages_parts(&set).map(Verdict::Open));
-            looked.push(Looked { set, verdict });
+        let mut parted = Self { planner, found: None, planned: Vec::new(), cheaper: Cheaper::default() };
+        let (mut tally, mut is_cut) = (Tally::default(), false);
+        for set in sets.take_while(|set| whole.is_none_or(|whole| set.price < whole.set.price)) {
+            if tally.looked == MOST_SETS || planner.control.stopped() {
+                is_cut = true;
+                break;
+            }
+            match parted.fate(&set, network, bounds)? {
+                Some(fate) => tally.add(Looked { set, fate }, goal),
+                None => break,
+            }
         }
-        let is_cut = looked.len() == MOST_SETS;
-        let mut parted = Self { planner, found: None, planned: Vec::new(), looked, is_cut };
-        parted.plan()?;
+        let found = parted.found.as_ref().map(|(found, _)| found);
+        parted.cheaper = tally.cheaper(found, is_cut, bounds, goal);
         Ok(parted)
     }
 
-    /// Plans by price, as many as the effort affords, until one reaches the target.
-    fn plan(&mut self) -> Result<()> {
+    /// What becomes of a set, which is planned for where the effort affords it; none where a plan reaches the target.
+    fn fate(&mut self, set: &Set, network: Splittable, bounds: &mut Bounds<'_>) -> Result<Option<Fate>> {
+        if let Some(why) = bounds.excludes_parts(set, network) {
+            return Ok(Some(Fate::Excluded(why)));
+        }
+        if let Some(shared) = bounds.discourages_parts(set) {
+            return Ok(Some(Fate::Slow(shared)));
+        }
         let most = self.planner.most_planned();
-        for at in 0..self.looked.len() {
-            let Looked { set, verdict } = &mut self.looked[at];
-            if verdict.is_some() {
-                continue;
+        if self.planned.len() == most {
+            return Ok(Some(Fate::Late));
+        }
+        self.planner.control.report("sets of devices, in parts", self.planned.len(), most);
+        match self.planner.plan(set)? {
+            (tried @ Tried { verdict: Verdict::Reaches(_), .. }, Some(compiled)) => {
+                self.found = Some((tried, compiled));
+                Ok(None)
             }
-            if self.planned.len() == most || self.planner.control.stopped() {
-                *verdict = Some(Verdict::Open("other sets came first".to_owned()));
-                continue;
-            }
-            self.planner.control.report("sets of devices, in parts", self.planned.len(), most);
-            match self.planner.plan(set)? {
-                (tried @ Tried { verdict: Verdict::Reaches(_), .. }, Some(compiled)) => {
-                    self.found = Some((tried, compiled));
-                    self.looked.truncate(at);
-                    return Ok(());
-                }
-                (tried, _) => {
-                    *verdict = Some(tried.verdict.clone());
-                    self.planned.push(tried);
-                }
+            (tried, _) => {
+                self.planned.push(tried.clone());
+                Ok(Some(Fate::Planned(tried.verdict)))
             }
         }
-        Ok(())
     }
 
     /// The cheapest of what was found here and with whole operations; `dearer` sets are on the curve, too.
@@ -105,43 +188,15 @@ impl<'s> Parted<'s> {
         curve.extend(self.planned.iter().cloned().chain([found.clone()]));
         curve.sort_by(|one, other| one.set.cmp(&other.set));
         let goal = self.planner.goal.clone();
-        let cheaper = self.cheaper(&found);
-        Ok(Fitted { goal, found, compiled, cheaper, curve })
-    }
-
-    /// How the sets that are cheaper than the one found fail.
-    fn cheaper(self, found: &Tried) -> Cheaper {
-        let goal = self.planner.goal;
-        let mut cheaper = Cheaper::default();
-        for Looked { set, verdict } in
-            self.looked.into_iter().filter(|looked| looked.set.price < found.set.price)
-        {
-            let verdict = verdict.unwrap_or(Verdict::Open("other sets came first".to_owned()));
-            let tried = Tried { set, verdict };
-            cheaper.count += 1;
-            cheaper.excluded += usize::from(matches!(tried.verdict, Verdict::Excluded(_)));
-            if !tried.is_proven(goal) {
-                cheaper.open_count += 1;
-                cheaper.open.push(tried.clone());
-            }
-            cheaper.next = Some(tried);
-        }
-        let first = cheaper.open.len().saturating_sub(LISTED);
-        cheaper.open.drain(..first);
-        cheaper
+        Ok(Fitted { goal, found, compiled, cheaper: self.cheaper, curve })
     }
 
     /// No set does, whether operations are split or not.
     fn none(self, mut search: Search<'_>) -> Error {
-        let goal = self.planner.goal;
-        let is_open = |looked: &Looked| match &looked.verdict {
-            Some(verdict) => !Tried { set: looked.set.clone(), verdict: verdict.clone() }.is_proven(goal),
-            None => true,
-        };
-        let open = self.looked.iter().filter(|looked| is_open(looked)).count();
+        let Cheaper { count, open_count, is_cut, .. } = self.cheaper;
         let reached = |tried: &Tried| tried.reached().unwrap_or(Nanos(u64::MAX));
         search.planned.extend(self.planned);
         search.planned.sort_by_key(reached);
-        search.none_of(self.looked.len(), open, self.is_cut)
+        search.none_of(count, open_count, is_cut)
     }
 }

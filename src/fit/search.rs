@@ -133,7 +133,7 @@ impl<'s> Search<'s> {
                 if let Excluded::Slow(_) = why {
                     self.remember(&set);
                 }
-                self.exclude(set, why.words());
+                self.exclude(set, bounds.words(&why));
                 continue;
             }
             if certified < 8 * most {
@@ -189,7 +189,7 @@ impl<'s> Search<'s> {
             };
         let open = self.planned.iter().filter(is_cheaper).filter(|tried| !tried.is_proven(self.planner.goal));
         let open: Vec<Tried> = open.cloned().collect();
-        Cheaper { count, excluded, open_count: open.len(), open, next }
+        Cheaper { count, excluded, open_count: open.len(), open, next, is_cut: false }
     }
 
     /// Plans for the dearest of the sets that are slow for sure.
@@ -274,8 +274,8 @@ fn conflict(request: &Request<'_>, goal: &Goal) -> String {
 }
 
 /// All that is on offer does not do.
-pub(super) fn hopeless(request: &Request<'_>, goal: &Goal, why: Excluded) -> Error {
-    let details = vec![format!("with all devices of the catalogue: {}", why.words())];
+pub(super) fn hopeless(request: &Request<'_>, goal: &Goal, why: &str) -> Error {
+    let details = vec![format!("with all devices of the catalogue: {why}")];
     NoSet { proven: true, conflict: conflict(request, goal), has_budget: false, details }.error()
 }
 

@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 
 use super::columns;
 use super::json::{Amount, Text};
-use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
+use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role, TensorIx};
 use crate::error::{Error, Result};
 use crate::escape::quoted;
 use crate::json::json_error;
@@ -27,8 +27,9 @@ const MOST: u128 = i64::MAX as u128;
 /// Reads a cost graph in either form: the binary one, which its first bytes tell, or JSON. O(bytes).
 ///
 /// Errors: what [`CostGraph::from_columns`] refuses, and a binary file that is damaged; malformed JSON (with line and column), a version other than 1, missing `kinds` or
-/// nodes, an id used twice, a number of times other than that of the kinds, a cost that is
-/// negative, not finite or too large, an edge, `forward` or result that names no node, a cycle.
+/// nodes, an id that is empty or used twice, a number of times other than that of the kinds, a cost that is
+/// negative, not finite or too large, an edge, `forward`, result or update that
+/// names no node, a cycle.
 pub fn read_costgraph(text: &[u8]) -> Result<CostGraph> {
     if text.starts_with(&columns::MAGIC) {
         return columns::read(text);
@@ -59,6 +60,7 @@ struct Reader {
     builder: Option<Builder>,
     edges_read: bool,
     results_read: bool,
+    updates_read: bool,
     /// Something was left out because what it needs comes later in the text.
     postponed: bool,
     /// `forward` references to nodes that had not been read yet.
@@ -129,6 +131,7 @@ impl Reader {
         };
         let param_bytes = whole(&raw.param_bytes, "param_bytes")?;
         let workspace = whole(&raw.workspace_bytes, "workspace_bytes")?;
+        let view = raw.view.as_ref().map(|view| view.whole("view")).transpose().map_err(place)?;
         self.time_total += u128::from(longest);
         self.byte_total += bytes + u128::from(param_bytes) + u128::from(workspace);
         // From here on sums of times and of bytes are 64 bits without a check.
@@ -153,7 +156,7 @@ impl Reader {
             backward: raw.backward.unwrap_or(false),
             pin: raw.pin.as_ref().map(|text| &*text.0),
             in_place: raw.in_place.as_deref().unwrap_or_default(),
-            view: None,
+            view,
         })?;
         if let Some(forward) = &raw.forward {
             match builder.find(&forward.0) {
@@ -192,6 +195,8 @@ struct RawNode<'a> {
     pin: Option<Text<'a>>,
     #[serde(default)]
     in_place: Option<Vec<(u32, u32)>>,
+    #[serde(default)]
+    view: Option<Amount>,
 }
 
 /// Kept from node to node, to spare allocations.
@@ -235,12 +240,17 @@ impl<'de> Visitor<'de> for DocumentSeed<'_> {
                     map.next_value_seed(ResultsSeed(reader))?;
                     reader.results_read = true;
                 }
+                "updates" if !reader.updates_read && reader.builder.is_some() => {
+                    map.next_value_seed(UpdatesSeed(reader))?;
+                    reader.updates_read = true;
+                }
                 // Read in one pass where keys are in order; what came too early is read in a second one.
                 other => {
                     reader.postponed |= match other {
                         "nodes" => reader.builder.is_none(),
                         "edges" => !reader.edges_read,
                         "results" => !reader.results_read,
+                        "updates" => !reader.updates_read,
                         _ => false,
                     };
                     map.next_value::<IgnoredAny>()?;
@@ -280,6 +290,7 @@ macro_rules! sequence_seed {
 sequence_seed!(NodesSeed, "an array of nodes");
 sequence_seed!(EdgesSeed, "an array of edges");
 sequence_seed!(ResultsSeed, "an array of results");
+sequence_seed!(UpdatesSeed, "an array of updates");
 
 /// Keeps a typed error aside and stops the parser.
 fn stop<E: serde::de::Error>(reader: &mut Reader, error: Error) -> E {
@@ -334,19 +345,44 @@ impl ResultsSeed<'_> {
             let Some(builder) = reader.builder.as_mut() else {
                 return Err(A::Error::custom("results before nodes"));
             };
-            let output = output.whole("output").map(|output| u32::try_from(output).unwrap_or(u32::MAX));
-            let fault = match (builder.find(&name.0), output) {
-                (_, Err(error)) => error,
-                (None, _) => Error::model("", "there is no such node"),
-                (Some(node), Ok(output)) if output < builder.output_count(node) => {
-                    builder.set_result(node, output);
-                    continue;
-                }
-                (Some(_), Ok(output)) => Error::model("", format!("output {output} does not exist")),
-            };
-            return Err(stop(reader, fault.within(&format!("result {}", name.0))));
+            match output_of(builder, &name.0, output) {
+                Ok((node, output)) => builder.set_result(node, output),
+                Err(error) => return Err(stop(reader, error.within(&format!("result {}", name.0)))),
+            }
         }
         Ok(())
+    }
+}
+
+impl UpdatesSeed<'_> {
+    fn each<'de, A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        while let Some((node, output, input, state)) =
+            seq.next_element::<(Text<'de>, Amount, Text<'de>, Amount)>()?
+        {
+            let Some(builder) = reader.builder.as_mut() else {
+                return Err(A::Error::custom("updates before nodes"));
+            };
+            let of = |(name, output): (&str, Amount)| output_of(builder, name, output);
+            match of((&node.0, output)).and_then(|new| Ok((new, of((&input.0, state))?))) {
+                Ok((new, old)) => builder.replace(new, old),
+                Err(error) => {
+                    let place = format!("update of {} by {}", input.0, node.0);
+                    return Err(stop(reader, error.within(&place)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An output of the node with a name. Errors: there is none.
+fn output_of(builder: &Builder, name: &str, output: Amount) -> Result<(NodeIx, u32)> {
+    let output = output.whole("output")?;
+    let node = builder.find(name).ok_or_else(|| Error::model("", format!("there is no node {name}")))?;
+    match u32::try_from(output) {
+        Ok(output) if output < builder.output_count(node) => Ok((node, output)),
+        _ => Err(Error::model("", format!("output {output} of {name} does not exist"))),
     }
 }
 
@@ -358,11 +394,12 @@ pub fn write_costgraph(graph: &CostGraph) -> String {
     let _ = write!(out, "{{\"costgraph\":1,\"name\":{},\"kinds\":[", quoted(&graph.name));
     out.push_str(&graph.kinds.iter().map(|kind| quoted(kind)).collect::<Vec<_>>().join(","));
     out.push_str("],\n\"nodes\":[");
+    let own = graph.own_params();
     let mut pins = graph.pins().iter().peekable();
     for node in graph.nodes() {
         out.push_str(if node.0 == 0 { "\n" } else { ",\n" });
         let pin = pins.next_if(|(pinned, _)| *pinned == node).map(|(_, device)| device.as_str());
-        write_node(&mut out, graph, node, pin);
+        write_node(&mut out, graph, node, pin, &own);
     }
     out.push_str("\n],\n\"edges\":[");
     let mut separator = "\n";
@@ -375,18 +412,28 @@ pub fn write_costgraph(graph: &CostGraph) -> String {
         }
     }
     out.push_str("\n]");
-    let kept = graph.tensors().filter(|&t| graph.is_result(t) && !graph.consumers(t).is_empty());
-    let kept: Vec<String> = kept
-        .map(|t| format!("[{},{}]", quoted(graph.node_name(graph.producer(t))), graph.output_index(t)))
-        .collect();
-    if !kept.is_empty() {
-        let _ = write!(out, ",\n\"results\":[{}]", kept.join(","));
-    }
+    // What is computed and read by nothing is a result in any case.
+    let is_stated =
+        |&t: &TensorIx| !graph.consumers(t).is_empty() || graph.role(graph.producer(t)) != Role::Compute;
+    let place =
+        |t: TensorIx| format!("{},{}", quoted(graph.node_name(graph.producer(t))), graph.output_index(t));
+    let kept = graph.tensors().filter(|&t| graph.is_result(t)).filter(is_stated);
+    write_list(&mut out, "results", kept.map(|t| format!("[{}]", place(t))));
+    let updates = graph.updates().iter();
+    write_list(&mut out, "updates", updates.map(|&(new, old)| format!("[{},{}]", place(new), place(old))));
     out.push_str("}\n");
     out
 }
 
-fn write_node(out: &mut String, graph: &CostGraph, node: NodeIx, pin: Option<&str>) {
+/// A field of the graph, where the list has entries.
+fn write_list(out: &mut String, field: &str, entries: impl Iterator<Item = String>) {
+    let entries: Vec<String> = entries.collect();
+    if !entries.is_empty() {
+        let _ = write!(out, ",\n\"{field}\":[{}]", entries.join(","));
+    }
+}
+
+fn write_node(out: &mut String, graph: &CostGraph, node: NodeIx, pin: Option<&str>, own: &[bool]) {
     let name = graph.node_name(node);
     let _ = write!(out, "{{\"id\":{},\"op\":{},\"time_ns\":[", quoted(name), quoted(graph.op(node)));
     if graph.role(node) == Role::Compute {
@@ -403,8 +450,8 @@ fn write_node(out: &mut String, graph: &CostGraph, node: NodeIx, pin: Option<&st
     let param = graph.param(node);
     let bytes = param.map_or(graph.owned_bytes(node), |param| graph.param_bytes(param));
     let _ = write!(out, "],\"param_bytes\":{},", bytes.0);
-    if let Some(tie) = param.map(|param| graph.param_name(param)).filter(|tie| *tie != name) {
-        let _ = write!(out, "\"params\":{},", quoted(tie));
+    if let Some(param) = param.filter(|param| !own[param.index()]) {
+        let _ = write!(out, "\"params\":{},", quoted(graph.param_name(param)));
     }
     let outputs: Vec<String> = graph.outputs(node).map(|t| graph.tensor_bytes(t).0.to_string()).collect();
     let colocate = graph.colocation(node).map_or("null".into(), |class| format!("\"c{class}\""));
@@ -423,6 +470,9 @@ fn write_node(out: &mut String, graph: &CostGraph, node: NodeIx, pin: Option<&st
         graph.in_place(node).map(|(input, output)| format!("[{input},{output}]")).collect();
     if !pairs.is_empty() {
         let _ = write!(out, ",\"in_place\":[{}]", pairs.join(","));
+    }
+    if let Some(first) = graph.view(node) {
+        let _ = write!(out, ",\"view\":{first}");
     }
     out.push('}');
 }

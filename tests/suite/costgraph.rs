@@ -76,6 +76,13 @@ fn with(nodes: &str, edges: &str) -> Result<CostGraph> {
     read_costgraph(text.as_bytes())
 }
 
+/// A node, an input, and what takes the place of it.
+fn updating(updates: &str) -> Result<CostGraph> {
+    let nodes = r#"{"id":"x","op":"input","outputs":[1]},{"id":"a","op":"f","time_ns":[1],"outputs":[1]}"#;
+    let text = format!(r#"{{"costgraph":1,"kinds":["k"],"updates":[{updates}],"nodes":[{nodes}]}}"#);
+    read_costgraph(text.as_bytes())
+}
+
 #[test]
 fn wrong_graphs_are_named() {
     let a = r#"{"id":"a","op":"f","time_ns":[1],"outputs":[1]}"#;
@@ -107,6 +114,14 @@ fn wrong_graphs_are_named() {
         (with(a, r#"["a",0,"a"]"#), "is on a cycle of 1 nodes: a"),
         (with(r#"{"id":"p","op":"param","outputs":[1]}"#, r#"["p",0,"p"]"#), "read nothing"),
         (with("", ""), "the graph has no nodes"),
+        (with(r#"{"id":"","op":"f","time_ns":[1]}"#, ""), "node 0: its id is empty"),
+        (
+            with(&node(r#""time_ns":[1],"outputs":[1],"view":0"#), ""),
+            "node a: a view is one output within one input",
+        ),
+        (updating(r#"["a",0,"z",0]"#), "update of z by a: there is no node z"),
+        (updating(r#"["a",0,"x",1]"#), "update of x by a: output 1 of x does not exist"),
+        (updating(r#"["x",0,"x",0]"#), "node x: an update is of an input as large"),
         (read_costgraph(br#"{"costgraph":2,"kinds":[],"nodes":[]}"#), "version 2 is not supported"),
         (read_costgraph(br#"{"costgraph":1,"nodes":[]}"#), "the device kinds are missing"),
         (read_costgraph(br#"{"costgraph":1,"kinds":["a","a"],"nodes":[]}"#), "is there twice"),

@@ -27,7 +27,7 @@ fn full() -> CostGraph {
     read_costgraph(text.as_bytes()).unwrap()
 }
 
-/// What JSON has no field for: state that a step replaces, and a view.
+/// State that a step replaces, and a view.
 fn with_state() -> CostGraph {
     let mut b = Builder::new("state", vec!["cpu".into()]);
     let sized =
@@ -62,6 +62,21 @@ fn what_is_written_is_read_as_the_same_graph() {
         };
         assert_eq!(write_costgraph(&loaded), write_costgraph(&graph));
     }
+}
+
+#[test]
+fn a_graph_is_the_same_in_either_form() {
+    for graph in [full(), with_state()] {
+        assert_eq!(read_costgraph(write_costgraph(&graph).as_bytes()).unwrap(), graph);
+    }
+    // Tied by the name of one of them; a parameter of another node that has the name of a tie.
+    let tied = r#"{"costgraph":1,"kinds":[],"nodes":[
+     {"id":"w","op":"param","param_bytes":64,"params":"w"},{"id":"v","op":"param","param_bytes":64,"params":"w"},
+     {"id":"t","op":"param","param_bytes":8},{"id":"u","op":"param","param_bytes":4,"params":"t"}]}"#;
+    let tied = read_costgraph(tied.as_bytes()).unwrap();
+    assert_eq!(tied.param_count(), 3);
+    let binary = read_costgraph(&write_costgraph_binary(tied.clone())).unwrap();
+    assert_eq!(read_costgraph(write_costgraph(&binary).as_bytes()).unwrap(), tied);
 }
 
 /// The checksum's place; 0 there says that there is none.

@@ -376,6 +376,15 @@ fn wrong_graphs_are_named() {
             ),
             "initializer i: i64 data of sizes [9] does not take 0 bytes",
         ),
+        (
+            model(
+                vec![relu("x", "y")],
+                input(),
+                vec![TensorProto { data_type: 8, ..integers("i", &[1, 2]) }],
+                &["y"],
+            ),
+            "initializer i: a tensor of texts (element type STRING) must hold them in `string_data` alone",
+        ),
     ];
     for (bytes, expected) in cases {
         let error = message(&bytes);

@@ -80,9 +80,11 @@ const COST_GRAPH: &str = r#"{"costgraph":1,"name":"complete","kinds":["fast","cp
  {"id":"x","op":"input","outputs":[16]},
  {"id":"a","op":"matmul","time_ns":[10,null],"param_bytes":0,"workspace_bytes":8,"outputs":[16,32.5],
   "colocate":"here","forward":null,"backward":false,"pin":"fast0","in_place":[[1,0]]},
+ {"id":"v","op":"slice","time_ns":[0,0],"outputs":[8],"view":0},
  {"id":"b","op":"bwd","time_ns":[7.6,9],"outputs":[4],"colocate":"here","forward":"a","backward":true}],
-"edges":[["w",0,"a"],["x",0,"a"],["a",0,"b"]],
-"results":[["a",0]]}"#;
+"edges":[["w",0,"a"],["x",0,"a"],["a",0,"b"],["a",0,"v"]],
+"results":[["a",0]],
+"updates":[["a",0,"x",0]]}"#;
 
 /// Every part of a model, and attributes of several kinds.
 const MODEL: &str = r#"{"partition_model":1,"name":"complete","description":"d","dims":["batch"],

@@ -34,8 +34,9 @@ pub(super) fn html(wanted: &Wanted, fitted: &Fitted) -> String {
     if let Some(next) = &cheaper.next {
         let _ = write!(
             facts,
-            " The next cheaper set, {}, fails: {}.",
+            " The next cheaper set, {}, {}: {}.",
             text::set_at(wanted, next),
+            text::fate(next),
             next.words(goal)
         );
     }

@@ -65,7 +65,7 @@ pub(super) fn json(wanted: &Wanted, fitted: &Fitted) -> Result<String> {
         excluded_by_bounds: cheaper.excluded,
         open: cheaper.open.iter().map(line).collect(),
         open_sets: cheaper.open_count,
-        proven: cheaper.open_count == 0,
+        proven: cheaper.open_count == 0 && !cheaper.is_cut,
         certainty: text::certainty(fitted),
         curve: fitted.curve.iter().map(line).collect(),
         devices: fitted.compiled.topology.description(),

@@ -14,7 +14,7 @@ pub(super) fn text(wanted: &Wanted, fitted: &Fitted, width: Option<usize>) -> St
     let named = |tried: &Tried| set_at(wanted, tried);
     let mut text = format!("target     {goal}\ncheapest   {}: {}\n", named(found), found.words(goal));
     if let Some(next) = &cheaper.next {
-        text += &format!("cheaper    {} fails: {}\n", named(next), escaped(&next.words(goal)));
+        text += &format!("cheaper    {} {}: {}\n", named(next), fate(next), escaped(&next.words(goal)));
     }
     text += &format!("proof      {}\n\n", certainty(fitted));
     for tried in cheaper.open.iter().take(NAMED) {
@@ -24,6 +24,14 @@ pub(super) fn text(wanted: &Wanted, fitted: &Fitted, width: Option<usize>) -> St
         text += "\n";
     }
     text + &curve(wanted, fitted).text(width)
+}
+
+/// Whether a cheaper set fails, or nobody knows.
+pub(super) fn fate(tried: &Tried) -> &'static str {
+    match tried.verdict {
+        Verdict::Open(_) => "is open",
+        _ => "fails",
+    }
 }
 
 /// A set with what it costs.
@@ -36,7 +44,9 @@ pub(super) fn set_at(wanted: &Wanted, tried: &Tried) -> String {
 pub(super) fn certainty(fitted: &Fitted) -> String {
     let cheaper = &fitted.cheaper;
     let sets = counted(cheaper.count, "cheaper set");
+    let cut = if cheaper.is_cut { "; the search ended before it looked at the others" } else { "" };
     match (cheaper.count, cheaper.open_count) {
+        (_, 0) if cheaper.is_cut => format!("not complete: no plan on {sets} can do it{cut}"),
         (0, _) => "no set is cheaper".to_owned(),
         (count, 0) => {
             let planned = count - cheaper.excluded;
@@ -44,6 +54,9 @@ pub(super) fn certainty(fitted: &Fitted) -> String {
                 "no cheaper set can do it: of {sets}, bounds exclude {} and {planned} were planned for",
                 cheaper.excluded
             )
+        }
+        (_, open) if cheaper.is_cut => {
+            format!("not complete: for {open} of {sets} no plan that does it was found{cut}")
         }
         (_, open) => {
             format!(

@@ -174,7 +174,7 @@ impl Lowering {
             let place = |error: Error| error.within(&format!("initializer {name}"));
             let mut texts = None;
             if proto.data_type == narrow::STRING {
-                let (numbers, table) = self.texts.numbered(proto);
+                let (numbers, table) = self.texts.numbered(proto).map_err(place)?;
                 (proto, texts) = (numbers, Some(Narrow::Text(table)));
             }
             let header = tensor::header(&proto).map_err(place)?;

@@ -3,9 +3,11 @@
 //! Texts that a file states are held as their numbers in a table.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::node::At;
 use super::proto::TensorProto;
+use super::tensor;
 use crate::error::{Error, Result};
 use crate::ir::{Binary, Compare, DType, ReduceKind, Unary, ValueId};
 
@@ -33,24 +35,30 @@ const SHOWN: usize = 16;
 
 /// Tables of texts: each list that a file states is there once.
 #[derive(Debug, Default)]
-pub(super) struct Texts(Vec<Vec<String>>);
+pub(super) struct Texts {
+    tables: Vec<Rc<[String]>>,
+    numbers: HashMap<Rc<[String]>, TextTable>,
+}
 
 impl Texts {
     pub(super) fn add(&mut self, texts: &[String]) -> TextTable {
-        let known = self.0.iter().position(|own| own == texts);
-        let number = known.unwrap_or_else(|| {
-            self.0.push(texts.to_vec());
-            self.0.len() - 1
-        });
-        TextTable(number as u32)
+        if let Some(&table) = self.numbers.get(texts) {
+            return table;
+        }
+        let table = TextTable(self.tables.len() as u32);
+        let texts: Rc<[String]> = texts.into();
+        self.tables.push(Rc::clone(&texts));
+        self.numbers.insert(texts, table);
+        table
     }
 
     pub(super) fn get(&self, table: TextTable) -> &[String] {
-        self.0.get(table.0 as usize).map_or(&[], Vec::as_slice)
+        self.tables.get(table.0 as usize).map_or(&[], |texts| texts)
     }
 
-    /// A tensor of texts as one of integers, and the table that they are numbers in.
-    pub(super) fn numbered(&mut self, mut proto: TensorProto) -> (TensorProto, TextTable) {
+    /// A tensor of texts as one of integers, and the table that they are numbers in. Error: it holds something else.
+    pub(super) fn numbered(&mut self, mut proto: TensorProto) -> Result<(TensorProto, TextTable)> {
+        check_texts(&proto)?;
         let mut texts: Vec<String> = Vec::new();
         let mut known: HashMap<String, i64> = HashMap::new();
         for bytes in std::mem::take(&mut proto.string_data) {
@@ -62,7 +70,7 @@ impl Texts {
             proto.int64_data.push(number);
         }
         proto.data_type = 7;
-        (proto, self.add(&texts))
+        Ok((proto, self.add(&texts)))
     }
 
     /// `0 "ant", 1 "bee"`.
@@ -72,6 +80,15 @@ impl Texts {
         let more = if texts.len() > SHOWN { ", ..." } else { "" };
         each.collect::<Vec<_>>().join(", ") + more
     }
+}
+
+/// Error: a tensor of texts holds numbers, or bytes that say nothing of texts.
+pub(super) fn check_texts(proto: &TensorProto) -> Result<()> {
+    if tensor::is_external(proto) || proto.raw_data.is_some() || !proto.int64_data.is_empty() {
+        let message = "a tensor of texts (element type STRING) must hold them in `string_data` alone";
+        return Err(Error::model("", message));
+    }
+    Ok(())
 }
 
 /// A float of few bits.
@@ -377,6 +394,27 @@ mod tests {
         assert_eq!(Format::E4M3FnUz.table()[0x7f], 240.0);
         assert_eq!(Format::E2M1.table()[..8], [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
         assert_eq!(Format::E8M0.table()[127], 1.0);
+    }
+
+    #[test]
+    fn texts_are_stated_as_texts_and_each_list_once() {
+        let mut tables = Texts::default();
+        let texts = ["bee", "ant", "bee"].map(String::from);
+        let (numbers, table) = tables.numbered(tensor::of_texts(&texts)).unwrap();
+        assert_eq!((numbers.int64_data, tables.get(table)), (vec![0, 1, 0], &texts[..2]));
+        assert_eq!(tables.add(&texts[..2]), table);
+        assert_ne!(tables.add(&texts), table);
+        let damages: [fn(&mut TensorProto); 3] = [
+            |proto| proto.int64_data.push(7),
+            |proto| proto.raw_data = Some(vec![0; 24]),
+            |proto| proto.data_location = super::super::proto::EXTERNAL,
+        ];
+        for damage in damages {
+            let mut proto = tensor::of_texts(&texts);
+            damage(&mut proto);
+            let error = tables.numbered(proto).unwrap_err().to_string();
+            assert!(error.contains("string_data"), "{error}");
+        }
     }
 
     #[test]

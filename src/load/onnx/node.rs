@@ -419,7 +419,6 @@ impl<'a> At<'a> {
         self.lowering.binding(self.inputs.get(i).copied().flatten()?).narrow
     }
 
-    /// What the outputs hold.
     /// Says of output `i` what it holds.
     pub(super) fn set_narrow_output(&mut self, i: usize, narrow: Narrow) {
         if let Some(output) = self.outputs.get_mut(i).and_then(Option::as_mut) {
@@ -427,6 +426,7 @@ impl<'a> At<'a> {
         }
     }
 
+    /// Says of all outputs what they hold.
     pub(super) fn set_narrow(&mut self, narrow: Narrow) {
         self.outputs.iter_mut().flatten().for_each(|output| output.narrow = Some(narrow));
     }

@@ -17,7 +17,7 @@ pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
         None => at.tensor("value")?.filter(|proto| proto.data_type == STRING).cloned(),
     };
     let data = if let Some(proto) = texts {
-        let (numbers, table) = at.lowering().texts.numbered(proto);
+        let (numbers, table) = at.lowering().texts.numbered(proto)?;
         narrow = Some(Narrow::Text(table));
         let header = tensor::header(&numbers)?;
         tensor::inline(numbers, &header)?

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use super::super::super::narrow::{Narrow, STRING};
+use super::super::super::narrow::{Narrow, STRING, check_texts};
 use super::super::super::node::At;
 use super::super::super::tensor;
 use super::rows;
@@ -148,6 +148,7 @@ impl Entries {
         }
         let Some(proto) = at.tensor(&format!("{kind}_tensor"))? else { return Ok(None) };
         if proto.data_type == STRING {
+            check_texts(proto)?;
             let texts = proto.string_data.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
             return Ok(Some(Self::Texts(texts.collect())));
         }

@@ -24,14 +24,9 @@ struct bf16 { u16 bits; };
 #endif
 #define DEVICE __device__ __forceinline__
 #define FULL_WARP 0xffffffffu
-// Behind an argument whose bytes no other one has. Since sm_90 it is not said: a kernel may be begun while the one before it
-// still writes, and what is read of an argument that nobody writes may be read before that is waited for, or by way of a cache
-// that does not see it.
-#if !defined(CPU_SHIM) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define RESTRICT
-#else
+// Behind an argument whose bytes no other one has. Beside kernels that begin early this allows reads before the wait;
+// that none is compiled so is asserted of all kernels (`scripts/sass_check`).
 #define RESTRICT __restrict__
-#endif
 
 // The first thing that a kernel does. Where it was begun while the kernel before it still runs, it waits until that has
 // ended and all that it wrote is there; from then on the kernel behind it may be begun likewise (programmatic dependent

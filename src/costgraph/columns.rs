@@ -297,7 +297,7 @@ fn check_references(columns: &Columns) -> Result<()> {
     let in_order = [
         ("pins", columns.pins.is_sorted_by(|one, other| one.0 < other.0)),
         ("in_place", columns.in_place.is_sorted_by(|one, other| one.0 <= other.0)),
-        ("updates", columns.updates.is_sorted_by(|one, other| one.0 < other.0)),
+        ("updates", columns.updates.is_sorted_by(|one, other| one < other)),
         ("views", columns.views.is_sorted_by(|one, other| one.0 < other.0)),
     ];
     match in_order.into_iter().find(|&(_, is_sorted)| !is_sorted) {

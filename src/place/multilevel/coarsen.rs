@@ -332,20 +332,25 @@ impl<'g> Clusters<'g> {
         }
     }
 
-    /// Clusters numbered by their first member.
+    /// The cluster of each vertex, and how many there are.
     fn numbered(&mut self) -> (Vec<u32>, usize) {
-        let mut number = vec![NONE; self.graph.len()];
-        let mut count = 0;
-        let leaders: Vec<u32> = (0..self.graph.len() as u32).map(|vertex| self.root(vertex)).collect();
-        let cluster = leaders.iter().map(|&leader| {
-            let number = &mut number[leader as usize];
-            if *number == NONE {
-                *number = count;
-                count += 1;
-            }
-            *number
-        });
-        let cluster = cluster.collect();
-        (cluster, count as usize)
+        let count = self.graph.len();
+        numbered((0..count as u32).map(|vertex| self.root(vertex)), count)
     }
+}
+
+/// Groups numbered by their first member, and how many; `of` names each by one of `count` members.
+pub(super) fn numbered(of: impl Iterator<Item = u32>, count: usize) -> (Vec<u32>, usize) {
+    let mut number = vec![NONE; count];
+    let mut groups = 0;
+    let numbered = of.map(|name| {
+        let number = &mut number[name as usize];
+        if *number == NONE {
+            *number = groups;
+            groups += 1;
+        }
+        *number
+    });
+    let numbered = numbered.collect();
+    (numbered, groups as usize)
 }

@@ -4,8 +4,9 @@
 //! Source: Heuer, Schlag, Improving Coarsening Schemes for Hypergraph Partitioning by Exploiting Community Structure,
 //! 2017; the method of Blondel, Guillaume, Lambiotte, Lefebvre, Fast Unfolding of Communities in Large Networks, 2008.
 
+use super::coarsen::numbered;
 use super::hypergraph::Hypergraph;
-use crate::place::problem::NONE;
+use crate::csr::Csr;
 use crate::random::Rng;
 
 /// Rounds over the nodes of a level at most.
@@ -30,12 +31,13 @@ pub(super) fn communities(graph: &Hypergraph, rng: &mut Rng) -> Vec<u32> {
     }
 }
 
+/// An edge of a node: its other end, and its weight.
+type Edge = (u32, u64);
+
 /// A graph with weights. Weight inside a node counts in its volume alone.
 struct Weighted {
-    /// Where the edges of each node begin, and where those of the last end.
-    begins: Vec<usize>,
-    ends: Vec<u32>,
-    weight: Vec<u64>,
+    /// The edges of each node.
+    edges: Csr<Edge>,
     /// Weight of the edges of each node.
     volume: Vec<u64>,
 }
@@ -45,40 +47,22 @@ impl Weighted {
     fn bipartite(graph: &Hypergraph) -> Self {
         let vertices = graph.len();
         let share = |net: usize| graph.weight[net] / graph.nets.row(net).len().max(1) as u64 + 1;
-        let mut made = Self::empty();
+        let mut edges = Csr::new();
         for vertex in 0..vertices {
             let nets = graph.of_vertex.row(vertex);
-            made.push(nets.iter().map(|&net| ((vertices + net as usize) as u32, share(net as usize))));
+            nets.iter().for_each(|&net| edges.push(((vertices + net as usize) as u32, share(net as usize))));
+            edges.end_row();
         }
         for net in 0..graph.nets.len() {
-            made.push(graph.nets.row(net).iter().map(|&pin| (pin, share(net))));
+            graph.nets.row(net).iter().for_each(|&pin| edges.push((pin, share(net))));
+            edges.end_row();
         }
-        made
-    }
-
-    fn empty() -> Self {
-        Self { begins: vec![0], ends: Vec::new(), weight: Vec::new(), volume: Vec::new() }
-    }
-
-    /// Adds a node with these edges.
-    fn push(&mut self, edges: impl Iterator<Item = (u32, u64)>) {
-        let mut volume = 0u64;
-        for (end, weight) in edges {
-            self.ends.push(end);
-            self.weight.push(weight);
-            volume = volume.saturating_add(weight);
-        }
-        self.begins.push(self.ends.len());
-        self.volume.push(volume);
+        let volume = |node: usize| edges.row(node).iter().map(|&(_, weight)| weight).sum();
+        Self { volume: (0..edges.len()).map(volume).collect(), edges }
     }
 
     fn len(&self) -> usize {
         self.volume.len()
-    }
-
-    fn edges(&self, node: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let range = self.begins[node]..self.begins[node + 1];
-        self.ends[range.clone()].iter().copied().zip(self.weight[range].iter().copied())
     }
 
     /// Node after node joins the community that adds most to the modularity, until few do; communities, and how many.
@@ -93,7 +77,7 @@ impl Weighted {
             let mut moved = 0;
             for node in rng.chunks(&nodes).concat() {
                 let own = of[node as usize];
-                near.gather(self.edges(node as usize).map(|(end, weight)| (of[end as usize], weight)));
+                near.gather(self.edges.row(node as usize), &of);
                 volume[own as usize] -= self.volume[node as usize];
                 // What is saved over the expectation, times the weight of all edges.
                 let gain = |community: u32, weight: u64| {
@@ -113,24 +97,24 @@ impl Weighted {
                 break;
             }
         }
-        numbered(&of)
+        numbered(of.iter().copied(), count)
     }
 
     /// The graph of the communities.
     fn contracted(&self, community: &[u32], count: usize) -> Self {
-        let mut members: Vec<Vec<u32>> = vec![Vec::new(); count];
-        (0..self.len()).for_each(|node| members[community[node] as usize].push(node as u32));
+        let members = Csr::grouped(community, count);
         let mut near = Near { weight: vec![0; count], found: Vec::new() };
-        let mut made = Self::empty();
-        for (number, nodes) in members.iter().enumerate() {
-            let edges = nodes.iter().flat_map(|&node| self.edges(node as usize));
-            near.gather(edges.map(|(end, weight)| (community[end as usize], weight)));
+        let (mut edges, mut volume) = (Csr::new(), Vec::with_capacity(count));
+        for number in 0..count {
+            let nodes = members.row(number).iter().map(|&node| node as usize);
+            nodes.clone().for_each(|node| near.gather(self.edges.row(node), community));
             let others = near.found.iter().filter(|&&to| to as usize != number);
-            made.push(others.map(|&to| (to, near.weight[to as usize])));
+            others.for_each(|&to| edges.push((to, near.weight[to as usize])));
+            edges.end_row();
             near.forget();
-            made.volume[number] = nodes.iter().map(|&node| self.volume[node as usize]).sum();
+            volume.push(nodes.map(|node| self.volume[node]).sum());
         }
-        made
+        Self { edges, volume }
     }
 }
 
@@ -142,32 +126,18 @@ struct Near {
 }
 
 impl Near {
-    fn gather(&mut self, edges: impl Iterator<Item = (u32, u64)>) {
-        for (community, weight) in edges {
-            if self.weight[community as usize] == 0 {
-                self.found.push(community);
+    /// Adds the weight of edges to the communities that they end in.
+    fn gather(&mut self, edges: &[Edge], community: &[u32]) {
+        for &(end, weight) in edges {
+            let to = community[end as usize];
+            if self.weight[to as usize] == 0 {
+                self.found.push(to);
             }
-            self.weight[community as usize] += weight;
+            self.weight[to as usize] += weight;
         }
     }
 
     fn forget(&mut self) {
         self.found.drain(..).for_each(|community| self.weight[community as usize] = 0);
     }
-}
-
-/// Communities numbered by their first node, and how many.
-fn numbered(of: &[u32]) -> (Vec<u32>, usize) {
-    let mut number = vec![NONE; of.len()];
-    let mut count = 0;
-    let numbered = of.iter().map(|&community| {
-        let number = &mut number[community as usize];
-        if *number == NONE {
-            *number = count;
-            count += 1;
-        }
-        *number
-    });
-    let numbered = numbered.collect();
-    (numbered, count as usize)
 }

@@ -26,6 +26,8 @@ const SEARCH: Search = Search {
     cuts: Cuts { work: 1_000_000, most: 1000 },
 };
 
+const EXTENT: Extent = Extent { enough: 20, merging: Merging::VERTICES };
+
 const SCHEME: Scheme<'static> = Scheme {
     extent: Extent { enough: 50, merging: Merging::VERTICES },
     communities: None,
@@ -185,13 +187,7 @@ fn a_coarse_partition_costs_what_it_stands_for() {
     for _ in 0..20 {
         let graph = random(200, 400, &mut rng);
         let blocks = balanced(&graph, 4, 50);
-        let levels = coarsen::levels(
-            &graph,
-            &blocks,
-            None,
-            Extent { enough: 20, merging: Merging::VERTICES },
-            &mut rng,
-        );
+        let levels = coarsen::levels(&graph, &blocks, None, EXTENT, &mut rng);
         assert!(levels.last().is_some_and(|level| level.graph.len() < 60));
         let mut fine: Option<&Hypergraph> = None;
         for level in &levels {
@@ -291,13 +287,7 @@ fn what_is_merged_along_arcs_closes_no_cycle() {
     for _ in 0..20 {
         let graph = random_with_arcs(300, 500, &mut rng);
         let blocks = Blocks { ordered: true, ..balanced(&graph, 4, 10) };
-        let levels = coarsen::levels(
-            &graph,
-            &blocks,
-            None,
-            Extent { enough: 20, merging: Merging::VERTICES },
-            &mut rng,
-        );
+        let levels = coarsen::levels(&graph, &blocks, None, EXTENT, &mut rng);
         assert!(levels.len() > 2, "little is merged");
         for level in &levels {
             let rank: Vec<u32> = (0..level.graph.len() as u32).collect();
@@ -368,34 +358,38 @@ fn a_minimum_cut_moves_a_large_piece_at_once() {
     assert_eq!(state.connectivity(), 1, "{:?}", state.block);
 }
 
-/// Of so many groups of `size` vertices in a ring: every pair inside of a group shares a net, neighbours a light one.
-fn groups(count: usize, size: usize) -> Hypergraph {
-    let vertices = count * size;
+/// Vertices that take so much time, with nets of two of them each and their weights.
+fn of_pairs(time: Vec<u64>, pairs: impl Iterator<Item = ([usize; 2], u64)>) -> Hypergraph {
+    let vertices = time.len();
     let mut graph = Hypergraph {
         nets: Csr::new(),
         kinds: 1,
-        time: vec![1; vertices],
+        time,
         bytes: vec![0; vertices],
         class: vec![0; vertices],
         positions: vec![(0..vertices as u32).collect()],
         ..Hypergraph::default()
     };
-    let mut net = |pins: [usize; 2], weight: u64| {
+    for (mut pins, weight) in pairs {
+        pins.sort_unstable();
         pins.iter().for_each(|&pin| graph.nets.push(pin as u32));
         graph.nets.end_row();
         graph.weight.push(weight);
         graph.resident.push(0);
-    };
-    for group in 0..count {
-        let first = group * size;
-        for one in first..first + size {
-            (one + 1..first + size).for_each(|other| net([one, other], 10));
-        }
-        let next = (first + size) % vertices;
-        net([first.min(next), first.max(next)], 3);
     }
     graph.of_vertex = graph.nets.transposed(vertices);
     graph
+}
+
+/// So many groups of `size` vertices in a ring: every pair inside of a group shares a net, neighbours a light one.
+fn groups(count: usize, size: usize) -> Hypergraph {
+    let vertices = count * size;
+    let inside = |group: usize| {
+        let members = group * size..(group + 1) * size;
+        members.clone().flat_map(move |one| (one + 1..members.end).map(move |other| ([one, other], 10)))
+    };
+    let next = |group: usize| ([group * size, (group + 1) * size % vertices], 3);
+    of_pairs(vec![1; vertices], (0..count).flat_map(|group| inside(group).chain([next(group)])))
 }
 
 #[test]
@@ -450,21 +444,13 @@ fn net_by_net_the_heaviest_are_kept_whole_as_far_as_limits_allow() {
 fn a_dear_piece_that_fills_a_block_stays_whole() {
     let mut rng = Rng::new(9);
     let (dear, light) = (120, 900);
-    let mut graph = random(1, 0, &mut rng);
     let vertices = dear + light;
-    graph.time = (0..vertices).map(|vertex| if vertex < dear { 750 } else { 100 }).collect();
-    graph.bytes = vec![0; vertices];
-    graph.class = vec![0; vertices];
-    graph.positions = vec![(0..vertices as u32).collect()];
-    let mut net = |pins: [usize; 2], weight: u64| {
-        pins.iter().for_each(|&pin| graph.nets.push(pin as u32));
-        graph.nets.end_row();
-        graph.weight.push(weight);
-        graph.resident.push(0);
-    };
-    (1..dear).for_each(|vertex| net([rng.below(vertex), vertex], 1_000_000));
-    (dear..vertices).for_each(|vertex| net([rng.below(dear), vertex], 10 + rng.below(1000) as u64));
-    graph.of_vertex = graph.nets.transposed(vertices);
+    let time = (0..vertices).map(|vertex| if vertex < dear { 750 } else { 100 }).collect();
+    let pairs = (1..vertices).map(|vertex| match vertex < dear {
+        true => ([rng.below(vertex), vertex], 1_000_000),
+        false => ([rng.below(dear), vertex], 10 + rng.below(1000) as u64),
+    });
+    let graph = of_pairs(time, pairs);
     let blocks = balanced(&graph, 2, 2);
     let control = Control::new().threads(1);
     let extent = Extent { merging: Merging::NETS, ..SCHEME.extent };

@@ -41,7 +41,7 @@ const EACH_PIN: u64 = 20;
 /// How much more work each round may do than the one before.
 const MORE: u64 = 4;
 
-/// A round that closes less than one part in this many of the gap is the last, but for small graphs.
+/// A round that closes less than one part in this many of the gap is the last, but for small graphs under caps.
 const WORTHWHILE: u64 = 8;
 
 /// Units up to which rounds go on that close nothing yet: cases of a tree close a gap all at once, when the last of
@@ -127,7 +127,7 @@ impl Target<'_, '_> {
         let first = FIRST + EACH_PIN * self.graph.pin_count() as u64;
         let budgets = match self.problem.options.effort {
             Effort::Fast => return None,
-            Effort::Default if self.graph.units() <= PATIENT => {
+            Effort::Default if self.is_patient() => {
                 [first, 12_000_000].map(|work| Budget { work, cases: 256 })
             }
             Effort::Default => [first, 3_000_000].map(|work| Budget { work, cases: 64 }),
@@ -136,7 +136,12 @@ impl Target<'_, '_> {
         (self.graph.units() <= 20_000).then_some(budgets)
     }
 
-    /// Bounds by cuts in rounds of ever more work; on large graphs as long as each closes a part of the gap between
+    /// Whether rounds go on that close nothing yet. Where only a balance is asked for, much work closes little of the gap.
+    fn is_patient(&self) -> bool {
+        self.graph.units() <= PATIENT && self.problem.options.balance.is_none()
+    }
+
+    /// Bounds by cuts in rounds of ever more work; but for small graphs as long as each closes a part of the gap between
     /// `best` and what is reached.
     fn rounds(&self, mut best: u64) -> Vec<Certificate> {
         let mut found = Vec::new();
@@ -149,7 +154,7 @@ impl Target<'_, '_> {
             let value = found.iter().map(|one| one.value).max().unwrap_or(0);
             let left = self.incumbent.saturating_sub(value);
             let is_poor = value <= best || value - best < left / WORTHWHILE;
-            let is_last = is_poor && self.graph.units() > PATIENT;
+            let is_last = is_poor && !self.is_patient();
             if left == 0 || is_last || budget.work >= last.work || self.control.stopped() {
                 return found;
             }

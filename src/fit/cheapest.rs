@@ -15,7 +15,7 @@ use crate::error::Result;
 /// counts. First operations stay whole, of which bounds tell most; where operations may be split, cheaper sets are then
 /// planned for with parts of them. The same request gives the same answer, unless `control` says stop.
 ///
-/// Errors: those of planning; [`Error::Infeasible`] where no set does, with what comes closest.
+/// Errors: those of planning; [`Error::Infeasible`](crate::error::Error::Infeasible) where no set does, with what comes closest.
 pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
     let options = plan_options(&request)?;
     let costing = Costing::new(request.model, &options)?;

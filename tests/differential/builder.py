@@ -259,8 +259,8 @@ class Builder:
         return [value for value in self.results if value.name in last or value.name not in self.read
                 or not self.single and self.rng.random() < 0.15]
 
-    def disturbed(self, errors):
-        """The nodes, where those that read a result with an error read it with some noise of that size."""
+    def disturbed(self, errors, signs):
+        """The nodes, where those that read a result with an error read it off by that much, to one of these sides."""
         dtypes = {value.name: value.array for value in self.results}
         nodes, renamed = [], {}
         for node in self.nodes:
@@ -271,13 +271,13 @@ class Builder:
                 array = dtypes.get(name)
                 if name not in errors or array is None or array.dtype not in FLOATS:
                     continue
-                noise = self.rng.choice([-1.0, 1.0], array.shape) * errors[name]
+                noise = self.rng.choice(signs, array.shape) * errors[name]
                 nodes.append(helper.make_node("Constant", [], [name + "_noise"], value=proto(np.asarray(noise, array.dtype), "")))
                 nodes.append(helper.make_node("Add", [name, name + "_noise"], [name + "_off"]))
                 renamed[name] = name + "_off"
         return nodes
 
-    def model(self, outputs, roles=True, errors=None):
+    def model(self, outputs, roles=True, errors=None, signs=(-1.0, 1.0)):
         """The model as bytes; without roles every leaf is an input."""
         inputs, inits, nodes, dims = [], [], [], {}
         symbolic = roles and self.flag(0.15)
@@ -296,7 +296,7 @@ class Builder:
                 nodes.append(helper.make_node("Constant", [], [leaf.name], value=proto(leaf.array, leaf.name)))
         infos = [helper.make_tensor_value_info(
             value.name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for value in outputs]
-        own = self.disturbed(errors) if errors else self.nodes
+        own = self.disturbed(errors, signs) if errors else self.nodes
         graph = helper.make_graph(nodes + own, "g", inputs, infos, inits)
         return serialized(graph, self.opset), dims
 

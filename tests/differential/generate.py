@@ -81,10 +81,11 @@ def errors(builder):
 
 def perturbed(builder, outputs, expected):
     """What changes where inputs, and what operators with an absolute error made, are off by a little."""
-    model, _ = builder.model(outputs, roles=False, errors=errors(builder))
-    twin = session(model)
     changes = [np.zeros(array.shape) for array in expected]
-    for _ in range(3):
+    # All to one side and to the other, so that what compares a sum that is zero changes; and to either.
+    for signs in ((1.0,), (-1.0,), (-1.0, 1.0)):
+        model, _ = builder.model(outputs, roles=False, errors=errors(builder), signs=signs)
+        twin = session(model)
         feeds = {}
         for leaf in builder.leaves:
             array = leaf.array

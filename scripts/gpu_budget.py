@@ -5,12 +5,16 @@ Each job ends as one line of JSON in DIR/results.jsonl, which is on the disk bef
 budget ended before it). Called again with the same folder, what was good, wrong or absent is not done again. Nothing ends what
 comes after it.
 """
+import concurrent.futures
+import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 from gpu_machine import Watch, gpu
@@ -22,15 +26,18 @@ PARTS = 6
 SMALL_PART = "0/8"
 # Most seconds of one job.
 LONGEST = 240
+# Most jobs at the same time, of those that measure nothing.
+BESIDE = max(2, min(12, (os.cpu_count() or 1) - 1))
 # A job is not begun with less.
 LEAST = 5
 
 
 class Job:
-    """`run(deadline)` gives a state, what is to be said, and a value for the table."""
+    """`run(deadline)` gives a state, what is to be said, and a value for the table. Of what measures nothing, jobs that follow one
+    another are done at the same time."""
 
-    def __init__(self, name, run, longest=LONGEST):
-        self.name, self.run, self.longest = name, run, longest
+    def __init__(self, name, run, longest=LONGEST, measures=True):
+        self.name, self.run, self.longest, self.measures = name, run, longest, measures
 
 
 class Failed(Exception):
@@ -58,12 +65,17 @@ def output(command, deadline, environment=None):
     return out
 
 
-def ended(child):
-    """Ends a process and its children; what it said last. One that waits in the driver does not end, and is left."""
+def kill(child):
+    """Ends a process and its children, which have a session of their own."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass  # it has just ended by itself
+
+
+def ended(child):
+    """As `kill`; what it said last. One that waits in the driver does not end, and is left."""
+    kill(child)
     try:
         out, errors = child.communicate(timeout=LEAST)
     except subprocess.TimeoutExpired:
@@ -116,13 +128,17 @@ def work(jobs, journal, budget):
     watch = Watch()
     # What failed or hung before is tried again when all others had their turn.
     was_bad = lambda job: journal.lines.get(job.name, {}).get("state") in ("failed", "hung")
+    ordered = sorted(jobs, key=was_bad)
+    left = [job for job in ordered if not journal.is_done(job)]
     try:
-        for number, job in enumerate(sorted(jobs, key=was_bad)):
-            if journal.is_done(job):
-                continue
-            line = done(job, end, watch)
-            journal.write(line)
-            print(f"[{number + 1}/{len(jobs)}] {line['state']:6} {line['seconds']:7.1f} s  {job.name}  {line['said']}"[:240], flush=True)
+        with concurrent.futures.ThreadPoolExecutor(BESIDE) as threads:
+            for measures, group in itertools.groupby(left, lambda job: job.measures):
+                group = list(group)
+                lines = threads.map(lambda job: done(job, end, watch), group) if not measures else (done(job, end, watch) for job in group)
+                for job, line in zip(group, lines):
+                    journal.write(line)
+                    print(f"[{ordered.index(job) + 1}/{len(jobs)}] {line['state']:6} {line['seconds']:7.1f} s  {job.name}  "
+                          f"{line['said']}"[:240], flush=True)
     finally:
         watch.end()
 
@@ -149,28 +165,84 @@ def done(job, end, watch):
 # -- the jobs ----------------------------------------------------------------------------------------------------
 
 
+class Peer:
+    """A process of scripts/gpu_peer.py, which times one case after the other: what a peer loads takes longer than most cases. It is
+    begun again after a case that failed."""
+
+    def __init__(self, name, args):
+        self.name, self.args, self.child = name, args, None
+        # What it says beside its answers; in a file, since nobody reads it while it runs.
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")
+
+    def asked(self, case, deadline):
+        """The peer's answer for a case."""
+        if self.child is None:
+            command = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_peer.py"), self.name]
+            command += ["--small"] if self.args.small else []
+            # A peer takes no more memory than it uses.
+            environment = dict(self.args.around, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+            self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+                                          env=environment, start_new_session=True)
+        said = []
+        asking = threading.Thread(target=lambda: said.append(self.answer(case)), daemon=True)
+        asking.start()
+        asking.join(max(1.0, deadline - time.monotonic()))
+        if not said:
+            self.end()
+            raise Failed("hung", "no end within its time")
+        if said[0] is None or "failed" in said[0]:
+            why = said[0]["failed"] if said[0] else self.end()[-600:]
+            self.end()
+            raise Failed("failed", why)
+        return said[0]
+
+    def answer(self, case):
+        """The line of a case; none where the process ends before it."""
+        child = self.child
+        try:
+            child.stdin.write(case + "\n")
+            child.stdin.flush()
+            # What libraries print on the same way is no answer.
+            for line in child.stdout:
+                if line.startswith("{"):
+                    return json.loads(line)
+        except (OSError, ValueError):
+            pass
+        return None
+
+    def end(self):
+        """Ends the process; what it said last."""
+        child, self.child = self.child, None
+        if child is None:
+            return ""
+        kill(child)
+        self.errors.seek(0)
+        return self.errors.read().strip()
+
+
 class Jobs:
     """All jobs of the check. `tools` has what scripts/gpu_check has: ours(case, folder, args, outputs), trained, digest."""
 
     def __init__(self, args, tools, cases, trainings, folder):
         self.args, self.tools, self.cases, self.trainings, self.folder = args, tools, cases, trainings, folder
+        self.asked = Peer("", args)
 
     def listed(self):
         first = [Job("the GPU and its libraries", self.probe, 60), Job("one small model", self.own(self.first_of("softmax")), 120),
                  Job("one product of the library", self.library, 120), Job("peer: copy", self.peer("copy", ""), 60)]
-        checks = [Job(f"suite every_operation, part {part + 1} of {PARTS}", self.suite("every_operation", part), 300)
+        checks = [Job(f"suite every_operation, part {part + 1} of {PARTS}", self.suite("every_operation", part), 150, measures=False)
                   for part in range(PARTS)]
-        checks += [Job("suite every_small_model", self.suite("every_small_model"), 300)]
+        checks += [Job("suite every_small_model", self.suite("every_small_model"), 150, measures=False)]
         ours = [Job(f"ours: {case.name}", self.own(case)) for case in self.by_worth()]
         alike = {name for case in self.cases if case.alike for name in (case.name, case.alike)}
-        same = [Job(f"output: {case.name}", self.output(case)) for case in self.cases if case.name in alike]
+        same = [Job(f"output: {case.name}", self.output(case), measures=False) for case in self.cases if case.name in alike]
         trained = [Job(f"training: {case.name} on {case.devices}", self.training(case)) for case in self.trainings]
         peers = [Job(f"peer: {name}: {case.name}", self.peer(name, case.name), 180)
                  for name in ("torch", "torch.compile", "JAX jit") for case in self.by_worth() if case.function]
         peers += [Job(f"peer: torch trained: {case.name}", self.peer("torch trained", case.name), 120)
                   for case in self.trainings if case.devices == "cuda"]
         # Kernels are looked at in small cases, each once: a tool slows them down a hundred times.
-        looked = [Job(f"compute-sanitizer {tool}: {case.name}", self.sanitizer(tool, case), 120)
+        looked = [Job(f"compute-sanitizer {tool}: {case.name}", self.sanitizer(tool, case), 120, measures=False)
                   for tool in ("memcheck", "racecheck") for case in self.tools.cases(True)]
         looked += [Job(f"ncu: {case.name}", self.counters(case), 120) for case in self.by_worth() if case.bytes][:10]
         return first + checks + ours + same + trained + peers + looked
@@ -232,8 +304,9 @@ class Jobs:
 
     def output(self, case):
         def run(deadline):
-            path = os.path.join(self.folder, "outputs.npz")
-            output(self.tools.command(case, self.folder, self.args, path), deadline)
+            folder = tempfile.mkdtemp(dir=self.folder)
+            path = os.path.join(folder, "outputs.npz")
+            output(self.tools.command(case, folder, self.args, path), deadline)
             found = self.tools.digest(path)
             return "good", found[:16], found
 
@@ -251,11 +324,14 @@ class Jobs:
 
     def peer(self, name, case):
         def run(deadline):
-            command = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_peer.py"), name, case]
-            command += ["--small"] if self.args.small else []
-            # A peer takes no more memory than it uses.
-            environment = dict(self.args.around, XLA_PYTHON_CLIENT_PREALLOCATE="false")
-            found = json.loads(output(command, deadline, environment).strip().splitlines()[-1])
+            if self.asked.name != name:
+                # Two peers at once would share the GPU.
+                self.asked.end()
+                self.asked = Peer(name, self.args)
+            found = self.asked.asked(case, deadline)
+            if not case:
+                # Nothing else is asked of it.
+                self.asked.end()
             if found.get("absent"):
                 return "absent", found["absent"], None
             return "good", json.dumps(found["value"])[:80], found["value"]
@@ -266,7 +342,7 @@ class Jobs:
         def run(deadline):
             command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
             try:
-                out = output(command + self.tools.command(case, self.folder, self.args), deadline)
+                out = output(command + self.tools.command(case, tempfile.mkdtemp(dir=self.folder), self.args), deadline)
             except Failed as failed:
                 # Its own exit code says that it found something.
                 state = "wrong" if failed.said.startswith("ended with 9:") else failed.state

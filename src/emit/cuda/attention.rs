@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Gives, Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
+use super::{
+    GROUPS_SHARED, Gives, Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title,
+};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::kernel::attention::HeadStrides;
@@ -86,7 +88,43 @@ fn form(heads: &Heads, dtype: DType, gives: Gives) -> Form {
         let (call, grid) = (format!("{plain}<KERNEL_heads>"), ceil(lines.saturating_mul(each), 4));
         return Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention };
     }
-    on_tensor_cores(heads, name, [lines, each])
+    by_groups(heads, [lines, each], gives).unwrap_or_else(|| on_tensor_cores(heads, name, [lines, each]))
+}
+
+/// Whether halves of heads lie at multiples of sixteen bytes.
+fn halves_are_wide(heads: &Heads) -> bool {
+    let geometry = &heads.geometry;
+    let even = |strides: &HeadStrides| {
+        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % 8 == 0)
+    };
+    geometry.size.is_multiple_of(8)
+        && geometry.value_size.is_multiple_of(8)
+        && geometry.strides.iter().chain(heads.writes.iter().map(|(_, strides)| strides)).all(even)
+}
+
+/// Tiles by groups of threads, where the GPU has their products, and rows and keys are enough for them.
+fn by_groups(heads: &Heads, [lines, each]: [i64; 2], gives: Gives) -> Option<Form> {
+    let geometry = &heads.geometry;
+    let longest = geometry.size.max(geometry.value_size);
+    let enough = geometry.rows >= 64 && geometry.keys >= 128;
+    if heads.pass != Pass::Forward || !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
+        return None;
+    }
+    // By the registers of a thread: 64 sums for scores, half as many for weights, and the values' sums.
+    let groups = if longest <= 64 { 3 } else { 2 };
+    let panels = |size: u64| 64 * size.div_ceil(64);
+    let [keys, values] = [geometry.size, geometry.value_size].map(panels);
+    let bytes = 2 * (64 * groups * keys + 2 * 128 * (keys + values));
+    Some(Form {
+        how: if groups == 3 { "tiles of 192 rows by groups" } else { "tiles of 128 rows by groups" },
+        call: format!("attention_groups<KERNEL_heads, {groups}>"),
+        grid: lines.saturating_mul(ceil(each, 64 * groups as i64)),
+        threads: 128 * groups as u32,
+        // Panels begin at multiples of 1024 bytes.
+        shared: bytes as u32 + 1024,
+        template: Template::AttentionGroups,
+    })
+    .filter(|form| form.shared <= GROUPS_SHARED)
 }
 
 /// Tiles of halves, which are multiplied on tensor cores. `each`: rows or keys of each of the `lines`.
@@ -94,12 +132,7 @@ fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2]) -> Form {
     let geometry = &heads.geometry;
     let longest = geometry.size.max(geometry.value_size);
     // Sixteen bytes at a time, where every row begins at a multiple of them.
-    let even = |strides: &HeadStrides| {
-        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % 8 == 0)
-    };
-    let wide = geometry.size.is_multiple_of(8)
-        && geometry.value_size.is_multiple_of(8)
-        && geometry.strides.iter().chain(heads.writes.iter().map(|(_, strides)| strides)).all(even);
+    let wide = halves_are_wide(heads);
     // Two fragments of rows for one reading of keys and values, where registers hold them and blocks are enough.
     let tall = heads.pass == Pass::Forward
         && longest <= 64

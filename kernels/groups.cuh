@@ -25,14 +25,15 @@ template <int LINES> DEVICE int unit_at(int line, int unit) {
 // a line's first element; lines are as far from one another as the first two.
 template <int LINES, int WIDTH, int THREADS, class R>
 DEVICE void stage_panels(unsigned char* to, i64 known, int size, const R& from) {
-  const int UNITS = WIDTH / 8, DOWN = THREADS / UNITS, PARTS = (LINES + DOWN - 1) / DOWN;
+  const int UNITS = WIDTH / 8, DOWN = THREADS / UNITS, PARTS = LINES / DOWN;
+  static_assert(THREADS % UNITS == 0 && LINES % DOWN == 0, "all threads take as many units");
   const int unit = threadIdx.x % UNITS, first = threadIdx.x / UNITS;
-  if (first >= DOWN) return;
   const u16* const begin = (const u16*)from(0);
   const i64 step = (const u16*)from(1) - begin;
   const bool across = unit * 8 < size;
   const u16* const own = begin + first * step + (across ? unit * 8 : 0);
-  if (LINES % DOWN == 0 && DOWN % 8 == 0 && known >= LINES && size == WIDTH) {
+  // Threads stay together: where some go apart, products may not go on meanwhile.
+  if (DOWN % 8 == 0 && known >= LINES && size == WIDTH) {
     // All are there: a thread's copies are a constant apart.
     unsigned char* const at = to + unit_at<LINES>(first, unit);
 #pragma unroll
@@ -40,9 +41,10 @@ DEVICE void stage_panels(unsigned char* to, i64 known, int size, const R& from) 
     return;
   }
 #pragma unroll 1
-  for (int line = first; line < LINES; line += DOWN) {
+  for (int part = 0; part < PARTS; ++part) {
+    const int line = part * DOWN + first;
     const bool inside = across && line < known;
-    copy_later((u16*)(to + unit_at<LINES>(line, unit)), inside ? own + (line - first) * step : begin, inside);
+    copy_later((u16*)(to + unit_at<LINES>(line, unit)), inside ? own + part * DOWN * step : begin, inside);
   }
 }
 

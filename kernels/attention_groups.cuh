@@ -69,27 +69,22 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
   auto take = [&](int block, float (&scale)[2]) {
     const i64 k0 = (i64)block * BLOCK;
     const bool whole = k0 + BLOCK <= seen_by_all;
+    // Where all scores have the same factor and nothing else, it goes into the exponent.
+    if (P::PLAIN && whole) return sums.take(s, scale, P::SCALE);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       // Rows that are not there have the mask of the last one.
       const i64 mine = row0 + r * 8, row = mine < P::ROWS ? mine : P::ROWS - 1;
-      if (whole) {
+      const int seen = whole ? BLOCK : seen_of(p, row, k0, BLOCK);
 #pragma unroll
-        for (int j = 0; j < BLOCK / 4; ++j) {
-          float& score = s[j / 2][r * 2 + j % 2];
-          score = p.score(b, h, row, k0 + j / 2 * 8 + place * 2 + j % 2, score);
-        }
-      } else {
-        const int seen = seen_of(p, row, k0, BLOCK);
-#pragma unroll
-        for (int j = 0; j < BLOCK / 4; ++j) {
-          const int key = j / 2 * 8 + place * 2 + j % 2;
-          float& score = s[j / 2][r * 2 + j % 2];
-          score = key < seen ? p.score(b, h, row, k0 + key, score) : limits<float>::low();
-        }
+      for (int j = 0; j < BLOCK / 4; ++j) {
+        const int key = j / 2 * 8 + place * 2 + j % 2;
+        float& score = s[j / 2][r * 2 + j % 2];
+        if (!P::PLAIN) score = p.score(b, h, row, k0 + (key < seen ? key : 0), score);
+        if (key >= seen) score = limits<float>::low();
       }
     }
-    sums.take(s, scale);
+    sums.take(s, scale, P::PLAIN ? P::SCALE : 1.0f);
   };
   // What was copied is there for all threads' products.
   auto arrived = [&] {

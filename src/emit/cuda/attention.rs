@@ -31,7 +31,7 @@ pub(super) fn attention(program: &Program, heads: &Heads, gives: Gives) -> Resul
     }
     let form = form(heads, dtype, gives);
     let mut text = title(program, form.how);
-    text.push_str(&structure(program, heads, dtype));
+    text.push_str(&structure(program, heads, dtype, form.template));
     // Few large blocks need their registers more than company.
     let together = form.together.or((form.threads > 256).then_some(1));
     let bounds = together.map_or(form.threads.to_string(), |blocks| format!("{}, {blocks}", form.threads));
@@ -121,14 +121,13 @@ fn by_groups(heads: &Heads, [lines, each]: [i64; 2], gives: Gives) -> Option<For
     if heads.pass != Pass::Forward || !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
         return None;
     }
-    // Short heads leave registers and memory for three blocks of a group each, which wait for nobody else.
-    let (groups, together) = if longest <= 64 { (1, 3) } else { (2, 1) };
-    let block = 128;
+    // Two groups read keys and values of the L2 once for 128 rows.
+    let (groups, together, block) = (2, 1, 128);
     let panels = |size: u64| 64 * size.div_ceil(64);
     let [keys, values] = [geometry.size, geometry.value_size].map(panels);
     let bytes = 2 * (64 * groups * keys + 2 * block * (keys + values));
     Some(Form {
-        how: if groups == 1 { "tiles of 64 rows by groups" } else { "tiles of 128 rows by groups" },
+        how: "tiles of 128 rows by groups",
         call: format!("attention_groups<KERNEL_heads, {groups}, {block}>"),
         grid: lines.saturating_mul(ceil(each, 64 * groups as i64)),
         threads: 128 * groups as u32,
@@ -296,7 +295,7 @@ fn pointers(heads: &Heads) -> Vec<(&'static str, u32)> {
     read.chain(mask).chain(position).chain(upstream).chain(rows).chain(writes).collect()
 }
 
-fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
+fn structure(program: &Program, heads: &Heads, dtype: DType, template: Template) -> String {
     let (geometry, op) = (&heads.geometry, &heads.op);
     let (s, t) = (storage(dtype), compute(dtype));
     let mask = heads.mask.map(|arg| program.args[arg as usize].dtype);
@@ -317,6 +316,12 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
         geometry.value_size
     ));
     line(format!("static const bool CAUSAL = {}, ZEROS = {};", op.causal.is_some(), op.zeros));
+    if template == Template::AttentionGroups {
+        // Scores that are in the order of the products need no numbers of their own.
+        let plain = heads.mask.is_none() && op.scale.0 > 0.0 && op.scale.0.is_finite();
+        line(format!("static const bool PLAIN = {plain};"));
+        line(format!("static constexpr T SCALE = {};", number(if plain { op.scale.0 } else { 1.0 }, t)));
+    }
     line(format!("static const i64 PARTS = {}, OFFSET = {};", heads.parts, op.causal.unwrap_or(0)));
     let first = if heads.position.is_some() { "OFFSET + *position" } else { "OFFSET" };
     line(format!("DEVICE i64 offset() const {{ return {first}; }}"));

@@ -484,7 +484,10 @@ fn attention_by_groups_runs_on_the_cpu() {
     for plain in ["PLAIN = true", "PLAIN = false"] {
         assert!(all.iter().any(|one| one.kernel.text.contains(plain)), "no {plain}");
     }
-    assert!(all.iter().all(|one| one.kernel.text.contains("attention_groups<")));
+    for form in ["attention_groups<", "attention_gradient_rows_groups<", "attention_gradient_keys_groups<"] {
+        assert!(all.iter().filter(|one| one.kernel.text.contains(form)).count() >= 8, "{form}");
+    }
+    assert!(all.iter().all(|one| one.kernel.text.contains("_groups<")));
     assert!(all.iter().all(|one| one.kernel.architecture("sm_90") == "sm_90a"));
     compare(&all);
 }

@@ -99,7 +99,8 @@ fn form(heads: &Heads, dtype: DType, gives: Gives) -> Form {
             template: Template::Attention,
         };
     }
-    by_groups(heads, [lines, each], gives).unwrap_or_else(|| on_tensor_cores(heads, name, [lines, each]))
+    by_groups(heads, name, [lines, each], gives)
+        .unwrap_or_else(|| on_tensor_cores(heads, name, [lines, each]))
 }
 
 /// Whether halves of heads lie at multiples of sixteen bytes.
@@ -114,24 +115,32 @@ fn halves_are_wide(heads: &Heads) -> bool {
 }
 
 /// Tiles by groups of threads, where the GPU has their products, and rows and keys are enough for them.
-fn by_groups(heads: &Heads, [lines, each]: [i64; 2], gives: Gives) -> Option<Form> {
+fn by_groups(heads: &Heads, name: &str, [lines, each]: [i64; 2], gives: Gives) -> Option<Form> {
     let geometry = &heads.geometry;
     let longest = geometry.size.max(geometry.value_size);
     let enough = geometry.rows >= 64 && geometry.keys >= 128;
-    if heads.pass != Pass::Forward || !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
+    if !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
         return None;
     }
-    // Two groups read keys and values of the L2 once for 128 rows.
-    let (groups, together, block) = (2, 1, 128);
+    // Two groups read what they meet once from the L2, for 128 rows or keys.
+    let groups = 2;
+    let (how, block, parameters, staged) = match heads.pass {
+        Pass::Parts => return None,
+        Pass::Forward => ("tiles of 128 rows by groups", 128, ", 128", 2),
+        Pass::Queries => ("tiles of 128 rows by groups", 64, "", 3),
+        Pass::Keys => ("tiles of 128 keys by groups", 64, "", 3),
+    };
     let panels = |size: u64| 64 * size.div_ceil(64);
     let [keys, values] = [geometry.size, geometry.value_size].map(panels);
-    let bytes = 2 * (64 * groups * keys + 2 * block * (keys + values));
+    // Of a block's own lines, forward only the queries.
+    let own = if heads.pass == Pass::Forward { keys } else { keys + values };
+    let bytes = 2 * (64 * groups * own + staged * block * (keys + values));
     Some(Form {
-        how: "tiles of 128 rows by groups",
-        call: format!("attention_groups<KERNEL_heads, {groups}, {block}>"),
+        how,
+        call: format!("{name}_groups<KERNEL_heads, {groups}{parameters}>"),
         grid: lines.saturating_mul(ceil(each, 64 * groups as i64)),
         threads: 128 * groups as u32,
-        together: Some(together),
+        together: Some(1),
         // Panels begin at multiples of 1024 bytes.
         shared: bytes as u32 + 1024,
         template: Template::AttentionGroups,

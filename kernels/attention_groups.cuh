@@ -252,8 +252,15 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
     lines_weighted<BLOCK / 16>(out, slopes, Panels(keys + block % AHEAD_OF_GRADIENTS * KEY_BYTES, BLOCK * 128), H());
     products_end();
   };
+  const i64 seen_by_all = keys_seen(p, at.first + group * 64);
   auto take = [&](int block, float (&scale)[2]) {
     const i64 k0 = (i64)block * BLOCK;
+    if (P::PLAIN && k0 + BLOCK <= seen_by_all) {
+      sums.take(s, scale, P::SCALE);
+#pragma unroll
+      for (int j = 0; j < BLOCK / 2; ++j) s[j / 4][j % 4] *= above[j / 4][j % 4] - d[j / 2 % 2];
+      return;
+    }
     int seen[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -263,10 +270,11 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
       for (int j = 0; j < BLOCK / 4; ++j) {
         const int key = j / 2 * 8 + place * 2 + j % 2;
         float& score = s[j / 2][r * 2 + j % 2];
-        score = key < seen[r] ? p.score(b, h, row, k0 + key, score) : limits<float>::low();
+        if (key >= seen[r]) score = limits<float>::low();
+        else if (!P::PLAIN) score = p.score(b, h, row, k0 + key, score);
       }
     }
-    sums.take(s, scale);
+    sums.take(s, scale, P::PLAIN ? P::SCALE : 1.0f);
 #pragma unroll
     for (int j = 0; j < BLOCK / 2; ++j) {
       const int r = j / 2 % 2, key = j / 4 * 8 + place * 2 + j % 2;
@@ -275,26 +283,33 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
       weight = passes ? weight * (above[j / 4][j % 4] - d[r]) : 0.0f;
     }
   };
-  for (int block = 0; block < blocks; ++block) {
-    if (block > 0) arrived();
-    products_begin();
-    ask(block);
-    if (block > 0) weigh(block - 1);
-    stage_block(block + 1);
+  if (blocks > 0) {
     float scale[2];
-    if (block > 0) products_wait<1>();
-    else products_wait<0>();
+    products_begin();
+    ask(0);
+    stage_block(1);
+    products_wait<0>();
     made(s);
     made(above);
-    take(block, scale);
-    weighed_before(sums);
-    products_wait<0>();
-    made(out);
-#pragma unroll
-    for (int j = 0; j < K::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
+    take(0, scale);
     packed_all(slopes, s, H());
-  }
-  if (blocks > 0) {
+    for (int block = 1; block < blocks; ++block) {
+      arrived();
+      products_begin();
+      ask(block);
+      weigh(block - 1);
+      stage_block(block + 1);
+      products_wait<1>();
+      made(s);
+      made(above);
+      take(block, scale);
+      weighed_before(sums);
+      products_wait<0>();
+      made(out);
+#pragma unroll
+      for (int j = 0; j < K::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
+      packed_all(slopes, s, H());
+    }
     products_begin();
     weigh(blocks - 1);
     products_wait<0>();
@@ -308,7 +323,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
     const bool broken = sum == 0.0f || (P::ZEROS && !(sum > 0.0f));
     if (place == 0) {
       const i64 number = (b * P::HEADS + h) * P::ROWS + row;
-      p.logs[number] = broken ? infinity_f() : sums.most[r] + f_log(sum);
+      p.logs[number] = broken ? infinity_f() : sums.most[r] * (P::PLAIN ? P::SCALE : 1.0f) + f_log(sum);
       p.d[number] = d[r];
     }
     if (broken) {
@@ -377,23 +392,39 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
     lines_weighted<BLOCK / 16>(of_key, slopes, Panels(queries + slot * QUERY_BYTES, BLOCK * 128), H());
     products_end();
   };
-  // Weights of the keys, and the slopes of their scores; the largest, which is never below zero.
+  // Weights of the keys, and the slopes of their scores; a weight, which is never below zero, of each tile.
   auto take = [&](int step) {
-    const i64 h = head_of(step), r0 = row_of(step);
+    const i64 h = head_of(step), r0 = row_of(step), number = (b * P::HEADS + h) * P::ROWS + r0;
     const int rows = P::ROWS - r0 < BLOCK ? (int)(P::ROWS - r0) : BLOCK;
+    const bool whole = rows == BLOCK && r0 % 2 == 0 && at.first + SIDE <= P::KEYS && (!P::CAUSAL || at.first + SIDE - 1 - p.offset() <= r0);
+    float most = 0.0f;
+    if (P::PLAIN && P::ROWS % 2 == 0 && whole) {
+#pragma unroll
+      for (int j = 0; j < BLOCK / 8; ++j) {
+        const vec<2, float> log = *(const vec<2, float>*)(p.logs + number + j * 8 + place * 2);
+        const vec<2, float> d = *(const vec<2, float>*)(p.d + number + j * 8 + place * 2);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          // No key is left to the row: its result is perhaps not a number.
+          const bool nothing = log.v[i % 2] == infinity_f();
+          const float weight = near_power(fmaf(s[j][i], P::SCALE * 1.44269504f, log.v[i % 2] * -1.44269504f));
+          s[j][i] = nothing ? 0.0f : weight;
+          ds[j][i] = nothing ? 0.0f : weight * (ds[j][i] - d.v[i % 2]);
+        }
+        most = most > s[j][3] ? most : s[j][3];
+      }
+      return most;
+    }
     int from[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const i64 key = key0 + r * 8, row = P::CAUSAL ? key - p.offset() - r0 : 0;
       from[r] = key >= P::KEYS || row > BLOCK ? BLOCK : row < 0 ? 0 : (int)row;
     }
-    const i64 number = (b * P::HEADS + h) * P::ROWS + r0;
-    float most = 0.0f;
 #pragma unroll
     for (int j = 0; j < BLOCK / 4; ++j) {
       const int row = j / 2 * 8 + place * 2 + j % 2, known = row < rows ? row : 0;
       const float log = row < rows ? p.logs[number + known] : infinity_f(), d = p.d[number + known];
-      // No key is left to the row: its result is perhaps not a number.
       const bool nothing = log == infinity_f();
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -408,25 +439,34 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
     }
     return most;
   };
-  for (int step = 0; step < count; ++step) {
-    arrived();
+  // Also where no row meets a key: what was asked for is waited for.
+  arrived();
+  if (count > 0) {
     products_begin();
-    ask(step);
-    if (step > 0) weigh(step - 1);
-    stage_block(step + 1);
-    if (step > 0) products_wait<1>();
-    else products_wait<0>();
+    ask(0);
+    stage_block(1);
+    products_wait<0>();
     made(s);
     made(ds);
-    never_below_zero(take(step));
-    products_wait<0>();
-    made(of_value);
-    made(of_key);
+    take(0);
     packed_all(weights, s, H());
     packed_all(slopes, ds, H());
-  }
-  copies_wait<0>();
-  if (count > 0) {
+    for (int step = 1; step < count; ++step) {
+      arrived();
+      products_begin();
+      ask(step);
+      weigh(step - 1);
+      stage_block(step + 1);
+      products_wait<1>();
+      made(s);
+      made(ds);
+      never_below_zero(take(step));
+      products_wait<0>();
+      made(of_value);
+      made(of_key);
+      packed_all(weights, s, H());
+      packed_all(slopes, ds, H());
+    }
     products_begin();
     weigh(count - 1);
     products_wait<0>();

@@ -14,7 +14,9 @@ use partition::unstable::kernel::program::{self, Place, Program};
 use partition::unstable::pass::{GroupOptions, group};
 
 use crate::corpus::{SMALL, SMALL_HALVES};
-use crate::cuda_forms::{attention_gradients, hero_cases, made_up, product, sized, sums_of_nothing};
+use crate::cuda_forms::{
+    attention_gradients, hero_cases, made_up, product, scatters, sized, sums_of_nothing,
+};
 use crate::kernels::{Case, Memory, cases, half_programs, lowered, model_programs, step_programs};
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
@@ -450,6 +452,17 @@ fn sums_of_nothing_run_on_the_cpu() {
     let trials: Vec<Trial> = sums_of_nothing().iter().flat_map(trials).collect();
     assert_eq!(trials.len(), 4);
     compare(&trials);
+}
+
+/// In stages where there are many steps: digits, parts of rows that have many, the rows.
+#[test]
+fn scatters_run_on_the_cpu() {
+    let all: Vec<Trial> = scatters().iter().flat_map(trials).collect();
+    let count = |form: &str| all.iter().filter(|one| one.kernel.text.contains(form)).count();
+    assert!(count("scatter_parts(") >= 6 && count("scatter_ordered<") >= 6 && count("scatter_rows<") >= 6);
+    // Each digit is a kernel: of 70,000 rows three, of 300 two.
+    assert!(count("SHIFT = 0,") >= 6 && count("SHIFT = 5,") >= 1 && count("SHIFT = 12,") == 1);
+    compare(&all);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use partition::unstable::run::cuda::{CudaOptions, CudaProgram, Products, Target}
 use partition::unstable::run::interpret;
 
 use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Library};
-use crate::executor::{Groups, random_plan, tensor};
+use crate::executor::{Groups, random_gpu_plan, tensor};
 use crate::kernels::lowered;
 use crate::random_graph::Random;
 use crate::run_ops::tolerance;
@@ -35,7 +35,7 @@ fn ran(lines: &str, build: Build) -> Option<(u64, u64)> {
     let graph = written(lines);
     let groups = Groups::planned(&graph);
     let mut random = Random::new(3);
-    let plan = random_plan(&graph, &groups, 1, &mut random);
+    let plan = random_gpu_plan(&graph, &groups, 1, &mut random);
     let inputs: Vec<_> = graph
         .inputs()
         .iter()

@@ -109,6 +109,7 @@ template <class P, int EACH> DEVICE void scatter_rows(const P& p) {
 //     static const int SHIFT, BITS;         the digit
 //     DEVICE I place(I at) const;           the row at a position
 //     DEVICE i32 step(I at) const;          and the step
+//     i32* counts;                          of each block, how many of its positions have each digit
 //     i32 *places, *steps;                  both in the new order
 //   };
 
@@ -124,47 +125,57 @@ template <int BITS> DEVICE u32 lanes_alike(u32 digit, bool has) {
   return alike;
 }
 
-// A block takes EACH positions. How many of each digit come before them, and how many there are, it counts itself: that is
-// as much as is read of L2 at once, and no kernel more. Each warp counts by itself, so nothing is added in an order
-// that might be another one.
-template <class P, int EACH> DEVICE void order_steps(const P& p) {
+// A block takes EACH positions, and each of its warps neighbouring ones of these: how many have each digit, warp by warp, so that
+// nothing is added in an order that might be another one.
+template <class P, int EACH> DEVICE void count_of_warps(const P& p, u32* counts) {
   typedef typename P::I I;
-  const int THREADS = 512, WARPS = THREADS / 32, DIGITS = 1 << P::BITS, LOOKS = 8;
-  SHARED(u32, before, WARPS * DIGITS);
-  SHARED(u32, behind, WARPS * DIGITS);
-  SHARED(u32, sums, 2 * DIGITS);
-  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
-  const u32 lower = (1u << lane) - 1u;
-  const I begin = (I)blockIdx.x * EACH;
-  for (int i = thread; i < WARPS * DIGITS; i += THREADS) before[i] = behind[i] = 0;
-  __syncthreads();
-  for (I base = 0; base < (I)P::STEPS; base += LOOKS * THREADS) {
-    u32 digits[LOOKS];
-#pragma unroll
-    for (int i = 0; i < LOOKS; ++i) {
-      const I at = base + i * THREADS + thread;
-      digits[i] = at < (I)P::STEPS ? (u32)(p.place(at) >> P::SHIFT) & (DIGITS - 1) : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < LOOKS; ++i) {
-      const I first = base + i * THREADS;
-      const bool has = first + thread < (I)P::STEPS;
-      const u32 alike = lanes_alike<P::BITS>(digits[i], has);
-      u32* counts = (first < begin ? before : behind) + warp * DIGITS;
-      if (has && !(alike & lower)) counts[digits[i]] += __popc(alike);
-      __syncwarp();
-    }
+  const int WARPS = 512 / 32, DIGITS = 1 << P::BITS, OWN = EACH / WARPS;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  u32* own = counts + warp * DIGITS;
+  for (int i = lane; i < DIGITS; i += 32) own[i] = 0;
+  __syncwarp();
+#pragma unroll 4
+  for (int i = 0; i < OWN; i += 32) {
+    const I at = (I)blockIdx.x * EACH + warp * OWN + i + lane;
+    const bool has = at < (I)P::STEPS;
+    const u32 digit = has ? (u32)(p.place(at) >> P::SHIFT) & (DIGITS - 1) : 0;
+    const u32 alike = lanes_alike<P::BITS>(digit, has);
+    if (has && !(alike & ((1u << lane) - 1u))) own[digit] += __popc(alike);
+    __syncwarp();
   }
   __syncthreads();
-  // Where the block's first step of each digit comes: behind all lower digits, and those of its own that come before.
+}
+
+// The first kernel of a digit: how many of a block's positions have each.
+template <class P, int EACH> DEVICE void count_digits(const P& p) {
+  const int WARPS = 512 / 32, DIGITS = 1 << P::BITS, thread = threadIdx.x;
+  SHARED(u32, counts, WARPS * DIGITS);
+  count_of_warps<P, EACH>(p, counts);
+  if (thread >= DIGITS) return;
+  u32 all = 0;
+  for (int w = 0; w < WARPS; ++w) all += counts[w * DIGITS + thread];
+  p.counts[(i64)blockIdx.x * DIGITS + thread] = (i32)all;
+}
+
+// The second one: a block's first step of each digit comes behind all of lower digits, and those of its own in the blocks before;
+// a warp's behind those of the warps before.
+template <class P, int EACH> DEVICE void order_steps(const P& p) {
+  typedef typename P::I I;
+  const int WARPS = 512 / 32, DIGITS = 1 << P::BITS, OWN = EACH / WARPS;
+  const int BLOCKS = (int)((P::STEPS + EACH - 1) / EACH);
+  SHARED(u32, counts, WARPS * DIGITS);
+  SHARED(u32, sums, 2 * DIGITS);
+  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   u32 earlier = 0;
   if (thread < DIGITS) {
     u32 all = 0;
-    for (int w = 0; w < WARPS; ++w) {
-      earlier += before[w * DIGITS + thread];
-      all += behind[w * DIGITS + thread];
+#pragma unroll 8
+    for (int block = 0; block < BLOCKS; ++block) {
+      const u32 count = (u32)p.counts[(i64)block * DIGITS + thread];
+      all += count;
+      if (block < (int)blockIdx.x) earlier += count;
     }
-    sums[thread] = earlier + all;
+    sums[thread] = all;
   }
   __syncthreads();
   int now = 0;
@@ -176,36 +187,26 @@ template <class P, int EACH> DEVICE void order_steps(const P& p) {
     now = DIGITS - now;
     __syncthreads();
   }
-  if (thread < DIGITS) earlier += thread > 0 ? sums[now + thread - 1] : 0;
-  // Each warp takes neighbouring positions of the block's, and places its steps behind those of the warps before it.
-  const int OWN = EACH / WARPS;
-  u32* own = before + warp * DIGITS;
-  for (int i = lane; i < DIGITS; i += 32) own[i] = 0;
-  __syncwarp();
-  for (int i = 0; i < OWN; i += 32) {
-    const I at = begin + warp * OWN + i + lane;
-    const bool has = at < (I)P::STEPS;
-    const u32 digit = has ? (u32)(p.place(at) >> P::SHIFT) & (DIGITS - 1) : 0;
-    const u32 alike = lanes_alike<P::BITS>(digit, has);
-    if (has && !(alike & lower)) own[digit] += __popc(alike);
-    __syncwarp();
-  }
-  __syncthreads();
+  if (thread > 0 && thread < DIGITS) earlier += sums[now + thread - 1];
+  count_of_warps<P, EACH>(p, counts);
   if (thread < DIGITS)
     for (int w = 0; w < WARPS; ++w) {
-      const u32 count = before[w * DIGITS + thread];
-      before[w * DIGITS + thread] = earlier;
+      const u32 count = counts[w * DIGITS + thread];
+      counts[w * DIGITS + thread] = earlier;
       earlier += count;
     }
   __syncthreads();
+  u32* own = counts + warp * DIGITS;
+#pragma unroll 4
   for (int i = 0; i < OWN; i += 32) {
-    const I at = begin + warp * OWN + i + lane;
+    const I at = (I)blockIdx.x * EACH + warp * OWN + i + lane;
     const bool has = at < (I)P::STEPS;
     const I place = has ? p.place(at) : 0;
-    const u32 digit = (u32)(place >> P::SHIFT) & (DIGITS - 1);
+    const u32 digit = (u32)(place >> P::SHIFT) & (DIGITS - 1), lower = (1u << lane) - 1u;
     const u32 alike = lanes_alike<P::BITS>(digit, has);
-    if (has) {
-      const u32 to = own[digit] + __popc(alike & lower);
+    const u32 to = own[digit] + __popc(alike & lower);
+    // It is a position; and if what was counted were none, no other memory would be written.
+    if (has && to < (u32)P::STEPS) {
       p.places[to] = (i32)place;
       p.steps[to] = p.step(at);
     }
@@ -248,12 +249,14 @@ template <class P> struct Shares {
   }
 };
 
-// So many updates are read at once, which then wait for memory together.
-template <class P> struct Ahead { static const int COUNT = P::LANES * sizeof(typename P::T) > 16 ? 4 : 8; };
+// How many rows of LANES elements are read at once, which then wait for memory together: of so many registers.
+template <class P, int REGISTERS> struct Ahead {
+  static const int EACH = P::LANES * (int)sizeof(typename P::T) / 4;
+  static const int COUNT = EACH <= REGISTERS / 8 ? 8 : EACH < REGISTERS ? REGISTERS / EACH : 1;
+};
 
-// Joins the updates at some positions, one after the other.
-template <class P> DEVICE void join_steps(const P& p, i32 from, i32 to, typename P::I column, typename P::T (&sum)[P::LANES]) {
-  const int AHEAD = Ahead<P>::COUNT;
+// Joins the updates at some positions, one after the other, AHEAD of them read at once.
+template <int AHEAD, class P> DEVICE void join_steps(const P& p, i32 from, i32 to, typename P::I column, typename P::T (&sum)[P::LANES]) {
   const u32 last = (u32)P::STEPS - 1;
   for (i32 n = from; n < to; n += AHEAD) {
     typename P::T read[AHEAD][P::LANES];
@@ -276,7 +279,7 @@ template <class P> DEVICE void join_part(const P& p, i32 place, i32 from, i32 to
   vec<P::LANES, typename P::T> made;
   const u32 last = (u32)P::STEPS - 1, step = (u32)p.steps[from];
   p.update((typename P::I)(step < last ? step : last), column, made.v);
-  join_steps(p, from + 1, to, column, made.v);
+  join_steps<Ahead<P, 32>::COUNT>(p, from + 1, to, column, made.v);
   *(vec<P::LANES, typename P::T>*)(p.parts + (i64)place * P::COLUMNS + column) = made;
 }
 
@@ -305,7 +308,7 @@ template <class P> DEVICE void scatter_parts(const P& p) {
 
 // Joins what parts have made of a row's steps, one after the other.
 template <class P> DEVICE void join_parts(const P& p, i32 from, i32 to, typename P::I column, typename P::T (&sum)[P::LANES]) {
-  const int AHEAD = Ahead<P>::COUNT;
+  const int AHEAD = Ahead<P, 16>::COUNT;
   const i32 window = from / P::LENGTH, count = (to - from + P::LENGTH - 1) / P::LENGTH;
   for (i32 k = 0; k < count; k += AHEAD) {
     vec<P::LANES, typename P::T> read[AHEAD];
@@ -338,7 +341,7 @@ template <class P, int EACH> DEVICE void scatter_ordered(const P& p) {
     typename P::T sum[P::LANES];
     p.start(row0 + row, shares.column, sum);
     const i32 from = bounds[row], to = bounds[row + 1];
-    if (to - from <= P::LENGTH) join_steps(p, from, to, shares.column, sum);
+    if (to - from <= P::LENGTH) join_steps<Ahead<P, 16>::COUNT>(p, from, to, shares.column, sum);
     else join_parts(p, from, to, shares.column, sum);
     vec<P::LANES, typename P::S> made;
 #pragma unroll

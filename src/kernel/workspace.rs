@@ -195,6 +195,8 @@ pub(crate) struct ScatterOrder {
     /// Digits of a row's number, and bits of each.
     pub(crate) digits: u32,
     pub(crate) bits: u32,
+    /// Positions that a block sorts.
+    pub(crate) each: u64,
     /// Steps of a part.
     pub(crate) length: u64,
     /// What is joined, and its bytes.
@@ -206,6 +208,11 @@ impl ScatterOrder {
     const FEW: u64 = 256;
     /// Bits of a digit, at most.
     const DIGIT: u32 = 8;
+    /// Positions that a block sorts, a multiple of this; at least so many of these; and so many blocks at most, each of which reads
+    /// what all have counted.
+    const SORTED: u64 = 512;
+    const LEAST_SORTED: u64 = 4;
+    const BLOCKS: u64 = 256;
 
     /// None where one kernel does, or where numbers of rows and steps do not fit 32 bits.
     pub(crate) fn of([rows, columns, steps]: [u64; 3], dtype: DType) -> Option<Self> {
@@ -218,7 +225,8 @@ impl ScatterOrder {
         // So many steps take a part as its row takes parts, where all are of one row; what waits for memory is long parts.
         let length = (steps.isqrt() / 2).next_power_of_two().clamp(32, 512);
         let dtype = if dtype.is_half() { DType::F32 } else { dtype };
-        Some(Self { steps, columns, digits, bits: whole.div_ceil(digits), length, dtype })
+        let each = steps.div_ceil(Self::BLOCKS * Self::SORTED).max(Self::LEAST_SORTED) * Self::SORTED;
+        Some(Self { steps, columns, digits, bits: whole.div_ceil(digits), each, length, dtype })
     }
 
     /// Lists of rows and of steps: each digit reads what the one before has written.
@@ -231,9 +239,16 @@ impl ScatterOrder {
         self.steps.div_ceil(self.length).saturating_mul(2).saturating_mul(self.columns)
     }
 
+    /// Numbers of each block and digit.
+    pub(crate) fn counts(&self) -> u64 {
+        self.steps.div_ceil(self.each) << self.bits
+    }
+
     fn bytes(&self) -> u64 {
         let lists = part(self.steps, 4).get().saturating_mul(self.lists());
-        lists.saturating_add(part(self.parts(), self.dtype.size()).get())
+        lists
+            .saturating_add(part(self.counts(), 4).get())
+            .saturating_add(part(self.parts(), self.dtype.size()).get())
     }
 }
 

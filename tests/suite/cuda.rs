@@ -461,7 +461,8 @@ fn scatters_run_on_the_cpu() {
     let count = |form: &str| all.iter().filter(|one| one.kernel.text.contains(form)).count();
     assert!(count("scatter_parts(") >= 6 && count("scatter_ordered<") >= 6 && count("scatter_rows<") >= 6);
     // Each digit is a kernel: of 70,000 rows three, of 300 two.
-    assert!(count("SHIFT = 0,") >= 6 && count("SHIFT = 5,") >= 1 && count("SHIFT = 12,") == 1);
+    assert!(count("SHIFT = 0,") >= 12 && count("SHIFT = 5,") >= 2 && count("SHIFT = 12,") == 2);
+    assert_eq!(count("count_digits<"), count("order_steps<"));
     compare(&all);
 }
 

@@ -5,9 +5,11 @@ use std::fmt::Write;
 
 use super::map::neighbours;
 use super::writer::{Writer, lane_of, scatter_join, vector};
-use super::{Launch, Printed, Template, blocks, ceil, compute, head, index_type, storage, title};
+use super::{
+    Launch, Printed, Template, blocks, bounded_head, ceil, compute, head, index_type, storage, title,
+};
 use crate::error::Result;
-use crate::kernel::program::{ExprId, Order, Ordered, Program, Scatter, ScatterPass, Var};
+use crate::kernel::program::{ExprId, Order, OrderPass, Ordered, Program, Scatter, ScatterPass, Var};
 
 /// Threads of a block; the kernel knows it too.
 const THREADS: i64 = 256;
@@ -18,15 +20,15 @@ const SPREAD: i64 = 512;
 /// Bytes of one access.
 const ACCESS: i64 = 16;
 
-/// Threads of a block that orders steps, and positions that it takes at least; so many blocks do at most, each of which
-/// counts all steps.
-const SORTING_THREADS: i64 = 512;
-const SORTED: i64 = 4096;
-const SORTING_BLOCKS: i64 = 64;
+/// Threads of a block that orders steps; the kernel knows it too.
+const SORTING_THREADS: u32 = 512;
 
 /// Rows that a block takes one after the other where their steps are ordered, and so many blocks at least where there are rows.
 const ROUNDS: i64 = 16;
 const ORDERED_SPREAD: i64 = 1056;
+
+/// Blocks that a multiprocessor must hold.
+const AT_ONCE: i64 = 4;
 
 /// How rows are divided among blocks, and columns among threads.
 struct Division {
@@ -106,7 +108,10 @@ fn printed(
 ) -> Printed {
     let mut text = title(program, how);
     text.push_str(&structure(program, scatter, lanes));
-    text.push_str(&head(program, THREADS as u32));
+    // Reads wait for memory: so many blocks of a multiprocessor do so at once.
+    let bounds =
+        if scatter.ordered.is_some() { format!("{THREADS}, {AT_ONCE}") } else { THREADS.to_string() };
+    text.push_str(&bounded_head(program, &bounds));
     text.push_str("  KERNEL_rows p;\n");
     assign(&mut text, program);
     let pass = scatter.ordered.map(|ordered| ordered.pass);
@@ -223,26 +228,36 @@ fn neighbouring(
 }
 
 pub(super) fn order(program: &Program, order: &Order) -> Result<Printed> {
-    let steps = program.exprs.extent(order.step);
-    let each = ceil(ceil(steps, SORTING_BLOCKS).max(SORTED), SORTING_THREADS) * SORTING_THREADS;
+    let (steps, each) = (program.exprs.extent(order.step), order.each);
     let mut text = title(program, &format!("{each} steps a block"));
     text.push_str(&order_structure(program, order));
-    text.push_str(&head(program, SORTING_THREADS as u32));
+    text.push_str(&head(program, SORTING_THREADS));
     text.push_str("  KERNEL_steps p;\n");
     assign(&mut text, program);
-    let [places, steps_to] = order.to;
-    let _ = writeln!(text, "  p.places = a{places};\n  p.steps = a{steps_to};");
-    let _ = write!(text, "  order_steps<KERNEL_steps, {each}>(p);\n}}\n");
-    let launch = Launch { grid: blocks(ceil(steps, each))?, block: [SORTING_THREADS as u32, 1], shared: 0 };
+    let _ = writeln!(text, "  p.counts = a{};", order.counts);
+    let call = match order.pass {
+        OrderPass::Count => "count_digits",
+        OrderPass::Sort => {
+            let [places, steps] = order.to;
+            let _ = writeln!(text, "  p.places = a{places};\n  p.steps = a{steps};");
+            "order_steps"
+        }
+    };
+    let _ = write!(text, "  {call}<KERNEL_steps, {each}>(p);\n}}\n");
+    let launch = Launch { grid: blocks(ceil(steps, each))?, block: [SORTING_THREADS, 1], shared: 0 };
     Ok(Printed { text, template: Some(Template::Scatter), launch })
 }
 
-/// What `order_steps` takes.
+/// What `count_digits` and `order_steps` take.
 fn order_structure(program: &Program, order: &Order) -> String {
     let (index, steps) = (index_type(program), program.exprs.extent(order.step));
     let Order { shift, bits, .. } = order;
+    let lists = match order.pass {
+        OrderPass::Count => "i32* counts;",
+        OrderPass::Sort => "const i32* counts;\n  i32 *places, *steps;",
+    };
     let mut text = format!(
-        "struct KERNEL_steps {{\n  typedef {index} I;\n  static const i64 STEPS = {steps};\n  static const int SHIFT = {shift}, BITS = {bits};\n  i32 *places, *steps;\n"
+        "struct KERNEL_steps {{\n  typedef {index} I;\n  static const i64 STEPS = {steps};\n  static const int SHIFT = {shift}, BITS = {bits};\n  {lists}\n"
     );
     members(&mut text, program);
     let mut writer = Writer::method(program, index);

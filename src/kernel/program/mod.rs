@@ -245,10 +245,21 @@ impl Ordered {
     }
 }
 
+/// What a kernel does of a digit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderPass {
+    /// Counts the steps of each digit in each block of positions.
+    Count,
+    /// Puts them where these counts say.
+    Sort,
+}
+
 /// One digit of a sort, from the lowest on: steps in the order of this digit of the rows that they update, and those with
 /// the same one as they were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
+    /// What the kernel does.
+    pub pass: OrderPass,
     /// Positions; the first digit is of steps in their own order.
     pub step: Var,
     /// The row at each, of position.
@@ -261,6 +272,10 @@ pub struct Order {
     pub shift: u32,
     /// At most 8.
     pub bits: u32,
+    /// Positions of a block.
+    pub each: i64,
+    /// The argument of the counts, block by block.
+    pub counts: u32,
     /// The arguments of rows and steps in the new order.
     pub to: [u32; 2],
 }
@@ -371,7 +386,10 @@ impl Program {
                 Some(Ordered { pass: ScatterPass::Parts, .. }) => "scatter_parts",
                 Some(Ordered { pass: ScatterPass::Rows, .. }) => "scatter_rows",
             },
-            Body::Order(_) => "order",
+            Body::Order(order) => match order.pass {
+                OrderPass::Count => "count",
+                OrderPass::Sort => "order",
+            },
             Body::Recurrent(_) => "recurrent",
             Body::Attention(heads) => heads.pass.name(),
         }

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use super::{Body, Expr, ExprId, Ordered, Place, Program, Reduction, Scatter, ScatterPass, Store, Ty};
+use super::{
+    Body, Expr, ExprId, OrderPass, Ordered, Place, Program, Reduction, Scatter, ScatterPass, Store, Ty,
+};
 use crate::ir::ScatterKind;
 
 impl fmt::Display for Place {
@@ -128,7 +130,11 @@ impl Program {
                 let [places, steps] = order.to;
                 let (low, high) = (order.shift, order.shift + order.bits);
                 let place = name(self, order.place);
-                writeln!(f, "  a{places}, a{steps} = steps{from} by bits {low} to {high} of {place}")?;
+                let made = match order.pass {
+                    OrderPass::Count => format!("a{} = counts", order.counts),
+                    OrderPass::Sort => format!("a{places}, a{steps} = steps"),
+                };
+                writeln!(f, "  {made}{from} by bits {low} to {high} of {place}")?;
             }
             Body::Map { .. } | Body::Lines { .. } => {}
         }

@@ -10,8 +10,8 @@ use reach::Bounds;
 
 use super::super::attention::HeadStrides;
 use super::{
-    Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Order, Ordered, Pass, Program, Scatter,
-    ScatterPass, Store, Ty, Var,
+    Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Order, OrderPass, Ordered, Pass, Program,
+    Scatter, ScatterPass, Store, Ty, Var,
 };
 use crate::error::{Error, Result};
 use crate::ir::{Cell, DType, Direction, ScatterKind};
@@ -103,13 +103,13 @@ impl Verifier<'_> {
         }
     }
 
-    /// A number for each step.
+    /// A number for each step, or whatever else there is so many of.
     fn listed(&self, at: u32, steps: i64, written: bool) -> Check {
         let arg = self.arg(at)?;
         let alike = u64::try_from(steps).is_ok_and(|steps| steps == arg.elements);
         match alike && steps <= i64::from(i32::MAX) && arg.dtype == DType::I32 && arg.written == written {
             true => Ok(()),
-            false => Err(format!("a{at} is no list of {steps} steps")),
+            false => Err(format!("a{at} is no list of {steps} numbers")),
         }
     }
 
@@ -119,12 +119,15 @@ impl Verifier<'_> {
         let steps = exprs.extent(order.step);
         let (low, high) = exprs.range(order.place);
         let placed = steps == 0 || low >= 0 && high < order.rows;
-        let digit = (1..=8).contains(&order.bits) && order.shift < 31;
+        let digit = (1..=8).contains(&order.bits) && order.shift < 31 && order.each > 0;
         if !placed || !digit || order.rows > i64::from(i32::MAX) {
             return Err(format!("steps are not ordered by bits {} to {}", order.shift, order.bits));
         }
+        let sorts = order.pass == OrderPass::Sort;
+        let blocks = steps / order.each.max(1) + i64::from(steps % order.each.max(1) != 0);
+        self.listed(order.counts, blocks << order.bits, !sorts)?;
         order.from.map_or(Ok(()), |from| self.listed(from, steps, false))?;
-        order.to.into_iter().try_for_each(|arg| self.listed(arg, steps, true))
+        order.to.into_iter().try_for_each(|arg| self.listed(arg, steps, sorts))
     }
 
     /// Every operand and result has the size that the layer's make it have.

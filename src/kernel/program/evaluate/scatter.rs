@@ -3,7 +3,7 @@
 
 use super::scalar::{Scalar, scattered};
 use super::{Array, Machine};
-use crate::kernel::program::{Order, Ordered, Scatter, ScatterPass};
+use crate::kernel::program::{Order, OrderPass, Ordered, Scatter, ScatterPass};
 
 /// What ordered steps are read from.
 struct Steps<'a> {
@@ -63,7 +63,7 @@ impl Steps<'_> {
 }
 
 impl Machine<'_> {
-    /// Steps by a digit of their rows.
+    /// Steps by a digit of their rows, or how many of each block have each digit.
     pub(super) fn order(&mut self, order: &Order, args: &mut [Array]) -> Option<()> {
         let mut listed = Vec::new();
         for position in 0..self.program.exprs.extent(order.step) {
@@ -71,6 +71,18 @@ impl Machine<'_> {
             let place = self.position(order.place, args)?;
             let step = order.from.map_or(Some(position), |from| Steps::listed(args, from, position))?;
             listed.push((place, step));
+        }
+        if order.pass == OrderPass::Count {
+            for (block, positions) in listed.chunks(usize::try_from(order.each).ok()?).enumerate() {
+                for digit in 0..1usize << order.bits {
+                    let of_digit = |&&(place, _): &&(i64, i64)| order.digit(place) == digit as i64;
+                    let count = positions.iter().filter(of_digit).count() as i64;
+                    let at = (block << order.bits) + digit;
+                    args.get_mut(order.counts as usize)?.set(at, Scalar::Whole(count))?;
+                    self.written.push((order.counts, at));
+                }
+            }
+            return Some(());
         }
         listed.sort_by_key(|&(place, _)| order.digit(place));
         for (position, (place, step)) in listed.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 //! many are joined part by part, and a last kernel joins the others, and these parts, to what was there before. So all rows of a
 //! table may be named once, or one of them always.
 
-use super::super::{Arg, Body, ExprId, Order, Ordered, Place, Program, Scatter, ScatterPass};
+use super::super::{Arg, Body, ExprId, Order, OrderPass, Ordered, Place, Program, Scatter, ScatterPass};
 use super::stages::StageWorkspace;
 use crate::ir::DType;
 use crate::kernel::workspace::ScatterOrder;
@@ -15,7 +15,8 @@ pub(super) fn stages(whole: &Program, scatter: &Scatter, workspace: StageWorkspa
     let order = ScatterOrder::of(extents, whole.args.get(scatter.out as usize)?.dtype)?;
     let kept = Kept::new(&order, workspace)?;
     let stages = Stages { whole, scatter, order, kept };
-    let digits = (0..order.digits).map(|digit| stages.digit(digit));
+    let digits = (0..order.digits)
+        .flat_map(|digit| [OrderPass::Count, OrderPass::Sort].map(|pass| stages.digit(digit, pass)));
     Some(digits.chain([ScatterPass::Parts, ScatterPass::Rows].map(|pass| stages.pass(pass))).collect())
 }
 
@@ -23,6 +24,7 @@ pub(super) fn stages(whole: &Program, scatter: &Scatter, workspace: StageWorkspa
 struct Kept {
     /// Rows and steps in order: as every second digit writes them.
     lists: Vec<[Arg; 2]>,
+    counts: Arg,
     parts: Arg,
 }
 
@@ -36,9 +38,10 @@ impl Kept {
         };
         // Rows of what parts make are read many elements at once, so they come first.
         let parts = next(order.parts(), order.dtype)?;
+        let counts = next(order.counts(), DType::I32)?;
         let mut list = || Some([next(order.steps, DType::I32)?, next(order.steps, DType::I32)?]);
         let lists = (0..order.lists() / 2).map(|_| list()).collect::<Option<Vec<_>>>()?;
-        (at <= workspace.offset.saturating_add(workspace.bytes)).then_some(Self { lists, parts })
+        (at <= workspace.offset.saturating_add(workspace.bytes)).then_some(Self { lists, counts, parts })
     }
 }
 
@@ -57,8 +60,11 @@ impl Stages<'_> {
         program
     }
 
-    fn digit(&self, digit: u32) -> Program {
-        let mut program = self.begin(&format!("in order of digit {digit}"));
+    fn digit(&self, digit: u32, pass: OrderPass) -> Program {
+        let mut program = self.begin(&match pass {
+            OrderPass::Count => format!("counts of digit {digit}"),
+            OrderPass::Sort => format!("in order of digit {digit}"),
+        });
         let rows = program.exprs.extent(self.scatter.row);
         let lists = |digit: u32| self.kept.lists[digit as usize % self.kept.lists.len()];
         let mut place = self.scatter.place;
@@ -68,10 +74,22 @@ impl Stages<'_> {
             place = self.placed(&mut program, places, rows);
             from = Some(steps);
         }
-        let to = lists(digit).map(|list| push(&mut program, Arg { written: true, ..list }));
-        let (shift, bits) = (digit * self.order.bits, self.order.bits);
-        program.body =
-            Body::Order(Box::new(Order { step: self.scatter.step, place, rows, from, shift, bits, to }));
+        let sorts = pass == OrderPass::Sort;
+        let counts = push(&mut program, Arg { written: !sorts, ..self.kept.counts });
+        let to = lists(digit).map(|list| push(&mut program, Arg { written: sorts, ..list }));
+        let ScatterOrder { bits, each, .. } = self.order;
+        program.body = Body::Order(Box::new(Order {
+            pass,
+            step: self.scatter.step,
+            place,
+            rows,
+            from,
+            shift: digit * bits,
+            bits,
+            each: each as i64,
+            counts,
+            to,
+        }));
         program
     }
 

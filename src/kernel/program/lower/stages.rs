@@ -68,6 +68,14 @@ struct Part {
     known: Option<ExprId>,
 }
 
+/// In which order blocks have the parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Forth,
+    /// Where a block has one; neighbouring threads have neighbours of a row.
+    Back,
+}
+
 impl Stages {
     fn of(program: &Program, workspace: StageWorkspace) -> Option<Self> {
         let Body::Rows { row, column, along, cached: _, reductions, stores, row_stores } = &program.body
@@ -140,13 +148,19 @@ impl Stages {
     }
 
     /// Lines that are parts of rows. Neighbours in memory stay neighbours.
-    fn part(&self, whole: &Program, exprs: &mut Exprs) -> Part {
+    fn part(&self, whole: &Program, exprs: &mut Exprs, direction: Direction) -> Part {
         let (rows, columns) = (exprs.extent(self.row), exprs.extent(self.column));
         let length = self.length(whole);
         let (line, within) = (exprs.var(rows * self.parts), exprs.var(length));
         let (at, step) = (exprs.at(line), exprs.at(within));
         let (row, part) = match self.along {
-            Along::Columns => (exprs.div(at, self.parts), exprs.modulo(at, self.parts)),
+            Along::Columns => {
+                let at = match direction {
+                    Direction::Forth => at,
+                    Direction::Back => exprs.sum(rows * self.parts - 1, &[(at, -1)]),
+                };
+                (exprs.div(at, self.parts), exprs.modulo(at, self.parts))
+            }
             Along::Rows => (exprs.modulo(at, rows), exprs.div(at, rows)),
         };
         let position = exprs.sum(0, &[(part, length), (step, 1)]);
@@ -176,7 +190,7 @@ impl Stages {
     fn first(&self, whole: &Program) -> Program {
         let mut program = Program { name: format!("{} in parts", whole.name), ..whole.clone() };
         let exprs = &mut program.exprs;
-        let Part { line, within, at, row, position, known } = self.part(whole, exprs);
+        let Part { line, within, at, row, position, known } = self.part(whole, exprs, Direction::Forth);
         let (mut rows_done, mut columns_done) = (HashMap::new(), HashMap::new());
         let mut cached = Vec::new();
         if let Some(centred) = self.centred {
@@ -270,7 +284,8 @@ impl Stages {
             let arg = program.args.len() as u32 - 1;
             known.push(exprs.load(arg, exprs.dtype(reduction.value), own, None, 0.0));
         }
-        let part = self.part(whole, exprs);
+        // What the first stage has read last, caches still hold.
+        let part = self.part(whole, exprs, Direction::Back);
         let (mut reduced, mut rows, mut columns) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut moved = |exprs: &mut Exprs, id: ExprId| {
             let id = exprs.with_reduced(id, &known, &mut reduced);

@@ -396,9 +396,9 @@ struct Loose {
   int shift, count;
 
   DEVICE void read(const u16* from, int there) {
-    const u64 address = (u64)from;
-    const vec<4, u32>* pieces = (const vec<4, u32>*)(address & ~(u64)15);
-    shift = (int)(address & 15) / 2;
+    const int behind = (int)((u64)from & 15);
+    const vec<4, u32>* pieces = (const vec<4, u32>*)((const char*)from - behind);
+    shift = behind / 2;
     count = there;
     first = vec<4, u32>();
     second = vec<4, u32>();

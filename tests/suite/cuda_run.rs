@@ -493,7 +493,7 @@ fn a_gpu_without_memory_is_told_apart_from_a_cap() {
     assert_eq!(kind(&error), FaultKind::OutOfMemory);
     let text = error.to_string();
     for part in
-        ["device cpu0.", "for the arena, which is within the plan's cap", "of 600 B are free", "--reserve"]
+        ["device cuda0.", "for the arena, which is within the plan's cap", "of 600 B are free", "--reserve"]
     {
         assert!(text.contains(part), "{text}");
     }
@@ -513,7 +513,7 @@ fn a_refused_launch_and_a_kernel_that_fails_name_their_step() {
         assert_eq!(kind(&error), expected);
         let text = error.to_string();
         assert!(
-            text.starts_with("step ") && text.contains(": node ") && text.contains(" on cpu0."),
+            text.starts_with("step ") && text.contains(": node ") && text.contains(" on cuda0."),
             "{text}"
         );
         if expected == FaultKind::Launch {
@@ -536,7 +536,7 @@ fn code_that_cannot_be_loaded_names_the_kernel() {
 
 /// A step by its number, node and device.
 fn names_a_step(text: &str) -> bool {
-    text.starts_with("step ") && text.contains(" on cpu0.") && text.contains(": node ")
+    text.starts_with("step ") && text.contains(" on cuda0.") && text.contains(": node ")
 }
 
 #[test]
@@ -643,7 +643,7 @@ fn a_gpu_that_is_not_there_is_named() {
         .err()
         .unwrap();
     assert_eq!(kind(&error), FaultKind::NoDevice);
-    assert!(error.to_string().contains("device cpu0.1"), "{error}");
+    assert!(error.to_string().contains("device cuda0.1"), "{error}");
     assert_eq!(emulator.held(), [""; 0]);
 }
 

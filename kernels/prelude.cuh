@@ -317,16 +317,22 @@ template <class F, class T> DEVICE T warp_fold(T x) {
   return x;
 }
 
-// The fold of all threads of a block of whole warps along x, in every thread.
-template <class F, class T> DEVICE T block_fold(T x) {
+// The fold of all threads of a block of whole warps along x, in every thread; of WARPS of them, where that is known.
+template <class F, int WARPS = 0, class T> DEVICE T block_fold(T x) {
   SHARED(T, part, 32);
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   x = warp_fold<F>(x);
   __syncthreads();
   if (lane == 0) part[warp] = x;
   __syncthreads();
   x = F::template start<T>();
-  for (int i = 0; i < warps; ++i) x = F::join(x, part[i]);
+  if constexpr (WARPS > 0) {
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i) x = F::join(x, part[i]);
+  } else {
+    const int warps = blockDim.x >> 5;
+    for (int i = 0; i < warps; ++i) x = F::join(x, part[i]);
+  }
   return x;
 }
 

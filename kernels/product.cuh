@@ -389,32 +389,87 @@ DEVICE void product_columns_wide(const P& p) {
   }
 }
 
+// Eight neighbours that begin anywhere, as memory has them: the one or two aligned pieces of 16 bytes in which `count` of them lie.
+// No piece is read that has none, so nothing is read beyond the 16 bytes of an element that is there.
+struct Loose {
+  vec<4, u32> first, second;
+  int shift, count;
+
+  DEVICE void read(const u16* from, int there) {
+    const int behind = (int)((u64)from & 15);
+    const vec<4, u32>* pieces = (const vec<4, u32>*)((const char*)from - behind);
+    shift = behind / 2;
+    count = there;
+    first = vec<4, u32>();
+    second = vec<4, u32>();
+    if (there > 0) first = pieces[0];
+    if (shift + there > 8) second = pieces[1];
+  }
+
+  // The neighbours, zeros behind those that are there.
+  DEVICE vec<4, u32> made() const {
+    u32 words[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = first.v[i];
+      words[4 + i] = second.v[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = shift & 4 ? words[i + 2] : words[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = shift & 2 ? words[i + 1] : words[i];
+    vec<4, u32> made;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) made.v[i] = shift & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
+    if (count < 8) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int rest = count - 2 * i;
+        made.v[i] &= rest >= 2 ? 0xffffffffu : rest == 1 ? 0xffffu : 0u;
+      }
+    }
+    return made;
+  }
+};
+
+// How an operand of halves is read: element by element; 8 neighbours that are copied at once, and waited for later; 8 that begin
+// anywhere.
+const int SINGLE = 0, WIDE = 1, LOOSE = 2;
+
 // An operand of halves on its way to shared memory, by THREADS threads, 32 of k at a time, in the order in which it lies in memory: ROWS
 // rows of 32 (ALONG_K) or 32 of ROWS, and 8 more each, so that a fragment's rows fall into different banks. WIDE: P
 // has pointers to 8 neighbours, zeros where they are not inside, and copies are waited for later; else elements are
-// held in registers meanwhile.
-template <class P, class H, int ROWS, int THREADS, bool ALONG_K, bool WIDE, bool RIGHT> struct Operand {
+// held in registers meanwhile. LOOSE: P has pointers to neighbours that are there up to the side's end.
+template <class P, class H, int ROWS, int THREADS, bool ALONG_K, int READ, bool RIGHT> struct Operand {
   typedef typename P::I I;
   static const int PITCH = ALONG_K ? 40 : ROWS + 8, COUNT = ALONG_K ? ROWS * 40 : 32 * (ROWS + 8);
-  static const int STEP = WIDE ? 8 : 1, ALL = ROWS * 32 / STEP, EACH = (ALL + THREADS - 1) / THREADS;
+  static const int STEP = READ == SINGLE ? 1 : 8, ALL = ROWS * 32 / STEP, EACH = (ALL + THREADS - 1) / THREADS;
   static const i64 END = RIGHT ? P::N : P::M;
-  u16 held[WIDE ? 1 : EACH];
+  u16 held[READ == SINGLE ? EACH : 1];
+  Loose loose[READ == LOOSE ? EACH : 1];
 
   DEVICE static int row_of(int i) { return ALONG_K ? i / (32 / STEP) : i % (ROWS / STEP) * STEP; }
   DEVICE static int k_of(int i) { return ALONG_K ? i % (32 / STEP) * STEP : i / (ROWS / STEP); }
+  DEVICE static int place(int row, int k) { return ALONG_K ? row * PITCH + k : k * PITCH + row; }
 
   DEVICE void fetch(const P& p, u16* to, I b, I row0, I k0) {
 // Where sums take most registers, addresses are made one after the other.
-#pragma unroll(WIDE && THREADS > 256 ? 1 : EACH)
+#pragma unroll(READ == WIDE && THREADS > 256 ? 1 : EACH)
     for (int i = 0; i < EACH; ++i) {
       const int own = threadIdx.x + i * THREADS, row = row_of(own), k = k_of(own);
       if (ALL % THREADS != 0 && own >= ALL) break;
       bool inside = row0 + row < (I)END && k0 + k < (I)P::K;
-      if constexpr (WIDE) {
+      if constexpr (READ == WIDE) {
         const u16* from;
         if constexpr (RIGHT) from = p.right_wide(b, k0 + k, row0 + row, inside);
         else from = p.left_wide(b, row0 + row, k0 + k, inside);
-        copy_later(to + (ALONG_K ? row * PITCH + k : k * PITCH + row), from, inside);
+        copy_later(to + place(row, k), from, inside);
+      } else if constexpr (READ == LOOSE) {
+        const I rest = ALONG_K ? (I)P::K - k0 - k : (I)END - row0 - row;
+        const u16* from;
+        if constexpr (RIGHT) from = p.right_loose(b, k0 + k, row0 + row);
+        else from = p.left_loose(b, row0 + row, k0 + k);
+        loose[i].read(from, !inside ? 0 : rest < 8 ? (int)rest : 8);
       } else {
         held[i] = 0;
         if (inside) held[i] = narrow(RIGHT ? p.right(b, k0 + k, row0 + row) : p.left(b, row0 + row, k0 + k), H());
@@ -423,12 +478,13 @@ template <class P, class H, int ROWS, int THREADS, bool ALONG_K, bool WIDE, bool
   }
 
   DEVICE void keep(u16* to) const {
-    if constexpr (!WIDE) {
+    if constexpr (READ != WIDE) {
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
         const int own = threadIdx.x + i * THREADS, row = row_of(own), k = k_of(own);
         if (ALL % THREADS != 0 && own >= ALL) break;
-        to[ALONG_K ? row * PITCH + k : k * PITCH + row] = held[i];
+        if constexpr (READ == LOOSE) *(vec<4, u32>*)(to + place(row, k)) = loose[i].made();
+        else to[place(row, k)] = held[i];
       }
     }
   }
@@ -437,11 +493,11 @@ template <class P, class H, int ROWS, int THREADS, bool ALONG_K, bool WIDE, bool
 // Halves H on tensor cores: a block makes a tile of BM x BN, each of four warps a quarter of it, each of more warps 64 x 64, 32
 // of k at a time. STAGES of these are in shared memory, of which all but one are on their way: memory is farther away
 // than one is multiplied.
-template <class P, class H, int BM, int BN, int THREADS, int STAGES, bool LEFT_ALONG_K, bool RIGHT_ALONG_K, bool LEFT_WIDE, bool RIGHT_WIDE>
+template <class P, class H, int BM, int BN, int THREADS, int STAGES, bool LEFT_ALONG_K, bool RIGHT_ALONG_K, int LEFT_READ, int RIGHT_READ>
 DEVICE void product_mma(const P& p) {
   typedef typename P::I I;
-  typedef Operand<P, H, BM, THREADS, LEFT_ALONG_K, LEFT_WIDE, false> Left;
-  typedef Operand<P, H, BN, THREADS, RIGHT_ALONG_K, RIGHT_WIDE, true> Right;
+  typedef Operand<P, H, BM, THREADS, LEFT_ALONG_K, LEFT_READ, false> Left;
+  typedef Operand<P, H, BN, THREADS, RIGHT_ALONG_K, RIGHT_READ, true> Right;
   const int DOWN = THREADS == 128 ? 2 : BM / 64, ACROSS = THREADS / 32 / DOWN, WM = BM / DOWN, WN = BN / ACROSS;
   DYNAMIC_SHARED(memory);
   u16 *left = (u16*)memory, *right = left + STAGES * Left::COUNT;

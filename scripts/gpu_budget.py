@@ -234,8 +234,6 @@ class Jobs:
                   for part in range(PARTS)]
         checks += [Job("suite every_small_model", self.suite("every_small_model"), 150, measures=False)]
         ours = [Job(f"ours: {case.name}", self.own(case)) for case in self.by_worth()]
-        alike = {name for case in self.cases if case.alike for name in (case.name, case.alike)}
-        same = [Job(f"output: {case.name}", self.output(case), measures=False) for case in self.cases if case.name in alike]
         trained = [Job(f"training: {case.name} on {case.devices}", self.training(case)) for case in self.trainings]
         peers = [Job(f"peer: {name}: {case.name}", self.peer(name, case.name), 180)
                  for name in ("torch", "torch.compile", "JAX jit") for case in self.by_worth() if case.function]
@@ -245,7 +243,7 @@ class Jobs:
         looked = [Job(f"compute-sanitizer {tool}: {case.name}", self.sanitizer(tool, case), 120, measures=False)
                   for tool in ("memcheck", "racecheck") for case in self.tools.cases(True)]
         looked += [Job(f"ncu: {case.name}", self.counters(case), 120) for case in self.by_worth() if case.bytes][:10]
-        return first + checks + ours + same + trained + peers + looked
+        return first + checks + ours + trained + peers + looked
 
     def first_of(self, kind):
         """The small case of a kind."""
@@ -295,20 +293,17 @@ class Jobs:
         return run
 
     def own(self, case):
+        # The run that is timed also gives the output that slices and one device must have alike.
+        alike = case.alike or any(other.alike == case.name for other in self.cases)
+
         def run(deadline):
-            found = json.loads(output(self.tools.command(case, self.folder, self.args), deadline))
+            folder = tempfile.mkdtemp(dir=self.folder) if alike else self.folder
+            path = os.path.join(folder, "outputs.npz") if alike else None
+            found = json.loads(output(self.tools.command(case, folder, self.args, path), deadline))
             value = self.tools.times(found)
+            if alike:
+                value["output"] = self.tools.digest(path)
             return "good", f"{value['device']:.4f} ms by the GPU's clock, {value['wall']:.4f} by the wall", value
-
-        return run
-
-    def output(self, case):
-        def run(deadline):
-            folder = tempfile.mkdtemp(dir=self.folder)
-            path = os.path.join(folder, "outputs.npz")
-            output(self.tools.command(case, folder, self.args, path), deadline)
-            found = self.tools.digest(path)
-            return "good", found[:16], found
 
         return run
 
@@ -376,7 +371,7 @@ def measured(jobs, journal):
                 runs[case.name][contender] = [value]
                 library = value.get("library") or library
     copy = journal.value("peer: copy")
-    outputs = {case.name: journal.value(f"output: {case.name}") for case in jobs.cases}
+    outputs = {case.name: (journal.value(f"ours: {case.name}") or {}).get("output") for case in jobs.cases}
     runs_of = lambda value: [value] if value else []
     training = [(runs_of(journal.value(f"training: {case.name} on {case.devices}")),
                  runs_of(journal.value(f"peer: torch trained: {case.name}"))) for case in jobs.trainings]

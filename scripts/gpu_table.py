@@ -47,11 +47,13 @@ class Row:
             self.alone = median(measured["cases"].get(case.alike, {}).get("ours", []), "device")
 
     def same(self):
-        """Whether the output is that of the case it is to be alike; None where there is none such."""
+        """How the output is compared with that of the case it is to be alike."""
         if not self.case.alike:
-            return None
+            return "-"
         digests = [self.measured["outputs"].get(name) for name in (self.case.name, self.case.alike)]
-        return digests[0] is not None and digests[0] == digests[1]
+        if None in digests:
+            return "not there"
+        return "the same" if digests[0] == digests[1] else "ANOTHER"
 
     def best(self):
         return min((time for time in self.peers.values() if time), default=None)
@@ -75,7 +77,8 @@ class Row:
         """What is wrong, in words."""
         if self.own is None:
             return ["ours did not run"]
-        found = ["ANOTHER output than one device"] if self.same() is False else []
+        said = {"ANOTHER": "ANOTHER output than one device", "not there": "no output to compare with one device's"}
+        found = [said[self.same()]] if self.same() in said else []
         if self.declined:
             found.append(f"{self.declined} products that the library was asked for and does not compute")
         reached, _ = self.against()
@@ -97,7 +100,7 @@ class Row:
             reached = f"{own * 1e3 / case.kernels:.2f} us"
         value, missing = self.against() if own else (None, "")
         must = f"{value:.2f}" if value is not None else f"not judged: {missing}" if missing else "-"
-        output = {None: "-", True: "the same", False: "ANOTHER"}[self.same() if own else None]
+        output = self.same() if own else "-"
         peer = f"{self.best() / own:.2f}" if own and self.best() else "-"
         cells = [case.name, ms(own), ms(self.wall), *map(ms, self.peers.values()), reached, str(case.must),
                  must, peer, output, "; ".join(self.faults()) or "good"]

@@ -334,12 +334,24 @@ fn bytes(program: &Program) -> (u64, u64) {
     (read.map(|arg| if gathers { size(arg).min(written) } else { size(arg) }).sum(), written)
 }
 
-/// By argument: whether rows read or write it; of other kernels, all.
+/// By argument: whether rows, or a scatter's stage, read or write it; of other kernels, all.
 fn used(program: &Program) -> Vec<bool> {
-    if !matches!(program.body, Body::Rows { .. }) {
-        return vec![true; program.args.len()];
-    }
     let mut used = vec![false; program.args.len()];
+    match &program.body {
+        Body::Rows { .. } => {}
+        Body::Order(order) => {
+            let lists = order.from.iter().chain(&order.to).chain([&order.counts]);
+            lists.for_each(|&arg| used[arg as usize] = true);
+        }
+        Body::Scatter(scatter) => {
+            let ordered = scatter.ordered.iter();
+            ordered.for_each(|of| {
+                [of.places, of.steps, of.parts].iter().for_each(|&arg| used[arg as usize] = true)
+            });
+            used[scatter.out as usize] = program.args[scatter.out as usize].written;
+        }
+        _ => return vec![true; program.args.len()],
+    }
     program.stores().for_each(|store| used[store.arg as usize] = true);
     for (id, _) in program.used().iter().enumerate().filter(|(_, used)| **used) {
         if let Expr::Load { arg, .. } = program.exprs.get(ExprId(id as u32)) {

@@ -8,7 +8,7 @@ use super::attention::{Geometry, Tiling};
 use super::pieces::{Cut, PIECE, Whole};
 use super::sizes::{Sizes, dim};
 use crate::ir::{
-    AttentionOp, Cell, Conv, ConvTranspose, Family, IndexOp, Interpolation, Layout, Normalization,
+    AttentionOp, Cell, Conv, ConvTranspose, DType, Family, IndexOp, Interpolation, Layout, Normalization,
     NormalizeOp, Op, Recurrent, ReduceOp, ScatterKind, Type, WindowOp,
 };
 use crate::units::Bytes;
@@ -139,7 +139,8 @@ pub(crate) fn parts_of(folded: Folded) -> i64 {
 
 /// Bytes in which a GPU keeps what a first kernel of `op` makes for the next: what parts make, where it folds in stages
 /// (reductions of few long rows, normalisations along them, the gradients of these, and attention of few rows to many
-/// keys); and the operands of a convolution that is gathered channels last, transposed.
+/// keys); the ordered steps of a scatter, and what their parts make; and the operands of a convolution that is gathered
+/// channels last, transposed.
 pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let Some(&x) = operands.first() else { return Bytes::ZERO };
     let of = |axes: Vec<u32>, numbers: u64, follows: Follows| {
@@ -162,6 +163,16 @@ pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
             }
             _ => 0,
         },
+        Family::Index(IndexOp::ScatterNd { .. }) => match operands {
+            [x, indices, ..] if indices.rank() > 0 => {
+                let depth = indices.size(indices.rank() - 1).min(x.rank() as u64) as usize;
+                let size = |ty: &Type, axes: std::ops::Range<usize>| product(axes.map(|axis| ty.size(axis)));
+                let [rows, columns] = [size(x, 0..depth), size(x, depth..x.rank())];
+                let steps = size(indices, 0..indices.rank() - 1);
+                ScatterOrder::of([rows, columns, steps], x.dtype).map_or(0, |order| order.bytes())
+            }
+            _ => 0,
+        },
         Family::Attention(AttentionOp::Attention(op)) => match (operands, results) {
             ([q, k, v, ..], [out]) => {
                 let geometry = Geometry::new(op, [*q, *k, *v, *out]);
@@ -171,6 +182,74 @@ pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
         },
         _ => 0,
     })
+}
+
+/// How a GPU joins many updates to rows, whichever rows these are: it sorts the steps by their rows, digit by digit from
+/// the lowest on, joins the updates of rows that have many part by part, and then those of the others. What is joined in which
+/// order follows from a row's own updates and from how many steps there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScatterOrder {
+    pub(crate) steps: u64,
+    /// Elements of a row.
+    pub(crate) columns: u64,
+    /// Digits of a row's number, and bits of each.
+    pub(crate) digits: u32,
+    pub(crate) bits: u32,
+    /// Positions that a block sorts.
+    pub(crate) each: u64,
+    /// Steps of a part.
+    pub(crate) length: u64,
+    /// What is joined, and its bytes.
+    pub(crate) dtype: DType,
+}
+
+impl ScatterOrder {
+    /// Steps that one kernel looks through for the rows of each block.
+    const FEW: u64 = 256;
+    /// Bits of a digit, at most.
+    const DIGIT: u32 = 8;
+    /// Positions that a block sorts, a multiple of this; at least so many of these; and so many blocks at most, each of which reads
+    /// what all have counted.
+    const SORTED: u64 = 512;
+    const LEAST_SORTED: u64 = 4;
+    const BLOCKS: u64 = 256;
+
+    /// None where one kernel does, or where numbers of rows and steps do not fit 32 bits.
+    pub(crate) fn of([rows, columns, steps]: [u64; 3], dtype: DType) -> Option<Self> {
+        let most = i32::MAX as u64;
+        if steps <= Self::FEW || steps > most || rows > most || rows == 0 || columns == 0 {
+            return None;
+        }
+        let whole = (u64::BITS - (rows - 1).leading_zeros()).max(1);
+        let digits = whole.div_ceil(Self::DIGIT);
+        // So many steps take a part as its row takes parts, where all are of one row; what waits for memory is long parts.
+        let length = (steps.isqrt() / 2).next_power_of_two().clamp(32, 512);
+        let dtype = if dtype.is_half() { DType::F32 } else { dtype };
+        let each = steps.div_ceil(Self::BLOCKS * Self::SORTED).max(Self::LEAST_SORTED) * Self::SORTED;
+        Some(Self { steps, columns, digits, bits: whole.div_ceil(digits), each, length, dtype })
+    }
+
+    /// Lists of rows and of steps: each digit reads what the one before has written.
+    pub(crate) fn lists(&self) -> u64 {
+        if self.digits > 1 { 4 } else { 2 }
+    }
+
+    /// Numbers that parts make.
+    pub(crate) fn parts(&self) -> u64 {
+        self.steps.div_ceil(self.length).saturating_mul(2).saturating_mul(self.columns)
+    }
+
+    /// Numbers of each block and digit.
+    pub(crate) fn counts(&self) -> u64 {
+        self.steps.div_ceil(self.each) << self.bits
+    }
+
+    fn bytes(&self) -> u64 {
+        let lists = part(self.steps, 4).get().saturating_mul(self.lists());
+        lists
+            .saturating_add(part(self.counts(), 4).get())
+            .saturating_add(part(self.parts(), self.dtype.size()).get())
+    }
 }
 
 /// Fewest channels of a group that a GPU gathers channels last.

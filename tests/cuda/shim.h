@@ -155,6 +155,9 @@ UNSEEN inline void visit(const void* address, size_t bytes, bool writes) {
       if (seen.reader != 0 && seen.reader != own) {
         if ((unsigned)(seen.reader - 1) / 32 != (own - 1) / 32) seen.warps = true;
         else seen.lanes = seen.read == round;
+      } else if (seen.read != round) {
+        // Other lanes read it in a round before.
+        seen.lanes = false;
       }
       seen.reader = (unsigned short)own;
       seen.read = round;

@@ -15,7 +15,7 @@ use partition::unstable::pass::{GroupOptions, group};
 
 use crate::corpus::{SMALL, SMALL_HALVES};
 use crate::cuda_forms::{
-    attention_by_groups, attention_gradients, hero_cases, made_up, product, sized, sums_of_nothing,
+    attention_by_groups, attention_gradients, hero_cases, made_up, product, scatters, sized, sums_of_nothing,
 };
 use crate::kernels::{Case, Memory, cases, half_programs, lowered, model_programs, step_programs};
 use crate::reference::Array;
@@ -425,10 +425,12 @@ fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
         "attention_gradient_rows_mma<KERNEL_heads, false>",
         "attention_gradient_keys_mma<KERNEL_heads, true>",
         "attention_gradient_keys_mma<KERNEL_heads, false>",
-        ", 64, 64, 128, |, true, true, false, false>",
-        ", 64, 64, 128, |, false, false, true, true>",
-        ", 128, 128, 128, |, true, true, true, true>",
-        ", 128, 128, 128, |, false, false, true, true>",
+        ", 64, 64, 128, |, true, true, LOOSE, LOOSE>",
+        ", 64, 64, 128, |, false, false, LOOSE, LOOSE>",
+        ", 64, 64, 128, |SINGLE",
+        ", 64, 64, 128, |, false, false, WIDE, WIDE>",
+        ", 128, 128, 128, |, true, true, WIDE, WIDE>",
+        ", 128, 128, 128, |, false, false, WIDE, WIDE>",
         "product_mma<",
         "product_dots<",
         "product_dots_wide<KERNEL_operands, 3, bf16, true>",
@@ -465,6 +467,39 @@ fn sums_of_nothing_run_on_the_cpu() {
     let trials: Vec<Trial> = sums_of_nothing().iter().flat_map(trials).collect();
     assert_eq!(trials.len(), 4);
     compare(&trials);
+}
+
+/// Products of halves whose rows begin anywhere, with neighbours that end in the middle of 8 and infinities behind them.
+#[test]
+fn products_of_odd_rows_run_on_the_cpu() {
+    let mut all = Vec::new();
+    for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
+        for ([m, n, k], dtype) in
+            [([11, 77, 33], DType::Bf16), ([70, 9, 1], DType::F16), ([65, 67, 71], DType::Bf16)]
+        {
+            let x: &[usize] = if left { &[k, m] } else { &[m, k] };
+            let y: &[usize] = if right { &[n, k] } else { &[k, n] };
+            let mut case = sized(product(left, right), &[(dtype, x), (dtype, y)]);
+            // What belongs to one row alone reaches no other one.
+            let last = if left { m - 1 } else { (m - 1) * k };
+            case.operands[0].data[last] = f64::INFINITY;
+            all.extend(trials(&case));
+        }
+    }
+    assert!(all.iter().all(|trial| trial.kernel.text.contains("LOOSE")));
+    compare(&all);
+}
+
+/// In stages where there are many steps: digits, parts of rows that have many, the rows.
+#[test]
+fn scatters_run_on_the_cpu() {
+    let all: Vec<Trial> = scatters().iter().flat_map(trials).collect();
+    let count = |form: &str| all.iter().filter(|one| one.kernel.text.contains(form)).count();
+    assert!(count("scatter_parts(") >= 6 && count("scatter_ordered<") >= 6 && count("scatter_rows<") >= 6);
+    // Each digit is a kernel: of 70,000 rows three, of 300 two.
+    assert!(count("SHIFT = 0,") >= 12 && count("SHIFT = 5,") >= 2 && count("SHIFT = 12,") == 2);
+    assert_eq!(count("count_digits<"), count("order_steps<"));
+    compare(&all);
 }
 
 #[test]
@@ -609,7 +644,7 @@ fn a_wait_for_copies_that_is_missing_shows() {
     let half = DType::Bf16;
     let trials = trials(&sized(product(false, true), &[(half, &[9, 64]), (half, &[16, 64])]));
     let kernel = &trials[0].kernel;
-    assert!(kernel.text.contains(", true, true>"), "{}", kernel.text);
+    assert!(kernel.text.contains(", WIDE, WIDE>"), "{}", kernel.text);
     let Some(compiler) = compiler() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kernel.cpp");

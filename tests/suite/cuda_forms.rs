@@ -122,9 +122,10 @@ pub(crate) fn attention_gradients() -> Vec<Case> {
     cases
 }
 
-/// Updates of rows: of one column, of some, of more than a block has, several columns at once and one at a time, more
-/// than are listed at once, most of them on a few rows.
-fn scatters() -> Vec<Case> {
+/// Updates of rows: of one column, of some, of more than a block has, several columns at once and one at a time, most of
+/// them on a few rows. Many are sorted first: by digits of one row's number, of two and of three, rows with fewer than a part, with
+/// just one, with many, more than a block sorts.
+pub(crate) fn scatters() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dtype, kind, [rows, columns, steps]) in [
         (DType::F32, ScatterKind::Add, [7, 1, 50]),
@@ -136,6 +137,13 @@ fn scatters() -> Vec<Case> {
         (DType::I8, ScatterKind::Add, [1, 32, 20]),
         (DType::F32, ScatterKind::Replace, [40, 3, 70]),
         (DType::F32, ScatterKind::Add, [3, 4, 0]),
+        (DType::F32, ScatterKind::Add, [1, 4, 400]),
+        (DType::F32, ScatterKind::Add, [200, 1028, 300]),
+        (DType::F16, ScatterKind::Max, [300, 3, 257]),
+        (DType::I64, ScatterKind::Add, [70_000, 2, 300]),
+        (DType::F64, ScatterKind::Min, [40, 5, 4200]),
+        (DType::I8, ScatterKind::Mul, [9, 32, 300]),
+        (DType::I32, ScatterKind::Replace, [40, 1, 9000]),
     ] {
         let mut case = sized(
             Op::ScatterNd { kind },

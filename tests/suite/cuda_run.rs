@@ -11,7 +11,7 @@ use partition::unstable::run::{ExecBuffer, interpret};
 use partition::unstable::units::Bytes;
 
 use crate::emulator::{Build, Choice, CpuToolchain, Emulator, Faults, Library};
-use crate::executor::{Groups, random_plan, tensor};
+use crate::executor::{Groups, random_gpu_plan, tensor};
 use crate::gpu::{Outcome, model};
 use crate::kernels::cases;
 use crate::random_graph::{Random, random_graph};
@@ -49,7 +49,7 @@ impl Setup {
             0 => Groups::planned(&graph),
             _ => Groups::new(&graph, &mut random, false),
         };
-        let plan = random_plan(&graph, &groups, devices, &mut random);
+        let plan = random_gpu_plan(&graph, &groups, devices, &mut random);
         let inputs: Vec<(String, Tensor)> = graph
             .inputs()
             .iter()
@@ -164,7 +164,7 @@ fn operations_of_every_kind_on_slices_and_gpus_give_what_the_reference_gives() {
     let (graph, inputs, expected) = operations();
     let groups = Groups::planned(&graph);
     for (devices, gpus, choice) in [(1, 1, Choice::Last), (3, 2, Choice::Random(5))] {
-        let plan = random_plan(&graph, &groups, devices, &mut Random::new(9));
+        let plan = random_gpu_plan(&graph, &groups, devices, &mut Random::new(9));
         let emulator = Emulator::new(Build { gpus, choice, ..Build::default() });
         let machine = emulator.machine(&toolchain);
         let targets: Vec<Target> = (0..devices as u32).map(|device| Target::Gpu(device % gpus)).collect();
@@ -213,7 +213,7 @@ fn product_program(
     let toolchain = CpuToolchain::shared()?;
     let graph = partition::unstable::ir::text::parse(lines).unwrap();
     let groups = Groups::planned(&graph);
-    let mut plan = random_plan(&graph, &groups, 1, &mut Random::new(1));
+    let mut plan = random_gpu_plan(&graph, &groups, 1, &mut Random::new(1));
     arrange(&mut plan);
     let input = |(name, value): &(String, _)| (name.clone(), tensor(graph.ty(*value), &mut Random::new(2)));
     let inputs: Vec<(String, Tensor)> = graph.inputs().iter().map(input).collect();
@@ -493,7 +493,7 @@ fn a_gpu_without_memory_is_told_apart_from_a_cap() {
     assert_eq!(kind(&error), FaultKind::OutOfMemory);
     let text = error.to_string();
     for part in
-        ["device cpu0.", "for the arena, which is within the plan's cap", "of 600 B are free", "--reserve"]
+        ["device cuda0.", "for the arena, which is within the plan's cap", "of 600 B are free", "--reserve"]
     {
         assert!(text.contains(part), "{text}");
     }
@@ -513,7 +513,7 @@ fn a_refused_launch_and_a_kernel_that_fails_name_their_step() {
         assert_eq!(kind(&error), expected);
         let text = error.to_string();
         assert!(
-            text.starts_with("step ") && text.contains(": node ") && text.contains(" on cpu0."),
+            text.starts_with("step ") && text.contains(": node ") && text.contains(" on cuda0."),
             "{text}"
         );
         if expected == FaultKind::Launch {
@@ -536,7 +536,7 @@ fn code_that_cannot_be_loaded_names_the_kernel() {
 
 /// A step by its number, node and device.
 fn names_a_step(text: &str) -> bool {
-    text.starts_with("step ") && text.contains(" on cpu0.") && text.contains(": node ")
+    text.starts_with("step ") && text.contains(" on cuda0.") && text.contains(": node ")
 }
 
 #[test]
@@ -643,7 +643,7 @@ fn a_gpu_that_is_not_there_is_named() {
         .err()
         .unwrap();
     assert_eq!(kind(&error), FaultKind::NoDevice);
-    assert!(error.to_string().contains("device cpu0.1"), "{error}");
+    assert!(error.to_string().contains("device cuda0.1"), "{error}");
     assert_eq!(emulator.held(), [""; 0]);
 }
 

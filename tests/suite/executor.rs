@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use partition::unstable::ir::{Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
-use partition::unstable::kernel::{Fused, group_workspace};
+use partition::unstable::kernel::{Fused, group_workspace, group_workspace_on_gpu};
 use partition::unstable::run::{
     ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Program, interpret,
 };
@@ -156,8 +156,33 @@ impl Planner<'_> {
 
 /// A plan that puts each group on a random device and shares no memory.
 pub(crate) fn random_plan(graph: &Graph, groups: &Groups, devices: usize, random: &mut Random) -> ExecPlan {
-    let device =
-        |d: usize| ExecDevice { name: format!("cpu0.{d}"), arena: Bytes(0), engine: d as u32 % 2, cores: 2 };
+    random_plan_on("cpu", group_workspace, graph, groups, devices, random)
+}
+
+/// The same for GPUs, with the workspace that their kernels need.
+pub(crate) fn random_gpu_plan(
+    graph: &Graph,
+    groups: &Groups,
+    devices: usize,
+    random: &mut Random,
+) -> ExecPlan {
+    random_plan_on("cuda", group_workspace_on_gpu, graph, groups, devices, random)
+}
+
+fn random_plan_on(
+    kind: &str,
+    workspace: fn(&Graph, &Fused<'_>) -> Bytes,
+    graph: &Graph,
+    groups: &Groups,
+    devices: usize,
+    random: &mut Random,
+) -> ExecPlan {
+    let device = |d: usize| ExecDevice {
+        name: format!("{kind}0.{d}"),
+        arena: Bytes(0),
+        engine: d as u32 % 2,
+        cores: 2,
+    };
     let plan = ExecPlan { devices: (0..devices).map(device).collect(), ..ExecPlan::default() };
     let mut planner = Planner { graph, plan, held: vec![vec![None; devices]; graph.value_count()] };
     for (name, value) in graph.inputs() {
@@ -183,7 +208,7 @@ pub(crate) fn random_plan(graph: &Graph, groups: &Groups, devices: usize, random
             planner.held[value.index()][device] = Some((buffer, Some(step)));
             writes.push(buffer);
         }
-        let needed = group_workspace(graph, fused).get();
+        let needed = workspace(graph, fused).get();
         let workspace = (needed > 0).then(|| planner.buffer(device, needed));
         let action = ExecAction::Launch { group: group as u32, reads, writes, workspace };
         planner.plan.steps.push(ExecStep { device: device as u32, lane: Lane::Compute, after, action });

@@ -18,7 +18,7 @@ use partition::unstable::topology::Topology;
 
 use crate::emulator::{Build, CpuToolchain, Emulator, Faults};
 use crate::executor::Groups;
-use crate::gpu::{Outcome, compiled, model, operation, small_models, some_products, told};
+use crate::gpu::{Outcome, compiled, model, operation, small_models, some_products, staged_cases, told};
 use crate::kernels::{Case, cases};
 use crate::networks::Network;
 use crate::run_ops::GENERATORS;
@@ -143,7 +143,7 @@ pub(crate) fn part() -> (usize, usize) {
 
 fn all_operations() -> Vec<Case> {
     let all = GENERATORS.iter().flat_map(|&generator| cases(generator));
-    all.filter(|case| case.work() <= 100_000).collect()
+    all.filter(|case| case.work() <= 100_000).chain(staged_cases()).collect()
 }
 
 #[test]

@@ -92,6 +92,7 @@ fn each_root(body: &mut Body, change: &mut dyn FnMut(&mut ExprId)) {
         Body::Scatter(scatter) => {
             [&mut scatter.start, &mut scatter.place, &mut scatter.update].into_iter().for_each(change);
         }
+        Body::Order(order) => change(&mut order.place),
         Body::Recurrent(_) | Body::Attention(_) => {}
     }
 }
@@ -144,7 +145,7 @@ fn spoiled(program: &Program) -> Vec<(&'static str, Program)> {
             | Body::Tile { stores, .. }
             | Body::Product { stores, .. } => vec![stores],
             Body::Rows { stores, row_stores, .. } => vec![stores, row_stores],
-            Body::Scatter(_) | Body::Recurrent(_) | Body::Attention(_) => vec![],
+            Body::Scatter(_) | Body::Order(_) | Body::Recurrent(_) | Body::Attention(_) => vec![],
         };
         if let Some(store) = lists.into_iter().flatten().nth(number) {
             store.index = exprs.sum(1, &[(store.index, 1)]);

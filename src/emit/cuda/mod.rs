@@ -199,6 +199,7 @@ pub fn kernel_within(program: &Program, gives: Gives) -> Result<Option<Kernel>> 
         },
         Body::Product { .. } => products::product(program, gives)?,
         Body::Scatter(body) => scatter::scatter(program, body)?,
+        Body::Order(order) => scatter::order(program, order)?,
         Body::Recurrent(layer) => heroes::recurrent(program, layer, gives.shared)?,
         Body::Attention(heads) => attention::attention(program, heads, gives)?,
     };

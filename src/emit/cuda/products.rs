@@ -187,18 +187,27 @@ impl<'a> Product<'a> {
     /// multiprocessor.
     fn tensor_form(&self) -> Form {
         let along = |along: bool, other: Var| if along { self.inner } else { other };
-        let wide = [
-            wide_load(self.program, self.left, along(self.left_along, self.row)).is_some(),
-            wide_load(self.program, self.right, along(self.right_along, self.column)).is_some(),
+        let read = |id: ExprId, var: Var| match wide_load(self.program, id, var) {
+            Some(_) => Read::Wide,
+            None if loose_load(self.program, id, var).is_some() => Read::Loose,
+            None => Read::Single,
+        };
+        let read = [
+            read(self.left, along(self.left_along, self.row)),
+            read(self.right, along(self.right_along, self.column)),
         ];
-        let side = |wide: bool, size: i64| if wide && size >= LARGE { LARGE } else { SMALL };
-        let tile = [side(wide[0], self.m), side(wide[1], self.n)];
-        if self.tiles(tile) < MANY {
-            return Form::Tensor { wide, tile: [SMALL; 2] };
+        let side = |read: Read, size: i64| if read != Read::Single && size >= LARGE { LARGE } else { SMALL };
+        let mut tile = [side(read[0], self.m), side(read[1], self.n)];
+        if read.contains(&Read::Loose) {
+            // What is held on its way leaves no registers for the sums of more.
+            tile = [SMALL; 2];
         }
-        let larger = HUGE.into_iter().filter(|&tile| wide == [true; 2] && self.holds(tile));
+        if self.tiles(tile) < MANY {
+            return Form::Tensor { read, tile: [SMALL; 2] };
+        }
+        let larger = HUGE.into_iter().filter(|&tile| read == [Read::Wide; 2] && self.holds(tile));
         let tiles = std::iter::once(tile).chain(larger);
-        Form::Tensor { wide, tile: tiles.min_by_key(|&tile| self.time_of(tile)).unwrap_or(tile) }
+        Form::Tensor { read, tile: tiles.min_by_key(|&tile| self.time_of(tile)).unwrap_or(tile) }
     }
 
     /// Whether the product fills a tile, and shared memory has room for what is on its way to it.
@@ -274,9 +283,10 @@ impl<'a> Product<'a> {
                     format!("product_columns_wide<KERNEL_operands, {m}, {stored}, {across}, {threads}>");
                 Call { template, threads: threads as u32, grid: b.saturating_mul(ceil(*n, width)) }
             }
-            Form::Tensor { wide: [x, y], tile: [down, across] } => {
+            Form::Tensor { read, tile: [down, across] } => {
                 let threads = threads_of([down, across]);
                 let sizes = format!("{stored}, {down}, {across}, {threads}, {}", self.stages());
+                let [x, y] = read.map(Read::name);
                 let template =
                     format!("product_mma<KERNEL_operands, {sizes}, {left_along}, {right_along}, {x}, {y}>");
                 Call { template, threads, grid: self.tiles([down, across]) }
@@ -327,7 +337,7 @@ impl<'a> Product<'a> {
     /// Pieces of `inner` in shared memory at once. What threads hold in registers on its way there gains nothing by more than two.
     fn stages(&self) -> i64 {
         let most = match self.form {
-            Form::Tensor { wide: [true, true], tile } => {
+            Form::Tensor { read: [Read::Wide, Read::Wide], tile } => {
                 STAGES.min(i64::from(self.gives.shared) / self.stage_bytes(tile))
             }
             _ => 2,
@@ -404,6 +414,15 @@ impl<'a> Product<'a> {
         writer.line(&format!("return {value};"));
         listing.method(&format!("T {name}(I {x}, I {y}, I {z})"), &writer);
 
+        if let Form::Tensor { read, .. } = self.form
+            && read[usize::from(side == Side::Right)] == Read::Loose
+            && let Expr::Load { arg, index, .. } = *self.program.exprs.get(id)
+        {
+            let mut writer = self.method(&vars);
+            let index = writer.value(index);
+            writer.line(&format!("return (const u16*)(a{arg} + {index});"));
+            listing.method(&format!("const u16* {name}_loose(I {x}, I {y}, I {z})"), &writer);
+        }
         let Some((along, lanes)) = self.read_at_once(side) else { return };
         let Some((arg, index, guard)) = neighbours(self.program, id, along, lanes) else { return };
         let mut writer = self.method(&vars);
@@ -423,8 +442,8 @@ impl<'a> Product<'a> {
             Side::Right => (1, self.column, self.right_along),
         };
         match self.form {
-            Form::Tensor { wide, .. } => {
-                wide[position].then_some((if along { self.inner } else { own }, WIDE))
+            Form::Tensor { read, .. } => {
+                (read[position] == Read::Wide).then_some((if along { self.inner } else { own }, WIDE))
             }
             Form::Dots { wide } => wide[position].then_some((self.inner, self.lanes())),
             Form::Columns { wide } => (wide && side == Side::Right).then_some((own, self.lanes())),
@@ -596,12 +615,33 @@ enum Form {
     Columns {
         wide: bool,
     },
-    /// Whether each operand's neighbours are copied together, and the tile of a block.
+    /// How each operand is read, and the tile of a block.
     Tensor {
-        wide: [bool; 2],
+        read: [Read; 2],
         tile: [i64; 2],
     },
     Tiled,
+}
+
+/// How an operand of tiles on tensor cores is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    Single,
+    /// Eight neighbours at once, whose first lies at a multiple of eight.
+    Wide,
+    /// Eight neighbours that begin anywhere.
+    Loose,
+}
+
+impl Read {
+    /// What the template calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Single => "SINGLE",
+            Self::Wide => "WIDE",
+            Self::Loose => "LOOSE",
+        }
+    }
 }
 
 impl Form {
@@ -621,6 +661,20 @@ fn wide_load(program: &Program, id: ExprId, along: Var) -> Option<(u32, ExprId, 
     let found = neighbours(program, id, along, WIDE)?;
     let Expr::Load { other, .. } = *program.exprs.get(id) else { return None };
     (program.args[found.0 as usize].dtype.is_half() && (found.2.is_none() || other.0 == 0.0)).then_some(found)
+}
+
+/// Halves whose neighbours along a variable are neighbours in memory, from the first to the last, wherever they begin: their argument.
+fn loose_load(program: &Program, id: ExprId, along: Var) -> Option<u32> {
+    let exprs = &program.exprs;
+    let Expr::Load { arg, index, guard: None, .. } = *exprs.get(id) else { return None };
+    let (_, terms) = exprs.terms(index);
+    let (own, others): (Vec<_>, Vec<_>) = terms.iter().partition(|(x, _)| exprs.depends(*x, along));
+    let is_next = matches!(own[..], [(x, 1)] if matches!(exprs.get(x), Expr::Var(var) if *var == along));
+    // What is read again on the way to an index would be read for elements that are not there.
+    let is_plain = super::map::reached(exprs, &others.iter().map(|(x, _)| *x).collect::<Vec<_>>())
+        .iter()
+        .all(|&id| !matches!(exprs.get(id), Expr::Load { .. }));
+    (program.args[arg as usize].dtype.is_half() && is_next && is_plain).then_some(arg)
 }
 
 /// True where the first load that an operand follows from reads neighbours along a variable.

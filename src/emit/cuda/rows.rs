@@ -138,11 +138,15 @@ struct Share {
 fn share(accesses: i64, lanes: i64) -> Share {
     let threads = match accesses {
         ..=WARP => 32,
+        // What a block does once, as folds of its warps are, counts for more than registers do.
+        257..=512 if lanes == 8 => 128,
         257..=2048 => 256,
         2049..=8192 => 512,
         _ => 1024,
     };
     let each = ceil(accesses, threads);
+    // No more warps than have work all the time.
+    let threads = threads.min(ceil(ceil(accesses, each.max(1)), 32).max(1) * 32);
     Share { threads, rows: if threads == 32 { 4 } else { 1 }, each, kept: each * lanes <= KEPT }
 }
 
@@ -320,9 +324,16 @@ impl Phases<'_> {
         writer.close();
         writer.line("so_far.take(taken);");
         self.close(writer);
-        let fold = if self.share.threads == 32 { "warp_fold" } else { "block_fold" };
-        writer.line(&format!("const {ty} r0 = {fold}<fold_max>(so_far.most);"));
-        writer.line(&format!("const {ty} r1 = {fold}<fold_sum>(so_far.scaled(r0));"));
+        writer.line(&format!("const {ty} r0 = {}(so_far.most);", self.fold("fold_max")));
+        writer.line(&format!("const {ty} r1 = {}(so_far.scaled(r0));", self.fold("fold_sum")));
+    }
+
+    /// What folds the parts of a row's threads.
+    fn fold(&self, join: &str) -> String {
+        match self.share.threads {
+            32 => format!("warp_fold<{join}>"),
+            threads => format!("block_fold<{join}, {}>", threads / 32),
+        }
     }
 
     fn reduce(&self, writer: &mut Writer<'_>, position: usize, reduction: &Reduction, kept: &[Kept]) {
@@ -349,14 +360,13 @@ impl Phases<'_> {
         }
         writer.close();
         self.close(writer);
-        let fold = if self.share.threads == 32 { "warp_fold" } else { "block_fold" };
         if spots {
-            writer.line(&format!("part{position} = {fold}<{join} >(part{position});"));
+            writer.line(&format!("part{position} = {}(part{position});", self.fold(&join)));
             writer.line(&format!(
                 "const i64 r{position} = part{position}.place < 0 ? 0 : part{position}.place;"
             ));
         } else {
-            writer.line(&format!("const {ty} r{position} = {fold}<{join}>(part{position});"));
+            writer.line(&format!("const {ty} r{position} = {}(part{position});", self.fold(&join)));
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Writer<'a> {
     /// What each open block names.
     blocks: Vec<Block>,
     prefix: &'static str,
+    /// All that is written is rounded to halves.
+    rounds: bool,
 }
 
 /// Expressions named and variables bound in a block, in that order, each with what it is called around the block.
@@ -41,6 +43,7 @@ impl<'a> Writer<'a> {
             vars: vec![None; program.exprs.vars()],
             blocks: vec![Block::default()],
             prefix: "a",
+            rounds: rounds(program),
         }
     }
 
@@ -144,7 +147,7 @@ impl<'a> Writer<'a> {
                     }
                 }
             }
-            Expr::Unary(f, x) => format!("{}({})", unary(*f, exprs.dtype(id)), self.value(*x)),
+            Expr::Unary(f, x) => format!("{}({})", unary(*f, exprs.dtype(id), self.rounds), self.value(*x)),
             Expr::Binary(f, x, y) => {
                 let (x, y) = (self.value(*x), self.value(*y));
                 format!("{}({x}, {y})", binary(*f, exprs.dtype(id)))
@@ -348,11 +351,17 @@ pub(super) fn whole(value: i64, dtype: DType) -> String {
     }
 }
 
+/// Whether a program writes halves alone: what it computes in f32 on the way, too, is rounded in the end.
+fn rounds(program: &Program) -> bool {
+    let mut written = program.args.iter().filter(|arg| arg.written).peekable();
+    written.peek().is_some() && written.all(|arg| arg.dtype.is_half())
+}
+
 /// Of halves, which are rounded in the end, some are computed with fewer instructions.
-fn unary(f: Unary, dtype: DType) -> String {
+fn unary(f: Unary, dtype: DType, rounds: bool) -> String {
     let near = match f {
         Unary::Exp | Unary::Sigmoid | Unary::Silu | Unary::Gelu | Unary::GeluTanh | Unary::Reciprocal => {
-            dtype.is_half()
+            dtype.is_half() || rounds && dtype == DType::F32
         }
         Unary::Tanh => dtype == DType::Bf16,
         _ => false,

@@ -78,7 +78,7 @@ pub fn points(program: &Program) -> i64 {
             extent(&[*batch, *row, *column])
         }
         Body::Scatter(scatter) => extent(&[scatter.column]),
-        Body::Recurrent(_) | Body::Attention(_) => 1,
+        Body::Order(_) | Body::Recurrent(_) | Body::Attention(_) => 1,
     }
 }
 
@@ -161,6 +161,7 @@ impl<'a> Machine<'a> {
                 })
             }
             Body::Scatter(scatter) => points.try_for_each(|column| self.scatter(scatter, column, args)),
+            Body::Order(order) => points.try_for_each(|_| self.order(order, args)),
             Body::Recurrent(layer) => points.try_for_each(|_| recurrent(layer, args)),
             Body::Attention(heads) => points.try_for_each(|_| attention(heads, args)),
         }

@@ -20,6 +20,13 @@ pub struct Strides {
     pub column: i64,
 }
 
+impl Strides {
+    /// From one line of neighbours to the next.
+    pub fn pitch(&self) -> i64 {
+        if self.column == 1 { self.row } else { self.column }
+    }
+}
+
 /// What is done with each sum, and its bias, before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {

@@ -157,6 +157,8 @@ pub enum Body {
     },
     /// Rows that are each updated in order.
     Scatter(Box<Scatter>),
+    /// Steps, brought into the order of the rows that they update.
+    Order(Box<Order>),
     /// A recurrent layer; operands and results in the order of [`Recurrent`].
     Recurrent(Box<Layer>),
     /// Attention, row by row, or its gradients.
@@ -194,6 +196,95 @@ pub struct Scatter {
     pub made: ExprId,
     /// The argument that is written, row by row.
     pub out: u32,
+    /// Steps that were ordered by a kernel before, and what is done with them; None where one kernel looks for each row's
+    /// steps itself.
+    pub ordered: Option<Ordered>,
+}
+
+impl Scatter {
+    /// What its kernel computes. Ordered steps know their rows.
+    fn roots(&self) -> Vec<ExprId> {
+        match self.ordered.map(|ordered| ordered.pass) {
+            None => vec![self.start, self.place, self.update, self.made],
+            Some(ScatterPass::Parts) => vec![self.update],
+            Some(ScatterPass::Rows) => vec![self.start, self.update, self.made],
+        }
+    }
+}
+
+/// What a kernel does with steps that are ordered by their rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScatterPass {
+    /// Joins the updates of each part of a row that has more steps than a part.
+    Parts,
+    /// Joins those of the other rows, and the parts of these, to what was there before.
+    Rows,
+}
+
+/// Steps in the order of their rows, and those of one row as they were; a row of more than `length` of them is joined part by
+/// part. Its steps from the `k * length`-th on are part `k`: in the last of the two places of the window of `length`
+/// positions in which that begins where it is the row's first part, and in the first one else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ordered {
+    /// What the kernel does.
+    pub pass: ScatterPass,
+    /// The argument of the rows, in order.
+    pub places: u32,
+    /// The argument of the steps.
+    pub steps: u32,
+    /// The argument of what the parts make, each a row.
+    pub parts: u32,
+    /// Steps of a part.
+    pub length: i64,
+}
+
+impl Ordered {
+    /// The place of part `k` of a row whose steps begin at this position.
+    pub const fn slot(&self, begin: i64, k: i64) -> i64 {
+        2 * (begin / self.length + k) + if k == 0 { 1 } else { 0 }
+    }
+}
+
+/// What a kernel does of a digit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderPass {
+    /// Counts the steps of each digit in each block of positions.
+    Count,
+    /// Puts them where these counts say.
+    Sort,
+}
+
+/// One digit of a sort, from the lowest on: steps in the order of this digit of the rows that they update, and those with
+/// the same one as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What the kernel does.
+    pub pass: OrderPass,
+    /// Positions; the first digit is of steps in their own order.
+    pub step: Var,
+    /// The row at each, of position.
+    pub place: ExprId,
+    /// Rows.
+    pub rows: i64,
+    /// The argument of the steps that the digit before has ordered.
+    pub from: Option<u32>,
+    /// The digit's lowest bit, and how many it has.
+    pub shift: u32,
+    /// At most 8.
+    pub bits: u32,
+    /// Positions of a block.
+    pub each: i64,
+    /// The argument of the counts, block by block.
+    pub counts: u32,
+    /// The arguments of rows and steps in the new order.
+    pub to: [u32; 2],
+}
+
+impl Order {
+    /// The digit of a row.
+    pub const fn digit(&self, row: i64) -> i64 {
+        (row >> self.shift) & ((1 << self.bits) - 1)
+    }
 }
 
 /// A recurrent layer's sizes and arguments.
@@ -290,7 +381,15 @@ impl Program {
             Body::Rows { along: Along::Rows, .. } => "column",
             Body::Tile { .. } => "transpose",
             Body::Product { .. } => "product",
-            Body::Scatter(_) => "scatter",
+            Body::Scatter(scatter) => match scatter.ordered {
+                None => "scatter",
+                Some(Ordered { pass: ScatterPass::Parts, .. }) => "scatter_parts",
+                Some(Ordered { pass: ScatterPass::Rows, .. }) => "scatter_rows",
+            },
+            Body::Order(order) => match order.pass {
+                OrderPass::Count => "count",
+                OrderPass::Sort => "order",
+            },
             Body::Recurrent(_) => "recurrent",
             Body::Attention(heads) => heads.pass.name(),
         }
@@ -305,6 +404,7 @@ impl Program {
             Body::Tile { batch, row, column, .. } => vec![batch, row, column],
             Body::Product { batch, row, column, inner, .. } => vec![batch, row, column, inner],
             Body::Scatter(ref scatter) => vec![scatter.row, scatter.column, scatter.step],
+            Body::Order(ref order) => vec![order.step],
             Body::Recurrent(_) | Body::Attention(_) => vec![],
         }
     }
@@ -317,7 +417,7 @@ impl Program {
             | Body::Tile { stores, .. }
             | Body::Product { stores, .. } => (stores, &[]),
             Body::Rows { stores, row_stores, .. } => (stores, row_stores),
-            Body::Scatter(_) | Body::Recurrent(_) | Body::Attention(_) => (&[], &[]),
+            Body::Scatter(_) | Body::Order(_) | Body::Recurrent(_) | Body::Attention(_) => (&[], &[]),
         };
         first.iter().chain(second)
     }
@@ -348,9 +448,8 @@ impl Program {
                 roots.extend(reductions.iter().map(|reduction| reduction.value));
                 roots.extend([*left, *right]);
             }
-            Body::Scatter(scatter) => {
-                roots.extend([scatter.start, scatter.place, scatter.update, scatter.made]);
-            }
+            Body::Scatter(scatter) => roots.extend(scatter.roots()),
+            Body::Order(order) => roots.push(order.place),
             Body::Map { .. } | Body::Recurrent(_) | Body::Attention(_) => {}
         }
         roots

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use super::{Body, Expr, ExprId, Place, Program, Reduction, Store, Ty};
+use super::{
+    Body, Expr, ExprId, OrderPass, Ordered, Place, Program, Reduction, Scatter, ScatterPass, Store, Ty,
+};
 use crate::ir::ScatterKind;
 
 impl fmt::Display for Place {
@@ -114,11 +116,25 @@ impl Program {
                     kind => format!(" {kind}"),
                 };
                 let of = |id| name(self, id);
+                if let Some(ordered) = &scatter.ordered {
+                    return self.write_ordered(f, scatter, ordered);
+                }
                 writeln!(f, "  a{} = {}", scatter.out, of(scatter.start))?;
                 writeln!(f, "  a{}[{}] ={kind} {}", scatter.out, of(scatter.place), of(scatter.update))?;
                 if !matches!(self.exprs.get(scatter.made), Expr::Hero(_)) {
                     writeln!(f, "  a{} = {}", scatter.out, of(scatter.made))?;
                 }
+            }
+            Body::Order(order) => {
+                let from = order.from.map_or(String::new(), |from| format!(" of a{from}"));
+                let [places, steps] = order.to;
+                let (low, high) = (order.shift, order.shift + order.bits);
+                let place = name(self, order.place);
+                let made = match order.pass {
+                    OrderPass::Count => format!("a{} = counts", order.counts),
+                    OrderPass::Sort => format!("a{places}, a{steps} = steps"),
+                };
+                writeln!(f, "  {made}{from} by bits {low} to {high} of {place}")?;
             }
             Body::Map { .. } | Body::Lines { .. } => {}
         }
@@ -126,6 +142,22 @@ impl Program {
             self.write_store(f, store)?;
         }
         Ok(())
+    }
+
+    fn write_ordered(&self, f: &mut fmt::Formatter<'_>, scatter: &Scatter, ordered: &Ordered) -> fmt::Result {
+        let (kind, out, of) = (scatter.kind, scatter.out, |id| name(self, id));
+        let Ordered { pass, places, steps, parts, length } = ordered;
+        let (update, start, made) = (of(scatter.update), of(scatter.start), of(scatter.made));
+        match pass {
+            ScatterPass::Parts => {
+                writeln!(f, "  a{parts} = {kind} {update} for {length} steps of a{places}, a{steps}")
+            }
+            ScatterPass::Rows => {
+                writeln!(f, "  a{out} = {start}")?;
+                writeln!(f, "  a{out}[a{places}] = {kind} {update} for steps of a{steps}, or a{parts}")?;
+                writeln!(f, "  a{out} = {made}")
+            }
+        }
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>, store: &Store) -> fmt::Result {

@@ -9,7 +9,10 @@ use std::collections::HashMap;
 use reach::Bounds;
 
 use super::super::attention::HeadStrides;
-use super::{Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Pass, Program, Scatter, Store, Ty, Var};
+use super::{
+    Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Order, OrderPass, Ordered, Pass, Program,
+    Scatter, ScatterPass, Store, Ty, Var,
+};
 use crate::error::{Error, Result};
 use crate::ir::{Cell, DType, Direction, ScatterKind};
 
@@ -59,6 +62,9 @@ impl Verifier<'_> {
         if let Body::Scatter(scatter) = &self.program.body {
             self.scatter(scatter)?;
         }
+        if let Body::Order(order) = &self.program.body {
+            self.order(order)?;
+        }
         Ok(())
     }
 
@@ -71,10 +77,57 @@ impl Verifier<'_> {
         let (low, high) = exprs.range(scatter.place);
         let placed = exprs.extent(scatter.step) == 0 || low >= 0 && high < rows;
         let size = u64::try_from(rows.saturating_mul(columns)).ok();
-        match out.written && of_type == [true; 3] && size == Some(out.elements) && placed {
-            true => Ok(()),
-            false => Err(format!("a{} does not take {rows} x {columns} in order", scatter.out)),
+        let parts = scatter.ordered.is_some_and(|ordered| ordered.pass == ScatterPass::Parts);
+        if out.written == parts || of_type != [true; 3] || size != Some(out.elements) || !placed {
+            return Err(format!("a{} does not take {rows} x {columns} in order", scatter.out));
         }
+        scatter.ordered.map_or(Ok(()), |ordered| self.ordered(scatter, &ordered))
+    }
+
+    /// Every step and every part has its place.
+    fn ordered(&self, scatter: &Scatter, ordered: &Ordered) -> Check {
+        let (exprs, out) = (&self.program.exprs, self.arg(scatter.out)?);
+        let (columns, steps) = (exprs.extent(scatter.column), exprs.extent(scatter.step));
+        let Ordered { pass, places, steps: order, parts, length } = *ordered;
+        if length < 1 {
+            return Err(format!("parts of {length} steps"));
+        }
+        [places, order].into_iter().try_for_each(|arg| self.listed(arg, steps, false))?;
+        let (arg, windows) = (self.arg(parts)?, steps / length + i64::from(steps % length != 0));
+        let size = u64::try_from(windows.saturating_mul(2).saturating_mul(columns)).ok();
+        let dtype = if out.dtype.is_half() { DType::F32 } else { out.dtype };
+        match size == Some(arg.elements) && arg.dtype == dtype && arg.written == (pass == ScatterPass::Parts)
+        {
+            true => Ok(()),
+            false => Err(format!("a{parts} does not take the parts of {steps} steps")),
+        }
+    }
+
+    /// A number for each step, or whatever else there is so many of.
+    fn listed(&self, at: u32, steps: i64, written: bool) -> Check {
+        let arg = self.arg(at)?;
+        let alike = u64::try_from(steps).is_ok_and(|steps| steps == arg.elements);
+        match alike && steps <= i64::from(i32::MAX) && arg.dtype == DType::I32 && arg.written == written {
+            true => Ok(()),
+            false => Err(format!("a{at} is no list of {steps} numbers")),
+        }
+    }
+
+    /// Rows fit what they are listed in, and nothing that is read is written.
+    fn order(&self, order: &Order) -> Check {
+        let exprs = &self.program.exprs;
+        let steps = exprs.extent(order.step);
+        let (low, high) = exprs.range(order.place);
+        let placed = steps == 0 || low >= 0 && high < order.rows;
+        let digit = (1..=8).contains(&order.bits) && order.shift < 31 && order.each > 0;
+        if !placed || !digit || order.rows > i64::from(i32::MAX) {
+            return Err(format!("steps are not ordered by bits {} to {}", order.shift, order.bits));
+        }
+        let sorts = order.pass == OrderPass::Sort;
+        let blocks = steps / order.each.max(1) + i64::from(steps % order.each.max(1) != 0);
+        self.listed(order.counts, blocks << order.bits, !sorts)?;
+        order.from.map_or(Ok(()), |from| self.listed(from, steps, false))?;
+        order.to.into_iter().try_for_each(|arg| self.listed(arg, steps, sorts))
     }
 
     /// Every operand and result has the size that the layer's make it have.
@@ -307,6 +360,7 @@ impl Verifier<'_> {
                 within(*right, &[*batch, *inner, *column])?;
                 stores(list, &[*batch, *row, *column])
             }
+            Body::Order(order) => within(order.place, &[order.step]),
             Body::Scatter(scatter) => {
                 within(scatter.start, &[scatter.row, scatter.column])?;
                 within(scatter.place, &[scatter.step])?;

@@ -63,7 +63,7 @@ impl Kernels {
             let within = |error: Error| error.within(&format!("node {name}"));
             let whole = lower(graph, fused).map_err(within)?;
             let mut ways = Vec::new();
-            if let Some(unfused) = unfused_products(graph, fused, &whole, products).map_err(within)? {
+            if let Some(unfused) = unfused_products(graph, fused, &whole, products, gives).map_err(within)? {
                 kernels.add_ways(&unfused, products, &mut known, &mut ways).map_err(within)?;
             }
             kernels.add_ways(&whole, products, &mut known, &mut ways).map_err(within)?;
@@ -82,8 +82,10 @@ impl Kernels {
         known: &mut BTreeMap<String, usize>,
         ways: &mut Vec<Way>,
     ) -> Result<()> {
-        let calls: Vec<Option<GemmCall>> =
-            programs.iter().map(|program| gemm(program).filter(|call| products.take(&call.gemm))).collect();
+        let calls: Vec<Option<GemmCall>> = programs
+            .iter()
+            .map(|program| gemm(program).filter(|call| products.take(&call.gemm, self.gives)))
+            .collect();
         if calls.iter().all(Option::is_none) {
             return Ok(());
         }
@@ -190,6 +192,7 @@ fn unfused_products(
     fused: &Fused<'_>,
     whole: &[Program],
     products: Products,
+    gives: Gives,
 ) -> Result<Option<Vec<Program>>> {
     let is_product = |program: &&Program| matches!(program.body, Body::Product { .. });
     let refused = |program: &Program| gemm(program).is_none();
@@ -200,6 +203,7 @@ fn unfused_products(
         return Ok(None);
     }
     let unfused = lower_unfused(graph, fused)?;
-    let large = |program: &Program| gemm(program).is_some_and(|call| products.takes_unfused(&call.gemm));
+    let large =
+        |program: &Program| gemm(program).is_some_and(|call| products.takes_unfused(&call.gemm, gives));
     Ok((unfused.len() > whole.len() && unfused.iter().any(large)).then_some(unfused))
 }

@@ -20,6 +20,7 @@ use super::issue::{StreamSet, Window, read_host, write_host};
 use super::resources::Resources;
 use super::toolchain::{NvrtcToolchain, Toolchain};
 use super::work::{Order, Transfer};
+use crate::emit::Gives;
 use crate::emit::cache::Cache;
 use crate::error::{Error, Result};
 use crate::ir::{Graph as Network, Tensor};
@@ -73,19 +74,24 @@ pub enum Products {
 }
 
 impl Products {
-    /// Whether the library is asked for a product.
-    pub(super) fn take(self, gemm: &Gemm) -> bool {
+    /// Whether the library is asked for a product, on GPUs that give so much. Not for one of halves where every second row
+    /// of an operand begins within a word, for which it has slow kernels alone.
+    pub(super) fn take(self, gemm: &Gemm, gives: Gives) -> bool {
+        let splits_words =
+            gemm.dtype.is_half() && [gemm.left, gemm.right].iter().any(|side| side.pitch() % 2 != 0);
         match self {
             Self::Own => false,
-            Self::Library { least, .. } => gemm.rows.min(gemm.columns) >= least,
+            Self::Library { least, .. } => {
+                gemm.rows.min(gemm.columns) >= least && !(splits_words && gives.tensor_cores)
+            }
         }
     }
 
     /// Whether it is also asked for one that something else follows.
-    pub(super) fn takes_unfused(self, gemm: &Gemm) -> bool {
+    pub(super) fn takes_unfused(self, gemm: &Gemm, gives: Gives) -> bool {
         match self {
             Self::Own => false,
-            Self::Library { inner, .. } => self.take(gemm) && gemm.inner >= inner,
+            Self::Library { inner, .. } => self.take(gemm, gives) && gemm.inner >= inner,
         }
     }
 }

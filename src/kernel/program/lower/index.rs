@@ -273,6 +273,7 @@ impl ProgramBuilder<'_> {
                     kind,
                     made,
                     out,
+                    ordered: None,
                 })))
             }
             _ => Err(Halt::Unfused),

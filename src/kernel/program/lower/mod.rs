@@ -12,6 +12,7 @@ mod elementwise;
 mod index;
 mod layout;
 mod normalize;
+mod ordered;
 mod packed;
 mod product;
 mod recurrent;

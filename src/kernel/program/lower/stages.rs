@@ -1,10 +1,12 @@
 //! Reductions of few long rows, in stages: parts of each row are folded by blocks of their own, whose results
 //! lie in the workspace, and a second kernel folds these in order. Both orders follow from the sizes alone. Where elements
-//! follow from what is folded, as those of a normalisation do, a third kernel writes them, again part by part.
+//! follow from what is folded, as those of a normalisation do, a third kernel writes them, again part by part. Scatters of many
+//! steps have stages of their own ([`ordered`]).
 
 use std::collections::HashMap;
 
 use super::super::{Along, Arg, Body, Expr, ExprId, Exprs, Fold, Place, Program, Reduction, Store, Var};
+use super::ordered;
 use crate::ir::{Binary, DType, Real, ScatterKind};
 use crate::kernel::workspace::{Folded, parts_of};
 use crate::units::Bytes;
@@ -18,6 +20,11 @@ pub(super) struct StageWorkspace {
 
 /// The program, or its stages where it has more to fold than its blocks can do in good time.
 pub(super) fn staged(program: Program, workspace: StageWorkspace) -> Vec<Program> {
+    if let Body::Scatter(scatter) = &program.body
+        && let Some(stages) = ordered::stages(&program, scatter, workspace)
+    {
+        return stages;
+    }
     match Stages::of(&program, workspace) {
         Some(stages) if stages.stores.is_empty() => vec![stages.first(&program), stages.second(&program)],
         Some(stages) => vec![stages.first(&program), stages.second(&program), stages.third(&program)],
@@ -59,6 +66,14 @@ struct Part {
     /// Where in the row a step is, and whether that is still in it.
     position: ExprId,
     known: Option<ExprId>,
+}
+
+/// In which order blocks have the parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Forth,
+    /// Where a block has one; neighbouring threads have neighbours of a row.
+    Back,
 }
 
 impl Stages {
@@ -133,13 +148,19 @@ impl Stages {
     }
 
     /// Lines that are parts of rows. Neighbours in memory stay neighbours.
-    fn part(&self, whole: &Program, exprs: &mut Exprs) -> Part {
+    fn part(&self, whole: &Program, exprs: &mut Exprs, direction: Direction) -> Part {
         let (rows, columns) = (exprs.extent(self.row), exprs.extent(self.column));
         let length = self.length(whole);
         let (line, within) = (exprs.var(rows * self.parts), exprs.var(length));
         let (at, step) = (exprs.at(line), exprs.at(within));
         let (row, part) = match self.along {
-            Along::Columns => (exprs.div(at, self.parts), exprs.modulo(at, self.parts)),
+            Along::Columns => {
+                let at = match direction {
+                    Direction::Forth => at,
+                    Direction::Back => exprs.sum(rows * self.parts - 1, &[(at, -1)]),
+                };
+                (exprs.div(at, self.parts), exprs.modulo(at, self.parts))
+            }
             Along::Rows => (exprs.modulo(at, rows), exprs.div(at, rows)),
         };
         let position = exprs.sum(0, &[(part, length), (step, 1)]);
@@ -169,7 +190,7 @@ impl Stages {
     fn first(&self, whole: &Program) -> Program {
         let mut program = Program { name: format!("{} in parts", whole.name), ..whole.clone() };
         let exprs = &mut program.exprs;
-        let Part { line, within, at, row, position, known } = self.part(whole, exprs);
+        let Part { line, within, at, row, position, known } = self.part(whole, exprs, Direction::Forth);
         let (mut rows_done, mut columns_done) = (HashMap::new(), HashMap::new());
         let mut cached = Vec::new();
         if let Some(centred) = self.centred {
@@ -263,7 +284,8 @@ impl Stages {
             let arg = program.args.len() as u32 - 1;
             known.push(exprs.load(arg, exprs.dtype(reduction.value), own, None, 0.0));
         }
-        let part = self.part(whole, exprs);
+        // What the first stage has read last, caches still hold.
+        let part = self.part(whole, exprs, Direction::Back);
         let (mut reduced, mut rows, mut columns) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut moved = |exprs: &mut Exprs, id: ExprId| {
             let id = exprs.with_reduced(id, &known, &mut reduced);

@@ -7,6 +7,7 @@ mod attention;
 mod columns;
 mod heroes;
 mod map;
+mod patches;
 mod products;
 mod rows;
 mod scatter;
@@ -27,6 +28,7 @@ const PRELUDE: &str = include_str!("../../../kernels/prelude.cuh");
 const ELEMENTARY: &str = include_str!("../../../kernels/elementary.cuh");
 const PRODUCT: &str = include_str!("../../../kernels/product.cuh");
 const TENSOR: &str = include_str!("../../../kernels/tensor.cuh");
+const PATCHES: &str = include_str!("../../../kernels/patches.cuh");
 const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
 const ATTENTION_TENSOR: &str = include_str!("../../../kernels/attention_tensor.cuh");
 const SCATTER: &str = include_str!("../../../kernels/scatter.cuh");
@@ -51,6 +53,8 @@ pub struct Launch {
 pub enum Template {
     /// Matrix products.
     Product,
+    /// Convolutions of few channels.
+    Patches,
     /// Rows that are updated in order.
     Scatter,
     /// Recurrent layers.
@@ -66,6 +70,7 @@ impl Template {
     pub const fn parts(self) -> &'static [&'static str] {
         match self {
             Self::Product => &[TENSOR, PRODUCT],
+            Self::Patches => &[TENSOR, PATCHES],
             Self::Scatter => &[SCATTER],
             Self::Recurrent => &[RECURRENT],
             Self::Attention => &[ATTENTION],

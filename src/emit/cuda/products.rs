@@ -2,12 +2,13 @@
 //! sizes, and the structure that gives it operands and takes its sums.
 
 use super::heroes::no_hero;
-use super::map::neighbours;
+use super::map::{neighbours, stored_beside};
+use super::patches::Tile;
 use super::writer::{Writer, fold_name};
 use super::{Gives, Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
 use crate::ir::DType;
-use crate::kernel::program::{Body, Expr, ExprId, Program, Store, Var};
+use crate::kernel::program::{self, Body, Expr, ExprId, Patches, Program, Store, Var};
 
 /// Most rows that are multiplied without tiles.
 const SKINNY_ROWS: i64 = crate::kernel::SKINNY_ROWS as i64;
@@ -42,7 +43,7 @@ pub(super) fn product(program: &Program, gives: Gives) -> Result<Printed> {
     let call = product.call();
     let mut listing = Listing::new(product.title());
     product.operands(&mut listing);
-    listing.text.push_str(&super::head(program, call.threads));
+    listing.text.push_str(&super::bounded_head(program, &product.bounds(call.threads)));
     listing.line("  KERNEL_operands p;");
     for position in 0..program.args.len() {
         listing.line(&format!("  p.a{position} = a{position};"));
@@ -56,7 +57,8 @@ pub(super) fn product(program: &Program, gives: Gives) -> Result<Printed> {
     listing.line("}");
     let shared = u32::try_from(product.shared_bytes()).map_err(|_| no_hero())?;
     let launch = Launch { grid: blocks(call.grid)?, block: [call.threads, 1], shared };
-    Ok(Printed { text: listing.text, template: Some(Template::Product), launch })
+    let template = if matches!(product.form, Form::Patches(_)) { Template::Patches } else { Template::Product };
+    Ok(Printed { text: listing.text, template: Some(template), launch })
 }
 
 /// Text that grows line by line.
@@ -106,6 +108,7 @@ struct Product<'a> {
     left: ExprId,
     right: ExprId,
     stores: &'a [Store],
+    patches: Option<&'a Patches>,
     /// Extents of batch, row, column and inner.
     b: i64,
     m: i64,
@@ -127,7 +130,8 @@ struct Product<'a> {
 impl<'a> Product<'a> {
     /// Error: no product, or one whose rows are to be reduced first and that has too many.
     fn new(program: &'a Program, gives: Gives) -> Result<Self> {
-        let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &program.body
+        let Body::Product { batch, row, column, inner, reductions, left, right, stores, patches, .. } =
+            &program.body
         else {
             return Err(no_hero());
         };
@@ -143,6 +147,7 @@ impl<'a> Product<'a> {
             left: *left,
             right: *right,
             stores,
+            patches: patches.as_deref(),
             b: extent(*batch),
             m: extent(*row),
             n: extent(*column),
@@ -180,7 +185,25 @@ impl<'a> Product<'a> {
             return Err(no_hero());
         }
         let is_tensor = self.dtype.is_half() && same && self.gives.tensor_cores;
-        Ok(if is_tensor { self.tensor_form() } else { Form::Tiled })
+        let tile = self.patches.filter(|_| is_tensor).and_then(|patches| self.patch_tile(patches));
+        Ok(match tile {
+            Some(tile) => Form::Patches(tile),
+            None if is_tensor => self.tensor_form(),
+            None => Form::Tiled,
+        })
+    }
+
+    fn patch_tile(&self, patches: &Patches) -> Option<Tile> {
+        let outer = if patches.side == program::Side::Left { self.n } else { self.m };
+        Tile::of(self.program, patches, outer, self.gives)
+    }
+
+    /// What a launch is bound by: threads, and for some forms how many blocks a multiprocessor is to hold.
+    fn bounds(&self, threads: u32) -> String {
+        match self.form {
+            Form::Patches(tile) => format!("{threads}, {}", tile.resident()),
+            _ => threads.to_string(),
+        }
     }
 
     /// Tiles on tensor cores: large ones where both sides fill them and enough blocks are left for every
@@ -281,6 +304,10 @@ impl<'a> Product<'a> {
                     format!("product_mma<KERNEL_operands, {sizes}, {left_along}, {right_along}, {x}, {y}>");
                 Call { template, threads, grid: self.tiles([down, across]) }
             }
+            Form::Patches(Tile { tall, wide, outer, each, grid, .. }) => {
+                let sizes = format!("{stored}, {tall}, {wide}, {outer}, {each}");
+                Call { template: format!("convolution_patches<KERNEL_operands, {sizes}>"), threads: 256, grid }
+            }
             Form::Tiled if self.dtype == DType::F32 && self.tiles([LARGE; 2]) >= MANY => {
                 let template = format!("product_tiled_large<KERNEL_operands, {left_along}, {right_along}>");
                 Call { template, threads: 256, grid: self.tiles([LARGE; 2]) }
@@ -319,6 +346,7 @@ impl<'a> Product<'a> {
         let size = if self.dtype == DType::F64 { 8 } else { 4 };
         match self.form {
             Form::Tensor { tile, .. } => self.stages() * self.stage_bytes(tile),
+            Form::Patches(tile) => tile.shared,
             _ if self.reduces => self.m.saturating_mul(self.k).saturating_mul(size),
             _ => 0,
         }
@@ -346,6 +374,10 @@ impl<'a> Product<'a> {
             let constant = if arg.written { "" } else { "const " };
             listing.line(&format!("  {constant}{}* a{position};", storage(arg.dtype)));
         }
+        if let (Form::Patches(_), Some(patches)) = (self.form, self.patches) {
+            self.patch_operands(listing, patches);
+            return;
+        }
         if self.reduces {
             listing.line(&format!("  {ty}* rows;"));
             listing.text.push_str(&reduced_rows(self.program, index_ty, self.call().threads.into()));
@@ -365,6 +397,60 @@ impl<'a> Product<'a> {
             listing.method("void store(I b, I m, I n, T hero)", &writer);
         }
         listing.line("};");
+    }
+
+    /// The rest of the structure for images, windows and weights.
+    fn patch_operands(&self, listing: &mut Listing, patches: &Patches) {
+        let [images, rows, columns, channels] = patches.element.map(|var| self.program.exprs.extent(var));
+        let is_last = patches.side == program::Side::Left;
+        let (outer, weights) = if is_last { (self.n, self.right) } else { (self.m, self.left) };
+        let [made_rows, made_columns] = patches.places;
+        listing.line(&format!(
+            "  static const int IMAGES = {images}, ROWS = {rows}, COLUMNS = {columns}, CHANNELS = {channels};"
+        ));
+        listing.line(&format!(
+            "  static const int MADE_ROWS = {made_rows}, MADE_COLUMNS = {made_columns}, OUTER = {outer};"
+        ));
+        let of_window = [
+            ("WINDOW", patches.kernel),
+            ("STRIDE", patches.strides),
+            ("DILATION", patches.dilations),
+            ("PAD", patches.pads),
+        ];
+        for (name, [rows, columns]) in of_window {
+            listing.line(&format!("  static const int {name}_ROWS = {rows}, {name}_COLUMNS = {columns};"));
+        }
+        listing.line(&format!("  static const bool CHANNELS_INSIDE = {};", patches.channels_inside));
+        let names = ["image", "row", "column", "channel"];
+        let vars: Vec<(Var, &str)> = patches.element.into_iter().zip(names).collect();
+        let mut writer = self.method(&vars);
+        let value = writer.value(patches.value);
+        writer.line(&format!("return {value};"));
+        listing.method("T element(I image, I row, I column, I channel)", &writer);
+        let of_result = if is_last { self.column } else { self.row };
+        let mut writer = self.method(&[(self.batch, "0"), (self.inner, "k"), (of_result, "n")]);
+        let value = writer.value(weights);
+        writer.line(&format!("return {value};"));
+        listing.method("T weight(I k, I n)", &writer);
+        self.stores_beside(listing, is_last);
+        let mut writer = self.method_of_results();
+        writer.stores(self.stores);
+        listing.method("void store(I b, I m, I n, T hero)", &writer);
+        listing.line("};");
+    }
+
+    /// What is done with eight neighbours of a row's sums at once, and whether it is.
+    fn stores_beside(&self, listing: &mut Listing, wanted: bool) {
+        let others = [self.batch, self.row];
+        let found = Some(()).filter(|()| wanted);
+        let found = found.and_then(|()| stored_beside(self.program, self.column, &others, self.stores, WIDE));
+        listing.line(&format!("  static const bool BESIDE = {};", found.is_some()));
+        let Some(vectors) = found else { return };
+        let mut writer = Writer::method(&vectors.program, self.index_ty);
+        writer.bind(self.batch, "b");
+        writer.bind(self.row, "m");
+        vectors.write(&mut writer, "part", Some("const T hero = sums[lane];"));
+        listing.method("void store_beside(I b, I m, I part, const T (&sums)[8])", &writer);
     }
 
     fn method_of_results(&self) -> Writer<'a> {
@@ -428,7 +514,7 @@ impl<'a> Product<'a> {
             }
             Form::Dots { wide } => wide[position].then_some((self.inner, self.lanes())),
             Form::Columns { wide } => (wide && side == Side::Right).then_some((own, self.lanes())),
-            Form::Tiled => None,
+            Form::Patches(_) | Form::Tiled => None,
         }
     }
 
@@ -601,6 +687,8 @@ enum Form {
         wide: [bool; 2],
         tile: [i64; 2],
     },
+    /// Few channels of images, on tensor cores.
+    Patches(Tile),
     Tiled,
 }
 
@@ -610,6 +698,9 @@ impl Form {
             Self::Dots { .. } => "a warp a column".to_owned(),
             Self::Columns { .. } => "some columns a block".to_owned(),
             Self::Tensor { tile: [m, n], .. } => format!("tiles of {m} x {n} on tensor cores"),
+            Self::Patches(Tile { tall, wide, outer, .. }) => {
+                format!("{tall} x {wide} positions and {outer} channels on tensor cores")
+            }
             Self::Tiled => "tiles of 64 x 64".to_owned(),
         }
     }

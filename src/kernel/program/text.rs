@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Body, Expr, ExprId, Place, Program, Reduction, Store, Ty};
+use super::{Body, Expr, ExprId, Patches, Place, Program, Reduction, Store, Ty};
 use crate::ir::ScatterKind;
 
 impl fmt::Display for Place {
@@ -62,9 +62,12 @@ impl Program {
                 writeln!(f, "  hero = {kind} {}", name(self, running.value))?;
             }
             Body::Tile { value, .. } => writeln!(f, "  hero = {}", name(self, *value))?,
-            Body::Product { cached, reductions, left, right, .. } => {
+            Body::Product { cached, reductions, left, right, patches, .. } => {
                 self.write_reductions(f, cached, reductions)?;
                 writeln!(f, "  hero = sum {} * {}", name(self, *left), name(self, *right))?;
+                if let Some(patches) = patches {
+                    self.write_patches(f, patches)?;
+                }
             }
             Body::Recurrent(layer) => {
                 let list =
@@ -126,6 +129,23 @@ impl Program {
             self.write_store(f, store)?;
         }
         Ok(())
+    }
+
+    fn write_patches(&self, f: &mut fmt::Formatter<'_>, patches: &Patches) -> fmt::Result {
+        let Patches { element, value, kernel, strides, dilations, pads, .. } = patches;
+        let of: Vec<String> =
+            element.iter().map(|&var| format!("{var} < {}", self.exprs.extent(var))).collect();
+        let by = |[rows, columns]: [i64; 2]| format!("{rows} x {columns}");
+        writeln!(
+            f,
+            "  windows {} of {} over {}, strides {}, dilations {}, pads {}",
+            by(*kernel),
+            name(self, *value),
+            of.join(", "),
+            by(*strides),
+            by(*dilations),
+            by(*pads)
+        )
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>, store: &Store) -> fmt::Result {

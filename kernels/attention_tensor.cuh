@@ -110,9 +110,9 @@ struct RowSums {
     for (int r = 0; r < 2; ++r) {
       next[r] = f_max(next[r], swapped(next[r], 1));
       next[r] = f_max(next[r], swapped(next[r], 2));
-      // No key so far: nothing is to be scaled, and all weights are zeros.
+      // No key so far: nothing is to be scaled, and all weights are zeros. Without a branch: lanes stay together.
       const bool nothing = next[r] == limits<float>::low();
-      scale[r] = nothing ? 1.0f : near_exp(most[r] - next[r]);
+      scale[r] = near_exp(nothing ? 0.0f : most[r] - next[r]);
       most[r] = next[r];
       if (nothing) next[r] = 0.0f;
     }

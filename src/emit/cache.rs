@@ -226,7 +226,10 @@ pub fn kept_all(
     missing: &dyn Fn() -> Error,
 ) -> Result<Vec<Vec<u8>>> {
     let one = |kernel: &&Kernel| match cache {
-        Some(cache) => cache.get_or_make(&key(TESTED, architecture, &kernel.source()), || Err(missing())),
+        Some(cache) => {
+            let known_by = key(TESTED, &kernel.architecture(architecture), &kernel.source());
+            cache.get_or_make(&known_by, || Err(missing()))
+        }
         None => Err(missing()),
     };
     kernels.iter().map(one).collect()
@@ -236,10 +239,10 @@ pub fn kept_all(
 const TESTED: (i32, i32) = (13, 0);
 
 fn compile(nvrtc: &Nvrtc, cache: Option<&Cache>, kernel: &Kernel, architecture: &str) -> Result<Vec<u8>> {
-    let source = kernel.source();
-    let make = || nvrtc.cubin(&source, &kernel.name, architecture);
+    let (source, architecture) = (kernel.source(), kernel.architecture(architecture));
+    let make = || nvrtc.cubin(&source, &kernel.name, &architecture);
     let Some(cache) = cache else { return make() };
-    cache.get_or_make(&key(nvrtc.version(), architecture, &source), make)
+    cache.get_or_make(&key(nvrtc.version(), &architecture, &source), make)
 }
 
 /// What code is known by.

@@ -14,7 +14,9 @@ use partition::unstable::kernel::program::{self, Place, Program};
 use partition::unstable::pass::{GroupOptions, group};
 
 use crate::corpus::{SMALL, SMALL_HALVES};
-use crate::cuda_forms::{attention_gradients, hero_cases, made_up, product, sized, sums_of_nothing};
+use crate::cuda_forms::{
+    attention_by_groups, attention_gradients, hero_cases, made_up, product, sized, sums_of_nothing,
+};
 use crate::kernels::{Case, Memory, cases, half_programs, lowered, model_programs, step_programs};
 use crate::reference::Array;
 use crate::run_ops::{GENERATORS, decode, encode, tolerance};
@@ -252,6 +254,11 @@ struct Trial {
 /// Trials of the programs of a case, one after the other, each on what the evaluation of those before
 /// it gives, rounded to the arguments' types.
 fn trials(case: &Case) -> Vec<Trial> {
+    trials_within(case, emit::Gives::SM_80)
+}
+
+/// As [`trials`], with what GPUs of another kind give.
+fn trials_within(case: &Case, gives: emit::Gives) -> Vec<Trial> {
     let graph = case.graph();
     let grouping = group(&graph, &GroupOptions::default());
     let Some(one) = grouping.groups.first() else { return vec![] };
@@ -263,12 +270,12 @@ fn trials(case: &Case) -> Vec<Trial> {
     }
     let mut trials = Vec::new();
     for program in lowered(&graph, &grouping) {
-        trials.extend(trial(&mut memory, program, &format!("{:?}", case.op)));
+        trials.extend(trial(&mut memory, program, &format!("{:?}", case.op), gives));
     }
     trials
 }
 
-fn trial(memory: &mut Memory, program: Program, what: &str) -> Option<Trial> {
+fn trial(memory: &mut Memory, program: Program, what: &str, gives: emit::Gives) -> Option<Trial> {
     let fetch = |memory: &Memory| -> Vec<program::Array> {
         let args = program.args.iter();
         args.map(|arg| match memory.get(arg.place, arg.dtype) {
@@ -280,7 +287,7 @@ fn trial(memory: &mut Memory, program: Program, what: &str) -> Option<Trial> {
     let before = fetch(memory);
     memory.run(&program);
     let after = fetch(memory);
-    let kernel = emit::kernel(&program).unwrap()?;
+    let kernel = emit::kernel_within(&program, gives).unwrap()?;
     Some(Trial { what: what.to_owned(), program, kernel, before, after, some: None })
 }
 
@@ -371,7 +378,15 @@ fn kernels_of_every_operation_run_on_the_cpu(share: Share) {
 
 /// Those of every form of a hero, by name.
 pub(crate) fn hero_kernels(gives: emit::Gives) -> BTreeMap<String, Kernel> {
-    let programs = hero_cases().into_iter().chain(attention_gradients()).flat_map(|case| {
+    kernels_within(hero_cases().into_iter().chain(attention_gradients()), gives)
+}
+
+/// Those of cases, by name.
+pub(crate) fn kernels_within(
+    cases: impl IntoIterator<Item = Case>,
+    gives: emit::Gives,
+) -> BTreeMap<String, Kernel> {
+    let programs = cases.into_iter().flat_map(|case| {
         let graph = case.graph();
         lowered(&graph, &group(&graph, &GroupOptions::default()))
     });
@@ -463,6 +478,21 @@ fn gradients_of_attention_in_tiles_run_on_the_cpu() {
     let tiled: Vec<Trial> = all.filter(|one| one.kernel.text.contains("_tiles<")).collect();
     assert!(tiled.len() >= 6, "{}", tiled.len());
     compare(&tiled);
+}
+
+/// Of sm_90 alone: products by groups of threads.
+#[test]
+fn attention_by_groups_runs_on_the_cpu() {
+    let gives = emit::Gives::of("sm_90");
+    let all: Vec<Trial> = attention_by_groups().iter().flat_map(|case| trials_within(case, gives)).collect();
+    for groups in ["1", "2"] {
+        let form = format!("attention_groups<{}_heads, {groups}, 128>", "KERNEL");
+        let has = |one: &Trial| one.kernel.text.contains(&form.replace("KERNEL", &one.kernel.name));
+        assert!(all.iter().any(has), "no {form}");
+    }
+    assert!(all.iter().all(|one| one.kernel.text.contains("attention_groups<")));
+    assert!(all.iter().all(|one| one.kernel.architecture("sm_90") == "sm_90a"));
+    compare(&all);
 }
 
 /// What sm_75, sm_70 and sm_86 give: tiles that need more give way to what needs none, halves on tensor cores where these do

@@ -50,6 +50,36 @@ pub(crate) fn attention((heads, key_heads): (i64, i64), causal: Option<i64>, ord
     Attention { heads, key_heads, first, orders, scale, causal, positioned: false, fill, zeros }
 }
 
+/// Attention of halves by groups of threads: whole blocks and ends of rows, keys and elements of a head, shared heads, masks, rows
+/// that see all keys, some and none, and heads that lie behind and beside one another.
+pub(crate) fn attention_by_groups() -> Vec<Case> {
+    let (f16, bf16) = (DType::F16, DType::Bf16);
+    let (first, second) = (HeadOrder::HeadsFirst, HeadOrder::RowsFirst);
+    let mut cases = Vec::new();
+    for (dtype, mask, causal, order, [heads, key_heads, rows, keys, size, values]) in [
+        (bf16, None, None, first, [1, 1, 192, 256, 64, 64]),
+        (f16, None, None, first, [2, 1, 200, 300, 64, 64]),
+        (bf16, None, Some(0), first, [1, 1, 450, 450, 64, 64]),
+        (bf16, None, Some(-5), second, [2, 2, 150, 145, 128, 128]),
+        (f16, Some(DType::Bool), None, second, [2, 1, 130, 390, 72, 128]),
+        (bf16, Some(bf16), Some(100), first, [1, 1, 64, 128, 8, 24]),
+        (bf16, None, Some(-140), first, [1, 1, 300, 140, 40, 88]),
+        (f16, Some(f16), None, first, [1, 1, 67, 511, 128, 40]),
+    ] {
+        let lie = |heads: usize, lines: usize, size: usize| match order {
+            HeadOrder::HeadsFirst => [1, heads, lines, size],
+            HeadOrder::RowsFirst => [1, lines, heads, size],
+        };
+        let (q, k, v) = (lie(heads, rows, size), lie(key_heads, keys, size), lie(key_heads, keys, values));
+        let shown = [1, 1, rows, keys];
+        let mut operands: Vec<(DType, &[usize])> = vec![(dtype, &q), (dtype, &k), (dtype, &v)];
+        operands.extend(mask.map(|mask| (mask, &shown[..])));
+        let op = attention((heads as i64, key_heads as i64), causal, order);
+        cases.push(sized(Op::Attention(Box::new(op)), &operands));
+    }
+    cases
+}
+
 /// Gradients of attention: a warp a row, and tiles with and without 16 bytes at a time, with ends, masks, shared
 /// heads, rows without a key, and keys without a row.
 pub(crate) fn attention_gradients() -> Vec<Case> {

@@ -113,7 +113,7 @@ fn launches_that_a_gpu_cannot_have_are_refused() {
     let Some(bench) = Bench::new(Build::default()) else { return };
     let text =
         format!("extern \"C\" __global__ void __launch_bounds__(64) bounded(float* a) {{ {NOTHING} }}");
-    let (module, function) = bench.kernel("bounded", &text, ONE);
+    let (_, function) = bench.kernel("bounded", &text, ONE);
     let function = function.unwrap();
     bench.launch(function, ONE).unwrap();
     for (launch, part) in [
@@ -127,13 +127,15 @@ fn launches_that_a_gpu_cannot_have_are_refused() {
         assert_eq!(refusal(bench.launch(function, launch)).0, FaultKind::Launch);
         says(bench.launch(function, launch), part);
     }
-    // What is asked for may be launched, up to 99 KB.
-    let wide = Launch { shared: 99 << 10, ..ONE };
-    bench.launch(bench.emulator.function(module, "bounded", wide).unwrap(), wide).unwrap();
-    says(
-        bench.emulator.function(module, "bounded", Launch { shared: (99 << 10) + 4, ..ONE }),
-        "shared memory",
-    );
+    // What is asked for may be launched, up to what blocks may have.
+    for (capability, most) in [((8, 6), 99 << 10), ((9, 0), 227 << 10)] {
+        let bench = Bench::new(Build { capability, ..Build::default() }).unwrap();
+        let (module, _) = bench.kernel("bounded", &text, ONE);
+        let wide = Launch { shared: most, ..ONE };
+        bench.launch(bench.emulator.function(module, "bounded", wide).unwrap(), wide).unwrap();
+        let more = Launch { shared: most + 4, ..ONE };
+        says(bench.emulator.function(module, "bounded", more), "shared memory");
+    }
 }
 
 #[test]

@@ -12,7 +12,8 @@ use partition::unstable::ir::DType;
 use partition::unstable::kernel::program::Program;
 
 use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
-use crate::cuda::{hero_kernels, operation_kernels};
+use crate::cuda::{hero_kernels, kernels_within, operation_kernels};
+use crate::cuda_forms::attention_by_groups;
 use crate::cuda_products::skinny_kernels;
 use crate::kernels::{half_programs, model_programs, step_programs};
 use crate::shared;
@@ -100,6 +101,11 @@ fn kernels_of_every_form_compile(share: Share) {
     kernels.extend(skinny_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
     assert!(kernels.len() > 100, "{}", kernels.len());
     compile_for(&kernels, &["sm_80", "sm_90"], share);
+    // What Hopper alone has.
+    let mut own = kernels_within(attention_by_groups(), emit::Gives::of("sm_90"));
+    own.retain(|_, kernel| kernel.architecture("sm_90") == "sm_90a");
+    assert!(own.len() >= 8, "{}", own.len());
+    compile_for(&own, &["sm_90a"], share);
 }
 
 /// Of the small models, whose kernels other tests run, and of a training step.

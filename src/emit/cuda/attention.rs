@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Gives, Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title};
+use super::{
+    GROUPS_SHARED, Gives, Launch, Printed, Template, blocks, bounded_head, ceil, compute, storage, title,
+};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::kernel::attention::HeadStrides;
@@ -31,7 +33,8 @@ pub(super) fn attention(program: &Program, heads: &Heads, gives: Gives) -> Resul
     let mut text = title(program, form.how);
     text.push_str(&structure(program, heads, dtype));
     // Few large blocks need their registers more than company.
-    let bounds = if form.threads > 256 { format!("{}, 1", form.threads) } else { form.threads.to_string() };
+    let together = form.together.or((form.threads > 256).then_some(1));
+    let bounds = together.map_or(form.threads.to_string(), |blocks| format!("{}, {blocks}", form.threads));
     text.push_str(&bounded_head(program, &bounds));
     text.push_str("  KERNEL_heads p;\n");
     for (name, arg) in pointers(heads) {
@@ -49,6 +52,8 @@ struct Form {
     call: String,
     grid: i64,
     threads: u32,
+    /// Blocks that a multiprocessor must hold at once, where registers are to be shared out so.
+    together: Option<u32>,
     /// Dynamic shared memory of a block, in bytes.
     shared: u32,
     template: Template,
@@ -84,9 +89,55 @@ fn form(heads: &Heads, dtype: DType, gives: Gives) -> Form {
             Pass::Keys => ("a warp a key", name),
         };
         let (call, grid) = (format!("{plain}<KERNEL_heads>"), ceil(lines.saturating_mul(each), 4));
-        return Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention };
+        return Form {
+            how,
+            call,
+            grid,
+            threads: 128,
+            together: None,
+            shared: 0,
+            template: Template::Attention,
+        };
     }
-    on_tensor_cores(heads, name, [lines, each])
+    by_groups(heads, [lines, each], gives).unwrap_or_else(|| on_tensor_cores(heads, name, [lines, each]))
+}
+
+/// Whether halves of heads lie at multiples of sixteen bytes.
+fn halves_are_wide(heads: &Heads) -> bool {
+    let geometry = &heads.geometry;
+    let even = |strides: &HeadStrides| {
+        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % 8 == 0)
+    };
+    geometry.size.is_multiple_of(8)
+        && geometry.value_size.is_multiple_of(8)
+        && geometry.strides.iter().chain(heads.writes.iter().map(|(_, strides)| strides)).all(even)
+}
+
+/// Tiles by groups of threads, where the GPU has their products, and rows and keys are enough for them.
+fn by_groups(heads: &Heads, [lines, each]: [i64; 2], gives: Gives) -> Option<Form> {
+    let geometry = &heads.geometry;
+    let longest = geometry.size.max(geometry.value_size);
+    let enough = geometry.rows >= 64 && geometry.keys >= 128;
+    if heads.pass != Pass::Forward || !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
+        return None;
+    }
+    // Short heads leave registers and memory for three blocks of a group each, which wait for nobody else.
+    let (groups, together) = if longest <= 64 { (1, 3) } else { (2, 1) };
+    let block = 128;
+    let panels = |size: u64| 64 * size.div_ceil(64);
+    let [keys, values] = [geometry.size, geometry.value_size].map(panels);
+    let bytes = 2 * (64 * groups * keys + 2 * block * (keys + values));
+    Some(Form {
+        how: if groups == 1 { "tiles of 64 rows by groups" } else { "tiles of 128 rows by groups" },
+        call: format!("attention_groups<KERNEL_heads, {groups}, {block}>"),
+        grid: lines.saturating_mul(ceil(each, 64 * groups as i64)),
+        threads: 128 * groups as u32,
+        together: Some(together),
+        // Panels begin at multiples of 1024 bytes.
+        shared: bytes as u32 + 1024,
+        template: Template::AttentionGroups,
+    })
+    .filter(|form| form.shared <= GROUPS_SHARED)
 }
 
 /// Tiles of halves, which are multiplied on tensor cores. `each`: rows or keys of each of the `lines`.
@@ -94,12 +145,7 @@ fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2]) -> Form {
     let geometry = &heads.geometry;
     let longest = geometry.size.max(geometry.value_size);
     // Sixteen bytes at a time, where every row begins at a multiple of them.
-    let even = |strides: &HeadStrides| {
-        [strides.start, strides.batch, strides.head, strides.row].iter().all(|at| at % 8 == 0)
-    };
-    let wide = geometry.size.is_multiple_of(8)
-        && geometry.value_size.is_multiple_of(8)
-        && geometry.strides.iter().chain(heads.writes.iter().map(|(_, strides)| strides)).all(even);
+    let wide = halves_are_wide(heads);
     // Two fragments of rows for one reading of keys and values, where registers hold them and blocks are enough.
     let tall = heads.pass == Pass::Forward
         && longest <= 64
@@ -121,7 +167,7 @@ fn on_tensor_cores(heads: &Heads, name: &str, [lines, each]: [i64; 2]) -> Form {
     };
     let call = format!("{name}_mma<KERNEL_heads, {wide}{fragments}>");
     let grid = lines.saturating_mul(ceil(each, if tall { 128 } else { 64 }));
-    Form { how, call, grid, threads: 128, shared, template: Template::AttentionTensor }
+    Form { how, call, grid, threads: 128, together: None, shared, template: Template::AttentionTensor }
 }
 
 /// Rows by lanes that share keys, 16 bytes at a time; none where these do not begin at multiples of that, or are too long. `size` is
@@ -143,7 +189,15 @@ fn shared_rows(heads: &Heads, size: u64, rows: i64) -> Option<Form> {
         if warps == 1 { "a warp a row, 16 bytes at a time" } else { "a block a row, 16 bytes at a time" };
     let call = format!("attention_shared_rows<KERNEL_heads, {warps}, {each}>");
     let grid = if warps == 1 { ceil(rows, 4) } else { rows };
-    Some(Form { how, call, grid, threads: 32 * warps.max(4), shared: 0, template: Template::Attention })
+    Some(Form {
+        how,
+        call,
+        grid,
+        threads: 32 * warps.max(4),
+        together: None,
+        shared: 0,
+        template: Template::Attention,
+    })
 }
 
 /// Many rows of f32 in tiles, of two fragments of rows where these leave every multiprocessor a block.
@@ -174,6 +228,7 @@ fn in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2]) -> Option<Form
         call: format!("attention_tiles<KERNEL_heads, {right}, {down}, {across}, {groups}, {wide}>"),
         grid: lines.saturating_mul(ceil(each, rows as i64)),
         threads: 16 * right as u32,
+        together: None,
         shared: 4 * numbers as u32,
         template: Template::Attention,
     })
@@ -210,6 +265,7 @@ fn gradients_in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2], shar
         call: format!("attention_gradient_{name}_tiles<KERNEL_heads, {down}, {wide}>"),
         grid: lines.saturating_mul(ceil(each, 16 * down as i64)),
         threads: 256,
+        together: None,
         shared: 4 * numbers(down, others_by_row) as u32,
         template: Template::Attention,
     })
@@ -219,7 +275,7 @@ fn gradients_in_tiles(heads: &Heads, dtype: DType, [lines, each]: [i64; 2], shar
 fn in_parts(size: u64, grid: i64) -> Form {
     let call = format!("attention_shared_rows<KERNEL_heads, 4, {}>", 16 / size);
     let how = "a block a part of a row's keys, 16 bytes at a time";
-    Form { how, call, grid, threads: 128, shared: 0, template: Template::Attention }
+    Form { how, call, grid, threads: 128, together: None, shared: 0, template: Template::Attention }
 }
 
 /// The structure's pointers, and the arguments that they are.

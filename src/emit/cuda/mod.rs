@@ -31,6 +31,8 @@ const TENSOR: &str = include_str!("../../../kernels/tensor.cuh");
 const PATCHES: &str = include_str!("../../../kernels/patches.cuh");
 const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
 const ATTENTION_TENSOR: &str = include_str!("../../../kernels/attention_tensor.cuh");
+const GROUPS: &str = include_str!("../../../kernels/groups.cuh");
+const ATTENTION_GROUPS: &str = include_str!("../../../kernels/attention_groups.cuh");
 const SCATTER: &str = include_str!("../../../kernels/scatter.cuh");
 const RECURRENT: &str = include_str!("../../../kernels/recurrent.cuh");
 
@@ -63,6 +65,8 @@ pub enum Template {
     Attention,
     /// Attention in tiles on tensor cores.
     AttentionTensor,
+    /// The same by groups of threads.
+    AttentionGroups,
 }
 
 impl Template {
@@ -75,7 +79,13 @@ impl Template {
             Self::Recurrent => &[RECURRENT],
             Self::Attention => &[ATTENTION],
             Self::AttentionTensor => &[TENSOR, ATTENTION, ATTENTION_TENSOR],
+            Self::AttentionGroups => &[TENSOR, ATTENTION, ATTENTION_TENSOR, GROUPS, ATTENTION_GROUPS],
         }
+    }
+
+    /// Whether its code is for one generation of GPUs alone, and for none after it.
+    const fn is_of_its_generation(self) -> bool {
+        matches!(self, Self::AttentionGroups)
     }
 }
 
@@ -98,6 +108,12 @@ impl Kernel {
     /// All that a compiler needs.
     pub fn source(&self) -> String {
         module(&[self])
+    }
+
+    /// What it is compiled for where it runs on a GPU of an architecture: `sm_90a` on an `sm_90` for what Hopper alone has.
+    pub fn architecture(&self, of: &str) -> String {
+        let of_its_generation = self.template.is_some_and(Template::is_of_its_generation);
+        if of_its_generation && !of.ends_with('a') { format!("{of}a") } else { of.to_owned() }
     }
 }
 
@@ -127,11 +143,16 @@ pub struct Gives {
     pub shared: u32,
     /// Copies to shared memory that nobody waits for, and tensor cores that take halves in pieces of sixteen: since sm_80.
     pub tensor_cores: bool,
+    /// Products by groups of 128 threads, and blocks with all of [`GROUPS_SHARED`]: of sm_90 alone.
+    pub groups: bool,
 }
+
+/// Most dynamic shared memory of a block whose GPU has products by groups of threads, in bytes.
+pub(super) const GROUPS_SHARED: u32 = 227 << 10;
 
 impl Gives {
     /// What all GPUs since sm_80 give, sm_86 and sm_89 no more.
-    pub const SM_80: Self = Self { shared: 99 << 10, tensor_cores: true };
+    pub const SM_80: Self = Self { shared: 99 << 10, tensor_cores: true, groups: false };
 
     /// What GPUs of an architecture such as `sm_75` give (CUDA C++ Programming Guide, "Technical Specifications per Compute
     /// Capability").
@@ -140,16 +161,21 @@ impl Gives {
         let digits =
             architecture.strip_prefix("sm_").unwrap_or("").trim_end_matches(|c: char| !c.is_ascii_digit());
         match digits.parse().unwrap_or(0u32) {
-            0..70 => Self { shared: 48 << 10, tensor_cores: false },
-            70..75 => Self { shared: 96 << 10, tensor_cores: false },
-            75..80 => Self { shared: 64 << 10, tensor_cores: false },
+            0..70 => Self { shared: 48 << 10, tensor_cores: false, groups: false },
+            70..75 => Self { shared: 96 << 10, tensor_cores: false, groups: false },
+            75..80 => Self { shared: 64 << 10, tensor_cores: false, groups: false },
+            90 => Self { groups: true, ..Self::SM_80 },
             80.. => Self::SM_80,
         }
     }
 
     /// What two kinds of GPUs both give.
     pub fn both(self, other: Self) -> Self {
-        Self { shared: self.shared.min(other.shared), tensor_cores: self.tensor_cores && other.tensor_cores }
+        Self {
+            shared: self.shared.min(other.shared),
+            tensor_cores: self.tensor_cores && other.tensor_cores,
+            groups: self.groups && other.groups,
+        }
     }
 }
 

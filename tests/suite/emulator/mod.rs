@@ -10,7 +10,7 @@
 //! | a launch has no more threads than the kernel was compiled for (`__launch_bounds__`) | refused |
 //! | registers x threads are at most 65,536, the registers as the CUBIN says | refused |
 //! | dynamic shared memory beyond 48 KB must be asked for when the function is found | refused |
-//! | static and dynamic shared memory are at most 99 KB, as on the GPUs since sm_80 that have least | refused |
+//! | static and dynamic shared memory are at most 227 KB on sm_90, else 99 KB, as on the GPUs since sm_80 that have least | refused |
 //! | a stream that captures is not waited for, asked, ended, or given a graph or a copy that blocks; the capture is lost | refused, and so is the capture's end |
 //! | a stream captures once; an event of the outside is not waited for inside, nor one of a capture that has ended | refused |
 //! | each stream that joined a capture is waited for before the capture ends | refused |
@@ -89,7 +89,9 @@ impl Library {
 const WAYS: u8 = 3;
 /// Dynamic shared memory that a launch may have without asking, and shared memory that it may have at all, in bytes.
 const SHARED: u32 = 48 << 10;
-const MOST_SHARED: u32 = 99 << 10;
+const fn most_shared(capability: (u32, u32)) -> u32 {
+    if capability.0 == 9 { 227 << 10 } else { 99 << 10 }
+}
 /// Registers of a multiprocessor; a launch takes those of a warp in pieces of 256.
 const REGISTERS: u32 = 65_536;
 const MOST_BLOCKS: u32 = (1 << 31) - 1;
@@ -328,7 +330,7 @@ impl Driver for Emulator {
         let mut state = self.lock();
         state.usable()?;
         let limits = state.modules[&module.id].limits(name);
-        if launch.shared > SHARED && limits.shared + launch.shared > MOST_SHARED {
+        if launch.shared > SHARED && limits.shared + launch.shared > most_shared(self.capability) {
             return fault(FaultKind::Launch, "more shared memory than a block may have is asked for");
         }
         let id = state.next();
@@ -397,7 +399,7 @@ impl Driver for Emulator {
             state.within(Memory::Gpu(stream.gpu), arg.0, 0);
         }
         let known = state.functions[&function.id].clone();
-        if let Some(message) = refused(launch, &known) {
+        if let Some(message) = refused(launch, &known, most_shared(self.capability)) {
             return fault(FaultKind::Launch, message);
         }
         let (code, name) = (Arc::clone(&state.modules[&known.module]), known.name);
@@ -463,7 +465,7 @@ impl Driver for Emulator {
 }
 
 /// Why a launch is refused; none where it is not.
-fn refused(launch: Launch, known: &queue::Known) -> Option<&'static str> {
+fn refused(launch: Launch, known: &queue::Known, most_shared: u32) -> Option<&'static str> {
     let threads = launch.block[0].saturating_mul(launch.block[1]);
     let warps = threads.div_ceil(32);
     let registers = (known.limits.registers * 32).next_multiple_of(256).saturating_mul(warps);
@@ -474,7 +476,7 @@ fn refused(launch: Launch, known: &queue::Known) -> Option<&'static str> {
         (registers > REGISTERS, "more registers than a multiprocessor has"),
         (launch.shared > known.shared, "more dynamic shared memory than was asked for"),
         (
-            known.limits.shared.saturating_add(launch.shared) > MOST_SHARED,
+            known.limits.shared.saturating_add(launch.shared) > most_shared,
             "more shared memory than a block may have",
         ),
     ]

@@ -157,9 +157,9 @@ pub(crate) fn sums_of_nothing() -> Vec<Case> {
     vec![one(true, DType::F32), one(true, DType::Bf16), one(false, DType::F32), one(false, DType::F16)]
 }
 
-/// Convolutions of few channels: as networks begin, with strides that leave windows where no access begins, gaps, padding that
+/// Convolutions straight from their images. Of few channels in halves: as networks begin, with strides that leave windows where no access begins, gaps, padding that
 /// hides whole windows, one axis, and results of one or some blocks of channels.
-fn few_channels() -> Vec<Case> {
+pub(crate) fn from_images() -> Vec<Case> {
     let (f16, bf16) = (DType::F16, DType::Bf16);
     let window = |strides: [i64; 2], dilations: [i64; 2], pads: [i64; 2]| Window {
         strides: strides.to_vec(),
@@ -184,6 +184,22 @@ fn few_channels() -> Vec<Case> {
             };
             let op = Op::Conv(Box::new(Conv { layout, window: window.clone(), groups: 1 }));
             cases.push(sized(op, &[(dtype, &x), (dtype, &w), (dtype, &[outer])]));
+        }
+    }
+    // Of f32 where there are enough of them: runs that rows end in, and that they do not; two parts of the channels.
+    let f32 = DType::F32;
+    for (window, [images, rows, columns, channels], [tall, wide, outer]) in [
+        (window([1, 1], [1, 1], [1, 1]), [96, 4, 8, 11], [3, 3, 12]),
+        (window([2, 2], [1, 1], [0, 2]), [100, 5, 9, 3], [3, 2, 36]),
+        (window([1, 1], [2, 2], [2, 0]), [97, 6, 7, 2], [2, 3, 12]),
+    ] {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            let (x, w) = match layout {
+                Layout::ChannelsFirst => ([images, channels, rows, columns], [outer, channels, tall, wide]),
+                Layout::ChannelsLast => ([images, rows, columns, channels], [tall, wide, channels, outer]),
+            };
+            let op = Op::Conv(Box::new(Conv { layout, window: window.clone(), groups: 1 }));
+            cases.push(sized(op, &[(f32, &x), (f32, &w), (f32, &[outer])]));
         }
     }
     let line = Window { strides: vec![2], dilations: vec![1], pads_before: vec![2], pads_after: vec![1] };
@@ -330,7 +346,7 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         let op = Conv { layout: Layout::ChannelsLast, window: window.clone(), groups: 1 };
         cases.push(sized(Op::Conv(Box::new(op)), &[(dtype, &x), (dtype, &w), (dtype, &[w[3]])]));
     }
-    cases.extend(few_channels());
+    cases.extend(from_images());
     // Halves in larger tiles: 130 of 128, eight neighbours along k, along rows and columns, and one at a time.
     for (left, right, k) in [(false, true, 40), (true, false, 24), (false, true, 9)] {
         let x: &[usize] = if left { &[33, k, 136] } else { &[33, 136, k] };

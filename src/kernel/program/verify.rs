@@ -10,7 +10,8 @@ use reach::Bounds;
 
 use super::super::attention::HeadStrides;
 use super::{
-    Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Pass, Patches, Program, Scatter, Side, Store, Ty, Var,
+    Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Pass, Patches, Program, Scatter, Side, Store, Ty,
+    Var,
 };
 use crate::error::{Error, Result};
 use crate::ir::{Cell, DType, Direction, ScatterKind};

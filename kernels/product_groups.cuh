@@ -4,13 +4,13 @@
 
 // An operand on its way to panels: LINES lines of UNITS units of eight halves. Lines are rows, or columns, where neighbours are
 // along k, else lines are of k.
-template <class P, int LINES, int UNITS, int THREADS, bool RIGHT, bool ALONG_K>
+template <class P, int LINES, int UNITS, int THREADS, int SUMS, bool RIGHT, bool ALONG_K>
 DEVICE void gather_panels(const P& p, unsigned char* to, typename P::I b, typename P::I row0, typename P::I k0) {
   typedef typename P::I I;
   const int ALL = LINES * UNITS, EACH = (ALL + THREADS - 1) / THREADS;
   const I end = RIGHT ? (I)P::N : (I)P::M;
-  // Sums take most registers: addresses are made one after the other.
-#pragma unroll 1
+  // A thread's SUMS take most registers, and leave them to few addresses at once.
+#pragma unroll(SUMS > 64 ? 2 : 4)
   for (int part = 0; part < EACH; ++part) {
     const int i = part * THREADS + threadIdx.x, line = i / UNITS, unit = i % UNITS;
     if (ALL % THREADS != 0 && i >= ALL) break;
@@ -39,9 +39,9 @@ template <class P, class H, int BM, int BN, int STAGES, bool RIGHT_ALONG_K> DEVI
   auto stage = [&](int block) {
     unsigned char* const to = panels + block % STAGES * BYTES;
     if (block < blocks) {
-      gather_panels<P, BM, 8, THREADS, false, true>(p, to, b, m0, (I)block * 64);
-      if (RIGHT_ALONG_K) gather_panels<P, BN, 8, THREADS, true, true>(p, to + LEFT, b, n0, (I)block * 64);
-      else gather_panels<P, 64, BN / 8, THREADS, true, false>(p, to + LEFT, b, n0, (I)block * 64);
+      gather_panels<P, BM, 8, THREADS, BN / 2, false, true>(p, to, b, m0, (I)block * 64);
+      if (RIGHT_ALONG_K) gather_panels<P, BN, 8, THREADS, BN / 2, true, true>(p, to + LEFT, b, n0, (I)block * 64);
+      else gather_panels<P, 64, BN / 8, THREADS, BN / 2, true, false>(p, to + LEFT, b, n0, (I)block * 64);
     }
     copies_end();
   };

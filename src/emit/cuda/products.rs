@@ -23,10 +23,13 @@ const MANY: i64 = 96;
 const HUGE: [[i64; 2]; 4] = [[128, 256], [256, 128], [192, 256], [256, 192]];
 /// Tiles of groups of threads, each of which makes 64 rows; of `inner`, what they take at a time, most of these in shared memory at
 /// once, and products that tensor cores make a cycle so.
-const GROUPS: [[i64; 2]; 6] = [[128, 256], [192, 256], [256, 128], [192, 128], [128, 128], [256, 64]];
+const GROUPS: [[i64; 2]; 7] =
+    [[128, 256], [192, 256], [256, 128], [192, 128], [128, 128], [256, 64], [128, 64]];
 const GROUP_DEPTH: i64 = 64;
 const GROUP_STAGES: i64 = 4;
 const GROUP_RATE: i64 = 1750;
+/// Fewest of these tiles: of fewer, smaller ones are made at once.
+const GROUP_TILES: i64 = 32;
 /// Multiprocessors of the largest GPUs.
 const MULTIPROCESSORS: i64 = 132;
 /// Of `inner`, what tiles on tensor cores take at a time, and most of these in shared memory at once; of the tiles above, least.
@@ -256,9 +259,8 @@ impl<'a> Product<'a> {
     /// By groups of threads, where a GPU has them and there is enough to do: the tile that takes the least time.
     fn by_groups(&self, wide: [bool; 2]) -> Option<Form> {
         let fits = wide == [true; 2] && self.left_along && self.gives.groups;
-        let filled = |&tile: &[i64; 2]| {
-            self.m >= tile[0] && (self.n >= tile[1] || tile[1] == SMALL) && self.tiles(tile) >= MANY
-        };
+        let filled =
+            |&tile: &[i64; 2]| self.m >= tile[0] && self.n >= tile[1] && self.tiles(tile) >= GROUP_TILES;
         let tiles = GROUPS.into_iter().filter(|tile| fits && self.k >= 2 * GROUP_DEPTH && filled(tile));
         let tile = tiles.min_by_key(|&tile| self.time_by(tile, GROUP_RATE))?;
         Some(Form::Groups { tile })
@@ -285,10 +287,13 @@ impl<'a> Product<'a> {
 
     /// The same where tensor cores make so many products a cycle.
     fn time_by(&self, tile @ [down, across]: [i64; 2], rate: i64) -> i64 {
-        // 25 bytes a cycle of the L2 for each of 132 multiprocessors.
+        // 25 bytes a cycle of the L2 for each of 132 multiprocessors, and no more than 64 for one.
         let tiles = self.tiles(tile);
-        let each = ceil(tiles, MULTIPROCESSORS).saturating_mul(down * across);
-        let read = tiles.saturating_mul(2 * (down + across)) / MULTIPROCESSORS;
+        let most = ceil(tiles, MULTIPROCESSORS);
+        let each = most.saturating_mul(down * across);
+        let bytes = 2 * (down + across);
+        let own = most.saturating_mul(bytes).saturating_mul(25) / 64;
+        let read = (tiles.saturating_mul(bytes) / MULTIPROCESSORS).max(own);
         (each.saturating_mul(4096) / rate).max(read.saturating_mul(4096) / 25)
     }
 

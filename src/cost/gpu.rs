@@ -1,7 +1,6 @@
 //! What kernels reach of a GPU's peaks, where nothing was measured.
 //!
-//! A kernel takes what its operations or its bytes take, whichever is more, at a part of the peaks; and before it runs at
-//! that, some microseconds until blocks have begun and what they read is on its way. The parts were measured on an H200
+//! A kernel takes what its operations or its bytes take, whichever is more, at a part of the peaks, and a launch. The parts were measured on an H200
 //! (benches/results/gpu-predicted.md has the table, `scripts/gpu_predicted` makes it again) and are rounded; GPUs of other
 //! data sheets are taken to reach the same parts.
 
@@ -24,7 +23,9 @@ pub(super) enum Pace {
 
 /// Thousandths of the memory's bandwidth.
 const BANDWIDTH: u64 = 880;
-/// A kernel that does little does not lose all of its start, but so many times what it does.
+/// Of a launch, thousandths that every kernel of a recorded graph takes, as many tiny ones behind one another do. The rest goes by
+/// until its blocks run at full rate: a kernel that does little loses no more of it than so many times what it does.
+const TINY: u64 = 275;
 const SLOWEST: u64 = 25;
 
 impl Pace {
@@ -57,22 +58,12 @@ impl Pace {
             Self::Memory => [1000; 2],
         }
     }
-
-    /// Until a kernel runs at its part.
-    fn start(self) -> Nanos {
-        Nanos(match self {
-            Self::Product => 3_000,
-            Self::Attention | Self::Convolution => 5_000,
-            Self::Memory => 2_000,
-        })
-    }
 }
 
-/// Operations in f32 and in halves as many as a GPU at its peaks would do meanwhile, and the longest start.
+/// Operations in f32 and in halves as many as a GPU at its peaks would do meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paced {
     operations: [Flops; 2],
-    start: Nanos,
 }
 
 impl Paced {
@@ -83,10 +74,9 @@ impl Paced {
     }
 
     pub(super) fn add(&mut self, pace: Pace, is_half: bool, flops: Flops) {
-        let part = pace.parts()[usize::from(is_half)];
-        let peaks = u128::from(flops.0) * 1000 / u128::from(part);
+        let reached = pace.parts()[usize::from(is_half)];
+        let peaks = u128::from(flops.0) * 1000 / u128::from(reached);
         self.operations[usize::from(is_half)] += Flops(u64::try_from(peaks).unwrap_or(u64::MAX));
-        self.start = self.start.max(pace.start());
     }
 
     /// The time of a kernel that moves so many bytes.
@@ -94,7 +84,9 @@ impl Paced {
         let [full, half] = self.operations;
         let computed = full.time(rates.flops) + half.time(rates.half_flops);
         let large = computed.max(bandwidth(rates.bandwidth).time(bytes));
-        rates.launch + large + Nanos(large.0.saturating_mul(SLOWEST - 1)).min(self.start)
+        let tiny = Nanos(part(rates.launch.0, TINY));
+        let lost = Nanos(large.0.saturating_mul(SLOWEST - 1)).min(rates.launch.saturating_sub(tiny));
+        tiny + large + lost
     }
 }
 
@@ -102,8 +94,12 @@ impl Paced {
 fn bandwidth(peak: Rate) -> Rate {
     match peak {
         Rate::INFINITE => peak,
-        Rate(peak) => Rate(u64::try_from(u128::from(peak) * u128::from(BANDWIDTH) / 1000).unwrap_or(peak)),
+        Rate(peak) => Rate(part(peak, BANDWIDTH)),
     }
+}
+
+fn part(whole: u64, thousandths: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(thousandths) / 1000).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -117,31 +113,31 @@ mod tests {
             flops: Flops(70_000_000_000_000),
             half_flops: Flops(1_000_000_000_000_000),
             bandwidth: Rate(5_000_000_000_000),
-            launch: Nanos(1000),
+            launch: Nanos(4000),
             reached: Reached::Gpu,
         }
     }
 
     #[test]
-    fn large_kernels_reach_their_part_and_small_ones_lose_at_most_their_start() {
+    fn large_kernels_reach_their_part_and_small_ones_lose_at_most_their_launch() {
         let time = |pace, is_half, flops, bytes| {
             Paced::new(pace, is_half, Flops(flops)).time(Bytes(bytes), &rates())
         };
-        // 820 TFLOP/s: 1 ms, a launch and the start.
-        assert_eq!(time(Pace::Product, true, 820_000_000_000, 0), Nanos(1_000_000 + 1000 + 3000));
+        // 820 TFLOP/s: 1 ms, and a launch.
+        assert_eq!(time(Pace::Product, true, 820_000_000_000, 0), Nanos(1_000_000 + 4000));
         // 49 TFLOP/s.
-        assert_eq!(time(Pace::Product, false, 49_000_000_000, 0), Nanos(1_000_000 + 1000 + 3000));
+        assert_eq!(time(Pace::Product, false, 49_000_000_000, 0), Nanos(1_000_000 + 4000));
         // 4.4 TB/s.
-        assert_eq!(time(Pace::Memory, false, 0, 4_400_000_000), Nanos(1_000_000 + 1000 + 2000));
+        assert_eq!(time(Pace::Memory, false, 0, 4_400_000_000), Nanos(1_000_000 + 4000));
         // A nanosecond's work takes 25.
-        assert_eq!(time(Pace::Memory, false, 0, 4_400), Nanos(25 + 1000));
-        assert_eq!(time(Pace::Memory, false, 0, 0), Nanos(1000));
+        assert_eq!(time(Pace::Memory, false, 0, 4_400), Nanos(25 + 1100));
+        assert_eq!(time(Pace::Memory, false, 0, 0), Nanos(1100));
     }
 
     #[test]
     fn what_has_no_limit_takes_no_time_and_nothing_overflows() {
         let free = Rates { flops: Flops(u64::MAX), bandwidth: Rate::INFINITE, ..rates() };
-        assert_eq!(Paced::new(Pace::Memory, false, Flops(1 << 40)).time(Bytes(1 << 40), &free), Nanos(1000));
+        assert_eq!(Paced::new(Pace::Memory, false, Flops(1 << 40)).time(Bytes(1 << 40), &free), Nanos(1100));
         let most = Paced::new(Pace::Attention, true, Flops(u64::MAX)).time(Bytes(u64::MAX), &rates());
         assert!(most > Paced::new(Pace::Attention, true, Flops(1 << 30)).time(Bytes(1 << 30), &rates()));
     }

@@ -23,7 +23,7 @@ pub struct Rates {
 pub enum Reached {
     /// All of them: the roofline.
     Peaks,
-    /// What this program's kernels reach on a GPU: a part of each, behind a start.
+    /// What this program's kernels reach on a GPU.
     Gpu,
     /// What this program's kernels of each class of operations reach on a processor.
     Parts,

@@ -101,8 +101,8 @@ struct RowSums {
     most[0] = most[1] = limits<float>::low();
     sum[0] = sum[1] = 0.0f;
   }
-  // Scores become weights; `scale` is what earlier sums are multiplied with.
-  template <int COUNT> DEVICE void take(float (&s)[COUNT][4], float (&scale)[2]) {
+  // Scores, each a number times `factor`, become weights; `scale` is what earlier sums are multiplied with.
+  template <int COUNT> DEVICE void take(float (&s)[COUNT][4], float (&scale)[2], float factor = 1.0f) {
     float next[2] = {most[0], most[1]}, added[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < COUNT * 4; ++j) next[j / 2 % 2] = f_max(next[j / 2 % 2], s[j / 4][j % 4]);
@@ -112,14 +112,14 @@ struct RowSums {
       next[r] = f_max(next[r], swapped(next[r], 2));
       // No key so far: nothing is to be scaled, and all weights are zeros. Without a branch: lanes stay together.
       const bool nothing = next[r] == limits<float>::low();
-      scale[r] = near_exp(nothing ? 0.0f : most[r] - next[r]);
+      scale[r] = near_exp(nothing ? 0.0f : (most[r] - next[r]) * factor);
       most[r] = next[r];
       if (nothing) next[r] = 0.0f;
     }
 #pragma unroll
     for (int j = 0; j < COUNT * 4; ++j) {
       float& score = s[j / 4][j % 4];
-      score = near_exp_of(score, next[j / 2 % 2]);
+      score = near_exp_of(score, next[j / 2 % 2], factor);
       added[j / 2 % 2] += score;
     }
 #pragma unroll

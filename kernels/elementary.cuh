@@ -206,8 +206,10 @@ DEVICE float near_div(float x, float y) {
 #endif
 
 DEVICE float near_exp(float x) { return near_power(x * 1.44269504f); }
-// e^(x - y): one rounding of y's multiple, which must not be large.
-DEVICE float near_exp_of(float x, float y) { return near_power(fmaf(x, 1.44269504f, y * -1.44269504f)); }
+// e^(factor * (x - y)): one rounding of y's multiple, which must not be large.
+DEVICE float near_exp_of(float x, float y, float factor = 1.0f) {
+  return near_power(fmaf(x, factor * 1.44269504f, y * (factor * -1.44269504f)));
+}
 DEVICE float near_sigmoid(float x) { return near_reciprocal(1.0f + near_exp(-x)); }
 DEVICE float near_silu(float x) { return x * near_sigmoid(x); }
 DEVICE float near_gelu_tanh(float x) {

@@ -25,8 +25,8 @@ template <int LINES> DEVICE int unit_at(int line, int unit) {
 // a line's first element; lines are as far from one another as the first two.
 template <int LINES, int WIDTH, int THREADS, class R>
 DEVICE void stage_panels(unsigned char* to, i64 known, int size, const R& from) {
-  const int UNITS = WIDTH / 8, DOWN = THREADS / UNITS, PARTS = LINES / DOWN;
-  static_assert(THREADS % UNITS == 0 && LINES % DOWN == 0, "all threads take as many units");
+  const int UNITS = WIDTH / 8, DOWN = THREADS / UNITS, PARTS = (LINES + DOWN - 1) / DOWN;
+  static_assert(THREADS % UNITS == 0, "a thread's units are below one another");
   const int unit = threadIdx.x % UNITS, first = threadIdx.x / UNITS;
   const u16* const begin = (const u16*)from(0);
   const i64 step = (const u16*)from(1) - begin;
@@ -37,14 +37,16 @@ DEVICE void stage_panels(unsigned char* to, i64 known, int size, const R& from) 
     // All are there: a thread's copies are a constant apart.
     unsigned char* const at = to + unit_at<LINES>(first, unit);
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part) copy_later((u16*)(at + part * DOWN * 128), own + part * DOWN * step, true);
+    for (int part = 0; part < PARTS; ++part)
+      if ((part + 1) * DOWN <= LINES || part * DOWN + first < LINES)
+        copy_later((u16*)(at + part * DOWN * 128), own + part * DOWN * step, true);
     return;
   }
 #pragma unroll 1
   for (int part = 0; part < PARTS; ++part) {
     const int line = part * DOWN + first;
     const bool inside = across && line < known;
-    copy_later((u16*)(to + unit_at<LINES>(line, unit)), inside ? own + part * DOWN * step : begin, inside);
+    if (line < LINES) copy_later((u16*)(to + unit_at<LINES>(line, unit)), inside ? own + part * DOWN * step : begin, inside);
   }
 }
 

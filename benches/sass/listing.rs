@@ -95,7 +95,7 @@ pub(crate) enum Operand {
         uniform: Option<usize>,
         offset: i64,
     },
-    /// `SR_TID.X`.
+    /// `SR_TID.X`; `gsb0`, which ends a batch of products or waits for it.
     Special(String),
     /// Where lanes that part meet again.
     Meeting(usize),
@@ -183,7 +183,7 @@ fn operand(text: &str) -> Operand {
     if let Some(number) = text.strip_prefix('B').and_then(|number| number.parse().ok()) {
         return Operand::Meeting(number);
     }
-    if text.starts_with("SR_") {
+    if text.starts_with("SR_") || text == "gsb0" {
         return Operand::Special(text.to_owned());
     }
     if let Some(number) = hexadecimal(text) {

@@ -22,6 +22,8 @@ pub(crate) struct Gpu {
     cycles: [f64; UNITS],
     /// Operations in a cycle that `mma.sync` gets of a multiprocessor's tensor cores.
     tensor: f64,
+    /// The same by `wgmma`.
+    groups: f64,
     pub(crate) latencies: Latencies,
 }
 
@@ -39,6 +41,7 @@ const H100: Gpu = Gpu {
     floats: 67e12,
     cycles: [1.0, 2.0, 8.0, 2.0, 2.0, 4.0, 1.0, 4.0, 1.0],
     tensor: 4096.0 * 0.62,
+    groups: 4096.0,
     latencies: Latencies { global: 650, shared: 30, tensor: 33, other: 24 },
 };
 
@@ -112,7 +115,7 @@ impl Gpu {
             ("conversions", of(Unit::Convert)),
             ("FP64", of(Unit::Double)),
             ("shuffles", of(Unit::Shuffle)),
-            ("tensor cores", run.tensor as f64 * warps / self.tensor),
+            ("tensor cores", (run.tensor as f64 / self.tensor + run.groups as f64 / self.groups) * warps),
             ("shared memory", shared),
             ("L1", (run.loads.units + run.stores.units) as f64 * 32.0 / 64.0 * warps),
         ];

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use partition::unstable::compile::{Options, prepare};
 use partition::unstable::emit::cache::{Cache, compile_all};
 use partition::unstable::emit::nvrtc::{Nvrtc, nvrtc};
-use partition::unstable::emit::{self, Kernel};
+use partition::unstable::emit::{self, Gives, Kernel};
 use partition::unstable::ir::{DType, Graph};
 use partition::unstable::kernel::program::{self, Body, Expr, ExprId, Pass, Program};
 use partition::unstable::kernel::{GroupId, Grouping};
@@ -190,21 +190,25 @@ impl Tools<'_> {
     }
 
     fn read(&self, cases: &[Case]) -> Result<Vec<Read>, String> {
-        let mut found: Vec<(usize, Program, Kernel)> = Vec::new();
+        let mut found: Vec<(usize, Program, Vec<Kernel>)> = Vec::new();
         for (number, case) in cases.iter().enumerate() {
             for program in programs(&case.graph, &case.grouping)? {
                 // A cache is updated where it is.
                 if case.is_decoder && program.is_copy() {
                     continue;
                 }
-                if let Some(kernel) = emit::kernel(&program).map_err(|error| error.to_string())? {
-                    found.push((number, program, kernel));
+                let of =
+                    |architecture: &&str| emit::kernel_within(&program, Gives::of(architecture)).transpose();
+                let kernels: Result<Vec<Kernel>, _> = ARCHITECTURES.iter().filter_map(of).collect();
+                let kernels = kernels.map_err(|error| error.to_string())?;
+                if !kernels.is_empty() {
+                    found.push((number, program, kernels));
                 }
             }
         }
-        let kernels: Vec<&Kernel> = found.iter().map(|(.., kernel)| kernel).collect();
-        let mut codes: Vec<Vec<Code>> = kernels.iter().map(|_| Vec::new()).collect();
-        for architecture in ARCHITECTURES {
+        let mut codes: Vec<Vec<Code>> = found.iter().map(|_| Vec::new()).collect();
+        for (number, architecture) in ARCHITECTURES.into_iter().enumerate() {
+            let kernels: Vec<&Kernel> = found.iter().map(|(.., kernels)| &kernels[number]).collect();
             for (all, one) in codes.iter_mut().zip(self.codes(&kernels, architecture)?) {
                 all.push(one);
             }
@@ -212,7 +216,9 @@ impl Tools<'_> {
         Ok(found
             .into_iter()
             .zip(codes)
-            .map(|((case, program, kernel), codes)| read(case, &program, kernel, codes))
+            .filter_map(|((case, program, mut kernels), codes)| {
+                Some(read(case, &program, kernels.pop()?, codes))
+            })
             .collect())
     }
 
@@ -222,16 +228,19 @@ impl Tools<'_> {
         for name in report::MODELS.iter().chain(large) {
             for half in [None, Some(DType::Bf16)] {
                 let path = folder.join(name);
-                let kernels = model(&path, half)?;
-                let list: Vec<&Kernel> = kernels.values().collect();
                 let mut one = Swept {
                     name: format!("{name}{}", if half.is_some() { " in bf16" } else { "" }),
-                    kernels: list.len(),
+                    kernels: 0,
                     registers: 0,
                     spills: vec![],
                     early: vec![],
                 };
+                let network = model(&path, half)?;
                 for architecture in ARCHITECTURES {
+                    let kernels = kernels_of(&network, architecture)
+                        .map_err(|error| format!("{}: {error}", path.display()))?;
+                    let list: Vec<&Kernel> = kernels.values().collect();
+                    one.kernels = list.len();
                     for (kernel, code) in list.iter().zip(self.codes(&list, architecture)?) {
                         one.registers = one.registers.max(code.registers);
                         if spills(&code) {
@@ -269,8 +278,8 @@ fn programs(graph: &Graph, grouping: &Grouping) -> Result<Vec<Program>, String> 
     Ok(all)
 }
 
-/// The kernels of a file, by name.
-fn model(path: &Path, half: Option<DType>) -> Result<BTreeMap<String, Kernel>, String> {
+/// The programs of a file.
+fn model(path: &Path, half: Option<DType>) -> Result<Vec<Program>, String> {
     let place = |error: partition::Error| format!("{}: {error}", path.display());
     let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let Model::Graph(graph) = load(&bytes, Some(path), &LoadOptions::default()).map_err(place)? else {
@@ -278,9 +287,14 @@ fn model(path: &Path, half: Option<DType>) -> Result<BTreeMap<String, Kernel>, S
     };
     let precision = half.map(|half| Precision { half, params: Params::Rounded });
     let network = prepare(graph, &Options { precision, ..Options::default() }).map_err(place)?;
+    programs(&network.graph, &network.grouping)
+}
+
+/// Their kernels for an architecture, by name.
+fn kernels_of(programs: &[Program], architecture: &str) -> partition::Result<BTreeMap<String, Kernel>> {
     let mut kernels = BTreeMap::new();
-    for program in programs(&network.graph, &network.grouping)? {
-        if let Some(kernel) = emit::kernel(&program).map_err(place)? {
+    for program in programs {
+        if let Some(kernel) = emit::kernel_within(program, Gives::of(architecture))? {
             kernels.insert(kernel.name.clone(), kernel);
         }
     }
@@ -302,7 +316,7 @@ fn read(case: usize, program: &Program, kernel: Kernel, codes: Vec<Code>) -> Rea
         bytes: read + written,
         own: matches!(program.body, Body::Rows { .. }).then_some(read),
         operations,
-        is_tensor: run.tensor > 0,
+        is_tensor: run.tensor + run.groups > 0,
     };
     let predicted = GPUS.iter().map(|gpu| gpu.predicted(&launched, &run)).collect();
     Read { case, kernel, launched, codes, run, predicted }

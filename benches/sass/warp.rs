@@ -55,6 +55,8 @@ pub(crate) struct Run {
     pub(crate) shared: Accesses,
     /// Multiplications and additions of tensor cores.
     pub(crate) tensor: u64,
+    /// The same of products by groups of threads: a warp's part.
+    pub(crate) groups: u64,
     /// Branches on data.
     pub(crate) guesses: u64,
     /// It was stopped before its end.
@@ -89,7 +91,7 @@ pub(crate) fn unit(instruction: &Instruction) -> Unit {
         "LDG" | "STG" | "LDS" | "STS" | "LDSM" | "STSM" | "LDGSTS" | "LDL" | "STL" | "LD" | "ST" | "RED"
         | "ATOM" | "ATOMS" | "ATOMG" => Unit::Memory,
         "BRA" | "EXIT" | "BAR" | "BSSY" | "BSYNC" | "NOP" | "DEPBAR" | "LDGDEPBAR" | "WARPSYNC" | "CALL"
-        | "RET" | "YIELD" | "BREAK" => Unit::Control,
+        | "RET" | "YIELD" | "BREAK" | "WARPGROUP" => Unit::Control,
         _ => Unit::Whole,
     }
 }
@@ -112,6 +114,8 @@ pub(crate) fn run(code: &Code, launch: Launch, latencies: Latencies) -> Run {
         calls: Vec::new(),
         barriers: [0; 6],
         copies: vec![0],
+        products: Vec::new(),
+        multiplies_until: 0,
         latencies,
         run: Run::default(),
     };
@@ -165,6 +169,9 @@ struct Warp {
     barriers: [u64; 6],
     /// When each group of copies to shared memory is there; the last one is still open.
     copies: Vec<u64>,
+    /// When each batch of a group's products is there, and the tensor cores are done with what was asked for.
+    products: Vec<u64>,
+    multiplies_until: u64,
     latencies: Latencies,
     run: Run,
 }
@@ -236,6 +243,22 @@ impl Warp {
                 let done = self.copies.len().saturating_sub(left);
                 now = self.copies.drain(..done).fold(now, u64::max);
             }
+            "HGMMA" => {
+                let begins = self.multiplies_until.max(now);
+                self.multiplies_until = begins + group_work(instruction) / GROUP_RATE;
+                if instruction
+                    .operands
+                    .iter()
+                    .any(|one| matches!(one, Operand::Special(name) if name == "gsb0"))
+                {
+                    self.products.push(self.multiplies_until + latency);
+                }
+            }
+            "WARPGROUP" if instruction.has("DEPBAR") => {
+                let left = instruction.operands.iter().find_map(whole).unwrap_or(0) as usize;
+                let done = self.products.len().saturating_sub(left);
+                now = self.products.drain(..done).fold(now, u64::max);
+            }
             _ => {}
         }
         if let Some(barrier) = control.result {
@@ -262,6 +285,11 @@ impl Warp {
         if guard.known & self.active != self.active {
             self.run.guesses += 1;
             let skipped = code.instructions[at + 1..].iter().take_while(|one| one.address < target);
+            // A trap is for what does not happen.
+            let there = code.instructions.iter().skip_while(|one| one.address < target);
+            if there.take(SHORT).any(|one| one.stem() == "BPT") {
+                return Next::Follows;
+            }
             // What soon leaves again is taken for the exception, as the rare cases of a division are.
             let leaves = |one: &Instruction| one.stem() == "BRA" && one.guard.is_none();
             let short = code.instructions[at + 1..].iter().take(SHORT).any(leaves);
@@ -463,6 +491,7 @@ impl Warp {
             _ => {
                 if unit(instruction) == Unit::Tensor {
                     self.run.tensor += tensor_work(instruction);
+                    self.run.groups += group_work(instruction);
                 }
                 self.forget(instruction, guard);
             }
@@ -472,6 +501,7 @@ impl Warp {
     /// What an instruction makes is not known.
     fn forget(&mut self, instruction: &Instruction, guard: Bits) {
         let registers = match unit(instruction) {
+            Unit::Tensor if instruction.stem() == "HGMMA" => (group_work(instruction) / 1024) as usize,
             Unit::Tensor => 4,
             Unit::Memory if instruction.stem() == "LDSM" => 4,
             Unit::Memory => instruction.width().div_ceil(4) as usize,
@@ -818,6 +848,19 @@ fn tensor_work(instruction: &Instruction) -> u64 {
         Some("884") => 2 * 8 * 8 * 4,
         _ => 0,
     }
+}
+
+/// What a quarter of a multiprocessor's tensor cores does in a cycle for a product by a group.
+const GROUP_RATE: u64 = 1024;
+
+/// A warp's part of a product by a group, 16 rows of 64: twice rows x columns x depth.
+fn group_work(instruction: &Instruction) -> u64 {
+    let shape = instruction.name.split('.').find_map(|part| part.strip_prefix("64x"));
+    let sizes = shape.and_then(|shape| shape.split_once('x'));
+    let work = sizes.and_then(|(columns, depth)| {
+        Some(2 * 16 * columns.parse::<u64>().ok()? * depth.parse::<u64>().ok()?)
+    });
+    work.unwrap_or(0)
 }
 
 fn target(instruction: &Instruction) -> Option<u32> {

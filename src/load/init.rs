@@ -22,31 +22,26 @@ pub fn fill(init: &Init, dims: &[u64], dtype: DType, seed: u64, name: &str) -> R
     let elements = count(dims, dtype)
         .ok_or_else(|| Error::model(format!("parameter {name}"), format!("sizes {dims:?} are too large")))?;
     let stream = Stream::new(seed, name);
-    let mut writer =
-        Writer::new(dtype, elements).map_err(|error| error.within(&format!("parameter {name}")))?;
-    match init {
-        Init::Constant(value) => (0..elements).for_each(|_| writer.push(value.0)),
+    let written = match init {
+        Init::Constant(value) => written(dtype, elements, |_| value.0),
         Init::Uniform { low, high } => {
-            (0..elements).for_each(|i| writer.push(low.0 + stream.unit(i) * (high.0 - low.0)));
+            written(dtype, elements, |i| low.0 + stream.unit(i) * (high.0 - low.0))
         }
-        Init::Normal { mean, deviation, truncated } => {
-            let draw = if *truncated { Stream::truncated_normal } else { Stream::normal };
-            (0..elements).for_each(|i| writer.push(mean.0 + deviation.0 * draw(&stream, i)));
+        Init::Normal { mean, deviation, truncated: true } => {
+            written(dtype, elements, |i| mean.0 + deviation.0 * stream.truncated_normal(i))
+        }
+        Init::Normal { mean, deviation, truncated: false } => {
+            written(dtype, elements, |i| mean.0 + deviation.0 * stream.normal(i))
         }
         Init::VarianceScaling { scale, fan, distribution } => {
-            let variance = scale.0 / fan_of(dims, *fan);
-            scaled(&mut writer, &stream, elements, variance, *distribution);
+            scaled(dtype, elements, &stream, scale.0 / fan_of(dims, *fan), *distribution)
         }
-        Init::Orthogonal { gain } => {
-            let values = orthogonal(dims, elements, &stream);
-            for value in values.map_err(|error| error.within(&format!("parameter {name}")))? {
-                writer.push(gain.0 * value);
-            }
-        }
+        Init::Orthogonal { gain } => orthogonal(dims, elements, &stream)
+            .and_then(|values| written(dtype, elements, |i| gain.0 * values[i as usize])),
         Init::Identity { gain } => match dims {
             [_, columns] => {
                 let step = columns + 1;
-                (0..elements).for_each(|i| writer.push(if i % step == 0 { gain.0 } else { 0.0 }));
+                written(dtype, elements, |i| if i % step == 0 { gain.0 } else { 0.0 })
             }
             _ => {
                 return Err(Error::model(
@@ -56,11 +51,11 @@ pub fn fill(init: &Init, dims: &[u64], dtype: DType, seed: u64, name: &str) -> R
             }
         },
         Init::UnitForgetBias => {
-            let quarter = elements / 4;
-            (0..elements).for_each(|i| writer.push(f64::from(u8::from(i / quarter.max(1) == 1))));
+            let quarter = (elements / 4).max(1);
+            written(dtype, elements, |i| f64::from(u8::from(i / quarter == 1)))
         }
-    }
-    Tensor::new(dtype, dims.to_vec(), writer.bytes)
+    };
+    Tensor::new(dtype, dims.to_vec(), written.map_err(|error| error.within(&format!("parameter {name}")))?)
 }
 
 /// What a parameter's initialiser gives it under the name `name` of the whole: of a slice, its part of that.
@@ -83,21 +78,27 @@ fn count(dims: &[u64], dtype: DType) -> Option<u64> {
     Some(elements)
 }
 
-fn scaled(writer: &mut Writer, stream: &Stream, elements: u64, variance: f64, distribution: Distribution) {
+fn scaled(
+    dtype: DType,
+    elements: u64,
+    stream: &Stream,
+    variance: f64,
+    distribution: Distribution,
+) -> Result<Vec<u8>> {
     /// Standard deviation of a standard normal cut at two deviations.
     const CUT: f64 = 0.879_625_661_034_239_8;
     match distribution {
         Distribution::Uniform => {
             let limit = (3.0 * variance).sqrt();
-            (0..elements).for_each(|i| writer.push((2.0 * stream.unit(i) - 1.0) * limit));
+            written(dtype, elements, |i| (2.0 * stream.unit(i) - 1.0) * limit)
         }
         Distribution::Normal => {
             let deviation = variance.sqrt();
-            (0..elements).for_each(|i| writer.push(deviation * stream.normal(i)));
+            written(dtype, elements, |i| deviation * stream.normal(i))
         }
         Distribution::TruncatedNormal => {
             let deviation = variance.sqrt() / CUT;
-            (0..elements).for_each(|i| writer.push(deviation * stream.truncated_normal(i)));
+            written(dtype, elements, |i| deviation * stream.truncated_normal(i))
         }
     }
 }
@@ -330,41 +331,59 @@ fn natural_log(x: f64) -> f64 {
     2.0 * t * series + exponent as f64 * std::f64::consts::LN_2
 }
 
-/// Collects values as little-endian bytes of a type.
-struct Writer {
-    dtype: DType,
-    bytes: Vec<u8>,
+/// Fewer elements are not worth a thread.
+const ELEMENTS_OF_A_THREAD: u64 = 1 << 17;
+
+/// What `value` gives each position, as little-endian bytes of a type, on all cores. Floating-point types round to nearest;
+/// integers too, within their range.
+///
+/// Error: they do not fit into memory.
+fn written(dtype: DType, elements: u64, value: impl Fn(u64) -> f64 + Sync) -> Result<Vec<u8>> {
+    let whole = |position| value(position).round();
+    match dtype {
+        DType::F32 => arrays(elements, |i| (value(i) as f32).to_le_bytes()),
+        DType::F64 => arrays(elements, |i| value(i).to_le_bytes()),
+        DType::F16 => arrays(elements, |i| f32_to_f16(value(i) as f32).to_le_bytes()),
+        DType::Bf16 => arrays(elements, |i| f32_to_bf16(value(i) as f32).to_le_bytes()),
+        DType::I8 => arrays(elements, |i| (whole(i) as i8).to_le_bytes()),
+        DType::I16 => arrays(elements, |i| (whole(i) as i16).to_le_bytes()),
+        DType::I32 => arrays(elements, |i| (whole(i) as i32).to_le_bytes()),
+        DType::I64 => arrays(elements, |i| (whole(i) as i64).to_le_bytes()),
+        DType::U8 => arrays(elements, |i| [whole(i) as u8]),
+        DType::U16 => arrays(elements, |i| (whole(i) as u16).to_le_bytes()),
+        DType::U32 => arrays(elements, |i| (whole(i) as u32).to_le_bytes()),
+        DType::U64 => arrays(elements, |i| (whole(i) as u64).to_le_bytes()),
+        DType::Bool => arrays(elements, |i| [u8::from(value(i) != 0.0)]),
+    }
 }
 
-impl Writer {
-    fn new(dtype: DType, elements: u64) -> Result<Self> {
-        let mut bytes = Vec::new();
-        let length = usize::try_from(elements * dtype.size()).unwrap_or(usize::MAX);
-        bytes
-            .try_reserve_exact(length)
-            .map_err(|_| Error::run("", format!("{length} bytes do not fit into memory")))?;
-        Ok(Self { dtype, bytes })
-    }
-
-    /// Floating-point types round to nearest; integers too, within their range.
-    fn push(&mut self, value: f64) {
-        let whole = value.round();
-        match self.dtype {
-            DType::F32 => self.bytes.extend_from_slice(&(value as f32).to_le_bytes()),
-            DType::F64 => self.bytes.extend_from_slice(&value.to_le_bytes()),
-            DType::F16 => self.bytes.extend_from_slice(&f32_to_f16(value as f32).to_le_bytes()),
-            DType::Bf16 => self.bytes.extend_from_slice(&f32_to_bf16(value as f32).to_le_bytes()),
-            DType::I8 => self.bytes.extend_from_slice(&(whole as i8).to_le_bytes()),
-            DType::I16 => self.bytes.extend_from_slice(&(whole as i16).to_le_bytes()),
-            DType::I32 => self.bytes.extend_from_slice(&(whole as i32).to_le_bytes()),
-            DType::I64 => self.bytes.extend_from_slice(&(whole as i64).to_le_bytes()),
-            DType::U8 => self.bytes.push(whole as u8),
-            DType::U16 => self.bytes.extend_from_slice(&(whole as u16).to_le_bytes()),
-            DType::U32 => self.bytes.extend_from_slice(&(whole as u32).to_le_bytes()),
-            DType::U64 => self.bytes.extend_from_slice(&(whole as u64).to_le_bytes()),
-            DType::Bool => self.bytes.push(u8::from(value != 0.0)),
+/// The bytes of each position, one after the other.
+fn arrays<const N: usize>(elements: u64, bytes_of: impl Fn(u64) -> [u8; N] + Sync) -> Result<Vec<u8>> {
+    let length = usize::try_from(elements).ok().and_then(|count| count.checked_mul(N)).unwrap_or(usize::MAX);
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| Error::run("", format!("{length} bytes do not fit into memory")))?;
+    bytes.resize(length, 0);
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let each = elements.div_ceil(threads).max(ELEMENTS_OF_A_THREAD);
+    let fill = |from: u64, part: &mut [u8]| {
+        for (element, position) in part.chunks_exact_mut(N).zip(from..) {
+            element.copy_from_slice(&bytes_of(position));
         }
+    };
+    if elements <= each {
+        fill(0, &mut bytes);
+        return Ok(bytes);
     }
+    let fill = &fill;
+    std::thread::scope(|scope| {
+        // A part of a vector in memory has a size that fits.
+        for (part, own) in bytes.chunks_mut(each as usize * N).enumerate() {
+            scope.spawn(move || fill(part as u64 * each, own));
+        }
+    });
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -402,6 +421,15 @@ mod tests {
         for x in [1e-300f64, 1e-5, 0.3, 0.999, 1.0, 1.5, 12345.0] {
             assert!((natural_log(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0), "{x}");
         }
+    }
+
+    #[test]
+    fn many_elements_are_what_one_thread_gives_each_position() {
+        let elements = 3 * ELEMENTS_OF_A_THREAD + 5;
+        let stream = Stream::new(3, "w");
+        let all = written(DType::F32, elements, |i| stream.unit(i)).unwrap();
+        let alone = (0..elements).flat_map(|i| (stream.unit(i) as f32).to_le_bytes());
+        assert!(alone.eq(all));
     }
 
     #[test]

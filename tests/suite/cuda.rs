@@ -497,12 +497,13 @@ fn gradients_of_attention_in_tiles_run_on_the_cpu() {
 fn attention_by_groups_runs_on_the_cpu() {
     let gives = emit::Gives::of("sm_90");
     let all: Vec<Trial> = attention_by_groups().iter().flat_map(|case| trials_within(case, gives)).collect();
-    for groups in ["1", "2"] {
-        let form = format!("attention_groups<{}_heads, {groups}, 128>", "KERNEL");
-        let has = |one: &Trial| one.kernel.text.contains(&form.replace("KERNEL", &one.kernel.name));
-        assert!(all.iter().any(has), "no {form}");
+    for plain in ["PLAIN = true", "PLAIN = false"] {
+        assert!(all.iter().any(|one| one.kernel.text.contains(plain)), "no {plain}");
     }
-    assert!(all.iter().all(|one| one.kernel.text.contains("attention_groups<")));
+    for form in ["attention_groups<", "attention_gradient_rows_groups<", "attention_gradient_keys_groups<"] {
+        assert!(all.iter().filter(|one| one.kernel.text.contains(form)).count() >= 8, "{form}");
+    }
+    assert!(all.iter().all(|one| one.kernel.text.contains("_groups<")));
     assert!(all.iter().all(|one| one.kernel.architecture("sm_90") == "sm_90a"));
     compare(&all);
 }

@@ -75,7 +75,11 @@ pub(crate) fn attention_by_groups() -> Vec<Case> {
         let mut operands: Vec<(DType, &[usize])> = vec![(dtype, &q), (dtype, &k), (dtype, &v)];
         operands.extend(mask.map(|mask| (mask, &shown[..])));
         let op = attention((heads as i64, key_heads as i64), causal, order);
-        cases.push(sized(Op::Attention(Box::new(op)), &operands));
+        cases.push(sized(Op::Attention(Box::new(op.clone())), &operands));
+        // And its gradients, of a result and what is above it.
+        let result = lie(heads, rows, values);
+        operands.splice(3..3, [(dtype, &result[..]), (dtype, &result[..])]);
+        cases.push(sized(Op::AttentionGradient(Box::new(op)), &operands));
     }
     cases
 }

@@ -176,6 +176,11 @@ output \"y\" %8"
     let other = "true, true, false, false, true, false, true, false, true, true, true, true";
     assert_eq!(becomes(types, &masked(causal, "-inf")).causal, Some(1));
     assert_eq!(becomes(types, &masked(causal, "-1.0")).causal, None);
+    // As models write it: -1e9 and -1e4, and these as the nearest bf16.
+    for fill in ["-1e9", "-998244352.0", "-1e4", "-9984.0"] {
+        assert_eq!(becomes(types, &masked(causal, fill)).causal, Some(1), "{fill}");
+    }
+    assert_eq!(becomes(types, &masked(causal, "-5e3")).causal, None);
     let op = becomes(types, &masked(other, "-2.0"));
     assert_eq!((op.causal, op.fill.0), (None, -2.0));
 }

@@ -31,7 +31,7 @@ pub(super) fn attention(program: &Program, heads: &Heads, gives: Gives) -> Resul
     }
     let form = form(heads, dtype, gives);
     let mut text = title(program, form.how);
-    text.push_str(&structure(program, heads, dtype));
+    text.push_str(&structure(program, heads, dtype, form.template));
     // Few large blocks need their registers more than company.
     let together = form.together.or((form.threads > 256).then_some(1));
     let bounds = together.map_or(form.threads.to_string(), |blocks| format!("{}, {blocks}", form.threads));
@@ -99,7 +99,8 @@ fn form(heads: &Heads, dtype: DType, gives: Gives) -> Form {
             template: Template::Attention,
         };
     }
-    by_groups(heads, [lines, each], gives).unwrap_or_else(|| on_tensor_cores(heads, name, [lines, each]))
+    by_groups(heads, name, [lines, each], gives)
+        .unwrap_or_else(|| on_tensor_cores(heads, name, [lines, each]))
 }
 
 /// Whether halves of heads lie at multiples of sixteen bytes.
@@ -114,25 +115,32 @@ fn halves_are_wide(heads: &Heads) -> bool {
 }
 
 /// Tiles by groups of threads, where the GPU has their products, and rows and keys are enough for them.
-fn by_groups(heads: &Heads, [lines, each]: [i64; 2], gives: Gives) -> Option<Form> {
+fn by_groups(heads: &Heads, name: &str, [lines, each]: [i64; 2], gives: Gives) -> Option<Form> {
     let geometry = &heads.geometry;
     let longest = geometry.size.max(geometry.value_size);
     let enough = geometry.rows >= 64 && geometry.keys >= 128;
-    if heads.pass != Pass::Forward || !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
+    if !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
         return None;
     }
-    // Short heads leave registers and memory for three blocks of a group each, which wait for nobody else.
-    let (groups, together) = if longest <= 64 { (1, 3) } else { (2, 1) };
-    let block = 128;
+    // Two groups read what they meet once from the L2, for 128 rows or keys.
+    let groups = 2;
+    let (how, block, parameters, staged) = match heads.pass {
+        Pass::Parts => return None,
+        Pass::Forward => ("tiles of 128 rows by groups", 128, ", 128", 2),
+        Pass::Queries => ("tiles of 128 rows by groups", 64, "", 3),
+        Pass::Keys => ("tiles of 128 keys by groups", 64, "", 3),
+    };
     let panels = |size: u64| 64 * size.div_ceil(64);
     let [keys, values] = [geometry.size, geometry.value_size].map(panels);
-    let bytes = 2 * (64 * groups * keys + 2 * block * (keys + values));
+    // Of a block's own lines, forward only the queries.
+    let own = if heads.pass == Pass::Forward { keys } else { keys + values };
+    let bytes = 2 * (64 * groups * own + staged * block * (keys + values));
     Some(Form {
-        how: if groups == 1 { "tiles of 64 rows by groups" } else { "tiles of 128 rows by groups" },
-        call: format!("attention_groups<KERNEL_heads, {groups}, {block}>"),
+        how,
+        call: format!("{name}_groups<KERNEL_heads, {groups}{parameters}>"),
         grid: lines.saturating_mul(ceil(each, 64 * groups as i64)),
         threads: 128 * groups as u32,
-        together: Some(together),
+        together: Some(1),
         // Panels begin at multiples of 1024 bytes.
         shared: bytes as u32 + 1024,
         template: Template::AttentionGroups,
@@ -296,7 +304,7 @@ fn pointers(heads: &Heads) -> Vec<(&'static str, u32)> {
     read.chain(mask).chain(position).chain(upstream).chain(rows).chain(writes).collect()
 }
 
-fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
+fn structure(program: &Program, heads: &Heads, dtype: DType, template: Template) -> String {
     let (geometry, op) = (&heads.geometry, &heads.op);
     let (s, t) = (storage(dtype), compute(dtype));
     let mask = heads.mask.map(|arg| program.args[arg as usize].dtype);
@@ -317,6 +325,12 @@ fn structure(program: &Program, heads: &Heads, dtype: DType) -> String {
         geometry.value_size
     ));
     line(format!("static const bool CAUSAL = {}, ZEROS = {};", op.causal.is_some(), op.zeros));
+    if template == Template::AttentionGroups {
+        // Scores that are in the order of the products need no numbers of their own.
+        let plain = heads.mask.is_none() && op.scale.0 > 0.0 && op.scale.0.is_finite();
+        line(format!("static const bool PLAIN = {plain};"));
+        line(format!("static constexpr T SCALE = {};", number(if plain { op.scale.0 } else { 1.0 }, t)));
+    }
     line(format!("static const i64 PARTS = {}, OFFSET = {};", heads.parts, op.causal.unwrap_or(0)));
     let first = if heads.position.is_some() { "OFFSET + *position" } else { "OFFSET" };
     line(format!("DEVICE i64 offset() const {{ return {first}; }}"));

@@ -8,8 +8,9 @@ use super::view::{Run, Through, View, merged, split, strides};
 use super::{Found, Operand};
 use crate::ir::{Attention, Binary, DType, HeadOrder, Node, NodeId, Op, Real, Shape, Unary, ValueId};
 
-/// Scores that are lower are taken for keys that a row does not meet.
-const HIDDEN: f64 = -1e9;
+/// Scores that are lower are taken for keys that a row does not meet: their weights are zeros in f32 unless all scores of the row
+/// are nearly as low. Models hide keys by -1e4, by -1e9 and by the least number of a half, each perhaps rounded to a half.
+const HIDDEN: f64 = -9.9e3;
 
 pub(super) fn pattern(look: &Look<'_>, id: NodeId) -> Option<Found> {
     let node = look.graph.node(id);
@@ -411,19 +412,15 @@ impl Look<'_> {
         let Op::Constant(id) = self.maker(mask.value).op else { return None };
         let tensor = self.graph.constant(id);
         let bool = tensor.dtype() == DType::Bool;
-        if bool && mask.fill > HIDDEN || !bool && tensor.dtype() != DType::F32 {
+        if bool && mask.fill > HIDDEN || !bool && !tensor.dtype().is_float() {
             return None;
         }
-        let shown = |bytes: &[u8]| match bool {
-            true => Some(bytes[0] != 0),
-            false => match f32::from_le_bytes(bytes.try_into().ok()?) {
-                0.0 => Some(true),
-                hidden if f64::from(hidden) <= HIDDEN => Some(false),
-                _ => None,
-            },
+        let added =
+            |number: f64| if number == 0.0 { Some(true) } else { (number <= HIDDEN).then_some(false) };
+        let all: Option<Vec<bool>> = match bool {
+            true => Some(tensor.bytes().iter().map(|&byte| byte != 0).collect()),
+            false => tensor.to_f64().into_iter().map(added).collect(),
         };
-        let all: Option<Vec<bool>> =
-            tensor.bytes().chunks_exact(tensor.dtype().size() as usize).map(shown).collect();
         let (all, keys) = (all?, usize::try_from(keys).ok()?);
         let first = all.get(..keys)?.iter().take_while(|&&shown| shown).count();
         let seen = |row: usize| (first + row).min(keys);

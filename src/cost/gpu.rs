@@ -23,9 +23,10 @@ pub(super) enum Pace {
 
 /// Thousandths of the memory's bandwidth.
 const BANDWIDTH: u64 = 880;
-/// Of a launch, thousandths that every kernel of a recorded graph takes, as many tiny ones behind one another do. The rest goes by
-/// until its blocks run at full rate: a kernel that does little loses no more of it than so many times what it does.
+/// Of a launch, thousandths that every kernel of a recorded graph takes, as many tiny ones behind one another do; and that others
+/// take in the end, until their blocks run at full rate: one that does little loses no more of that than so many times what it does.
 const TINY: u64 = 275;
+const WHOLE: u64 = 750;
 const SLOWEST: u64 = 25;
 
 impl Pace {
@@ -85,7 +86,8 @@ impl Paced {
         let computed = full.time(rates.flops) + half.time(rates.half_flops);
         let large = computed.max(bandwidth(rates.bandwidth).time(bytes));
         let tiny = Nanos(part(rates.launch.0, TINY));
-        let lost = Nanos(large.0.saturating_mul(SLOWEST - 1)).min(rates.launch.saturating_sub(tiny));
+        let most = Nanos(part(rates.launch.0, WHOLE - TINY));
+        let lost = Nanos(large.0.saturating_mul(SLOWEST - 1)).min(most);
         tiny + large + lost
     }
 }
@@ -124,11 +126,11 @@ mod tests {
             Paced::new(pace, is_half, Flops(flops)).time(Bytes(bytes), &rates())
         };
         // 820 TFLOP/s: 1 ms, and a launch.
-        assert_eq!(time(Pace::Product, true, 820_000_000_000, 0), Nanos(1_000_000 + 4000));
+        assert_eq!(time(Pace::Product, true, 820_000_000_000, 0), Nanos(1_000_000 + 3000));
         // 49 TFLOP/s.
-        assert_eq!(time(Pace::Product, false, 49_000_000_000, 0), Nanos(1_000_000 + 4000));
+        assert_eq!(time(Pace::Product, false, 49_000_000_000, 0), Nanos(1_000_000 + 3000));
         // 4.4 TB/s.
-        assert_eq!(time(Pace::Memory, false, 0, 4_400_000_000), Nanos(1_000_000 + 4000));
+        assert_eq!(time(Pace::Memory, false, 0, 4_400_000_000), Nanos(1_000_000 + 3000));
         // A nanosecond's work takes 25.
         assert_eq!(time(Pace::Memory, false, 0, 4_400), Nanos(25 + 1100));
         assert_eq!(time(Pace::Memory, false, 0, 0), Nanos(1100));

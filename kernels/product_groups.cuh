@@ -9,8 +9,8 @@ DEVICE void gather_panels(const P& p, unsigned char* to, typename P::I b, typena
   typedef typename P::I I;
   const int ALL = LINES * UNITS, EACH = (ALL + THREADS - 1) / THREADS;
   const I end = RIGHT ? (I)P::N : (I)P::M;
-  // A thread's SUMS take most registers, and leave them to few addresses at once.
-#pragma unroll(SUMS > 64 ? 2 : 4)
+  // What follows of a line is made once for all of k, where the threads' SUMS leave registers for it.
+#pragma unroll(!RIGHT || SUMS * THREADS <= 32768 ? EACH : 2)
   for (int part = 0; part < EACH; ++part) {
     const int i = part * THREADS + threadIdx.x, line = i / UNITS, unit = i % UNITS;
     if (ALL % THREADS != 0 && i >= ALL) break;

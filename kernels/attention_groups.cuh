@@ -17,8 +17,8 @@ DEVICE void never_below_zero(float number) {
 }
 DEVICE void weighed_before(const RowSums& sums) { never_below_zero(sums.sum[0] < sums.sum[1] ? sums.sum[0] : sums.sum[1]); }
 
-// BLOCK keys at a time.
-template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& p) {
+// BLOCK keys at a time, of which STAGES blocks are there or on their way: what is on its way is what the L2 has to do.
+template <class P, int GROUPS, int BLOCK, int STAGES> DEVICE void attention_groups(const P& p) {
   typedef typename P::S H;
   typedef Paneled<P::SIZE> K;
   typedef Paneled<P::VALUES> V;
@@ -27,7 +27,7 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
   DYNAMIC_SHARED(memory);
   unsigned char* const queries = panels_from(memory);
   unsigned char* const keys = queries + SIDE * K::WIDTH * 2;
-  unsigned char* const values = keys + 2 * KEY_BYTES;
+  unsigned char* const values = keys + STAGES * KEY_BYTES;
   // The last rows of a causal head meet the most keys: they begin first.
   const BlockTile at(P::HEADS, P::ROWS, true, SIDE);
   const i64 b = at.b, h = at.h;
@@ -37,16 +37,16 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
   const int blocks = (int)((end + BLOCK - 1) / BLOCK);
   // What the group's first row sees, all of its rows do.
   const i64 seen_by_all = keys_seen(p, first);
-  auto stage_keys = [&](int block) {
+  // Keys of a block and the values of the one before it, which are multiplied together.
+  auto stage_block = [&](int block) {
     const i64 k0 = (i64)block * BLOCK;
     if (block < blocks)
-      stage_panels<BLOCK, K::WIDTH, THREADS>(keys + block % 2 * KEY_BYTES, end - k0, (int)P::SIZE,
-                                           [&](int row) { return p.key(b, h, k0 + row); });
-  };
-  auto stage_values = [&](int block) {
-    const i64 k0 = (i64)block * BLOCK;
-    stage_panels<BLOCK, V::WIDTH, THREADS>(values + block % 2 * VALUE_BYTES, end - k0, (int)P::VALUES,
-                                         [&](int row) { return p.value(b, h, k0 + row); });
+      stage_panels<BLOCK, K::WIDTH, THREADS>(keys + block % STAGES * KEY_BYTES, end - k0, (int)P::SIZE,
+                                             [&](int row) { return p.key(b, h, k0 + row); });
+    if (block > 0 && block <= blocks)
+      stage_panels<BLOCK, V::WIDTH, THREADS>(values + (block - 1) % STAGES * VALUE_BYTES, end - k0 + BLOCK, (int)P::VALUES,
+                                             [&](int row) { return p.value(b, h, k0 - BLOCK + row); });
+    copies_end();
   };
   float s[BLOCK / 8][4], out[V::TILES][4];
   u32 weights[BLOCK / 16][4];
@@ -54,7 +54,7 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
   const Panels own(queries + group * 64 * 128, SIDE * 128);
   // Asks for the scores of a block.
   auto score = [&](int block) {
-    const Panels all(keys + block % 2 * KEY_BYTES, BLOCK * 128);
+    const Panels all(keys + block % STAGES * KEY_BYTES, BLOCK * 128);
 #pragma unroll
     for (int i = 0; i < K::STEPS; ++i)
       product_of<false>(s, own.moved(i / 4 * (SIDE * 128) + i % 4 * 32), all.moved(i / 4 * (BLOCK * 128) + i % 4 * 32), i > 0, H());
@@ -62,7 +62,7 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
   };
   // Asks for a block's values to be added up by their weights.
   auto weigh = [&](int block) {
-    const Panels all(values + block % 2 * VALUE_BYTES, BLOCK * 128);
+    const Panels all(values + block % STAGES * VALUE_BYTES, BLOCK * 128);
 #pragma unroll
     for (int i = 0; i < BLOCK / 16; ++i) product_of<true>(out, weights[i], all.moved(i * 16 * 128), true, H());
     products_end();
@@ -88,9 +88,9 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
     }
     sums.take(s, scale, P::PLAIN ? P::SCALE : 1.0f);
   };
-  // What was copied is there for all threads' products.
+  // What was copied is there for all threads' products; later blocks need not be.
   auto arrived = [&] {
-    copies_wait<0>();
+    copies_wait<STAGES - 2>();
     written_for_products();
     __syncthreads();
   };
@@ -102,14 +102,12 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
   if (blocks > 0) {
     stage_panels<SIDE, K::WIDTH, THREADS>(queries, P::ROWS - at.first, (int)P::SIZE,
                                           [&](int row) { return p.query(b, h, at.first + row); });
-    stage_keys(0);
-    copies_end();
+#pragma unroll
+    for (int block = 0; block < STAGES - 1; ++block) stage_block(block);
     arrived();
     products_begin();
     score(0);
-    stage_keys(1);
-    stage_values(0);
-    copies_end();
+    stage_block(STAGES - 1);
     products_wait<0>();
     made(s);
     float scale[2];
@@ -121,9 +119,7 @@ template <class P, int GROUPS, int BLOCK> DEVICE void attention_groups(const P& 
       score(block);
       weigh(block - 1);
       // Whoever read what lies there has been waited for before the barrier.
-      stage_keys(block + 1);
-      stage_values(block);
-      copies_end();
+      stage_block(block + STAGES - 1);
       products_wait<1>();
       made(s);
       take(block, scale);
@@ -180,8 +176,8 @@ DEVICE void lines_weighted(float (&sums)[COUNT][4], const u32 (&weights)[STEPS][
   for (int i = 0; i < STEPS; ++i) product_of<true>(sums, weights[i], lines.moved(i * 16 * 128), true, H());
 }
 
-// Blocks that are there at once: one that is summed up, one that is asked for, one that is copied.
-const int AHEAD_OF_GRADIENTS = 3;
+// Blocks that are there at once: one that is summed up, one that is asked for, two that are copied.
+const int AHEAD_OF_GRADIENTS = 4;
 
 // 64 rows a group: the gradients of their queries, and their numbers. A row's sums are scaled when a larger score comes, as forward.
 template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const P& p) {
@@ -213,7 +209,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
     copies_end();
   };
   auto arrived = [&] {
-    copies_wait<0>();
+    copies_wait<1>();
     written_for_products();
     __syncthreads();
   };
@@ -222,6 +218,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
   stage_panels<SIDE, V::WIDTH, THREADS>(upstreams, P::ROWS - at.first, (int)P::VALUES,
                                         [&](int row) { return p.upstream(b, h, at.first + row); });
   stage_block(0);
+  stage_block(1);
   arrived();
   float d[2];
 #pragma unroll
@@ -287,7 +284,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
     float scale[2];
     products_begin();
     ask(0);
-    stage_block(1);
+    stage_block(2);
     products_wait<0>();
     made(s);
     made(above);
@@ -298,7 +295,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
       products_begin();
       ask(block);
       weigh(block - 1);
-      stage_block(block + 1);
+      stage_block(block + 2);
       products_wait<1>();
       made(s);
       made(above);
@@ -367,7 +364,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
     copies_end();
   };
   auto arrived = [&] {
-    copies_wait<0>();
+    copies_wait<1>();
     written_for_products();
     __syncthreads();
   };
@@ -376,6 +373,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
   stage_panels<SIDE, V::WIDTH, THREADS>(values, P::KEYS - at.first, (int)P::VALUES,
                                         [&](int key) { return p.value(b, shared, at.first + key); });
   stage_block(0);
+  stage_block(1);
   float s[BLOCK / 8][4], ds[BLOCK / 8][4], of_key[K::TILES][4], of_value[V::TILES][4];
   u32 weights[BLOCK / 16][4], slopes[BLOCK / 16][4];
   cleared(of_key);
@@ -444,7 +442,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
   if (count > 0) {
     products_begin();
     ask(0);
-    stage_block(1);
+    stage_block(2);
     products_wait<0>();
     made(s);
     made(ds);
@@ -456,7 +454,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
       products_begin();
       ask(step);
       weigh(step - 1);
-      stage_block(step + 1);
+      stage_block(step + 2);
       products_wait<1>();
       made(s);
       made(ds);

@@ -35,9 +35,10 @@ class Training:
     """A training run: layers over `inputs` elements, or over an image of these sizes, `loss`, and on which devices. A layer is
     its units and its activation, or the name of a kind that `network` knows with its numbers."""
 
-    def __init__(self, name, inputs, layers, loss, batch, devices, extra, must):
+    def __init__(self, name, inputs, layers, loss, batch, devices, extra, must, rate=0.01):
         self.name, self.inputs, self.layers, self.loss = name, inputs, layers, loss
-        self.batch, self.devices, self.extra, self.must = batch, devices, extra, must
+        self.batch, self.devices, self.must, self.rate = batch, devices, must, rate
+        self.extra = extra + ["--lr", str(rate)]
         self.model = network(inputs, layers)
 
 
@@ -375,7 +376,8 @@ def trainings(small):
     wide = [("convolution", 64), ("batch norm", None)] * 4 + [("mean", None), (10, "linear")]
     norms = [(4096, "relu"), ("layer norm", None)] * 4 + [(10, "linear")]
     found += [Training("conv_stack", [32, 32, 64], wide, "mse", 128, "cuda", [], "torch"),
-              Training("norm_stack", 4096, norms, "mse", 4096, "cuda", [], "torch")]
+              # 4096 normalised numbers go into each result: larger steps end in numbers that are none.
+              Training("norm_stack", 4096, norms, "mse", 4096, "cuda", [], "torch", 0.0001)]
     if small:
         tiny = [("convolution", 4), ("batch norm", None), ("mean", None), (8, "relu"), ("layer norm", None), (2, "linear")]
         return found[:1] + [Training("conv_stack", [6, 6, 3], tiny, "mse", 4, "cuda", [], "torch")]

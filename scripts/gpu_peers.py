@@ -208,7 +208,7 @@ def torch_trained(case):
     net = torch.nn.Sequential(*layers).cuda()
     loss = torch.nn.L1Loss() if case.loss == "mae" else torch.nn.MSELoss()
     x, y = torch.rand(10 * case.batch, *sizes), torch.rand(10 * case.batch, inner)
-    optimizer, times = torch.optim.SGD(net.parameters(), lr=0.01), []
+    optimizer, times = torch.optim.SGD(net.parameters(), lr=case.rate), []
     for _ in range(4):
         begin = time.perf_counter()
         for at in range(0, len(x), case.batch):

@@ -124,11 +124,16 @@ fn by_groups(heads: &Heads, name: &str, [lines, each]: [i64; 2], gives: Gives) -
     }
     // Two groups read what they meet once from the L2, for 128 rows or keys.
     let groups = 2;
-    let (how, block, parameters, staged) = match heads.pass {
+    // As many blocks as shared memory holds are on their way at once.
+    let (how, block, staged) = match heads.pass {
         Pass::Parts => return None,
-        Pass::Forward => ("tiles of 128 rows by groups", 128, ", 128", 2),
-        Pass::Queries => ("tiles of 128 rows by groups", 64, "", 3),
-        Pass::Keys => ("tiles of 128 keys by groups", 64, "", 3),
+        Pass::Forward => ("tiles of 128 rows by groups", 128, if longest <= 64 { 4 } else { 3 }),
+        Pass::Queries => ("tiles of 128 rows by groups", 64, 4),
+        Pass::Keys => ("tiles of 128 keys by groups", 64, 4),
+    };
+    let parameters = match heads.pass {
+        Pass::Forward => format!(", {block}, {staged}"),
+        Pass::Parts | Pass::Queries | Pass::Keys => String::new(),
     };
     let panels = |size: u64| 64 * size.div_ceil(64);
     let [keys, values] = [geometry.size, geometry.value_size].map(panels);

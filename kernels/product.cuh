@@ -11,7 +11,8 @@
 //     DEVICE const u16 *left_wide(I b, I m, I k, bool& inside) const, *right_wide(I b, I k, I n, bool& inside) const;
 //   };
 //
-// where the last two are there for elements that lie beside one another (see Operand and product_dots_wide). Few
+// where the last two are there for elements that lie beside one another (see Operand and product_dots_wide). What tensor cores make is
+// stored eight neighbours at a time where `static const bool BESIDE` is true: `store_beside(b, m, part, sums)`, from column 8 * part on. Few
 // rows may have been normalised by the block, which then keeps them in shared memory.
 
 // A thread adds up so many products one after the other, and then begins a new sum: roundings are of sums of few
@@ -490,6 +491,27 @@ template <class P, class H, int ROWS, int THREADS, bool ALONG_K, int READ, bool 
   }
 };
 
+// Stores a row's sums of TILES tiles of eight columns, from column n on: LOWER are those of the row `group + 8`. Eight neighbours at
+// once where P takes these.
+template <bool LOWER, int TILES, class P, class I> DEVICE void store_rows(const P& p, const float (*sum)[4], I b, I m, I n) {
+  const int place = threadIdx.x & 3;
+  if constexpr (P::BESIDE && TILES % 4 == 0) {
+#pragma unroll
+    for (int j = 0; j < TILES; j += 4) {
+      float all[8];
+      row_neighbours<LOWER>(all, sum + j);
+      const I first = n + (j + place) * 8;
+      if (m < (I)P::M && first < (I)P::N) p.store_beside(b, m, first / 8, all);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < TILES * 2; ++j) {
+      const I own = n + j / 2 * 8 + place * 2 + j % 2;
+      if (m < (I)P::M && own < (I)P::N) p.store(b, m, own, sum[j / 2][(LOWER ? 2 : 0) + j % 2]);
+    }
+  }
+}
+
 // Halves H on tensor cores: a block makes a tile of BM x BN, each of four warps a quarter of it, each of more warps 64 x 64, 32
 // of k at a time. STAGES of these are in shared memory, of which all but one are on their way: memory is farther away
 // than one is multiplied.
@@ -562,14 +584,10 @@ DEVICE void product_mma(const P& p) {
     now = now == STAGES - 1 ? 0 : now + 1;
     then = then == STAGES - 1 ? 0 : then + 1;
   }
-  const int lane = threadIdx.x & 31, group = lane >> 2, place = lane & 3;
+  const I m = m0 + wm + ((threadIdx.x & 31) >> 2), n = n0 + wn;
 #pragma unroll
-  for (int i = 0; i < WM / 16; ++i)
-#pragma unroll
-    for (int j = 0; j < WN / 8; ++j)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const I m = m0 + wm + i * 16 + group + r / 2 * 8, n = n0 + wn + j * 8 + place * 2 + r % 2;
-        if (m < (I)P::M && n < (I)P::N) p.store(b, m, n, sum[i][j][r]);
-      }
+  for (int i = 0; i < WM / 16; ++i) {
+    store_rows<false, WN / 8>(p, sum[i], b, m + i * 16, n);
+    store_rows<true, WN / 8>(p, sum[i], b, m + i * 16 + 8, n);
+  }
 }

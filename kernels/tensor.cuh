@@ -153,3 +153,29 @@ template <int FIRST> DEVICE void mma(float (&sum)[4], const u32 (&left)[4], cons
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[FIRST]), "r"(right[FIRST + 1]));
 }
 #endif
+
+// A row of 32 columns of four neighbouring tiles of sums: each lane of the four that have it gets 8 neighbours, from
+// column 8 * place on. LOWER: the row `group + 8`.
+template <bool LOWER> DEVICE void row_neighbours(float (&to)[8], const float (*sum)[4]) {
+  const int place = threadIdx.x & 3;
+  float own[4][2];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) own[j / 2][j % 2] = sum[j / 2][(LOWER ? 2 : 0) + j % 2];
+  // A transposition of four by four pairs: of neighbours, then of pairs of them.
+#pragma unroll
+  for (int apart = 1; apart < 4; apart *= 2) {
+    const bool second = (place & apart) != 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j & apart) continue;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float got = swapped(second ? own[j][i] : own[j | apart][i], apart);
+        if (second) own[j][i] = got;
+        else own[j | apart][i] = got;
+      }
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < 8; ++j) to[j] = own[j / 2][j % 2];
+}

@@ -24,11 +24,18 @@ def warm(call, wait, seconds=0.2):
         wait()
 
 
+def without_tf32(torch):
+    """f32 is multiplied as f32, as here: torch's convolutions would round operands to TF32."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
 class Torch:
     """The functions of cases in torch, timed by events of the GPU around each call."""
 
     def __init__(self):
         import torch
+        without_tf32(torch)
         self.torch, self.f = torch, torch.nn.functional
         self.relu, self.tanh = torch.relu, torch.tanh
 
@@ -98,6 +105,8 @@ class Jax:
 
     def __init__(self):
         import jax
+        # As `without_tf32`.
+        jax.config.update("jax_default_matmul_precision", "highest")
         self.jax, self.np = jax, jax.numpy
         self.relu, self.tanh = jax.nn.relu, jax.numpy.tanh
 
@@ -177,6 +186,7 @@ def emptied():
 def torch_trained(case):
     """As `trained`, in torch eager on the GPU."""
     import torch
+    without_tf32(torch)
     names = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "sigmoid": torch.nn.Sigmoid, "linear": torch.nn.Identity}
     is_image = isinstance(case.inputs, list)
     # Of an image the channels come last here and first there.

@@ -5,6 +5,7 @@
 
 mod class;
 mod flops;
+mod gpu;
 mod lower;
 mod part;
 mod profile;

@@ -2,6 +2,7 @@
 
 use super::class::{Class, ClassWork};
 use super::flops::is_half;
+use super::gpu::{Pace, Paced};
 use super::node_traffic;
 use super::rates::Rates;
 use super::roofline::GroupWork;
@@ -13,6 +14,7 @@ use crate::units::{Bytes, Flops, Nanos};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeWork {
     class: Class,
+    pace: Pace,
     flops: Flops,
     is_half: bool,
     /// By operand: the bytes that it reads, where it is the first of its group to read them.
@@ -58,6 +60,7 @@ impl NodeWork {
     fn nothing(graph: &Graph, node: NodeId) -> Self {
         Self {
             class: Class::of(graph, node),
+            pace: Pace::of(graph, node),
             flops: Flops(0),
             is_half: is_half(graph, node),
             reads: vec![Bytes::ZERO; graph.node(node).operands.len()],
@@ -80,7 +83,8 @@ impl NodeWork {
         let flops = u128::from(self.flops.0) * u128::from(done) / u128::from(all.max(1));
         let flops = Flops(u64::try_from(flops).unwrap_or(u64::MAX));
         let (full, half) = if self.is_half { (Flops(0), flops) } else { (flops, Flops(0)) };
-        let work = GroupWork { flops: full, half_flops: half, bytes };
+        let paced = Paced::new(self.pace, self.is_half, flops);
+        let work = GroupWork { flops: full, half_flops: half, bytes, paced };
         let time = rates.time(&work, &[ClassWork { class: self.class, flops, bytes }]);
         // The launch is paid once for the whole group.
         if self.launches { time } else { time.saturating_sub(rates.launch) }
@@ -94,6 +98,7 @@ impl NodeWork {
 
 /// Time of a kernel of its own that takes slices apart, puts them together or adds up so many bytes of them.
 pub(crate) fn join_time(bytes: Bytes, rates: &Rates) -> Nanos {
-    let work = GroupWork { flops: Flops(0), half_flops: Flops(0), bytes };
+    let paced = Paced::new(Pace::Memory, false, Flops(0));
+    let work = GroupWork { flops: Flops(0), half_flops: Flops(0), bytes, paced };
     rates.time(&work, &[ClassWork { class: Class::Move, flops: Flops(bytes.0 / 4), bytes }])
 }

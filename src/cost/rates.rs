@@ -23,6 +23,8 @@ pub struct Rates {
 pub enum Reached {
     /// All of them: the roofline.
     Peaks,
+    /// What this program's kernels reach on a GPU.
+    Gpu,
     /// What this program's kernels of each class of operations reach on a processor.
     Parts,
 }
@@ -44,10 +46,10 @@ impl Rates {
             half_flops: share(physical.half_flops),
             bandwidth: physical.bandwidth,
             launch: physical.launch,
-            reached: if topology.device(device).engine() == Engine::Cpu {
-                Reached::Parts
-            } else {
-                Reached::Peaks
+            reached: match topology.device(device).engine() {
+                Engine::Cpu => Reached::Parts,
+                Engine::Cuda => Reached::Gpu,
+                Engine::Other => Reached::Peaks,
             },
         }
     }

@@ -3,7 +3,8 @@
 //! A processor's kernels are far from its peaks, and by very different factors: products keep its
 //! multipliers busy, a softmax waits for exponentials, small tensors for memory. So on CPUs the time of a group is the
 //! sum over its classes of operations, each by the part of the peaks that this program's kernels reach; as a
-//! [profile](super::Profile) has it, with these parts in the place of measured rates. GPUs keep the roofline.
+//! [profile](super::Profile) has it, with these parts in the place of measured rates. GPUs have theirs
+//! (`gpu`).
 //!
 //! The parts were measured on a cloud machine of two cores (docs/devices.md): medians over the shapes of probes and of
 //! networks, rounded. Another processor reaches others: `partition run --calibrate` measures them.

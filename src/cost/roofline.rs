@@ -1,10 +1,11 @@
 //! Time of a group of nodes by the roofline model (Williams, Waterman, Patterson: "Roofline",
 //! CACM 52(4), 2009): the larger of compute at the peak rate and traffic at the memory's
 //! bandwidth, plus the time to launch one kernel. On processors, class by class, by the parts of these rates
-//! that kernels reach (`reach`).
+//! that kernels reach (`reach`); on GPUs by others (`gpu`).
 
 use super::class::{ClassWork, class_work};
 use super::flops::{is_half, made_traffic};
+use super::gpu::{Pace, Paced};
 use super::rates::{Rates, Reached};
 use super::{node_flops, node_traffic};
 use crate::ir::Graph;
@@ -16,6 +17,7 @@ impl Rates {
     pub(super) fn time(&self, work: &GroupWork, classes: &[ClassWork]) -> Nanos {
         match self.reached {
             Reached::Peaks => work.time(self),
+            Reached::Gpu => work.paced.time(work.bytes, self),
             Reached::Parts => super::reach::time(classes, self),
         }
     }
@@ -27,6 +29,8 @@ pub(super) struct GroupWork {
     pub(super) flops: Flops,
     pub(super) half_flops: Flops,
     pub(super) bytes: Bytes,
+    /// The operations as GPUs do them.
+    pub(super) paced: Paced,
 }
 
 impl GroupWork {
@@ -44,6 +48,7 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
     for &node in &group.nodes {
         let half = is_half(graph, node);
         let flops = node_flops(graph, node);
+        work.paced.add(Pace::of(graph, node), half, flops);
         if half {
             work.half_flops += flops
         } else {

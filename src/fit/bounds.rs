@@ -274,7 +274,7 @@ fn computed<'r>(devices: impl Iterator<Item = (&'r Rates, usize)>, [full, half]:
 /// The most operations in halves that plans are timed at: kernels of processors compute halves in f32.
 fn best_half(rates: &Rates) -> Flops {
     match rates.reached {
-        Reached::Peaks => rates.half_flops,
+        Reached::Peaks | Reached::Gpu => rates.half_flops,
         Reached::Parts => rates.half_flops.max(rates.flops),
     }
 }

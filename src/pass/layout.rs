@@ -21,9 +21,11 @@ const FIRST: [u32; 4] = [0, 3, 1, 2];
 /// Where each axis of channels first is among those of channels last.
 const PLACES: [u32; 4] = [0, 3, 1, 2];
 
-/// Fewest channels of the input and of the result, and what either is a multiple of: an access of halves.
-const FEWEST: [i64; 2] = [16, 32];
+/// Fewest channels of the result, what they are a multiple of (an access of halves), and what those of the input are as well
+/// where they are more than a few, which a kernel of its own gathers however many there are.
+const FEWEST: i64 = 32;
 const ACCESS: i64 = 8;
+const FEW: i64 = 16;
 
 /// Gives convolutions of halves their channels last where that pays; returns how many. Dimensions are bound. O(nodes +
 /// operands).
@@ -108,7 +110,9 @@ fn convolves(graph: &Graph, id: NodeId, conv: &Conv) -> bool {
         && conv.groups == 1
         && graph.ty(x).dtype.is_half()
         && !updated
-        && [inner, outer].iter().zip(FEWEST).all(|(&size, fewest)| size >= fewest && size % ACCESS == 0)
+        && outer >= FEWEST
+        && outer % ACCESS == 0
+        && (inner <= FEW || inner % ACCESS == 0)
 }
 
 /// The sizes of a broadcast operand beside values of channels last, where its elements stay in their order; none where

@@ -15,7 +15,8 @@ use partition::unstable::pass::{GroupOptions, group};
 
 use crate::corpus::{SMALL, SMALL_HALVES};
 use crate::cuda_forms::{
-    attention_by_groups, attention_gradients, hero_cases, made_up, product, scatters, sized, sums_of_nothing,
+    attention_by_groups, attention_gradients, from_images, hero_cases, made_up, product, scatters, sized,
+    sums_of_nothing,
 };
 use crate::kernels::{Case, Memory, cases, half_programs, lowered, model_programs, step_programs};
 use crate::reference::Array;
@@ -394,6 +395,14 @@ pub(crate) fn kernels_within(
     kernels.map(|kernel| (kernel.name.clone(), kernel)).collect()
 }
 
+#[test]
+fn convolutions_straight_from_images_run_on_the_cpu() {
+    let all: Vec<Trial> = from_images().iter().flat_map(trials).collect();
+    let of = |form: &str| all.iter().filter(|one| one.kernel.text.contains(form)).count();
+    assert!(of("convolution_patches<") >= 12 && of("convolution_windows<") == 6, "{}", all.len());
+    compare(&all);
+}
+
 fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
     let cases = hero_cases();
     let trials: Vec<Trial> = cases.iter().flat_map(trials).collect();
@@ -432,6 +441,13 @@ fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
         ", 128, 128, 128, |, true, true, WIDE, WIDE>",
         ", 128, 128, 128, |, false, false, WIDE, WIDE>",
         "product_mma<",
+        "convolution_patches<KERNEL_operands, bf16, 16, 16, 64, 4>",
+        "convolution_patches<KERNEL_operands, f16, |, 8>",
+        "convolution_patches<KERNEL_operands, bf16, |, 16>",
+        "convolution_windows<KERNEL_operands, |, 32, 8>",
+        "convolution_windows<KERNEL_operands, |, 64, 3>",
+        "const T (&sums)[4]",
+        "const T (&sums)[8]",
         "product_dots<",
         "product_dots_wide<KERNEL_operands, 3, bf16, true>",
         "product_dots_wide<KERNEL_operands, 5, bf16, false>",

@@ -169,6 +169,57 @@ pub(crate) fn sums_of_nothing() -> Vec<Case> {
     vec![one(true, DType::F32), one(true, DType::Bf16), one(false, DType::F32), one(false, DType::F16)]
 }
 
+/// Convolutions straight from their images. Of few channels in halves: as networks begin, with strides that leave windows where no access begins, gaps, padding that
+/// hides whole windows, one axis, and results of one or some blocks of channels.
+pub(crate) fn from_images() -> Vec<Case> {
+    let (f16, bf16) = (DType::F16, DType::Bf16);
+    let window = |strides: [i64; 2], dilations: [i64; 2], pads: [i64; 2]| Window {
+        strides: strides.to_vec(),
+        dilations: dilations.to_vec(),
+        pads_before: vec![pads[0]; 2],
+        pads_after: vec![pads[1]; 2],
+    };
+    let mut cases = Vec::new();
+    for (dtype, window, [images, rows, columns, channels], [tall, wide, outer]) in [
+        (bf16, window([2, 2], [1, 1], [3, 3]), [2, 21, 38, 3], [7, 7, 64]),
+        (f16, window([1, 1], [1, 1], [1, 1]), [1, 9, 11, 3], [3, 3, 40]),
+        (bf16, window([4, 1], [2, 3], [0, 5]), [1, 13, 10, 5], [2, 3, 20]),
+        (f16, window([3, 4], [1, 1], [2, 0]), [3, 12, 9, 2], [5, 4, 72]),
+        (bf16, window([2, 2], [1, 2], [1, 2]), [1, 8, 7, 16], [3, 2, 16]),
+        (bf16, window([1, 8], [1, 1], [0, 3]), [1, 5, 40, 1], [2, 5, 32]),
+        (bf16, window([1, 2], [3, 1], [4, 1]), [2, 6, 9, 12], [3, 5, 33]),
+    ] {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            let (x, w) = match layout {
+                Layout::ChannelsFirst => ([images, channels, rows, columns], [outer, channels, tall, wide]),
+                Layout::ChannelsLast => ([images, rows, columns, channels], [tall, wide, channels, outer]),
+            };
+            let op = Op::Conv(Box::new(Conv { layout, window: window.clone(), groups: 1 }));
+            cases.push(sized(op, &[(dtype, &x), (dtype, &w), (dtype, &[outer])]));
+        }
+    }
+    // Of f32 where there are enough of them: runs that rows end in, and that they do not; two parts of the channels.
+    let f32 = DType::F32;
+    for (window, [images, rows, columns, channels], [tall, wide, outer]) in [
+        (window([1, 1], [1, 1], [1, 1]), [96, 4, 8, 11], [3, 3, 12]),
+        (window([2, 2], [1, 1], [0, 2]), [100, 5, 9, 3], [3, 2, 36]),
+        (window([1, 1], [2, 2], [2, 0]), [97, 6, 7, 2], [2, 3, 12]),
+    ] {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            let (x, w) = match layout {
+                Layout::ChannelsFirst => ([images, channels, rows, columns], [outer, channels, tall, wide]),
+                Layout::ChannelsLast => ([images, rows, columns, channels], [tall, wide, channels, outer]),
+            };
+            let op = Op::Conv(Box::new(Conv { layout, window: window.clone(), groups: 1 }));
+            cases.push(sized(op, &[(f32, &x), (f32, &w), (f32, &[outer])]));
+        }
+    }
+    let line = Window { strides: vec![2], dilations: vec![1], pads_before: vec![2], pads_after: vec![1] };
+    let op = Conv { layout: Layout::ChannelsFirst, window: line, groups: 1 };
+    cases.push(sized(Op::Conv(Box::new(op)), &[(bf16, &[3, 4, 50]), (bf16, &[24, 4, 5])]));
+    cases
+}
+
 /// Every form in which an operation of its own kernel is printed.
 pub(crate) fn hero_cases() -> Vec<Case> {
     let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);
@@ -307,6 +358,7 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         let op = Conv { layout: Layout::ChannelsLast, window: window.clone(), groups: 1 };
         cases.push(sized(Op::Conv(Box::new(op)), &[(dtype, &x), (dtype, &w), (dtype, &[w[3]])]));
     }
+    cases.extend(from_images());
     // Halves in larger tiles: 130 of 128, eight neighbours along k, along rows and columns, and one at a time.
     for (left, right, k) in [(false, true, 40), (true, false, 24), (false, true, 9)] {
         let x: &[usize] = if left { &[33, k, 136] } else { &[33, 136, k] };

@@ -6,7 +6,7 @@ use partition::unstable::run::cuda::{Begin, Driver, Launch, Toolchain};
 
 use crate::emulator::{Build, CpuToolchain, Emulator};
 
-/// A form of `product_mma`.
+/// A form of `product_mma`, or of `product_groups`.
 #[derive(Clone, Copy, Debug)]
 struct Tile {
     rows: usize,
@@ -16,6 +16,34 @@ struct Tile {
     left_along: bool,
     right_along: bool,
     wide: [bool; 2],
+    /// By groups of threads.
+    groups: bool,
+    /// Eight neighbours are stored at once.
+    beside: bool,
+}
+
+impl Tile {
+    /// Bytes of shared memory.
+    fn shared(self) -> u32 {
+        // As `Operand` lays pieces out, and as panels are.
+        let halves_of = |along: bool, side: usize| if along { side * 40 } else { 32 * (side + 8) };
+        let stage = 2 * (halves_of(self.left_along, self.rows) + halves_of(self.right_along, self.columns));
+        let bytes = match self.groups {
+            true => self.stages * 128 * (self.rows + self.columns) + 1024,
+            false => self.stages * stage,
+        };
+        bytes as u32
+    }
+
+    fn call(self) -> String {
+        let Self { rows, columns, threads, stages, left_along, right_along, wide: [left, right], .. } = self;
+        match self.groups {
+            true => format!("product_groups<Operands, bf16, {rows}, {columns}, {stages}, {right_along}>"),
+            false => format!(
+                "product_mma<Operands, bf16, {rows}, {columns}, {threads}, {stages}, {left_along}, {right_along}, {left}, {right}>"
+            ),
+        }
+    }
 }
 
 /// Halves between -1 and 1.
@@ -32,7 +60,8 @@ fn wide(half: u16) -> f64 {
 }
 
 fn text(tile: Tile, [m, n, k]: [usize; 3]) -> String {
-    let Tile { rows, columns, threads, stages, left_along, right_along, wide: [left, right] } = tile;
+    let Tile { threads, left_along, right_along, beside, .. } = tile;
+    let call = tile.call();
     let at_left = if left_along { "m * K + k" } else { "k * M + m" };
     let at_right = if right_along { "n * K + k" } else { "k * N + n" };
     format!(
@@ -46,6 +75,10 @@ fn text(tile: Tile, [m, n, k]: [usize; 3]) -> String {
   DEVICE T right(I b, I k, I n) const {{ return get(r[{at_right}]); }}
   DEVICE const u16* left_wide(I b, I m, I k, bool& inside) const {{ return (const u16*)(inside ? l + ({at_left}) : l); }}
   DEVICE const u16* right_wide(I b, I k, I n, bool& inside) const {{ return (const u16*)(inside ? r + ({at_right}) : r); }}
+  static const bool BESIDE = {beside};
+  DEVICE void store_beside(I b, I m, I part, const T (&sums)[8]) const {{
+    for (int i = 0; i < 8; ++i) o[m * N + part * 8 + i] = sums[i];
+  }}
   DEVICE void store(I b, I m, I n, T sum) const {{ o[m * N + n] = sum; }}
 }};
 extern \"C\" __global__ void __launch_bounds__({threads}) tile(const bf16* l, const bf16* r, float* o) {{
@@ -54,7 +87,7 @@ extern \"C\" __global__ void __launch_bounds__({threads}) tile(const bf16* l, co
   p.l = l;
   p.r = r;
   p.o = o;
-  product_mma<Operands, bf16, {rows}, {columns}, {threads}, {stages}, {left_along}, {right_along}, {left}, {right}>(p);
+  {call}(p);
 }}
 "
     )
@@ -64,20 +97,16 @@ extern \"C\" __global__ void __launch_bounds__({threads}) tile(const bf16* l, co
 fn difference(tile: Tile, sizes @ [m, n, k]: [usize; 3]) -> Option<f64> {
     let toolchain = CpuToolchain::shared()?;
     let (left, right) = (halves(m * k, 1), halves(k * n, 7));
-    // As `Operand` lays pieces out.
-    let halves_of = |along: bool, side: usize| if along { side * 40 } else { 32 * (side + 8) };
-    let stage = 2 * (halves_of(tile.left_along, tile.rows) + halves_of(tile.right_along, tile.columns));
     let blocks = m.div_ceil(tile.rows) * n.div_ceil(tile.columns);
-    let launch =
-        Launch { grid: blocks as u32, block: [tile.threads, 1], shared: (tile.stages * stage) as u32 };
+    let launch = Launch { grid: blocks as u32, block: [tile.threads, 1], shared: tile.shared() };
     let kernel = Kernel {
         name: "tile".to_owned(),
         text: text(tile, sizes),
-        template: Some(Template::Product),
+        template: Some(if tile.groups { Template::ProductGroups } else { Template::Product }),
         launch,
         args: vec![],
     };
-    let emulator = Emulator::new(Build::default());
+    let emulator = Emulator::new(Build { capability: (9, 0), ..Build::default() });
     emulator.open(0).unwrap();
     let image = toolchain.compile(&[&kernel], "sm_90", &|_, _| {}).unwrap().remove(0);
     let module = emulator.load(0, &image).unwrap();
@@ -119,11 +148,42 @@ fn tiles_of_every_size_multiply_as_f64_does() {
         (192, 256, 384, 3, true, false, wide),
         (256, 192, 384, 3, false, false, wide),
     ] {
-        let tile = Tile { rows, columns, threads, stages, left_along, right_along, wide };
+        let beside = rows > 128;
+        let tile =
+            Tile { rows, columns, threads, stages, left_along, right_along, wide, groups: false, beside };
         // Ends of both sides, and more pieces than stages; a fiber for each thread takes its time.
         let sizes = [rows + 8, columns + 8, 136];
         let Some(far) = difference(tile, sizes) else { return };
         // Sums of 136 terms below one, in f32.
         assert!(far < 1e-4, "{tile:?} {sizes:?}: {far}");
+    }
+}
+
+#[test]
+fn tiles_by_groups_multiply_as_f64_does() {
+    for (rows, columns, stages, right_along, beside) in [
+        (128, 64, 4, true, true),
+        (64, 256, 3, false, true),
+        (128, 128, 3, false, false),
+        (64, 256, 4, true, false),
+    ] {
+        let threads = 2 * rows as u32;
+        let tile = Tile {
+            rows,
+            columns,
+            threads,
+            stages,
+            left_along: true,
+            right_along,
+            wide: [true; 2],
+            groups: true,
+            beside,
+        };
+        // Fewer pieces than stages, as many as are multiplied at once, and more, each with ends.
+        for inner in [40, 136, 400] {
+            let sizes = [rows + 8, columns + 8, inner];
+            let Some(far) = difference(tile, sizes) else { return };
+            assert!(far < 3e-4, "{tile:?} {sizes:?}: {far}");
+        }
     }
 }

@@ -84,9 +84,10 @@ fn each_root(body: &mut Body, change: &mut dyn FnMut(&mut ExprId)) {
             change(value);
             stored(stores, change);
         }
-        Body::Product { left, right, stores, .. } => {
+        Body::Product { left, right, stores, patches, .. } => {
             change(left);
             change(right);
+            patches.iter_mut().for_each(|patches| change(&mut patches.value));
             stored(stores, change);
         }
         Body::Scatter(scatter) => {
@@ -127,7 +128,7 @@ fn spoiled(program: &Program) -> Vec<(&'static str, Program)> {
         }
     }
     for var in (0..exprs.vars() as u32).map(Var) {
-        let bound = program.domain().contains(&var)
+        let bound = program.bound().contains(&var)
             || (0..exprs.len()).any(|id| {
                 used[id] && matches!(exprs.get(ExprId(id as u32)), Expr::Fold { var: own, .. } if *own == var)
             });

@@ -105,9 +105,13 @@ fn what_would_be_transposed_more_than_it_saves_stays() {
     let mut graph = written(ALONE);
     assert_eq!(channels_last(&mut graph).unwrap(), 0);
     assert_eq!(layouts(&graph), [Layout::ChannelsFirst]);
-    // Of f32; of few channels, where the other one still has them last.
-    let few = CHAIN.replace("[2, 16, 6, 7]", "[2, 8, 6, 7]").replace("[32, 16, 3, 3]", "[32, 8, 3, 3]");
-    for (lines, changed) in [(CHAIN.replace("bf16", "f32"), 0), (few, 1)] {
+    // Of f32; of channels that no access divides, where the other one still has them last; of few, which have a kernel.
+    let of = |channels: u32| {
+        let own = |sizes: &str| sizes.replace("16", &channels.to_string());
+        let other = CHAIN.replace("[2, 16, 6, 7]", &own("[2, 16, 6, 7]"));
+        other.replace("[32, 16, 3, 3]", &own("[32, 16, 3, 3]"))
+    };
+    for (lines, changed) in [(CHAIN.replace("bf16", "f32"), 0), (of(20), 1), (of(8), 2), (of(3), 2)] {
         assert_eq!(channels_last(&mut written(&lines)).unwrap(), changed, "{lines}");
     }
 }

@@ -28,10 +28,10 @@ pub(super) fn map(program: &Program, point: Var, stores: &[Store]) -> Result<Pri
     let wide = format!("  const {index} thread = ({index})blockIdx.x * {THREADS} + threadIdx.x;\n");
     text.push_str(&wide);
     if lanes > 1 {
-        let vectors = Vectors::new(program, point, stores, lanes);
+        let vectors = Vectors::new(program, point, &[], stores, lanes);
         let mut writer = Writer::new(&vectors.program, index);
         writer.open(&format!("if (thread < {groups})"));
-        vectors.write(&mut writer);
+        vectors.write(&mut writer, "thread", None);
         writer.close();
         text.push_str(&writer.out);
     }
@@ -64,7 +64,7 @@ fn lanes(program: &Program, point: Var, stores: &[Store]) -> i64 {
         if program.exprs.extent(point) < lanes * 32 {
             break;
         }
-        let vectors = Vectors::new(program, point, stores, lanes);
+        let vectors = Vectors::new(program, point, &[], stores, lanes);
         let size = |arg: u32| program.args[arg as usize].dtype.size() as i64;
         let fits =
             vectors.loads.iter().map(|load| load.arg).chain(vectors.stores.iter().map(|store| store.arg));
@@ -74,6 +74,24 @@ fn lanes(program: &Program, point: Var, stores: &[Store]) -> i64 {
         }
     }
     best
+}
+
+/// What stores write of `lanes` neighbours along a variable beside others, from a multiple of as many on; none where
+/// they do not all write neighbours at once, in two accesses at most.
+pub(super) fn stored_beside(
+    program: &Program,
+    along: Var,
+    others: &[Var],
+    stores: &[Store],
+    lanes: i64,
+) -> Option<Vectors> {
+    if program.exprs.extent(along) % lanes != 0 {
+        return None;
+    }
+    let vectors = Vectors::new(program, along, others, stores, lanes);
+    let size = |store: &VectorStore| program.args[store.arg as usize].dtype.size() as i64;
+    let fits = vectors.stores.iter().all(|store| size(store) * lanes <= 2 * ACCESS);
+    (fits && vectors.stores.len() == stores.len()).then_some(vectors)
 }
 
 /// A load of neighbours.
@@ -91,9 +109,9 @@ struct VectorStore {
     position: usize,
 }
 
-/// A map whose point is `lanes * thread + lane`.
-struct Vectors {
-    program: Program,
+/// Stores along a variable that is `lanes * thread + lane`.
+pub(super) struct Vectors {
+    pub(super) program: Program,
     thread: Var,
     lane: Var,
     lanes: i64,
@@ -103,7 +121,8 @@ struct Vectors {
 }
 
 impl Vectors {
-    fn new(program: &Program, point: Var, stores: &[Store], lanes: i64) -> Self {
+    /// Along `point`, beside `others` that are known.
+    fn new(program: &Program, point: Var, others: &[Var], stores: &[Store], lanes: i64) -> Self {
         let mut program = program.clone();
         let exprs = &mut program.exprs;
         let thread = exprs.var((exprs.extent(point) / lanes).max(1));
@@ -138,7 +157,8 @@ impl Vectors {
         for id in reached(exprs, &roots) {
             let Expr::Load { arg, index, guard, .. } = *exprs.get(id) else { continue };
             let fixed = guard.is_none_or(|guard| !exprs.depends(guard, lane));
-            let ours = (1 << thread.0.min(63)) | (1 << lane.0.min(63));
+            let known = others.iter().chain([&thread, &lane]);
+            let ours = known.fold(0u64, |bits, var| bits | 1 << var.0.min(63));
             let inner = exprs.free(id) & !ours != 0;
             if fixed && !inner && is_vector(exprs, index, v, lanes) {
                 let base = exprs.substitute(index, lane, zero, &mut first);
@@ -149,8 +169,9 @@ impl Vectors {
         Self { program, thread, lane, lanes, all, loads, stores: vector_stores }
     }
 
-    fn write(&self, writer: &mut Writer<'_>) {
-        writer.bind(self.thread, "thread");
+    /// `thread` is what the variable is called, `each` a line at the head of what is done for each lane.
+    pub(super) fn write(&self, writer: &mut Writer<'_>, thread: &str, each: Option<&str>) {
+        writer.bind(self.thread, thread);
         let dtype = |arg: u32| self.program.args[arg as usize].dtype;
         let mut named = Vec::new();
         for load in &self.loads {
@@ -168,12 +189,14 @@ impl Vectors {
         for store in &self.stores {
             writer.line(&collected(self.lanes, dtype(store.arg), &format!("s{}", store.position)));
         }
-        for store in &self.all {
+        // What the head of a lane declares is not known before.
+        for store in self.all.iter().filter(|_| each.is_none()) {
             writer.hoist(store.value, self.lane);
             writer.hoist(store.index, self.lane);
         }
         writer.line("#pragma unroll");
         writer.open(&format!("for ({} lane = 0; lane < {}; ++lane)", writer.index, self.lanes));
+        each.into_iter().for_each(|line| writer.line(line));
         writer.bind(self.lane, "lane");
         for (id, name, guard) in named {
             let read = lane_of(&name, "lane");

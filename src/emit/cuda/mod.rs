@@ -7,6 +7,7 @@ mod attention;
 mod columns;
 mod heroes;
 mod map;
+mod patches;
 mod products;
 mod rows;
 mod scatter;
@@ -27,6 +28,9 @@ const PRELUDE: &str = include_str!("../../../kernels/prelude.cuh");
 const ELEMENTARY: &str = include_str!("../../../kernels/elementary.cuh");
 const PRODUCT: &str = include_str!("../../../kernels/product.cuh");
 const TENSOR: &str = include_str!("../../../kernels/tensor.cuh");
+const PRODUCT_GROUPS: &str = include_str!("../../../kernels/product_groups.cuh");
+const CONVOLUTION: &str = include_str!("../../../kernels/convolution.cuh");
+const PATCHES: &str = include_str!("../../../kernels/patches.cuh");
 const ATTENTION: &str = include_str!("../../../kernels/attention.cuh");
 const ATTENTION_TENSOR: &str = include_str!("../../../kernels/attention_tensor.cuh");
 const GROUPS: &str = include_str!("../../../kernels/groups.cuh");
@@ -53,6 +57,12 @@ pub struct Launch {
 pub enum Template {
     /// Matrix products.
     Product,
+    /// The same by groups of threads.
+    ProductGroups,
+    /// Convolutions of few channels.
+    Patches,
+    /// Convolutions of f32, straight from their images.
+    Windows,
     /// Rows that are updated in order.
     Scatter,
     /// Recurrent layers.
@@ -70,6 +80,9 @@ impl Template {
     pub const fn parts(self) -> &'static [&'static str] {
         match self {
             Self::Product => &[TENSOR, PRODUCT],
+            Self::ProductGroups => &[TENSOR, PRODUCT, GROUPS, PRODUCT_GROUPS],
+            Self::Patches => &[TENSOR, PATCHES],
+            Self::Windows => &[CONVOLUTION],
             Self::Scatter => &[SCATTER],
             Self::Recurrent => &[RECURRENT],
             Self::Attention => &[ATTENTION],
@@ -80,7 +93,7 @@ impl Template {
 
     /// Whether its code is for one generation of GPUs alone, and for none after it.
     const fn is_of_its_generation(self) -> bool {
-        matches!(self, Self::AttentionGroups)
+        matches!(self, Self::AttentionGroups | Self::ProductGroups)
     }
 }
 

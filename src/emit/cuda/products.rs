@@ -2,12 +2,13 @@
 //! sizes, and the structure that gives it operands and takes its sums.
 
 use super::heroes::no_hero;
-use super::map::neighbours;
+use super::map::{neighbours, stored_beside};
+use super::patches::{Runs, Tile};
 use super::writer::{Writer, fold_name};
 use super::{Gives, Launch, Printed, Template, blocks, ceil, compute, index_type, storage, title};
 use crate::error::Result;
 use crate::ir::DType;
-use crate::kernel::program::{Body, Expr, ExprId, Program, Store, Var};
+use crate::kernel::program::{self, Body, Expr, ExprId, Patches, Program, Store, Var};
 
 /// Most rows that are multiplied without tiles.
 const SKINNY_ROWS: i64 = crate::kernel::SKINNY_ROWS as i64;
@@ -20,6 +21,15 @@ const LARGE: i64 = 128;
 const MANY: i64 = 96;
 /// Tiles that read less of memory for what they make, each warp of them 64 x 64.
 const HUGE: [[i64; 2]; 4] = [[128, 256], [256, 128], [192, 256], [256, 192]];
+/// Tiles of groups of threads, each of which makes 64 rows; of `inner`, what they take at a time, most of these in shared memory at
+/// once, and products that tensor cores make a cycle so.
+const GROUPS: [[i64; 2]; 7] =
+    [[128, 256], [192, 256], [256, 128], [192, 128], [128, 128], [256, 64], [128, 64]];
+const GROUP_DEPTH: i64 = 64;
+const GROUP_STAGES: i64 = 4;
+const GROUP_RATE: i64 = 1750;
+/// Fewest of these tiles: of fewer, smaller ones are made at once.
+const GROUP_TILES: i64 = 32;
 /// Multiprocessors of the largest GPUs.
 const MULTIPROCESSORS: i64 = 132;
 /// Of `inner`, what tiles on tensor cores take at a time, and most of these in shared memory at once; of the tiles above, least.
@@ -42,7 +52,7 @@ pub(super) fn product(program: &Program, gives: Gives) -> Result<Printed> {
     let call = product.call();
     let mut listing = Listing::new(product.title());
     product.operands(&mut listing);
-    listing.text.push_str(&super::head(program, call.threads));
+    listing.text.push_str(&super::bounded_head(program, &product.bounds(call.threads)));
     listing.line("  KERNEL_operands p;");
     for position in 0..program.args.len() {
         listing.line(&format!("  p.a{position} = a{position};"));
@@ -56,7 +66,13 @@ pub(super) fn product(program: &Program, gives: Gives) -> Result<Printed> {
     listing.line("}");
     let shared = u32::try_from(product.shared_bytes()).map_err(|_| no_hero())?;
     let launch = Launch { grid: blocks(call.grid)?, block: [call.threads, 1], shared };
-    Ok(Printed { text: listing.text, template: Some(Template::Product), launch })
+    let template = match product.form {
+        Form::Patches(_) => Template::Patches,
+        Form::Windows(_) => Template::Windows,
+        Form::Groups { .. } => Template::ProductGroups,
+        _ => Template::Product,
+    };
+    Ok(Printed { text: listing.text, template: Some(template), launch })
 }
 
 /// Text that grows line by line.
@@ -106,6 +122,7 @@ struct Product<'a> {
     left: ExprId,
     right: ExprId,
     stores: &'a [Store],
+    patches: Option<&'a Patches>,
     /// Extents of batch, row, column and inner.
     b: i64,
     m: i64,
@@ -127,7 +144,8 @@ struct Product<'a> {
 impl<'a> Product<'a> {
     /// Error: no product, or one whose rows are to be reduced first and that has too many.
     fn new(program: &'a Program, gives: Gives) -> Result<Self> {
-        let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &program.body
+        let Body::Product { batch, row, column, inner, reductions, left, right, stores, patches, .. } =
+            &program.body
         else {
             return Err(no_hero());
         };
@@ -143,6 +161,7 @@ impl<'a> Product<'a> {
             left: *left,
             right: *right,
             stores,
+            patches: patches.as_deref(),
             b: extent(*batch),
             m: extent(*row),
             n: extent(*column),
@@ -180,7 +199,40 @@ impl<'a> Product<'a> {
             return Err(no_hero());
         }
         let is_tensor = self.dtype.is_half() && same && self.gives.tensor_cores;
-        Ok(if is_tensor { self.tensor_form() } else { Form::Tiled })
+        let tile = self.patches.filter(|_| is_tensor).and_then(|patches| self.patch_tile(patches));
+        if let Some(tile) = tile {
+            return Ok(Form::Patches(tile));
+        }
+        let is_single = self.dtype == DType::F32 && same;
+        let runs = self.patches.filter(|_| is_single).and_then(|patches| self.runs(patches));
+        Ok(match runs {
+            Some(runs) => Form::Windows(runs),
+            None if is_tensor => self.tensor_form(),
+            None => Form::Tiled,
+        })
+    }
+
+    fn patch_tile(&self, patches: &Patches) -> Option<Tile> {
+        Tile::of(self.program, patches, self.channels_made(patches), self.gives)
+    }
+
+    fn runs(&self, patches: &Patches) -> Option<Runs> {
+        Runs::of(self.program, patches, self.channels_made(patches), self.gives)
+    }
+
+    /// Channels of a convolution's result.
+    fn channels_made(&self, patches: &Patches) -> i64 {
+        if patches.side == program::Side::Left { self.n } else { self.m }
+    }
+
+    /// What a launch is bound by: threads, and for some forms how many blocks a multiprocessor is to hold.
+    fn bounds(&self, threads: u32) -> String {
+        match self.form {
+            Form::Patches(tile) => format!("{threads}, {}", tile.resident()),
+            Form::Windows(_) => format!("{threads}, 2"),
+            Form::Groups { .. } => format!("{threads}, 1"),
+            _ => threads.to_string(),
+        }
     }
 
     /// Tiles on tensor cores: large ones where both sides fill them and enough blocks are left for every
@@ -196,6 +248,9 @@ impl<'a> Product<'a> {
             read(self.left, along(self.left_along, self.row)),
             read(self.right, along(self.right_along, self.column)),
         ];
+        if let Some(form) = self.by_groups(&read) {
+            return form;
+        }
         let side = |read: Read, size: i64| if read != Read::Single && size >= LARGE { LARGE } else { SMALL };
         let mut tile = [side(read[0], self.m), side(read[1], self.n)];
         if read.contains(&Read::Loose) {
@@ -210,6 +265,21 @@ impl<'a> Product<'a> {
         Form::Tensor { read, tile: tiles.min_by_key(|&tile| self.time_of(tile)).unwrap_or(tile) }
     }
 
+    /// By groups of threads, where a GPU has them and there is enough to do: the tile that takes the least time.
+    fn by_groups(&self, read: &[Read; 2]) -> Option<Form> {
+        let fits = *read == [Read::Wide; 2] && self.left_along && self.gives.groups;
+        let filled =
+            |&tile: &[i64; 2]| self.m >= tile[0] && self.n >= tile[1] && self.tiles(tile) >= GROUP_TILES;
+        let tiles = GROUPS.into_iter().filter(|tile| fits && self.k >= 2 * GROUP_DEPTH && filled(tile));
+        let tile = tiles.min_by_key(|&tile| self.time_by(tile, GROUP_RATE))?;
+        Some(Form::Groups { tile })
+    }
+
+    /// Pieces of `inner` in shared memory at once: two of them are being multiplied.
+    fn group_stages(&self, tile: [i64; 2]) -> i64 {
+        ((i64::from(super::GROUPS_SHARED) - 1024) / group_bytes(tile)).min(GROUP_STAGES)
+    }
+
     /// Whether the product fills a tile, and shared memory has room for what is on its way to it.
     fn holds(&self, tile: [i64; 2]) -> bool {
         self.m >= tile[0]
@@ -219,12 +289,21 @@ impl<'a> Product<'a> {
 
     /// Cycles that a multiprocessor of a large GPU takes for each term of the sums, times 4096: of its tensor cores, which make
     /// whole tiles, or of the cache that all share, from which each tile is read.
-    fn time_of(&self, tile @ [down, across]: [i64; 2]) -> i64 {
-        // By sm_90's mma.sync: 1270 products a cycle; 25 bytes a cycle of the L2 for each of 132 multiprocessors.
+    fn time_of(&self, tile: [i64; 2]) -> i64 {
+        // By sm_90's mma.sync.
+        self.time_by(tile, 1270)
+    }
+
+    /// The same where tensor cores make so many products a cycle.
+    fn time_by(&self, tile @ [down, across]: [i64; 2], rate: i64) -> i64 {
+        // 25 bytes a cycle of the L2 for each of 132 multiprocessors, and no more than 64 for one.
         let tiles = self.tiles(tile);
-        let each = ceil(tiles, MULTIPROCESSORS).saturating_mul(down * across);
-        let read = tiles.saturating_mul(2 * (down + across)) / MULTIPROCESSORS;
-        (each.saturating_mul(4096) / 1270).max(read.saturating_mul(4096) / 25)
+        let most = ceil(tiles, MULTIPROCESSORS);
+        let each = most.saturating_mul(down * across);
+        let bytes = 2 * (down + across);
+        let own = most.saturating_mul(bytes).saturating_mul(25) / 64;
+        let read = (tiles.saturating_mul(bytes) / MULTIPROCESSORS).max(own);
+        (each.saturating_mul(4096) / rate).max(read.saturating_mul(4096) / 25)
     }
 
     /// Bytes of one piece of `inner` of both operands, as `Operand` lays them out: eight halves beside each row, along k or
@@ -291,6 +370,27 @@ impl<'a> Product<'a> {
                     format!("product_mma<KERNEL_operands, {sizes}, {left_along}, {right_along}, {x}, {y}>");
                 Call { template, threads, grid: self.tiles([down, across]) }
             }
+            Form::Groups { tile: [down, across] } => {
+                let sizes = format!("{stored}, {down}, {across}, {}", self.group_stages([down, across]));
+                let template = format!("product_groups<KERNEL_operands, {sizes}, {right_along}>");
+                Call { template, threads: 2 * down as u32, grid: self.tiles([down, across]) }
+            }
+            Form::Patches(Tile { tall, wide, outer, each, grid, .. }) => {
+                let sizes = format!("{stored}, {tall}, {wide}, {outer}, {each}");
+                Call {
+                    template: format!("convolution_patches<KERNEL_operands, {sizes}>"),
+                    threads: 256,
+                    grid,
+                }
+            }
+            Form::Windows(Runs { across, tall, outer, channels, grid, .. }) => {
+                let sizes = format!("{across}, {tall}, {outer}, {channels}");
+                Call {
+                    template: format!("convolution_windows<KERNEL_operands, {sizes}>"),
+                    threads: 256,
+                    grid,
+                }
+            }
             Form::Tiled if self.dtype == DType::F32 && self.tiles([LARGE; 2]) >= MANY => {
                 let template = format!("product_tiled_large<KERNEL_operands, {left_along}, {right_along}>");
                 Call { template, threads: 256, grid: self.tiles([LARGE; 2]) }
@@ -329,6 +429,10 @@ impl<'a> Product<'a> {
         let size = if self.dtype == DType::F64 { 8 } else { 4 };
         match self.form {
             Form::Tensor { tile, .. } => self.stages() * self.stage_bytes(tile),
+            Form::Patches(tile) => tile.shared,
+            Form::Windows(runs) => runs.shared,
+            // Panels begin at multiples of 1024 bytes.
+            Form::Groups { tile } => self.group_stages(tile) * group_bytes(tile) + 1024,
             _ if self.reduces => self.m.saturating_mul(self.k).saturating_mul(size),
             _ => 0,
         }
@@ -356,6 +460,10 @@ impl<'a> Product<'a> {
             let constant = if arg.written { "" } else { "const " };
             listing.line(&format!("  {constant}{}* a{position};", storage(arg.dtype)));
         }
+        if let (Form::Patches(_) | Form::Windows(_), Some(patches)) = (self.form, self.patches) {
+            self.patch_operands(listing, patches);
+            return;
+        }
         if self.reduces {
             listing.line(&format!("  {ty}* rows;"));
             listing.text.push_str(&reduced_rows(self.program, index_ty, self.call().threads.into()));
@@ -370,11 +478,82 @@ impl<'a> Product<'a> {
         if matches!(self.form, Form::Dots { .. } | Form::Columns { .. }) {
             self.early_stores(listing);
         } else {
+            if matches!(self.form, Form::Tensor { .. } | Form::Groups { .. }) {
+                self.stores_beside(listing, Some(WIDE));
+            }
             let mut writer = self.method_of_results();
             writer.stores(self.stores);
             listing.method("void store(I b, I m, I n, T hero)", &writer);
         }
         listing.line("};");
+    }
+
+    /// The rest of the structure for images, windows and weights.
+    fn patch_operands(&self, listing: &mut Listing, patches: &Patches) {
+        let [images, rows, columns, channels] = patches.element.map(|var| self.program.exprs.extent(var));
+        let is_last = patches.side == program::Side::Left;
+        let (outer, weights) = if is_last { (self.n, self.right) } else { (self.m, self.left) };
+        let [made_rows, made_columns] = patches.places;
+        listing.line(&format!(
+            "  static const int IMAGES = {images}, ROWS = {rows}, COLUMNS = {columns}, CHANNELS = {channels};"
+        ));
+        listing.line(&format!(
+            "  static const int MADE_ROWS = {made_rows}, MADE_COLUMNS = {made_columns}, OUTER = {outer};"
+        ));
+        let of_window = [
+            ("WINDOW", patches.kernel),
+            ("STRIDE", patches.strides),
+            ("DILATION", patches.dilations),
+            ("PAD", patches.pads),
+        ];
+        for (name, [rows, columns]) in of_window {
+            listing.line(&format!("  static const int {name}_ROWS = {rows}, {name}_COLUMNS = {columns};"));
+        }
+        listing.line(&format!("  static const bool CHANNELS_INSIDE = {};", patches.channels_inside));
+        let names = ["image", "row", "column", "channel"];
+        let vars: Vec<(Var, &str)> = patches.element.into_iter().zip(names).collect();
+        let mut writer = self.method(&vars);
+        let value = writer.value(patches.value);
+        writer.line(&format!("return {value};"));
+        listing.method("T element(I image, I row, I column, I channel)", &writer);
+        let of_result = if is_last { self.column } else { self.row };
+        let mut writer = self.method(&[(self.batch, "0"), (self.inner, "k"), (of_result, "n")]);
+        let value = writer.value(weights);
+        writer.line(&format!("return {value};"));
+        listing.method("T weight(I k, I n)", &writer);
+        let single = matches!(self.form, Form::Windows(_));
+        match (single, is_last) {
+            (true, true) => self.stores_beside(listing, Some(4)),
+            (true, false) => self.stores_beside(listing, Some(8)),
+            (false, true) => self.stores_beside(listing, Some(WIDE)),
+            (false, false) => self.stores_beside(listing, None),
+        }
+        let mut writer = self.method_of_results();
+        writer.stores(self.stores);
+        listing.method("void store(I b, I m, I n, T hero)", &writer);
+        listing.line("};");
+    }
+
+    /// What is done with so many neighbours of a row's sums at once, and whether it is.
+    fn stores_beside(&self, listing: &mut Listing, lanes: Option<i64>) {
+        let others = [self.batch, self.row];
+        let beside = |lanes| stored_beside(self.program, self.column, &others, self.stores, lanes);
+        let found = lanes.and_then(beside).filter(|_| self.runs_are_whole());
+        listing.line(&format!("  static const bool BESIDE = {};", found.is_some()));
+        let (Some(vectors), Some(lanes)) = (found, lanes) else { return };
+        let mut writer = Writer::method(&vectors.program, self.index_ty);
+        writer.bind(self.batch, "b");
+        writer.bind(self.row, "m");
+        vectors.write(&mut writer, "part", Some("const T hero = sums[lane];"));
+        listing.method(&format!("void store_beside(I b, I m, I part, const T (&sums)[{lanes}])"), &writer);
+    }
+
+    /// Whether runs of positions are all of one row, where a form has such.
+    fn runs_are_whole(&self) -> bool {
+        let Some(patches) = self.patches.filter(|_| matches!(self.form, Form::Windows(_))) else {
+            return true;
+        };
+        patches.side == program::Side::Left || patches.places[1] % WIDE == 0
     }
 
     fn method_of_results(&self) -> Writer<'a> {
@@ -447,7 +626,8 @@ impl<'a> Product<'a> {
             }
             Form::Dots { wide } => wide[position].then_some((self.inner, self.lanes())),
             Form::Columns { wide } => (wide && side == Side::Right).then_some((own, self.lanes())),
-            Form::Tiled => None,
+            Form::Groups { .. } => Some((if along { self.inner } else { own }, WIDE)),
+            Form::Patches(_) | Form::Windows(_) | Form::Tiled => None,
         }
     }
 
@@ -456,6 +636,11 @@ impl<'a> Product<'a> {
         vars.iter().for_each(|&(var, name)| writer.bind(var, name));
         writer
     }
+}
+
+/// Bytes of one piece of `inner` of both operands, in panels.
+fn group_bytes([down, across]: [i64; 2]) -> i64 {
+    2 * GROUP_DEPTH * (down + across)
 }
 
 /// Threads of a block that makes a tile on tensor cores.
@@ -620,6 +805,14 @@ enum Form {
         read: [Read; 2],
         tile: [i64; 2],
     },
+    /// Few channels of images, on tensor cores.
+    Patches(Tile),
+    /// Images of f32, straight from their windows.
+    Windows(Runs),
+    /// By groups of 128 threads: the tile of a block.
+    Groups {
+        tile: [i64; 2],
+    },
     Tiled,
 }
 
@@ -650,6 +843,13 @@ impl Form {
             Self::Dots { .. } => "a warp a column".to_owned(),
             Self::Columns { .. } => "some columns a block".to_owned(),
             Self::Tensor { tile: [m, n], .. } => format!("tiles of {m} x {n} on tensor cores"),
+            Self::Windows(Runs { across, tall, outer, .. }) => {
+                format!("{tall} x {} positions and {outer} channels from their windows", 8 * across)
+            }
+            Self::Groups { tile: [m, n] } => format!("tiles of {m} x {n} by groups on tensor cores"),
+            Self::Patches(Tile { tall, wide, outer, .. }) => {
+                format!("{tall} x {wide} positions and {outer} channels on tensor cores")
+            }
             Self::Tiled => "tiles of 64 x 64".to_owned(),
         }
     }

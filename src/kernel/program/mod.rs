@@ -154,6 +154,8 @@ pub enum Body {
         right: ExprId,
         /// Of batch, row and column.
         stores: Vec<Store>,
+        /// One operand is what windows show of images: how, so that what neighbouring windows share may be read once.
+        patches: Option<Box<Patches>>,
     },
     /// Rows that are each updated in order.
     Scatter(Box<Scatter>),
@@ -287,6 +289,30 @@ impl Order {
     }
 }
 
+/// The operand of a convolution, whose terms are the elements of windows over images: what it is beside the expression
+/// that reads it by image, position and place in the window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patches {
+    /// The operand: left where the result has its channels last, right where it has them first.
+    pub side: Side,
+    /// Image, row, column and channel of an element of the images.
+    pub element: [Var; 4],
+    /// The element.
+    pub value: ExprId,
+    /// Rows and columns of the result, which are counted after its images.
+    pub places: [i64; 2],
+    /// Rows and columns of a window.
+    pub kernel: [i64; 2],
+    /// How far windows are from one another.
+    pub strides: [i64; 2],
+    /// How far a window's elements are.
+    pub dilations: [i64; 2],
+    /// Zeros before each axis; there are as many behind it as windows reach.
+    pub pads: [i64; 2],
+    /// A window is summed element by element, each channel by channel; else channel by channel.
+    pub channels_inside: bool,
+}
+
 /// A recurrent layer's sizes and arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
@@ -409,6 +435,15 @@ impl Program {
         }
     }
 
+    /// The variables that no expression binds: those of the domain, and those of an operand's elements.
+    pub fn bound(&self) -> Vec<Var> {
+        let mut bound = self.domain();
+        if let Body::Product { patches: Some(patches), .. } = &self.body {
+            bound.extend(patches.element);
+        }
+        bound
+    }
+
     /// What is written, but by scatters, recurrent layers and attention.
     pub fn stores(&self) -> impl Iterator<Item = &Store> {
         let (first, second): (&[Store], &[Store]) = match &self.body {
@@ -443,10 +478,11 @@ impl Program {
             }
             Body::Lines { running, .. } => roots.extend(running.iter().map(|running| running.value)),
             Body::Tile { value, .. } => roots.push(*value),
-            Body::Product { cached, reductions, left, right, .. } => {
+            Body::Product { cached, reductions, left, right, patches, .. } => {
                 roots.extend(cached);
                 roots.extend(reductions.iter().map(|reduction| reduction.value));
                 roots.extend([*left, *right]);
+                roots.extend(patches.iter().map(|patches| patches.value));
             }
             Body::Scatter(scatter) => roots.extend(scatter.roots()),
             Body::Order(order) => roots.push(order.place),

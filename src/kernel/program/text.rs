@@ -3,7 +3,8 @@
 use std::fmt::{self, Write};
 
 use super::{
-    Body, Expr, ExprId, OrderPass, Ordered, Place, Program, Reduction, Scatter, ScatterPass, Store, Ty,
+    Body, Expr, ExprId, OrderPass, Ordered, Patches, Place, Program, Reduction, Scatter, ScatterPass, Store,
+    Ty,
 };
 use crate::ir::ScatterKind;
 
@@ -64,9 +65,12 @@ impl Program {
                 writeln!(f, "  hero = {kind} {}", name(self, running.value))?;
             }
             Body::Tile { value, .. } => writeln!(f, "  hero = {}", name(self, *value))?,
-            Body::Product { cached, reductions, left, right, .. } => {
+            Body::Product { cached, reductions, left, right, patches, .. } => {
                 self.write_reductions(f, cached, reductions)?;
                 writeln!(f, "  hero = sum {} * {}", name(self, *left), name(self, *right))?;
+                if let Some(patches) = patches {
+                    self.write_patches(f, patches)?;
+                }
             }
             Body::Recurrent(layer) => {
                 let list =
@@ -158,6 +162,23 @@ impl Program {
                 writeln!(f, "  a{out} = {made}")
             }
         }
+    }
+
+    fn write_patches(&self, f: &mut fmt::Formatter<'_>, patches: &Patches) -> fmt::Result {
+        let Patches { element, value, kernel, strides, dilations, pads, .. } = patches;
+        let of: Vec<String> =
+            element.iter().map(|&var| format!("{var} < {}", self.exprs.extent(var))).collect();
+        let by = |[rows, columns]: [i64; 2]| format!("{rows} x {columns}");
+        writeln!(
+            f,
+            "  windows {} of {} over {}, strides {}, dilations {}, pads {}",
+            by(*kernel),
+            name(self, *value),
+            of.join(", "),
+            by(*strides),
+            by(*dilations),
+            by(*pads)
+        )
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>, store: &Store) -> fmt::Result {

@@ -10,8 +10,8 @@ use reach::Bounds;
 
 use super::super::attention::HeadStrides;
 use super::{
-    Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Order, OrderPass, Ordered, Pass, Program,
-    Scatter, ScatterPass, Store, Ty, Var,
+    Arg, Body, Expr, ExprId, Exprs, Heads, Layer, MAX_VARS, Order, OrderPass, Ordered, Pass, Patches,
+    Program, Scatter, ScatterPass, Side, Store, Ty, Var,
 };
 use crate::error::{Error, Result};
 use crate::ir::{Cell, DType, Direction, ScatterKind};
@@ -267,7 +267,7 @@ impl Verifier<'_> {
             Expr::Compare(_, x, y) => exprs.ty(x) == exprs.ty(y),
             Expr::Select(c, x, y) => bool(c) && exprs.ty(x) == exprs.ty(y) && value(x),
             Expr::Fold { var, body, .. } => {
-                value(body) && var.0 < exprs.vars() as u32 && !self.program.domain().contains(&var)
+                value(body) && var.0 < exprs.vars() as u32 && !self.program.bound().contains(&var)
             }
             Expr::Reduced(position, dtype) => match &self.program.body {
                 Body::Rows { reductions, .. } | Body::Product { reductions, .. } => {
@@ -350,7 +350,18 @@ impl Verifier<'_> {
                 within(*value, &[*batch, *row, *column])?;
                 stores(list, &[*batch, *row, *column])
             }
-            Body::Product { batch, row, column, inner, cached, reductions, left, right, stores: list } => {
+            Body::Product {
+                batch,
+                row,
+                column,
+                inner,
+                cached,
+                reductions,
+                left,
+                right,
+                stores: list,
+                patches,
+            } => {
                 let values = reductions.iter().map(|reduction| reduction.value);
                 cached.iter().copied().chain(values).try_for_each(|id| within(id, &[*row, *inner]))?;
                 if !reductions.is_empty() {
@@ -358,6 +369,10 @@ impl Verifier<'_> {
                 }
                 within(*left, &[*batch, *row, *inner])?;
                 within(*right, &[*batch, *inner, *column])?;
+                if let Some(patches) = patches {
+                    within(patches.value, &patches.element)?;
+                    self.patches(patches, [*batch, *row, *column, *inner], [*left, *right])?;
+                }
                 stores(list, &[*batch, *row, *column])
             }
             Body::Order(order) => within(order.place, &[order.step]),
@@ -368,6 +383,26 @@ impl Verifier<'_> {
                 within(scatter.made, &[scatter.row, scatter.column])
             }
             Body::Recurrent(_) | Body::Attention(_) => Ok(()),
+        }
+    }
+
+    /// Windows are as many as the operand has rows or columns, and as large as the sums are long.
+    fn patches(&self, patches: &Patches, over: [Var; 4], operands: [ExprId; 2]) -> Check {
+        let exprs = &self.program.exprs;
+        let [batch, row, column, inner] = over.map(|var| exprs.extent(var));
+        let [images, _, _, channels] = patches.element.map(|var| exprs.extent(var));
+        let (windows, operand) = match patches.side {
+            Side::Left => (row, operands[0]),
+            Side::Right => (column, operands[1]),
+        };
+        let all = |of: i64, sizes: [i64; 2]| of.checked_mul(sizes[0])?.checked_mul(sizes[1]);
+        let counted = all(images, patches.places) == Some(windows) && batch == 1;
+        let summed = all(channels, patches.kernel) == Some(inner);
+        let steps = patches.strides.iter().chain(&patches.dilations).all(|&step| step > 0);
+        let typed = exprs.ty(patches.value) == exprs.ty(operand);
+        match counted && summed && steps && typed {
+            true => Ok(()),
+            false => Err(format!("{} is no element of the windows of {operand}", patches.value)),
         }
     }
 

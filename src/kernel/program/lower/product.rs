@@ -87,7 +87,18 @@ impl ProgramBuilder<'_> {
         self.same_elements(result.value)?;
         self.hero_result = Some(result);
         let stores = self.stores_at(result.position)?;
-        Ok(Body::Product { batch, row, column, inner, cached, reductions, left, right, stores })
+        Ok(Body::Product {
+            batch,
+            row,
+            column,
+            inner,
+            cached,
+            reductions,
+            left,
+            right,
+            stores,
+            patches: None,
+        })
     }
 
     pub(super) fn dot_at(

@@ -6,7 +6,7 @@ use super::super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
 use super::{laid, spatial, weight_sizes};
 use crate::ir::{Conv, ConvTranspose, Layout, NodeId, ValueId, Window};
 use crate::kernel::fused;
-use crate::kernel::program::{Arg, Body, Place, Program, Var};
+use crate::kernel::program::{Arg, Body, Patches, Place, Program, Side, Var};
 use crate::kernel::workspace::channels_last;
 
 /// Multiplications in one output of a convolution, or outputs of one input element, below which each
@@ -144,7 +144,47 @@ impl ProgramBuilder<'_> {
             Layout::ChannelsLast => [&over.offset[..], &[within, over.channel]].concat(),
         };
         let w = self.at(weights, &weight, None)?;
-        self.unfolded_product(id, conv.layout, over, (x, w))
+        let body = self.unfolded_product(id, conv.layout, over, (x, w))?;
+        self.with_patches(id, conv, &kernel, body)
+    }
+
+    /// The product with what its windows are windows of: of one group and of one or two axes.
+    fn with_patches(&mut self, id: NodeId, conv: &Conv, kernel: &[i64], mut body: Body) -> Lowered<Body> {
+        let node = self.graph.node(id);
+        let (x, rank) = (node.operands[0], kernel.len());
+        if conv.groups != 1 || rank > 2 {
+            return Ok(body);
+        }
+        let dims = self.dims(x)?;
+        let size = spatial(conv.layout, &dims);
+        let places = spatial(conv.layout, &self.dims(node.first_result)?);
+        let channels = match conv.layout {
+            Layout::ChannelsFirst => dims[1],
+            Layout::ChannelsLast => dims[dims.len() - 1],
+        };
+        // One axis is the second of two.
+        let two = |sizes: &[i64], other: i64| [if rank == 2 { sizes[0] } else { other }, sizes[rank - 1]];
+        let [rows, columns] = two(&size, 1);
+        let element = [dims[0], rows, columns, channels].map(|extent| self.exprs.var(extent));
+        let [image, row, column, channel] = element.map(|var| self.exprs.at(var));
+        let at = if rank == 2 { vec![row, column] } else { vec![column] };
+        let value = self.at(x, &laid(conv.layout, image, channel, &at), None)?;
+        let window = &conv.window;
+        let patches = Patches {
+            side: if conv.layout == Layout::ChannelsLast { Side::Left } else { Side::Right },
+            element,
+            value,
+            places: two(&places, 1),
+            kernel: two(kernel, 1),
+            strides: two(&window.strides, 1),
+            dilations: two(&window.dilations, 1),
+            pads: two(&window.pads_before, 0),
+            channels_inside: conv.layout == Layout::ChannelsLast,
+        };
+        if let Body::Product { patches: own, .. } = &mut body {
+            *own = Some(Box::new(patches));
+        }
+        Ok(body)
     }
 
     /// A transposed convolution: every element of the result looks for the windows that it is in.

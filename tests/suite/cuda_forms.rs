@@ -220,6 +220,24 @@ pub(crate) fn from_images() -> Vec<Case> {
     cases
 }
 
+/// Products that Hopper's groups of threads make, too large to be run by anything else: of images with channels last, and of rows
+/// by columns and by rows of the right operand.
+pub(crate) fn products_by_groups() -> Vec<Case> {
+    let (f16, bf16) = (DType::F16, DType::Bf16);
+    let window = Window {
+        strides: vec![1; 2],
+        dilations: vec![1; 2],
+        pads_before: vec![1; 2],
+        pads_after: vec![1; 2],
+    };
+    let conv = Conv { layout: Layout::ChannelsLast, window, groups: 1 };
+    vec![
+        sized(Op::Conv(Box::new(conv)), &[(bf16, &[4, 48, 48, 64]), (bf16, &[3, 3, 64, 64])]),
+        sized(product(false, false), &[(f16, &[6400, 256]), (f16, &[256, 256])]),
+        sized(product(false, true), &[(bf16, &[6400, 264]), (bf16, &[136, 264])]),
+    ]
+}
+
 /// Every form in which an operation of its own kernel is printed.
 pub(crate) fn hero_cases() -> Vec<Case> {
     let (f32, f16, bf16) = (DType::F32, DType::F16, DType::Bf16);

@@ -13,7 +13,7 @@ use partition::unstable::kernel::program::Program;
 
 use crate::corpus::{REAL, REAL_HALVES, SMALL, SMALL_HALVES};
 use crate::cuda::{hero_kernels, kernels_within, operation_kernels};
-use crate::cuda_forms::attention_by_groups;
+use crate::cuda_forms::{attention_by_groups, products_by_groups};
 use crate::cuda_products::skinny_kernels;
 use crate::kernels::{half_programs, model_programs, step_programs};
 use crate::shared;
@@ -102,7 +102,11 @@ fn kernels_of_every_form_compile(share: Share) {
     assert!(kernels.len() > 100, "{}", kernels.len());
     compile_for(&kernels, &["sm_80", "sm_90"], share);
     // What Hopper alone has.
-    let mut own = kernels_within(attention_by_groups(), emit::Gives::of("sm_90"));
+    let hopper = emit::Gives::of("sm_90");
+    let products = kernels_within(products_by_groups(), hopper);
+    assert!(products.values().any(|kernel| kernel.text.contains("product_groups<")));
+    let mut own = kernels_within(attention_by_groups(), hopper);
+    own.extend(products);
     own.retain(|_, kernel| kernel.architecture("sm_90") == "sm_90a");
     assert!(own.len() >= 8, "{}", own.len());
     compile_for(&own, &["sm_90a"], share);

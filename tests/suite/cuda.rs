@@ -502,7 +502,12 @@ fn products_of_odd_rows_run_on_the_cpu() {
             all.extend(trials(&case));
         }
     }
-    assert!(all.iter().all(|trial| trial.kernel.text.contains("LOOSE")));
+    // Enough tiles for large ones.
+    let operands: [(DType, &[usize]); 2] = [(DType::Bf16, &[5, 129, 3]), (DType::Bf16, &[5, 3, 641])];
+    all.extend(trials(&sized(product(false, false), &operands)));
+    let text = |trial: &Trial| trial.kernel.text.clone();
+    assert!(all.iter().all(|trial| text(trial).contains("LOOSE")));
+    assert!(all.iter().any(|trial| text(trial).contains(", 128, 64, 256, 2, true, false, LOOSE, LOOSE>")));
     compare(&all);
 }
 

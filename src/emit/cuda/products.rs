@@ -255,7 +255,7 @@ impl<'a> Product<'a> {
         let mut tile = [side(read[0], self.m), side(read[1], self.n)];
         if read.contains(&Read::Loose) {
             // What is held on its way leaves no registers for the sums of more.
-            tile = [SMALL; 2];
+            tile[1] = SMALL;
         }
         if self.tiles(tile) < MANY {
             return Form::Tensor { read, tile: [SMALL; 2] };
@@ -363,7 +363,7 @@ impl<'a> Product<'a> {
                 Call { template, threads: threads as u32, grid: b.saturating_mul(ceil(*n, width)) }
             }
             Form::Tensor { read, tile: [down, across] } => {
-                let threads = threads_of([down, across]);
+                let threads = threads_of(read, [down, across]);
                 let sizes = format!("{stored}, {down}, {across}, {threads}, {}", self.stages());
                 let [x, y] = read.map(Read::name);
                 let template =
@@ -644,7 +644,11 @@ fn group_bytes([down, across]: [i64; 2]) -> i64 {
 }
 
 /// Threads of a block that makes a tile on tensor cores.
-fn threads_of([down, across]: [i64; 2]) -> u32 {
+/// Twice as many where some hold what is on its way: the sums of fewer elements leave registers for it.
+fn threads_of(read: [Read; 2], [down, across]: [i64; 2]) -> u32 {
+    if read.contains(&Read::Loose) && down == LARGE {
+        return 256;
+    }
     if down.max(across) <= LARGE { 128 } else { (down / 64 * (across / 64) * 32) as u32 }
 }
 

@@ -54,8 +54,8 @@ impl Pace {
     fn parts(self) -> [u64; 2] {
         match self {
             Self::Product => [700, 820],
-            Self::Convolution => [450, 350],
-            Self::Attention => [300, 500],
+            Self::Convolution => [400, 290],
+            Self::Attention => [300, 390],
             Self::Memory => [1000; 2],
         }
     }

@@ -122,12 +122,15 @@ fn by_groups(heads: &Heads, name: &str, [lines, each]: [i64; 2], gives: Gives) -
     if !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
         return None;
     }
-    // Two groups read what they meet once from the L2, for 128 rows or keys.
-    let groups = 2;
-    // As many blocks as shared memory holds are on their way at once.
+    // As measured on an H200: blocks of one group each, of which a multiprocessor holds three, wait for nobody else; where registers
+    // or memory are for fewer, two groups of a block read what they meet once.
+    let short = heads.pass == Pass::Forward && longest <= 64;
+    let (groups, together) = if short { (1, 3) } else { (2, 1) };
+    // Of what a block meets, this much is there or on its way.
     let (how, block, staged) = match heads.pass {
         Pass::Parts => return None,
-        Pass::Forward => ("tiles of 128 rows by groups", 128, if longest <= 64 { 4 } else { 3 }),
+        Pass::Forward if short => ("tiles of 64 rows by groups", 128, 2),
+        Pass::Forward => ("tiles of 128 rows by groups", 128, 2),
         Pass::Queries => ("tiles of 128 rows by groups", 64, 4),
         Pass::Keys => ("tiles of 128 keys by groups", 64, 4),
     };
@@ -145,7 +148,7 @@ fn by_groups(heads: &Heads, name: &str, [lines, each]: [i64; 2], gives: Gives) -
         call: format!("{name}_groups<KERNEL_heads, {groups}{parameters}>"),
         grid: lines.saturating_mul(ceil(each, 64 * groups as i64)),
         threads: 128 * groups as u32,
-        together: Some(1),
+        together: Some(together),
         // Panels begin at multiples of 1024 bytes.
         shared: bytes as u32 + 1024,
         template: Template::AttentionGroups,

@@ -181,6 +181,23 @@ output \"y\" %8"
         assert_eq!(becomes(types, &masked(causal, fill)).causal, Some(1), "{fill}");
     }
     assert_eq!(becomes(types, &masked(causal, "-5e3")).causal, None);
+    // By positions: the first row meets no key where it must be behind it, and then its weights are equal.
+    let counted = |compare: &str, fill: &str| {
+        format!(
+            "%3: i64[3, 4] = iota axis=0
+%4: i64[3, 4] = iota axis=1
+%5: bool[3, 4] = {compare} %3, %4
+%6: f32[] = constant {{{fill}}}
+%7: f32[2, 3, 3, 4] = matmul %0, %1 transpose_right=true
+%8: f32[2, 3, 3, 4] = select %5, %7, %6
+%9: f32[2, 3, 3, 4] = softmax %8 axis=3
+%10: f32[2, 3, 3, 6] = matmul %9, %2
+output \"y\" %10"
+        )
+    };
+    assert_eq!(becomes(types, &counted("ge", "-1e4")).causal, Some(0));
+    assert_eq!(becomes(types, &counted("gt", "-inf")).causal, Some(-1));
+    assert_eq!(becomes(types, &counted("gt", "-1e4")).causal, None);
     let op = becomes(types, &masked(other, "-2.0"));
     assert_eq!((op.causal, op.fill.0), (None, -2.0));
 }

@@ -210,12 +210,14 @@ impl Core {
         let (shown, fill) = look.shown(mask.value).unwrap_or((mask.value, mask.fill));
         // What hides later keys is a property of the operation; only the rest of the mask stays an operand.
         if fill <= HIDDEN {
-            if let Some(causal) = positioned::causal(look, shown, keys) {
+            // A row that meets no key has equal weights where a number hides them, and none where nothing is left.
+            let meets = |causal: &Causal| fill == f64::NEG_INFINITY || causal.offset >= 0;
+            if let Some(causal) = positioned::causal(look, shown, keys).filter(meets) {
                 return Some(Masked { mask: None, causal: Some(causal) });
             }
             if let Some([one, other]) = look.binary(shown, Binary::And) {
                 for (first, rest) in [(one, other), (other, one)] {
-                    let Some(causal) = positioned::causal(look, first, keys) else { continue };
+                    let Some(causal) = positioned::causal(look, first, keys).filter(meets) else { continue };
                     let mask = Some(self.operand(look, rest, heads)?);
                     return Some(Masked { mask, causal: Some(causal) });
                 }

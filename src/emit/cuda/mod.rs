@@ -151,7 +151,7 @@ pub struct Gives {
     pub shared: u32,
     /// Copies to shared memory that nobody waits for, and tensor cores that take halves in pieces of sixteen: since sm_80.
     pub tensor_cores: bool,
-    /// Products by groups of 128 threads, and blocks with all of [`GROUPS_SHARED`]: of sm_90 alone.
+    /// Products by groups of 128 threads, and blocks with 227 KiB of shared memory: of sm_90 alone.
     pub groups: bool,
 }
 

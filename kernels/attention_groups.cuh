@@ -17,6 +17,27 @@ DEVICE void never_below_zero(float number) {
 }
 DEVICE void weighed_before(const RowSums& sums) { never_below_zero(sums.sum[0] < sums.sum[1] ? sums.sum[0] : sums.sum[1]); }
 
+// Weights or slopes of scores, rounded for the products that they go into.
+template <int COUNT, class H> DEVICE void packed_all(u32 (&to)[COUNT / 2][4], const float (&from)[COUNT][4], H) {
+#pragma unroll
+  for (int i = 0; i < COUNT / 2; ++i) packed(to[i], from[2 * i], from[2 * i + 1], H());
+}
+
+// sums = left * right over STEPS steps of 16 elements of panels; LEFT, RIGHT lines of them.
+template <int STEPS, int LEFT, int RIGHT, int COUNT, class H>
+DEVICE void dots_of(float (&sums)[COUNT][4], const Panels& left, const Panels& right, H) {
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i)
+    product_of<false>(sums, left.moved(i / 4 * (LEFT * 128) + i % 4 * 32), right.moved(i / 4 * (RIGHT * 128) + i % 4 * 32), i > 0, H());
+}
+
+// sums += weights * lines.
+template <int STEPS, int COUNT, class H>
+DEVICE void lines_weighted(float (&sums)[COUNT][4], const u32 (&weights)[STEPS][4], const Panels& lines, H) {
+#pragma unroll
+  for (int i = 0; i < STEPS; ++i) product_of<true>(sums, weights[i], lines.moved(i * 16 * 128), true, H());
+}
+
 // BLOCK keys at a time, of which STAGES blocks are there or on their way: what is on its way is what the L2 has to do.
 template <class P, int GROUPS, int BLOCK, int STAGES> DEVICE void attention_groups(const P& p) {
   typedef typename P::S H;
@@ -51,20 +72,15 @@ template <class P, int GROUPS, int BLOCK, int STAGES> DEVICE void attention_grou
   float s[BLOCK / 8][4], out[V::TILES][4];
   u32 weights[BLOCK / 16][4];
   RowSums sums;
-  const Panels own(queries + group * 64 * 128, SIDE * 128);
   // Asks for the scores of a block.
   auto score = [&](int block) {
-    const Panels all(keys + block % STAGES * KEY_BYTES, BLOCK * 128);
-#pragma unroll
-    for (int i = 0; i < K::STEPS; ++i)
-      product_of<false>(s, own.moved(i / 4 * (SIDE * 128) + i % 4 * 32), all.moved(i / 4 * (BLOCK * 128) + i % 4 * 32), i > 0, H());
+    const Panels own(queries + group * 64 * 128, SIDE * 128), all(keys + block % STAGES * KEY_BYTES, BLOCK * 128);
+    dots_of<K::STEPS, SIDE, BLOCK>(s, own, all, H());
     products_end();
   };
   // Asks for a block's values to be added up by their weights.
   auto weigh = [&](int block) {
-    const Panels all(values + block % STAGES * VALUE_BYTES, BLOCK * 128);
-#pragma unroll
-    for (int i = 0; i < BLOCK / 16; ++i) product_of<true>(out, weights[i], all.moved(i * 16 * 128), true, H());
+    lines_weighted<BLOCK / 16>(out, weights, Panels(values + block % STAGES * VALUE_BYTES, BLOCK * 128), H());
     products_end();
   };
   // Scores become weights, and `scale` is what the sums so far are multiplied with.
@@ -88,23 +104,13 @@ template <class P, int GROUPS, int BLOCK, int STAGES> DEVICE void attention_grou
     }
     sums.take(s, scale, P::PLAIN ? P::SCALE : 1.0f);
   };
-  // What was copied is there for all threads' products; later blocks need not be.
-  auto arrived = [&] {
-    copies_wait<STAGES - 2>();
-    written_for_products();
-    __syncthreads();
-  };
-  auto pack = [&] {
-#pragma unroll
-    for (int i = 0; i < BLOCK / 16; ++i) packed(weights[i], s[2 * i], s[2 * i + 1], H());
-  };
   cleared(out);
   if (blocks > 0) {
     stage_panels<SIDE, K::WIDTH, THREADS>(queries, P::ROWS - at.first, (int)P::SIZE,
                                           [&](int row) { return p.query(b, h, at.first + row); });
 #pragma unroll
     for (int block = 0; block < STAGES - 1; ++block) stage_block(block);
-    arrived();
+    copies_arrive<STAGES - 2>();
     products_begin();
     score(0);
     stage_block(STAGES - 1);
@@ -112,9 +118,9 @@ template <class P, int GROUPS, int BLOCK, int STAGES> DEVICE void attention_grou
     made(s);
     float scale[2];
     take(0, scale);
-    pack();
+    packed_all(weights, s, H());
     for (int block = 1; block < blocks; ++block) {
-      arrived();
+      copies_arrive<STAGES - 2>();
       products_begin();
       score(block);
       weigh(block - 1);
@@ -128,9 +134,9 @@ template <class P, int GROUPS, int BLOCK, int STAGES> DEVICE void attention_grou
       made(out);
 #pragma unroll
       for (int j = 0; j < V::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
-      pack();
+      packed_all(weights, s, H());
     }
-    arrived();
+    copies_arrive<STAGES - 2>();
     products_begin();
     weigh(blocks - 1);
     products_wait<0>();
@@ -154,27 +160,6 @@ template <class P, int GROUPS, int BLOCK, int STAGES> DEVICE void attention_grou
 //
 // Blocks of 64 lines are met one after the other, of which the next is copied meanwhile. Of a block the scores and what the weights'
 // gradients are made of are asked for together with the sums of the block before, whose lines are still there.
-
-// Slopes of scores, by row or by key, rounded for the products that they go into.
-template <int COUNT, class H> DEVICE void packed_all(u32 (&to)[COUNT / 2][4], const float (&from)[COUNT][4], H) {
-#pragma unroll
-  for (int i = 0; i < COUNT / 2; ++i) packed(to[i], from[2 * i], from[2 * i + 1], H());
-}
-
-// sums = left * right over STEPS steps of 16 elements of panels; LEFT, RIGHT lines of them.
-template <int STEPS, int LEFT, int RIGHT, int COUNT, class H>
-DEVICE void dots_of(float (&sums)[COUNT][4], const Panels& left, const Panels& right, H) {
-#pragma unroll
-  for (int i = 0; i < STEPS; ++i)
-    product_of<false>(sums, left.moved(i / 4 * (LEFT * 128) + i % 4 * 32), right.moved(i / 4 * (RIGHT * 128) + i % 4 * 32), i > 0, H());
-}
-
-// sums += weights * lines.
-template <int STEPS, int COUNT, class H>
-DEVICE void lines_weighted(float (&sums)[COUNT][4], const u32 (&weights)[STEPS][4], const Panels& lines, H) {
-#pragma unroll
-  for (int i = 0; i < STEPS; ++i) product_of<true>(sums, weights[i], lines.moved(i * 16 * 128), true, H());
-}
 
 // Blocks that are there at once: one that is summed up, one that is asked for, two that are copied.
 const int AHEAD_OF_GRADIENTS = 4;
@@ -208,18 +193,13 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
     }
     copies_end();
   };
-  auto arrived = [&] {
-    copies_wait<1>();
-    written_for_products();
-    __syncthreads();
-  };
   stage_panels<SIDE, K::WIDTH, THREADS>(queries, P::ROWS - at.first, (int)P::SIZE,
                                         [&](int row) { return p.query(b, h, at.first + row); });
   stage_panels<SIDE, V::WIDTH, THREADS>(upstreams, P::ROWS - at.first, (int)P::VALUES,
                                         [&](int row) { return p.upstream(b, h, at.first + row); });
   stage_block(0);
   stage_block(1);
-  arrived();
+  copies_arrive<1>();
   float d[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -291,7 +271,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_rows_groups(const 
     take(0, scale);
     packed_all(slopes, s, H());
     for (int block = 1; block < blocks; ++block) {
-      arrived();
+      copies_arrive<1>();
       products_begin();
       ask(block);
       weigh(block - 1);
@@ -363,11 +343,6 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
     }
     copies_end();
   };
-  auto arrived = [&] {
-    copies_wait<1>();
-    written_for_products();
-    __syncthreads();
-  };
   stage_panels<SIDE, K::WIDTH, THREADS>(keys, P::KEYS - at.first, (int)P::SIZE,
                                         [&](int key) { return p.key(b, shared, at.first + key); });
   stage_panels<SIDE, V::WIDTH, THREADS>(values, P::KEYS - at.first, (int)P::VALUES,
@@ -438,7 +413,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
     return most;
   };
   // Also where no row meets a key: what was asked for is waited for.
-  arrived();
+  copies_arrive<1>();
   if (count > 0) {
     products_begin();
     ask(0);
@@ -450,7 +425,7 @@ template <class P, int GROUPS> DEVICE void attention_gradient_keys_groups(const 
     packed_all(weights, s, H());
     packed_all(slopes, ds, H());
     for (int step = 1; step < count; ++step) {
-      arrived();
+      copies_arrive<1>();
       products_begin();
       ask(step);
       weigh(step - 1);

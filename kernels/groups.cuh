@@ -57,6 +57,13 @@ DEVICE void written_for_products() {
 #endif
 }
 
+// Waits until all threads' copies but those of their last LEFT batches are there, for products too.
+template <int LEFT> DEVICE void copies_arrive() {
+  copies_wait<LEFT>();
+  written_for_products();
+  __syncthreads();
+}
+
 // An operand in panels: from an element on; `across` bytes from panel to panel.
 struct Panels {
 #ifdef CPU_SHIM

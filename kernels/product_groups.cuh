@@ -54,9 +54,7 @@ template <class P, class H, int BM, int BN, int STAGES, bool RIGHT_ALONG_K> DEVI
   for (int block = 0; block < STAGES - 2; ++block) stage(block);
 #pragma unroll 1
   for (int block = 0; block < blocks; ++block) {
-    copies_wait<STAGES - 3>();
-    written_for_products();
-    __syncthreads();
+    copies_arrive<STAGES - 3>();
     const unsigned char* const now = panels + block % STAGES * BYTES;
     const Panels left(now + group * 64 * 128, LEFT), right(now + LEFT, RIGHT_ALONG_K ? BN * 128 : 64 * 128);
     products_begin();

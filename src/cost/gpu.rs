@@ -13,7 +13,7 @@ use crate::units::{Flops, Nanos, Rate};
 pub(super) enum Pace {
     /// Matrix products, which a library makes.
     Product,
-    /// Convolutions over several channels.
+    /// Convolutions.
     Convolution,
     /// Attention and its gradients.
     Attention,

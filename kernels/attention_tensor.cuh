@@ -101,35 +101,61 @@ struct RowSums {
     most[0] = most[1] = limits<float>::low();
     sum[0] = sum[1] = 0.0f;
   }
-  // Scores, each a number times `factor`, become weights; `scale` is what earlier sums are multiplied with.
-  template <int COUNT> DEVICE void take(float (&s)[COUNT][4], float (&scale)[2], float factor = 1.0f) {
-    float next[2] = {most[0], most[1]}, added[2] = {0.0f, 0.0f};
+  // Scores, each a number times `factor`, become weights; true where earlier sums are to be multiplied with `scale`. What weights are
+  // relative to need not be the largest score: sums are scaled where one is e^6 times as heavy, which is seldom after the first keys.
+  template <int COUNT> DEVICE bool take(float (&s)[COUNT][4], float (&scale)[2], float factor = 1.0f) {
+    // Two chains for each row.
+    float next[2] = {most[0], most[1]}, other[2] = {s[0][1], s[0][3]};
 #pragma unroll
-    for (int j = 0; j < COUNT * 4; ++j) next[j / 2 % 2] = f_max(next[j / 2 % 2], s[j / 4][j % 4]);
+    for (int j = 0; j < COUNT * 4; ++j) {
+      float& larger = j % 2 == 0 ? next[j / 2 % 2] : other[j / 2 % 2];
+      larger = f_max(larger, s[j / 4][j % 4]);
+    }
+    bool grows = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      next[r] = f_max(next[r], other[r]);
       next[r] = f_max(next[r], swapped(next[r], 1));
       next[r] = f_max(next[r], swapped(next[r], 2));
-      // No key so far: nothing is to be scaled, and all weights are zeros. Without a branch: lanes stay together.
-      const bool nothing = next[r] == limits<float>::low();
-      scale[r] = near_exp(nothing ? 0.0f : (most[r] - next[r]) * factor);
-      most[r] = next[r];
-      if (nothing) next[r] = 0.0f;
+      // Also where it is not a number.
+      grows = grows || !((next[r] - most[r]) * factor <= 6.0f);
+    }
+    // Lanes stay together.
+    grows = __ballot_sync(FULL_WARP, grows) != 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // No key so far: nothing is to be scaled, and all weights are zeros.
+      const bool nothing = (grows ? next[r] : most[r]) == limits<float>::low();
+      if (grows) {
+        scale[r] = near_exp(nothing ? 0.0f : (most[r] - next[r]) * factor);
+        most[r] = next[r];
+        sum[r] *= scale[r];
+      }
+      next[r] = nothing ? 0.0f : most[r];
     }
 #pragma unroll
     for (int j = 0; j < COUNT * 4; ++j) {
       float& score = s[j / 4][j % 4];
       score = near_exp_of(score, next[j / 2 % 2], factor);
-      added[j / 2 % 2] += score;
+      sum[j / 2 % 2] += score;
     }
+    return grows;
+  }
+  // What each lane has summed up becomes the row's sum, in all of them.
+  DEVICE void finish() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      added[r] += swapped(added[r], 1);
-      added[r] += swapped(added[r], 2);
-      sum[r] = sum[r] * scale[r] + added[r];
+      sum[r] += swapped(sum[r], 1);
+      sum[r] += swapped(sum[r], 2);
     }
   }
 };
+
+// Sums of rows so far times their scales.
+template <int COUNT> DEVICE void scaled(float (&sums)[COUNT][4], const float (&scale)[2]) {
+#pragma unroll
+  for (int j = 0; j < COUNT * 4; ++j) sums[j / 4][j % 4] *= scale[j / 2 % 2];
+}
 
 // EACH fragments of 16 rows a warp, for which keys and values are read from shared memory once.
 template <class P, bool WIDE, int EACH> DEVICE void attention_mma(const P& p) {
@@ -221,9 +247,7 @@ template <class P, bool WIDE, int EACH> DEVICE void attention_mma(const P& p) {
         }
       }
       float scale[2];
-      sums[m].take(s[m], scale);
-#pragma unroll
-      for (int j = 0; j < V::TILES * 4; ++j) out[m][j / 4][j % 4] *= scale[j / 2 % 2];
+      if (sums[m].take(s[m], scale)) scaled(out[m], scale);
     }
 #pragma unroll
     for (int i = 0; i < BLOCK / 16; ++i) {
@@ -244,6 +268,7 @@ template <class P, bool WIDE, int EACH> DEVICE void attention_mma(const P& p) {
   }
 #pragma unroll
   for (int m = 0; m < EACH; ++m) {
+    sums[m].finish();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const i64 row = row0 + m * 64 + r * 8;
@@ -343,7 +368,7 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
         score = key < seen[r] ? p.score(b, h, row, k0 + key, score) : limits<float>::low();
       }
     }
-    sums.take(s, scale);
+    if (sums.take(s, scale)) scaled(out, scale);
 #pragma unroll
     for (int j = 0; j < BLOCK / 2; ++j) {
       const int r = j / 2 % 2, key = j / 4 * 8 + place * 2 + j % 2;
@@ -351,10 +376,9 @@ template <class P, bool WIDE> DEVICE void attention_gradient_rows_mma(const P& p
       float& weight = s[j / 4][j % 4];
       weight = passes ? weight * (above[j / 4][j % 4] - d[r]) : 0.0f;
     }
-#pragma unroll
-    for (int j = 0; j < K::TILES * 4; ++j) out[j / 4][j % 4] *= scale[j / 2 % 2];
     weighted<BLOCK / 8, K::TILES, K::PITCH>(out, s, keys + half * K::PITCH, H());
   }
+  sums.finish();
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const i64 row = row0 + r * 8;

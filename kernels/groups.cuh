@@ -64,6 +64,89 @@ template <int LEFT> DEVICE void copies_arrive() {
   __syncthreads();
 }
 
+// -- signals -------------------------------------------------------------------------------------------
+//
+// Groups that do different things wait for one another by signals in shared memory (mbarrier of PTX): a phase of one ends when as
+// many threads as it expects have given it, and who waits names the parity of the phase. Of a signal that nobody gave yet the
+// phase before the first, of parity 1, has ended.
+
+typedef u64 signal;
+
+// By one thread, before a barrier.
+DEVICE void signal_begin(signal* at, int gives) {
+#ifdef CPU_SHIM
+  shim::signal_begin(at, gives);
+#else
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((u32)__cvta_generic_to_shared(at)), "r"(gives) : "memory");
+#endif
+}
+
+DEVICE void signal_give(signal* at) {
+#ifdef CPU_SHIM
+  shim::signal_give(at);
+#else
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((u32)__cvta_generic_to_shared(at)) : "memory");
+#endif
+}
+
+// Given when all copies that the thread has asked for are made. Who multiplies them calls `written_for_products` after its wait.
+DEVICE void signal_give_after_copies(signal* at) {
+#ifdef CPU_SHIM
+  shim::signal_give_after_copies(at);
+#else
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"((u32)__cvta_generic_to_shared(at)) : "memory");
+#endif
+}
+
+DEVICE void signal_wait(signal* at, int parity) {
+#ifdef CPU_SHIM
+  shim::signal_wait(at, parity);
+#else
+  asm volatile("{\n.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra AGAIN;\n}" ::"r"(
+                   (u32)__cvta_generic_to_shared(at)),
+               "r"(parity)
+               : "memory");
+#endif
+}
+
+// One group has COUNT registers for each thread from here on: of those that a block was launched with, what some groups leave others
+// take. In one branch for each group.
+template <int COUNT> DEVICE void registers_left() {
+#ifndef CPU_SHIM
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+template <int COUNT> DEVICE void registers_taken() {
+#ifndef CPU_SHIM
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+
+// Places in shared memory that are filled by one group's copies and emptied by the products of others, one after the other, again and
+// again.
+template <int STAGES> struct Places {
+  signal *filled, *emptied;
+  DEVICE Places(signal* at) : filled(at), emptied(at + STAGES) {}
+  // By one thread: COPYING threads fill a place, GROUPS groups empty it.
+  DEVICE void begin(int copying, int groups) const {
+    for (int i = 0; i < STAGES; ++i) {
+      signal_begin(filled + i, copying);
+      signal_begin(emptied + i, 4 * groups);
+    }
+  }
+  // For the one that copies, before and after it does so.
+  DEVICE void wait_emptied(int turn) const { signal_wait(emptied + turn % STAGES, turn / STAGES & 1 ^ 1); }
+  DEVICE void fill(int turn) const { signal_give_after_copies(filled + turn % STAGES); }
+  // For those that multiply; products are waited for before they give a place back.
+  DEVICE void wait_filled(int turn) const {
+    signal_wait(filled + turn % STAGES, turn / STAGES & 1);
+    written_for_products();
+  }
+  DEVICE void empty(int turn) const {
+    if ((threadIdx.x & 31) == 0) signal_give(emptied + turn % STAGES);
+  }
+};
+
 // An operand in panels: from an element on; `across` bytes from panel to panel.
 struct Panels {
 #ifdef CPU_SHIM

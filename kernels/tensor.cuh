@@ -18,6 +18,16 @@ DEVICE void copy_later(u16* to, const u16* from, bool inside) {
 #endif
 }
 
+// A number to shared memory, as `copy_later`.
+DEVICE void number_later(float* to, const float* from, bool inside) {
+#ifdef CPU_SHIM
+  shim::copy_later(to, from, inside ? 4 : 0, 4);
+#else
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(inside ? 4 : 0)
+               : "memory");
+#endif
+}
+
 DEVICE void copies_end() {
 #ifdef CPU_SHIM
   shim::copies_end();

@@ -8,9 +8,9 @@
 //
 // What a GPU punishes and a CPU forgives is looked for, and fails the kernel:
 // - A read or write that is not aligned to its type: the compiler checks each (-fsanitize=alignment).
-// - Two threads at one byte of shared memory, one of them writing, with no barrier between, and no
-//   exchange of their warp where it is one warp: the compiler announces each access (-fsanitize=thread), and
-//   a log by byte keeps who was there since the last barrier.
+// - Two threads at one byte of shared memory, one of them writing, with no barrier between, no signal (mbarrier) that
+//   one gave behind it and the other waited for, and no exchange of their warp where it is one warp: the compiler
+//   announces each access (-fsanitize=thread), and a log by byte keeps who was there since the last barrier.
 // - Lanes of a warp that come to different exchanges, or to one that others never come to, and products of
 //   matrices by a warp that is not whole.
 // - More static shared memory than 48 KB.
@@ -43,15 +43,15 @@ struct Index3 { unsigned x = 0, y = 0, z = 0; };
 
 namespace shim {
 
-enum class State { Ready, Warp, Barrier, Done };
+enum class State { Ready, Warp, Barrier, Signal, Done };
 
 // A copy to shared memory that is still to be made: bytes of it, the rest up to `all` as zeros.
 struct Copy { void* to; const void* from; unsigned bytes, all, batch; };
 
 // Where lanes of a warp meet, and threads of a block.
-enum class Meeting { None, Shuffle, Vote, Sync, Matrices, Product, Barrier };
+enum class Meeting { None, Shuffle, Vote, Sync, Matrices, Product, Barrier, Signal };
 inline const char* name(Meeting at) {
-  static const char* const names[] = {"nothing", "a shuffle", "a vote", "__syncwarp", "ldmatrix", "mma", "a barrier"};
+  static const char* const names[] = {"nothing", "a shuffle", "a vote", "__syncwarp", "ldmatrix", "mma", "a barrier", "a signal"};
   return names[(int)at];
 }
 
@@ -68,9 +68,22 @@ struct Thread {
   jmp_buf place;
   bool started = false;
   bool waited = false;          // for the kernel before
+  const void* signal = nullptr; // that it waits for
+  unsigned parity = 0;          // of the phase of it
 };
 
 struct Array { int site; size_t bytes; unsigned char* memory; };
+
+// What each warp of a block had done, by its own count, when something happened: what orders warps between barriers.
+constexpr unsigned WARPS = 32;
+struct Clock { unsigned of[WARPS] = {}; };
+
+// An mbarrier: a phase ends when as many threads as it expects have come.
+struct Signal {
+  const void* at;
+  unsigned expected, missing, phase;
+  Clock coming, ended;           // what those had done who came to this phase, and to those before
+};
 
 // Who was at a byte of shared memory since the last barrier: threads' numbers from 1.
 struct Visits {
@@ -79,6 +92,7 @@ struct Visits {
   bool warps = false;            // readers of several warps
   bool lanes = false;            // several readers of one warp
   unsigned written = 0, read = 0;  // in which round of their warp, the last ones
+  unsigned when = 0;             // the writer's warp wrote it, by its clock
 };
 
 constexpr size_t STATIC = 48 << 10, MOST = 227 << 10, POOL = STATIC + MOST;
@@ -95,6 +109,8 @@ struct Machine {
   char* stacks = nullptr;
   const char* kernel = "";
   unsigned epoch = 0;            // barriers so far, of all blocks
+  std::vector<Signal> signals;
+  Clock clocks[WARPS];
   bool is_guest = false;         // a fault is told, and does not end the program
   bool is_early = false;         // it may be begun before the kernel before it has ended
   std::string fault;
@@ -104,6 +120,8 @@ inline Machine machine;
 constexpr size_t STACK = 128 << 10;
 alignas(256) inline unsigned char pool[POOL];
 inline Visits visits[POOL];
+// Of each byte when each warp read it last, by its clock; where a block has signals.
+inline Clock* reads = nullptr;
 
 [[noreturn]] inline void fail(const char* what) {
   char text[400];
@@ -129,9 +147,20 @@ UNSEEN inline void conflict(unsigned first, unsigned second, size_t byte) {
   fail(text);
 }
 
-// Whether an access of a thread is not ordered behind one that another made in that round.
-UNSEEN inline bool races(unsigned other, unsigned round, unsigned own, unsigned now) {
-  return other != own && ((other - 1) / 32 != (own - 1) / 32 || round == now);
+// Whether what a warp did at a time is ordered before what another does now, by a signal.
+UNSEEN inline bool is_known(unsigned warp, unsigned when, unsigned own) { return machine.clocks[own].of[warp] > when; }
+
+// Whether an access of a thread is not ordered behind one that another made in that round, at that time of its warp.
+UNSEEN inline bool races(unsigned other, unsigned round, unsigned when, unsigned own, unsigned now) {
+  const unsigned warp = (other - 1) / 32, own_warp = (own - 1) / 32;
+  return other != own && (warp == own_warp ? round == now : !is_known(warp, when, own_warp));
+}
+
+// A write of a warp that is not ordered behind the readings of a byte by others: by which warp; none: WARPS.
+UNSEEN inline unsigned racing_reader(size_t byte, unsigned own) {
+  for (unsigned warp = 0; warp < WARPS; ++warp)
+    if (warp != own && reads[byte].of[warp] != 0 && !is_known(warp, reads[byte].of[warp] - 1, own)) return warp;
+  return WARPS;
 }
 
 UNSEEN inline void visit(const void* address, size_t bytes, bool writes) {
@@ -141,17 +170,29 @@ UNSEEN inline void visit(const void* address, size_t bytes, bool writes) {
   const unsigned own = machine.now->number + 1, round = machine.now->round;
   for (size_t byte = first; byte < first + bytes && byte < POOL; ++byte) {
     Visits& seen = visits[byte];
+    const bool signals = !machine.signals.empty();
     if (seen.epoch != machine.epoch) {
       seen = Visits();
       seen.epoch = machine.epoch;
+      if (signals) reads[byte] = Clock();
     }
-    if (seen.writer != 0 && races(seen.writer, seen.written, own, round)) conflict(seen.writer, own, byte);
+    const unsigned warp = (own - 1) / 32, when = machine.clocks[warp].of[warp];
+    if (seen.writer != 0 && races(seen.writer, seen.written, seen.when, own, round)) conflict(seen.writer, own, byte);
     if (writes) {
-      const bool others = seen.warps || (seen.lanes && round == seen.read && (unsigned)(seen.reader - 1) / 32 == (own - 1) / 32);
-      if (seen.reader != 0 && (others || races(seen.reader, seen.read, own, round))) conflict(seen.reader, own, byte);
+      const bool lanes = seen.lanes && round == seen.read && (unsigned)(seen.reader - 1) / 32 == warp;
+      if (signals) {
+        const unsigned reader = racing_reader(byte, warp);
+        if (reader < WARPS) conflict(reader * 32 + 1, own, byte);
+      }
+      const bool others = lanes || (seen.warps && !signals);
+      const bool last = seen.reader != 0 && races(seen.reader, seen.read, when, own, round);
+      const bool same_warp = (unsigned)(seen.reader - 1) / 32 == warp;
+      if (seen.reader != 0 && (others || (last && (same_warp || !signals)))) conflict(seen.reader, own, byte);
       seen.writer = (unsigned short)own;
       seen.written = round;
+      seen.when = when;
     } else {
+      if (signals) reads[byte].of[warp] = when + 1;
       if (seen.reader != 0 && seen.reader != own) {
         if ((unsigned)(seen.reader - 1) / 32 != (own - 1) / 32) seen.warps = true;
         else seen.lanes = seen.read == round;
@@ -191,6 +232,69 @@ inline void wait(State state, Meeting at) {
   own->state = state;
   own->at = at;
   if (_setjmp(own->place) == 0) _longjmp(machine.scheduler, 1);
+}
+
+inline Signal& signal_at(const void* at) {
+  for (Signal& signal : machine.signals)
+    if (signal.at == at) return signal;
+  fail("a signal that has not begun");
+}
+
+inline void join(Clock& into, const Clock& from) {
+  for (unsigned i = 0; i < WARPS; ++i)
+    if (into.of[i] < from.of[i]) into.of[i] = from.of[i];
+}
+
+inline void signal_begin(const void* at, unsigned expected) {
+  if (reads == nullptr) {
+    void* memory = mmap(nullptr, POOL * sizeof(Clock), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) fail("no memory for what warps read");
+    reads = (Clock*)memory;
+  }
+  visit(at, 8, true);
+  // Places of a block before are not those of this one.
+  for (Signal& signal : machine.signals)
+    if (signal.at == at) fail("a signal that begins twice");
+  machine.signals.push_back({at, expected, expected, 0, Clock(), Clock()});
+}
+
+inline void signal_give(const void* at) {
+  visit(at, 8, false);
+  Signal& signal = signal_at(at);
+  const unsigned warp = machine.now->number / 32;
+  join(signal.coming, machine.clocks[warp]);
+  // What comes after it is not ordered by it. Others see a warp's time when it is before theirs.
+  ++machine.clocks[warp].of[warp];
+  ++signal.coming.of[warp];
+  if (--signal.missing == 0) {
+    signal.missing = signal.expected;
+    ++signal.phase;
+    join(signal.ended, signal.coming);
+  }
+}
+
+// Waits until a phase of that parity has ended: the one before the first counts as one that has.
+inline void signal_wait(const void* at, unsigned parity) {
+  visit(at, 8, false);
+  Thread& own = *machine.now;
+  while ((signal_at(at).phase & 1) == parity) {
+    own.signal = at;
+    own.parity = parity;
+    wait(State::Signal, Meeting::Signal);
+  }
+  join(machine.clocks[own.number / 32], signal_at(at).ended);
+}
+
+// Lets go the threads whose signal has come; true where there were some.
+inline bool release_signals(unsigned count) {
+  bool any = false;
+  for (unsigned i = 0; i < count; ++i) {
+    Thread& thread = machine.threads[i];
+    if (thread.state != State::Signal || (signal_at(thread.signal).phase & 1) == thread.parity) continue;
+    thread.state = State::Ready;
+    any = true;
+  }
+  return any;
 }
 
 // A fiber lives as long as the program and runs one block after the other.
@@ -246,6 +350,8 @@ inline void run_block(unsigned count, bool reversed) {
   for (Array& array : machine.arrays) memset(array.memory, 0xff, array.bytes);
   memset(dynamic_shared(), 0xff, machine.dynamic);
   ++machine.epoch;
+  machine.signals.clear();
+  for (Clock& clock : machine.clocks) clock = Clock();
   for (unsigned i = 0; i < count; ++i) {
     machine.threads[i].state = State::Ready;
     machine.threads[i].batches = 0;
@@ -260,7 +366,7 @@ inline void run_block(unsigned count, bool reversed) {
         ran = true;
       }
     }
-    if (release_warps(count) || ran) continue;
+    if (release_warps(count) || release_signals(count) || ran) continue;
     unsigned at_barrier = 0, done = 0;
     for (unsigned i = 0; i < count; ++i) {
       at_barrier += machine.threads[i].state == State::Barrier;
@@ -280,7 +386,7 @@ inline void run_block(unsigned count, bool reversed) {
         for (unsigned k = i & ~31u; k < count && k < (i | 31u) + 1; ++k)
           if (machine.threads[k].state != State::Warp) diverged(one, machine.threads[k]);
       }
-      fail("not all threads come to a barrier or a shuffle");
+      fail("not all threads come to a barrier, a shuffle or a signal");
     }
     ++machine.epoch;
     for (unsigned i = 0; i < count; ++i) machine.threads[i].state = State::Ready;
@@ -357,18 +463,25 @@ inline void copy_later(void* to, const void* from, unsigned bytes, unsigned all)
   machine.now->copies.push_back({to, from, bytes, all, machine.now->batches});
 }
 inline void copies_end() { ++machine.now->batches; }
+inline void make(const Copy& copy) {
+  visit(copy.to, copy.all, true);
+  memcpy(copy.to, copy.from, copy.bytes);
+  memset((char*)copy.to + copy.bytes, 0, copy.all - copy.bytes);
+}
 inline void copies_wait(unsigned left) {
   std::vector<Copy> rest;
   for (const Copy& copy : machine.now->copies) {
-    if (copy.batch + left >= machine.now->batches) {
-      rest.push_back(copy);
-      continue;
-    }
-    visit(copy.to, copy.all, true);
-    memcpy(copy.to, copy.from, copy.bytes);
-    memset((char*)copy.to + copy.bytes, 0, copy.all - copy.bytes);
+    if (copy.batch + left >= machine.now->batches) rest.push_back(copy);
+    else make(copy);
   }
   machine.now->copies = std::move(rest);
+}
+
+// A thread's copies so far are made when the signal comes: also those that no batch has yet.
+inline void signal_give_after_copies(const void* at) {
+  for (const Copy& copy : machine.now->copies) make(copy);
+  machine.now->copies.clear();
+  signal_give(at);
 }
 
 }  // namespace shim

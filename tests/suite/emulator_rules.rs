@@ -43,7 +43,7 @@ impl Bench {
         let kernel = Kernel {
             name: name.to_owned(),
             text: text.to_owned(),
-            template: Some(Template::Product),
+            template: Some(Template::ProductGroups),
             launch,
             args: vec![],
         };
@@ -461,6 +461,45 @@ fn threads_that_meet_in_shared_memory_without_a_barrier_fail_their_kernel() {
         ),
     ] {
         ran(name, &body, 32).unwrap().unwrap();
+    }
+}
+
+/// Three turns at one place, which one group fills and the other empties; `begin`, and what each does before and after.
+fn turns(begin: &str, [before_filling, before_emptying, after]: [&str; 3]) -> String {
+    format!(
+        "SHARED(u64, signals, 2); SHARED(u16, s, 1024); const Places<1> places(signals); const int t = threadIdx.x;\n\
+         {begin}\n\
+         if (t < 128) for (int turn = 0; turn < 3; ++turn) {{ {before_filling} copy_later(s + t * 8, (const u16*)a + t * 8, true); places.fill(turn); }}\n\
+         else for (int turn = 0; turn < 3; ++turn) {{ {before_emptying} a[t] = s[(255 - t) * 8]; __syncwarp(); {after} }}"
+    )
+}
+
+#[test]
+fn groups_that_do_not_heed_a_signal_fail_their_kernel() {
+    let begin = "if (t == 0) places.begin(128, 1); __syncthreads();";
+    let [filling, emptying, after] =
+        ["places.wait_emptied(turn);", "places.wait_filled(turn);", "places.empty(turn);"];
+    let Some(good) = ran("heeded", &turns(begin, [filling, emptying, after]), 256) else { return };
+    good.unwrap();
+    let meet = "meet at byte";
+    let never = "not all threads come to a barrier, a shuffle or a signal";
+    for (name, begin, group, said) in [
+        ("not_filled", begin, [filling, "", after], meet),
+        // What is filled too often is not noticed by its phase.
+        ("not_emptied", begin, ["", emptying, after], never),
+        ("never_emptied", begin, [filling, emptying, ""], never),
+        ("no_barrier", "if (t == 0) places.begin(128, 1);", [filling, emptying, after], meet),
+        ("not_begun", "__syncthreads();", [filling, emptying, after], "has not begun"),
+        ("too_many", "if (t == 0) places.begin(129, 1); __syncthreads();", [filling, emptying, after], never),
+        (
+            "begun_twice",
+            "if (t == 0) { places.begin(128, 1); places.begin(128, 1); } __syncthreads();",
+            [filling, emptying, after],
+            "begins twice",
+        ),
+    ] {
+        let (kind, message) = refusal(ran(name, &turns(begin, group), 256).unwrap());
+        assert!(kind == FaultKind::Kernel && message.contains(said), "{name}: {message}");
     }
 }
 

@@ -14,6 +14,8 @@ use crate::kernel::program::{Heads, Pass, Program};
 const WIDEST: u64 = 128;
 /// Rows and keys of a head up to which a tile of 64 does not pay.
 const SKINNY_ROWS: u64 = 8;
+/// Bytes of the signals of a block whose groups do different things.
+const SIGNALS: u32 = 256;
 /// Most elements of a value that a warp keeps in registers.
 const LONGEST: u64 = 1024;
 
@@ -122,35 +124,29 @@ fn by_groups(heads: &Heads, name: &str, [lines, each]: [i64; 2], gives: Gives) -
     if !gives.groups || !enough || longest > 128 || !halves_are_wide(heads) {
         return None;
     }
-    // As measured on an H200: blocks of one group each, of which a multiprocessor holds three, wait for nobody else; where registers
-    // or memory are for fewer, two groups of a block read what they meet once.
-    let short = heads.pass == Pass::Forward && longest <= 64;
-    let (groups, together) = if short { (1, 3) } else { (2, 1) };
-    // Of what a block meets, this much is there or on its way.
-    let (how, block, staged) = match heads.pass {
+    // Groups that multiply, lines of a block of what they meet, and blocks that are there or on their way. One more group copies: it
+    // has so many registers a thread, and the others as many as that leaves.
+    let (how, groups, block, staged, parameters) = match heads.pass {
         Pass::Parts => return None,
-        Pass::Forward if short => ("tiles of 64 rows by groups", 128, 2),
-        Pass::Forward => ("tiles of 128 rows by groups", 128, 2),
-        Pass::Queries => ("tiles of 128 rows by groups", 64, 4),
-        Pass::Keys => ("tiles of 128 keys by groups", 64, 4),
-    };
-    let parameters = match heads.pass {
-        Pass::Forward => format!(", {block}, {staged}"),
-        Pass::Parts | Pass::Queries | Pass::Keys => String::new(),
+        Pass::Forward if longest <= 64 => ("tiles of 192 rows by groups", 3, 128, 3, "128, 3, 32, 160"),
+        Pass::Forward => ("tiles of 128 rows by groups", 2, 128, 3, "128, 3, 40, 232"),
+        Pass::Queries => ("tiles of 128 rows by groups", 2, 64, 4, "4, 40, 232"),
+        Pass::Keys => ("tiles of 128 keys by groups", 2, 64, 4, "4, 24, 240"),
     };
     let panels = |size: u64| 64 * size.div_ceil(64);
     let [keys, values] = [geometry.size, geometry.value_size].map(panels);
-    // Of a block's own lines, forward only the queries.
+    // Of a block's own lines, forward only the queries; of lines of queries, two numbers each.
     let own = if heads.pass == Pass::Forward { keys } else { keys + values };
-    let bytes = 2 * (64 * groups * own + staged * block * (keys + values));
+    let numbers = if heads.pass == Pass::Keys { 8 * staged * block } else { 0 };
+    let bytes = 2 * (64 * groups * own + staged * block * (keys + values)) + numbers;
     Some(Form {
         how,
-        call: format!("{name}_groups<KERNEL_heads, {groups}{parameters}>"),
+        call: format!("{name}_groups<KERNEL_heads, {groups}, {parameters}>"),
         grid: lines.saturating_mul(ceil(each, 64 * groups as i64)),
-        threads: 128 * groups as u32,
-        together: Some(together),
-        // Panels begin at multiples of 1024 bytes.
-        shared: bytes as u32 + 1024,
+        threads: 128 * (groups as u32 + 1),
+        together: Some(1),
+        // Panels begin at multiples of 1024 bytes, and signals lie behind them.
+        shared: bytes as u32 + 1024 + SIGNALS,
         template: Template::AttentionGroups,
     })
     .filter(|form| form.shared <= GROUPS_SHARED)

@@ -28,6 +28,8 @@ const GROUPS: [[i64; 2]; 7] =
 const GROUP_DEPTH: i64 = 64;
 const GROUP_STAGES: i64 = 4;
 const GROUP_RATE: i64 = 1750;
+/// Bytes that a multiprocessor reads a cycle so, as measured on an H100: however many others read meanwhile.
+const GROUP_READS: i64 = 25;
 /// Fewest of these tiles: of fewer, smaller ones are made at once.
 const GROUP_TILES: i64 = 32;
 /// Multiprocessors of the largest GPUs.
@@ -271,7 +273,9 @@ impl<'a> Product<'a> {
         let filled =
             |&tile: &[i64; 2]| self.m >= tile[0] && self.n >= tile[1] && self.tiles(tile) >= GROUP_TILES;
         let tiles = GROUPS.into_iter().filter(|tile| fits && self.k >= 2 * GROUP_DEPTH && filled(tile));
-        let tile = tiles.min_by_key(|&tile| self.time_by(tile, GROUP_RATE))?;
+        // Where what is read takes the time, less is made in vain by smaller tiles.
+        let tile =
+            tiles.min_by_key(|&tile| (self.time_by(tile, GROUP_RATE, GROUP_READS), self.made(tile)))?;
         Some(Form::Groups { tile })
     }
 
@@ -291,17 +295,22 @@ impl<'a> Product<'a> {
     /// whole tiles, or of the cache that all share, from which each tile is read.
     fn time_of(&self, tile: [i64; 2]) -> i64 {
         // By sm_90's mma.sync.
-        self.time_by(tile, 1270)
+        self.time_by(tile, 1270, 64)
     }
 
-    /// The same where tensor cores make so many products a cycle.
-    fn time_by(&self, tile @ [down, across]: [i64; 2], rate: i64) -> i64 {
-        // 25 bytes a cycle of the L2 for each of 132 multiprocessors, and no more than 64 for one.
+    /// What the multiprocessor with the most tiles makes.
+    fn made(&self, tile @ [down, across]: [i64; 2]) -> i64 {
+        ceil(self.tiles(tile), MULTIPROCESSORS).saturating_mul(down * across)
+    }
+
+    /// The same where tensor cores make so many products a cycle, and one multiprocessor reads so many bytes.
+    fn time_by(&self, tile @ [down, across]: [i64; 2], rate: i64, reads: i64) -> i64 {
+        // 25 bytes a cycle of the L2 for each of 132 multiprocessors.
         let tiles = self.tiles(tile);
         let most = ceil(tiles, MULTIPROCESSORS);
-        let each = most.saturating_mul(down * across);
+        let each = self.made(tile);
         let bytes = 2 * (down + across);
-        let own = most.saturating_mul(bytes).saturating_mul(25) / 64;
+        let own = most.saturating_mul(bytes).saturating_mul(25) / reads;
         let read = (tiles.saturating_mul(bytes) / MULTIPROCESSORS).max(own);
         (each.saturating_mul(4096) / rate).max(read.saturating_mul(4096) / 25)
     }

@@ -66,6 +66,14 @@ impl Encoding {
         (0..classes).try_for_each(|one| push(self.dtype, Number::Int(i64::from(one == class)), out))
     }
 
+    /// Appends the elements of one value so many times. Error: as [`Encoding::push`].
+    pub(super) fn repeat(&self, value: Number, times: usize, out: &mut Vec<u8>) -> Result<(), String> {
+        let mut one = Vec::new();
+        self.push(value, &mut one)?;
+        out.extend_from_slice(&one.repeat(times));
+        Ok(())
+    }
+
     /// Appends the elements of a word: a class's name, or a number.
     pub(super) fn push_text(&self, text: &str, out: &mut Vec<u8>) -> Result<(), String> {
         let text = text.trim();

@@ -11,6 +11,7 @@ use super::fields::{Bound, Wish};
 use super::reader::Reader;
 use super::spec::{Fill, Spec};
 use crate::error::{Error, Result};
+use crate::ir::DType;
 use crate::random::first;
 
 /// Makes records up.
@@ -63,13 +64,19 @@ impl Reader for MadeReader {
             let size = bound.encoding.dtype.size() as usize;
             let values = bound.row_bytes.unwrap_or(0) / size / bound.encoding.width() as usize;
             let stream = first(self.seed ^ first(xxh3_64(bound.field.name.as_bytes()) ^ first(record)));
-            for element in 0..values as u64 {
-                let value = match fill {
-                    Fill::Ones => Number::Int(1),
-                    Fill::Zeros => Number::Int(0),
-                    Fill::Random => random(bound, below, first(stream.wrapping_add(element))),
-                };
-                bound.encoding.push(value, &mut column.bytes)?;
+            let out = &mut column.bytes;
+            match fill {
+                Fill::Ones => bound.encoding.repeat(Number::Int(1), values, out)?,
+                Fill::Zeros => bound.encoding.repeat(Number::Int(0), values, out)?,
+                Fill::Random if is_plain_f32(bound, below) => {
+                    unit_f32(stream, bound.encoding.scale, values, out)
+                }
+                Fill::Random => {
+                    for element in 0..values as u64 {
+                        let bits = first(stream.wrapping_add(element));
+                        bound.encoding.push(random(bound, below, bits), out)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -84,11 +91,32 @@ impl Reader for MadeReader {
     }
 }
 
+/// Whether a field takes numbers in [0, 1) as f32, the kind that there is most of.
+fn is_plain_f32(bound: &Bound, below: Option<u64>) -> bool {
+    below.is_none() && bound.encoding.onehot.is_none() && bound.encoding.dtype == DType::F32
+}
+
+/// Appends so many numbers of a stream, each as [`random`] and [`super::encode::Encoding::push`] make it, without a choice for each.
+fn unit_f32(stream: u64, scale: Option<f64>, values: usize, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.resize(begin + values * 4, 0);
+    let scale = scale.unwrap_or(1.0);
+    for (element, slot) in out[begin..].as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let value = unit(first(stream.wrapping_add(element as u64))) * scale;
+        *slot = (value as f32).to_le_bytes();
+    }
+}
+
+/// A number in [0, 1).
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
 /// A number in [0, 1), or a whole one below a bound: 2 where nobody gives one.
 fn random(bound: &Bound, below: Option<u64>, bits: u64) -> Number {
     let classes = below.or(bound.encoding.onehot);
     match classes {
-        None if bound.encoding.dtype.is_float() => Number::Real((bits >> 11) as f64 / (1u64 << 53) as f64),
+        None if bound.encoding.dtype.is_float() => Number::Real(unit(bits)),
         classes => {
             let classes = classes.unwrap_or(2).max(1);
             Number::Int(((u128::from(bits) * u128::from(classes)) >> 64) as i64)

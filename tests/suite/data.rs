@@ -278,6 +278,9 @@ fn random_numbers_follow_from_seed_field_and_record() {
     assert_eq!(all, read(1));
     assert!(all.iter().all(|value| (0.0..1.0).contains(value)));
     assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
+    // The type that most networks take is made by a way of its own: the same numbers, rounded.
+    let wide = inputs(&format!("{spec},type.input=f64"), &Options { batch: 4, ..Options::default() });
+    assert_eq!(all, wide.iter().map(|&value| f64::from(value as f32)).collect::<Vec<_>>());
 }
 
 #[test]

@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Kernel, kernel, module};
+use super::{Gives, Kernel, kernel_within, module};
 use crate::error::Result;
 use crate::ir::Graph;
 use crate::kernel::program::lower;
 use crate::kernel::{GroupId, Grouping};
 
-/// The kernels of a network, each once: of groups on a CUDA device the source with how it is launched,
-/// after the hand-written parts that sources include; of other groups the programs.
+/// The kernels of a network, each once: of groups on a CUDA device, whose GPU `gives` says, the source with how it is
+/// launched, after the hand-written parts that sources include; of other groups the programs.
 ///
 /// Errors: those of lowering and of printing, within the group's first node.
-pub fn listing(graph: &Graph, grouping: &Grouping, on_cuda: &dyn Fn(GroupId) -> bool) -> Result<String> {
+pub fn listing(
+    graph: &Graph,
+    grouping: &Grouping,
+    gives: &dyn Fn(GroupId) -> Option<Gives>,
+) -> Result<String> {
     let (mut sources, mut programs) = (Entries::default(), Entries::default());
     let mut kernels: Vec<Kernel> = Vec::new();
     for (position, fused) in grouping.all_fused().iter().enumerate() {
@@ -21,10 +25,13 @@ pub fn listing(graph: &Graph, grouping: &Grouping, on_cuda: &dyn Fn(GroupId) -> 
             let source = fused.nodes.first().map(|&node| &graph.source(graph.node(node).source).name);
             format!("node {}", source.map_or("", String::as_str))
         };
+        let gives = gives(GroupId(position as u32));
         for program in lower(graph, fused).map_err(|error| error.within(&place()))? {
-            if !on_cuda(GroupId(position as u32)) {
+            let Some(gives) = gives else {
                 programs.add(program.to_string(), position);
-            } else if let Some(kernel) = kernel(&program).map_err(|error| error.within(&place()))? {
+                continue;
+            };
+            if let Some(kernel) = kernel_within(&program, gives).map_err(|error| error.within(&place()))? {
                 sources.add(cuda_entry(&kernel), position);
                 kernels.push(Kernel { text: String::new(), ..kernel });
             }

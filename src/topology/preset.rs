@@ -171,6 +171,23 @@ impl Preset {
     pub fn find(name: &str) -> Option<&'static Self> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
+
+    /// What NVRTC calls the GPU's architecture (NVIDIA, CUDA GPU Compute Capability); none of what is no GPU of NVIDIA's, or any.
+    pub fn architecture(&self) -> Option<&'static str> {
+        let (chip, _) = self.name.split_once('-')?;
+        Some(match chip {
+            "p100" => "sm_60",
+            "v100" => "sm_70",
+            "t4" | "rtx2080ti" => "sm_75",
+            "a30" | "a100" => "sm_80",
+            "a10" | "a40" | "a6000" | "rtx3090" => "sm_86",
+            "l4" | "l40s" | "rtx4090" => "sm_89",
+            "h100" | "h200" => "sm_90",
+            "b200" => "sm_100",
+            "rtx5090" => "sm_120",
+            _ => return None,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -184,6 +201,8 @@ mod tests {
             assert!(preset.half_flops >= preset.flops);
             let Some((_, size)) = preset.name.rsplit_once('-') else { continue };
             assert_eq!(size.parse().ok(), preset.memory, "{}", preset.name);
+            let is_nvidia = preset.title.starts_with("NVIDIA");
+            assert_eq!(preset.architecture().is_some(), is_nvidia, "{}", preset.name);
         }
     }
 }

@@ -426,6 +426,25 @@ fn kernels_can_be_looked_at_without_a_gpu() {
     assert!(!on_cpu.contains("__global__") && !on_cpu.is_empty(), "{on_cpu}");
 }
 
+/// Products by groups of threads are of some GPUs alone.
+#[test]
+fn kernels_are_those_of_the_gpu_that_is_planned_for() {
+    let folder = Folder::new();
+    let conv = r#"{"partition_model": 1, "inputs": [{"name": "x", "type": "bf16[32, 256, 28, 28]"}],
+        "params": [{"name": "w", "type": "bf16[256, 256, 3, 3]"}],
+        "nodes": [{"name": "y", "op": "conv", "inputs": ["x", "w"],
+                   "strides": [1, 1], "pads_before": [1, 1], "pads_after": [1, 1]}],
+        "outputs": ["y"]}"#;
+    std::fs::write(folder.path("conv.json"), conv).unwrap();
+    for (device, by_groups) in
+        [("h100-80g", true), ("h200-141g", true), ("a100-80g", false), ("cuda:memory=8GB", false)]
+    {
+        let out = folder.ok(&["conv.json", "-d", device, "--emit", "kernels"]);
+        assert!(out.contains("product_mma<conv") != by_groups, "{device}");
+        assert_eq!(out.contains("product_groups<conv"), by_groups, "{device}");
+    }
+}
+
 /// 100 000 elements are 7 parts of 16 tiles of 1024, a product's of 64 rows whatever it likes; no weights are there.
 #[test]
 fn a_run_can_print_its_kernels_instead() {

@@ -137,10 +137,50 @@ pub(crate) fn parts_of(folded: Folded) -> i64 {
     parts.max(kept)
 }
 
+/// Rows and columns of the tiles of a product's own kernel that has few of them.
+const OWN_TILE: i64 = 64;
+/// Most parts of its sums, and fewest terms of each.
+const MOST_SUM_PARTS: i64 = 32;
+const FEWEST_SUMMED: i64 = 256;
+
+/// How many parts a GPU's own kernels sum a product's `inner` terms in: `results` are matrices, their rows and columns. As many as
+/// leave each multiprocessor its blocks, of equal length and no more than `room`; one, where tiles are enough, and of few rows,
+/// whose kernels divide their sums themselves. What parts leave is no more than the operands have.
+pub(crate) fn sum_parts([batch, rows, columns]: [i64; 3], inner: i64, room: i64) -> i64 {
+    let up = |size: i64| size / OWN_TILE + i64::from(size % OWN_TILE != 0);
+    let tiles = batch.saturating_mul(up(rows)).saturating_mul(up(columns));
+    if tiles <= 0 || rows <= super::SKINNY_ROWS as i64 || inner < 2 * FEWEST_SUMMED {
+        return 1;
+    }
+    let operands = inner.saturating_mul(rows.saturating_add(columns)) / rows.saturating_mul(columns).max(1);
+    let most = [ENOUGH_TILES as i64 / tiles, inner / FEWEST_SUMMED, MOST_SUM_PARTS, operands, room];
+    let most = most.into_iter().min().unwrap_or(1);
+    let near = || (most / 2 + 1..=most).rev().filter(|parts| *parts > 1 && inner % parts == 0);
+    // Parts that begin where vectors do.
+    near().find(|parts| inner / parts % 8 == 0).or_else(|| near().next()).unwrap_or(1)
+}
+
+/// Room for the parts of a convolution's sums: see [`sum_parts`], of which it has no more.
+fn parts_of_sums(weights: &Type, out: &Type, layout: Layout) -> u64 {
+    let outer = match layout {
+        Layout::ChannelsFirst => 0,
+        Layout::ChannelsLast => weights.rank().saturating_sub(1),
+    };
+    let (Some(results), Some(all)) = (out.elements(), weights.elements()) else { return 0 };
+    if weights.rank() == 0 || !out.dtype.is_float() {
+        return 0;
+    }
+    let inner = all / weights.size(outer).max(1);
+    let tiles = results.div_ceil((OWN_TILE * OWN_TILE) as u64).max(1);
+    let most = (ENOUGH_TILES / tiles).min(inner / FEWEST_SUMMED as u64).min(MOST_SUM_PARTS as u64);
+    let size = if out.dtype == DType::F64 { 8 } else { 4 };
+    if most < 2 { 0 } else { part(results.saturating_mul(most), size).get() }
+}
+
 /// Bytes in which a GPU keeps what a first kernel of `op` makes for the next: what parts make, where it folds in stages
 /// (reductions of few long rows, normalisations along them, the gradients of these, and attention of few rows to many
-/// keys); the ordered steps of a scatter, and what their parts make; and the operands of a convolution that is gathered
-/// channels last, transposed.
+/// keys); the ordered steps of a scatter, and what their parts make; the operands of a convolution that is gathered
+/// channels last, transposed; and the parts of a product's sums.
 pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
     let Some(&x) = operands.first() else { return Bytes::ZERO };
     let of = |axes: Vec<u32>, numbers: u64, follows: Follows| {
@@ -159,10 +199,14 @@ pub fn partial_folds(op: &Op, operands: &[&Type], results: &[&Type]) -> Bytes {
         }
         Family::Window(WindowOp::Conv(conv)) => match operands {
             [x, weights, ..] => {
-                channels_last(conv, x, weights).map_or(0, |[x, weights]| x.saturating_add(weights))
+                let gathered =
+                    channels_last(conv, x, weights).map_or(0, |[x, weights]| x.saturating_add(weights));
+                let summed = results.first().map_or(0, |out| parts_of_sums(weights, out, conv.layout));
+                gathered.saturating_add(summed)
             }
             _ => 0,
         },
+        Family::Product(_) => partial_sums(op, operands, results).get(),
         Family::Index(IndexOp::ScatterNd { .. }) => match operands {
             [x, indices, ..] if indices.rank() > 0 => {
                 let depth = indices.size(indices.rank() - 1).min(x.rank() as u64) as usize;

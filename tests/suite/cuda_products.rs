@@ -31,6 +31,11 @@ fn kernels(lines: &str, build: Build) -> Option<u64> {
 /// Runs a graph twice on an emulated GPU, compares with the interpreter, and tells how many kernels a run takes
 /// beside the library's products, and how many of those ran at all.
 fn ran(lines: &str, build: Build) -> Option<(u64, u64)> {
+    ran_with(lines, build, Products::Library { least: 9, inner: 32 })
+}
+
+/// The same where these products are the library's.
+fn ran_with(lines: &str, build: Build, products: Products) -> Option<(u64, u64)> {
     let toolchain = CpuToolchain::shared()?;
     let graph = written(lines);
     let groups = Groups::planned(&graph);
@@ -47,8 +52,7 @@ fn ran(lines: &str, build: Build) -> Option<(u64, u64)> {
         library: if build.library == Library::None { Library::WHOLE } else { build.library },
         ..build
     });
-    let options =
-        CudaOptions { products: Products::Library { least: 9, inner: 32 }, ..CudaOptions::default() };
+    let options = CudaOptions { products, ..CudaOptions::default() };
     let machine = emulator.machine(&toolchain);
     let targets = [Target::Gpu(0)];
     let mut program =
@@ -321,4 +325,60 @@ output \"y\" %3
 output \"y\" %4
 ";
     assert_eq!(kernels(last, Build::default()), Some(0));
+}
+
+/// Gradients of weights have few results and long sums, and blocks of tiles alone would leave a GPU idle.
+#[test]
+fn long_sums_of_few_results_are_added_in_two_kernels() {
+    let dense = |dtype: &str, inner: u64| {
+        format!(
+            "%0: {dtype}[{inner}, 20] = input \"x\" @s0
+%1: {dtype}[{inner}, 24] = input \"dy\" @s0
+%2: {dtype}[20, 24] = matmul %0, %1 transpose_left=true @s0
+%3: {dtype}[20, 24] = tanh %2 @s0
+output \"y\" %3
+"
+        )
+    };
+    let own = |lines: &str| ran_with(lines, Build::default(), Products::Own);
+    let Some(two) = own(&dense("f32", 4096)) else { return };
+    assert_eq!(two, (2, 0));
+    for dtype in ["f64", "bf16", "f16"] {
+        assert_eq!(own(&dense(dtype, 2048)), Some((2, 0)), "{dtype}");
+    }
+    // Few columns are no library's.
+    let few = dense("f32", 2048).replace("24]", "5]");
+    assert_eq!(ran(&few, Build::default()), Some((2, 0)));
+    // No number of parts divides the sum, or each would be short.
+    for inner in [4099, 500] {
+        assert_eq!(own(&dense("f32", inner)), Some((1, 0)), "{inner}");
+    }
+    let several = "%0: f32[3, 1536, 9] = input \"x\" @s0
+%1: f32[3, 1536, 10] = input \"dy\" @s0
+%2: f32[3, 9, 10] = matmul %0, %1 transpose_left=true @s0
+%3: f32[3, 9, 10] = tanh %2 @s0
+output \"y\" %3
+";
+    assert_eq!(own(several), Some((2, 0)));
+    // Windows as large as images, as the gradients of a convolution's weights are made.
+    let conv = |dtype: &str, layout: &str, [x, w, made]: [&str; 3], more: &str| {
+        format!(
+            "%0: {dtype}[{x}] = input \"x\" @s0
+%1: {dtype}[{w}] = input \"w\" @s0
+%2: {dtype}[{made}] = conv %0, %1{layout}{more} @s0
+%3: {dtype}[{made}] = tanh %2 @s0
+output \"y\" %3
+"
+        )
+    };
+    let first = ["3, 6, 18, 19", "16, 6, 16, 17", "3, 16, 3, 3"];
+    assert_eq!(own(&conv("f32", "", first, "")), Some((2, 0)));
+    let grouped = ["3, 12, 18, 18", "20, 6, 16, 16", "3, 20, 3, 3"];
+    assert_eq!(own(&conv("f64", "", grouped, " groups=2")), Some((2, 0)));
+    let padded = ["3, 16, 16, 6", "16, 16, 6, 16", "3, 3, 3, 16"];
+    let pads = " pads_before=[1, 1] pads_after=[1, 1]";
+    assert_eq!(own(&conv("f32", " layout=channels_last", padded, pads)), Some((2, 0)));
+    // Behind what is laid out for it.
+    let halves = ["2, 32, 12, 12", "32, 32, 5, 5", "2, 32, 8, 8"];
+    assert_eq!(own(&conv("bf16", "", halves, "")), Some((4, 0)));
 }

@@ -142,8 +142,9 @@ pub fn gemm(program: &Program) -> Option<GemmCall> {
     };
     let reader = Reader { program, vars: [*batch, *row, *column, *inner] };
     let [store] = &stores[..] else { return None };
-    // A library writes every element once.
-    if store.guard.is_some() || store.kind != ScatterKind::Replace {
+    // A library writes every element once, and has the workspace to itself.
+    let is_kept = matches!(program.args[store.arg as usize].place, Place::Workspace(_));
+    if store.guard.is_some() || store.kind != ScatterKind::Replace || is_kept {
         return None;
     }
     let extent = |var: &Var| program.exprs.extent(*var);

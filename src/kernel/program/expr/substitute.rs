@@ -50,6 +50,19 @@ impl Exprs {
         copy
     }
 
+    /// A copy of `id` with the result of the first reduction in the place of the hero's. `done` remembers what was copied.
+    pub fn reduced_for_hero(&mut self, id: ExprId, done: &mut HashMap<ExprId, ExprId>) -> ExprId {
+        if let Some(&copy) = done.get(&id) {
+            return copy;
+        }
+        let copy = match *self.get(id) {
+            Expr::Hero(dtype) => self.reduced(0, dtype),
+            _ => self.copied(id, &mut |exprs, x| exprs.reduced_for_hero(x, done)),
+        };
+        done.insert(id, copy);
+        copy
+    }
+
     /// The same operation on the operands that `sub` gives for its own.
     fn copied(&mut self, id: ExprId, sub: &mut dyn FnMut(&mut Self, ExprId) -> ExprId) -> ExprId {
         match self.get(id).clone() {

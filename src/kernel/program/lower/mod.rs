@@ -8,6 +8,7 @@
 
 mod at;
 mod attention;
+mod divided;
 mod elementwise;
 mod index;
 mod layout;

@@ -1,12 +1,12 @@
 //! Reductions of few long rows, in stages: parts of each row are folded by blocks of their own, whose results
 //! lie in the workspace, and a second kernel folds these in order. Both orders follow from the sizes alone. Where elements
 //! follow from what is folded, as those of a normalisation do, a third kernel writes them, again part by part. Scatters of many
-//! steps have stages of their own ([`ordered`]).
+//! steps have stages of their own ([`ordered`]), as have products of few results ([`divided`]).
 
 use std::collections::HashMap;
 
 use super::super::{Along, Arg, Body, Expr, ExprId, Exprs, Fold, Place, Program, Reduction, Store, Var};
-use super::ordered;
+use super::{divided, ordered};
 use crate::ir::{Binary, DType, Real, ScatterKind};
 use crate::kernel::workspace::{Folded, parts_of};
 use crate::units::Bytes;
@@ -23,6 +23,9 @@ pub(super) fn staged(program: Program, workspace: StageWorkspace) -> Vec<Program
     if let Body::Scatter(scatter) = &program.body
         && let Some(stages) = ordered::stages(&program, scatter, workspace)
     {
+        return stages;
+    }
+    if let Some(stages) = divided::stages(&program, workspace) {
         return stages;
     }
     match Stages::of(&program, workspace) {

@@ -153,11 +153,17 @@ pub(crate) fn sum_parts([batch, rows, columns]: [i64; 3], inner: i64, room: i64)
         return 1;
     }
     let operands = inner.saturating_mul(rows.saturating_add(columns)) / rows.saturating_mul(columns).max(1);
-    let most = [ENOUGH_TILES as i64 / tiles, inner / FEWEST_SUMMED, MOST_SUM_PARTS, operands, room];
+    let wanted = ENOUGH_TILES as i64 / tiles;
+    let most = [around(wanted), inner / FEWEST_SUMMED, MOST_SUM_PARTS, operands, room];
     let most = most.into_iter().min().unwrap_or(1);
     let near = || (most / 2 + 1..=most).rev().filter(|parts| *parts > 1 && inner % parts == 0);
     // Parts that begin where vectors do.
     near().find(|parts| inner / parts % 8 == 0).or_else(|| near().next()).unwrap_or(1)
+}
+
+/// So many parts more may divide a sum evenly.
+fn around(wanted: i64) -> i64 {
+    wanted + wanted / 4
 }
 
 /// Room for the parts of a convolution's sums: see [`sum_parts`], of which it has no more.
@@ -172,7 +178,8 @@ fn parts_of_sums(weights: &Type, out: &Type, layout: Layout) -> u64 {
     }
     let inner = all / weights.size(outer).max(1);
     let tiles = results.div_ceil((OWN_TILE * OWN_TILE) as u64).max(1);
-    let most = (ENOUGH_TILES / tiles).min(inner / FEWEST_SUMMED as u64).min(MOST_SUM_PARTS as u64);
+    let wanted = around((ENOUGH_TILES / tiles) as i64).unsigned_abs();
+    let most = wanted.min(inner / FEWEST_SUMMED as u64).min(MOST_SUM_PARTS as u64);
     let size = if out.dtype == DType::F64 { 8 } else { 4 };
     if most < 2 { 0 } else { part(results.saturating_mul(most), size).get() }
 }

@@ -301,13 +301,30 @@ fn kernels_of(programs: &[Program], architecture: &str) -> partition::Result<BTr
     Ok(kernels)
 }
 
+/// Warps of a group of threads, of which the first copies where groups do different things.
+const WARPS_OF_GROUP: u64 = 4;
+
+/// Whether one group of a block's threads copies for the others: it leaves them registers.
+fn does_two_things(code: &Code) -> bool {
+    code.instructions.iter().any(|one| one.stem() == "USETMAXREG")
+}
+
 fn read(case: usize, program: &Program, kernel: Kernel, codes: Vec<Code>) -> Read {
     let code = &codes[codes.len() - 1];
     let [x, y] = kernel.launch.block;
     let (operations, (read, written)) = (operations(program), bytes(program));
-    let launch =
-        Launch { grid: kernel.launch.grid, block: [x, y], number: kernel.launch.grid / 2, arguments: 0x210 };
-    let run = warp::run(code, launch, GPUS[0].latencies);
+    let grid = kernel.launch.grid;
+    let launch = Launch { grid, block: [x, y], number: grid / 2, warp: 0, arguments: 0x210 };
+    let of = |warp: u32| warp::run(code, Launch { warp, ..launch }, GPUS[0].latencies);
+    let run = if does_two_things(code) {
+        let all = u64::from((x * y).div_ceil(32));
+        Run::average(&[
+            (of(0), WARPS_OF_GROUP),
+            (of(WARPS_OF_GROUP as u32), all.saturating_sub(WARPS_OF_GROUP)),
+        ])
+    } else {
+        of(0)
+    };
     let launched = Launched {
         blocks: kernel.launch.grid,
         threads: x * y,

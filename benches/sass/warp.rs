@@ -14,6 +14,8 @@ pub(crate) struct Launch {
     pub(crate) grid: u32,
     pub(crate) block: [u32; 2],
     pub(crate) number: u32,
+    /// Which warp of it.
+    pub(crate) warp: u32,
     /// Where arguments begin in the constant bank.
     pub(crate) arguments: u32,
 }
@@ -61,6 +63,52 @@ pub(crate) struct Run {
     pub(crate) guesses: u64,
     /// It was stopped before its end.
     pub(crate) cut: bool,
+}
+
+impl Accesses {
+    fn add(&mut self, other: &Self, times: u64) {
+        self.requests += other.requests * times;
+        self.bytes += other.bytes * times;
+        self.widths.iter_mut().zip(other.widths).for_each(|(sum, width)| *sum += width * times);
+        self.units += other.units * times;
+        self.least += other.least * times;
+        self.unknown += other.unknown * times;
+    }
+
+    fn divided(&mut self, by: u64) {
+        for count in
+            [&mut self.requests, &mut self.bytes, &mut self.units, &mut self.least, &mut self.unknown]
+        {
+            *count /= by;
+        }
+        self.widths.iter_mut().for_each(|width| *width /= by);
+    }
+}
+
+impl Run {
+    /// What a warp does on average where some do one thing and some another: so many of each. They end with the last.
+    pub(crate) fn average(parts: &[(Self, u64)]) -> Self {
+        let warps = parts.iter().map(|(_, warps)| warps).sum::<u64>().max(1);
+        let mut all = Self::default();
+        for (run, warps) in parts {
+            all.instructions += run.instructions * warps;
+            all.units.iter_mut().zip(run.units).for_each(|(sum, unit)| *sum += unit * warps);
+            all.loads.add(&run.loads, *warps);
+            all.stores.add(&run.stores, *warps);
+            all.shared.add(&run.shared, *warps);
+            all.tensor += run.tensor * warps;
+            all.groups += run.groups * warps;
+            all.cycles = all.cycles.max(run.cycles);
+            all.guesses += run.guesses;
+            all.cut |= run.cut;
+        }
+        for count in [&mut all.instructions, &mut all.tensor, &mut all.groups] {
+            *count /= warps;
+        }
+        all.units.iter_mut().for_each(|unit| *unit /= warps);
+        [&mut all.loads, &mut all.stores, &mut all.shared].into_iter().for_each(|one| one.divided(warps));
+        all
+    }
 }
 
 /// Units of a quarter of a multiprocessor.
@@ -534,8 +582,8 @@ impl Warp {
         let Some(Operand::Special(name)) = which else { return Value::UNKNOWN };
         let x = self.launch.block[0];
         match name.as_str() {
-            "SR_TID.X" => Value::by_lane(|lane| lane as u32 % x),
-            "SR_TID.Y" => Value::by_lane(|lane| lane as u32 / x),
+            "SR_TID.X" => Value::by_lane(|lane| (self.launch.warp * 32 + lane as u32) % x),
+            "SR_TID.Y" => Value::by_lane(|lane| (self.launch.warp * 32 + lane as u32) / x),
             "SR_LANEID" => Value::by_lane(|lane| lane as u32),
             "SR_CTAID.X" => Value::all(self.launch.number),
             "SR_TID.Z" | "SR_CTAID.Y" | "SR_CTAID.Z" | "SR_CgaCtaId" => Value::all(0),

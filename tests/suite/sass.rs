@@ -45,8 +45,27 @@ fn code(disassembler: &std::path::Path, body: &str) -> Code {
 }
 
 fn followed(code: &Code) -> Run {
-    let launch = Launch { grid: 64, block: [128, 1], number: 32, arguments: 0x210 };
+    followed_by(code, 0)
+}
+
+/// What that warp of a block does.
+fn followed_by(code: &Code, warp: u32) -> Run {
+    let launch = Launch { grid: 64, block: [128, 1], number: 32, warp, arguments: 0x210 };
     warp::run(code, launch, machine::GPUS[0].latencies)
+}
+
+#[test]
+fn warps_that_do_different_things_are_followed_each() {
+    let Some(tool) = disassembler() else { return };
+    let two = "if (threadIdx.x < 32) b[blockIdx.x * 128 + threadIdx.x] = 1.0f;\n\
+               else for (int i = 0; i < 100; ++i) b[(blockIdx.x * 100 + i) * 128 + threadIdx.x] = 2.0f;";
+    let code = code(&tool, two);
+    let [one, other] = [0, 2].map(|warp| followed_by(&code, warp));
+    assert_eq!((one.stores.requests, other.stores.requests), (1, 100));
+    let all = Run::average(&[(one.clone(), 1), (other.clone(), 3)]);
+    assert_eq!((all.stores.requests, all.stores.bytes), (301 / 4, 301 * 128 / 4));
+    assert_eq!(all.cycles, one.cycles.max(other.cycles));
+    assert_eq!(all.instructions, (one.instructions + 3 * other.instructions) / 4);
 }
 
 #[test]

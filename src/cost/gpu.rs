@@ -1,6 +1,6 @@
 //! What kernels reach of a GPU's peaks, where nothing was measured.
 //!
-//! A kernel takes what its operations or its bytes take, whichever is more, at a part of the peaks, and a launch. The parts were measured on an H200
+//! A kernel takes what its operations or its bytes take, whichever is more, at a part of the peaks, and a launch. The parts were measured on an H200 and an H100
 //! (benches/results/gpu-predicted.md has the table, `scripts/gpu_predicted` makes it again) and are rounded; GPUs of other
 //! data sheets are taken to reach the same parts.
 
@@ -54,8 +54,8 @@ impl Pace {
     fn parts(self) -> [u64; 2] {
         match self {
             Self::Product => [700, 820],
-            Self::Convolution => [400, 290],
-            Self::Attention => [300, 390],
+            Self::Convolution => [400, 330],
+            Self::Attention => [300, 540],
             Self::Memory => [1000; 2],
         }
     }

@@ -1,6 +1,6 @@
 //! Records put together to batches: arrays of elements with an axis for the records in front.
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, MOST_SET_ASIDE};
 use super::fields::Bound;
 use super::order::KeptRow;
 use super::{Batch, Last, Options, Position, Role};
@@ -19,6 +19,8 @@ pub(super) struct BatchPlace {
 /// A batch that is being filled.
 #[derive(Debug)]
 pub(super) struct Assembly {
+    /// Records of a full one.
+    batch: usize,
     columns: Vec<Vec<u8>>,
     /// For fields of different lengths: the end of each record.
     ends: Vec<Vec<usize>>,
@@ -26,8 +28,8 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    pub(super) fn new(fields: usize) -> Self {
-        Self { columns: vec![Vec::new(); fields], ends: vec![Vec::new(); fields], rows: 0 }
+    pub(super) fn new(fields: usize, batch: usize) -> Self {
+        Self { batch, columns: vec![Vec::new(); fields], ends: vec![Vec::new(); fields], rows: 0 }
     }
 
     /// Appends a record of a chunk.
@@ -49,6 +51,11 @@ impl Assembly {
     }
 
     fn append(&mut self, field: usize, bytes: &[u8], bound: &Bound) {
+        if self.rows == 0 {
+            let all = bytes.len().saturating_mul(self.batch).min(MOST_SET_ASIDE);
+            // Without it the field grows as it is filled.
+            let _ = self.columns[field].try_reserve(all);
+        }
         self.columns[field].extend_from_slice(bytes);
         if bound.row_bytes.is_none() {
             self.ends[field].push(self.columns[field].len());

@@ -5,6 +5,9 @@ use super::fields::Bound;
 /// About as many bytes as a reader hands on at once.
 pub(super) const CHUNK_BYTES: usize = 256 * 1024;
 
+/// Most bytes that are set aside for a field before its records come.
+pub(super) const MOST_SET_ASIDE: usize = 64 << 20;
+
 /// Records as they are in a file.
 #[derive(Debug, Default)]
 pub(super) struct Raw {
@@ -62,8 +65,17 @@ pub(super) struct Chunk {
 pub(super) const FAULTS_KEPT: usize = 10;
 
 impl Chunk {
-    pub(super) fn new(fields: usize) -> Self {
-        Self { columns: (0..fields).map(|_| Column::default()).collect(), ..Self::default() }
+    /// Room for so many records, as far as their sizes are known.
+    pub(super) fn new(fields: &[Bound], rows: usize) -> Self {
+        let column = |bound: &Bound| {
+            let mut column = Column::default();
+            // Without it a column grows as it is filled.
+            let _ = column
+                .bytes
+                .try_reserve(bound.row_bytes.unwrap_or(0).saturating_mul(rows).min(MOST_SET_ASIDE));
+            column
+        };
+        Self { columns: fields.iter().map(column).collect(), ..Self::default() }
     }
 
     /// Ends a record whose elements were appended to all columns. Error, in words: a field has not

@@ -156,7 +156,7 @@ fn parse(source: &Source, options: &Options, tasks: &Mutex<Receiver<ParseTask>>)
 
 /// The records of a chunk that belong to the part asked for.
 fn parsed(source: &Source, options: &Options, file: usize, number: u64, raw: &Raw) -> Result<Chunk> {
-    let mut chunk = Chunk::new(source.bound.len());
+    let mut chunk = Chunk::new(&source.bound, raw.rows);
     for row in 0..raw.rows {
         if !belongs(number + row as u64, options) {
             continue;
@@ -224,7 +224,7 @@ impl<'b> Batcher<'b> {
         skipped: &'b Skipped,
     ) -> Self {
         let at = Position { epoch: options.start.epoch, batch: 0 };
-        let assembly = Assembly::new(source.bound.len());
+        let assembly = Assembly::new(source.bound.len(), options.batch);
         Self { source, options, pieces, batches, skipped, at, assembly, full: None, rows: 0 }
     }
 
@@ -321,7 +321,7 @@ impl<'b> Batcher<'b> {
             self.send(full, InEpoch::Earlier)?;
         }
         if self.assembly.rows == self.options.batch {
-            let next = Assembly::new(self.source.bound.len());
+            let next = Assembly::new(self.source.bound.len(), self.options.batch);
             self.full = Some(std::mem::replace(&mut self.assembly, next));
         }
         Ok(())
@@ -329,7 +329,7 @@ impl<'b> Batcher<'b> {
 
     /// The epoch has ended.
     fn end(&mut self) -> Result<(), Over> {
-        let next = Assembly::new(self.source.bound.len());
+        let next = Assembly::new(self.source.bound.len(), self.options.batch);
         let rest = std::mem::replace(&mut self.assembly, next);
         let rest = (rest.rows > 0 && self.options.last != Last::Drop).then_some(rest);
         match (self.full.take(), rest) {

@@ -389,7 +389,8 @@ fn products_round_an_operand_of_f32_as_a_conversion_does() {
                 .collect();
             let what = format!("{half} {m} {n} {k} {transposed} {weight_first}");
             let expected = interpret(&step(true), &inputs, &|_| unreachable!("no parameters")).unwrap();
-            let topology = Topology::parse("cpu").unwrap();
+            // With room for what a GPU keeps beside; it runs on both.
+            let topology = Topology::parse("cuda:memory=1GB").unwrap();
             let compiled = compile(Model::Graph(graph), &topology, &Options::default()).unwrap();
             assert!(crate::updates::ran(&compiled, &inputs, &what) == expected, "{what}: other bits");
         }

@@ -10,6 +10,7 @@
 
 mod arcs;
 mod bisect;
+mod bottleneck;
 mod coarsen;
 mod communities;
 mod contract;

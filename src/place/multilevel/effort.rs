@@ -173,5 +173,10 @@ fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
 
 /// As [`affordable`], where times are uneven: searches from nothing visit about 100,000 pins.
 fn affordable_uneven(pins: usize) -> (usize, &'static [usize]) {
-    ((100_000 / pins).clamp(6, 24), if pins < FEW { &[4; 6] } else { &[3; 6] })
+    let cycles: &[usize] = match pins {
+        0..FEW => &[4; 6],
+        FEW..20_000 => &[3; 6],
+        _ => &[2; 6],
+    };
+    ((100_000 / pins).clamp(6, 24), cycles)
 }

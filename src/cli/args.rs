@@ -227,7 +227,8 @@ pub(super) struct PlacementArgs {
     pub(super) time_limit: Option<String>,
     /// Stop once no plan can be better by more than this (gap<1%)
     ///
-    /// Runs the efforts up to --effort in turn, the smallest first, until the proven gap is that small.
+    /// Runs the efforts up to --effort in turn, the smallest first, until the proven gap is that small. A search for the
+    /// fewest bytes also ends within an effort, once the bound of the effort before proves that.
     #[arg(hide_short_help = true, long, value_name = "GAP")]
     pub(super) until: Option<String>,
     /// Memory that the search may use beyond the graph and the plan; the plan says that it was cut short

@@ -133,6 +133,7 @@ fn place_options(args: &PlacementArgs) -> Result<Options> {
         reserve: reserve.transpose()?.unwrap_or_default(),
         caps: None,
         effort: args.effort,
+        enough: None,
         seed: args.seed,
         from: None,
     })

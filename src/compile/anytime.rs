@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::place::Effort;
 use crate::plan::{Bound, Plan};
 use crate::strategy::Until;
+use crate::units::Bytes;
 
 /// What has a plan.
 pub(super) trait Planned {
@@ -49,7 +50,8 @@ pub(super) fn anytime<T: Planned>(
 ) -> Result<T> {
     // In microbatches, placements are of a part of the step; one that replaces another is chosen by what it moves, too.
     let is_replaced = options.from.is_some() || options.place.from.is_some();
-    control.forget(options.pipeline.is_none() && options.unrolled.is_none() && !is_replaced);
+    let is_comparable = options.pipeline.is_none() && options.unrolled.is_none() && !is_replaced;
+    control.forget(is_comparable);
     let asked = options.place.effort;
     let efforts = if is_replaced { &[asked][..] } else { Until::efforts(options.until, asked) };
     let mut best: Option<T> = None;
@@ -60,6 +62,9 @@ pub(super) fn anytime<T: Planned>(
         }
         let mut options = options.clone();
         options.place.effort = effort;
+        let bound = best.as_ref().filter(|_| is_comparable).and_then(|best| best.plan().bound.as_ref());
+        options.place.enough =
+            options.until.zip(bound).map(|(until, bound)| Bytes(until.enough(bound.value)));
         let turn = if number + 1 == efforts.len() { Turn::Last } else { Turn::Earlier };
         match plan(&options, turn) {
             Ok(found) => best = Some(better(best, found)),

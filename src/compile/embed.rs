@@ -72,6 +72,7 @@ impl From<&Options> for super::Options {
             reserve,
             caps: None,
             effort,
+            enough: None,
             seed,
             from,
         };

@@ -71,6 +71,14 @@ impl<'c, 'a> Context<'c, 'a> {
         Self { problem, nets, limits, base: FixedShare::new(problem, nets, limits), order, control }
     }
 
+    /// True where what was found moves as few bytes as were asked for. To be asked where all threads' finds are merged, so
+    /// that the search ends at the same place whatever they did.
+    pub(super) fn is_enough(&self, pool: &Pool) -> bool {
+        let options = self.problem.options;
+        let enough = options.enough.filter(|_| options.objective == Objective::Transfer);
+        enough.zip(pool.best()).is_some_and(|(enough, best)| best.evaluation.transfer_bytes() <= enough)
+    }
+
     /// True where a fixed unit or a pinned home ties the problem to certain devices.
     pub(super) fn is_tied(&self) -> bool {
         self.base.computes.contains(&true) || self.nets.home.iter().any(|&home| home != NONE)

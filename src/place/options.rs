@@ -152,6 +152,8 @@ pub struct Options {
     pub caps: Option<Vec<Bytes>>,
     /// How much work to spend.
     pub effort: Effort,
+    /// Bytes moved with which the search for the fewest may end; none where it goes as far as the effort does.
+    pub enough: Option<Bytes>,
     /// Seed of whatever is drawn.
     pub seed: u64,
     /// The placement that the new one replaces: little state is moved.

@@ -19,7 +19,7 @@ const ROUNDS: usize = 2;
 /// Searches a problem.
 pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     let mut pool = one_device(context);
-    if is_settled(context, &pool) {
+    if is_settled(context, &pool) || context.is_enough(&pool) {
         return pool;
     }
     let mut methods: Vec<fn(&Context<'_, '_>) -> Pool> =
@@ -31,6 +31,9 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     context.control.report("searching", 1, ROUNDS);
     for found in context.control.map_each(tables(context), methods.len(), |number| methods[number](context)) {
         pool.merge(found);
+    }
+    if context.is_enough(&pool) {
+        return pool;
     }
     context.control.report("improving", 2, ROUNDS);
     if context.problem.options.objective == Objective::Latency {

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::gzip::compress;
+use super::parts::Parts;
 use super::{Plan, VERSION, decompressed, is_compressed};
 use crate::error::{Error, Result};
 use crate::escape::to_json;
@@ -20,14 +21,15 @@ impl Plan {
         one(out, "model", &self.model)?;
         one(out, "options", &self.options)?;
         list(out, "devices", &self.devices)?;
-        object(out, "placement", &self.entries())?;
+        let parts = Parts::new(&self.options);
+        object(out, "placement", self.entries(&parts))?;
         if !self.unlaunched.is_empty() {
             list(out, "unlaunched", &self.unlaunched)?;
         }
         list(out, "buffers", &self.buffers)?;
         list(out, "kernels", &self.kernels)?;
         one(out, "topology", &self.topology)?;
-        list(out, "steps", &self.entries_of_steps())?;
+        list(out, "steps", self.entries_of_steps(&parts))?;
         one(out, "cost", &self.cost)?;
         one(out, "bound", &self.bound)?;
         if let Some(replan) = &self.replan {
@@ -137,22 +139,26 @@ fn one(out: &mut dyn Write, name: &str, value: &impl Serialize) -> io::Result<()
     out.write_all(to_json(value)?.as_bytes())
 }
 
-fn list<T: Serialize>(out: &mut dyn Write, name: &str, items: &[T]) -> io::Result<()> {
+fn list<T: Serialize>(out: &mut dyn Write, name: &str, items: impl IntoIterator<Item = T>) -> io::Result<()> {
     write!(out, ",\n \"{name}\":[")?;
-    for (i, item) in items.iter().enumerate() {
+    for (i, item) in items.into_iter().enumerate() {
         out.write_all(if i == 0 { b"\n  " } else { b",\n  " })?;
-        out.write_all(to_json(item)?.as_bytes())?;
+        out.write_all(to_json(&item)?.as_bytes())?;
     }
     out.write_all(b"]")
 }
 
-fn object<V: Serialize>(out: &mut dyn Write, name: &str, items: &[(String, V)]) -> io::Result<()> {
+fn object<'k, V: Serialize>(
+    out: &mut dyn Write,
+    name: &str,
+    items: impl IntoIterator<Item = (&'k str, V)>,
+) -> io::Result<()> {
     write!(out, ",\n \"{name}\":{{")?;
-    for (i, (key, value)) in items.iter().enumerate() {
+    for (i, (key, value)) in items.into_iter().enumerate() {
         out.write_all(if i == 0 { b"\n  " } else { b",\n  " })?;
-        out.write_all(to_json(key)?.as_bytes())?;
+        out.write_all(to_json(&key)?.as_bytes())?;
         out.write_all(b":")?;
-        out.write_all(to_json(value)?.as_bytes())?;
+        out.write_all(to_json(&value)?.as_bytes())?;
     }
     out.write_all(b"}")
 }

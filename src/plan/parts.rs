@@ -111,42 +111,40 @@ pub(super) struct PartEntry<'a> {
 }
 
 impl Plan {
-    /// The placement as the JSON form has it.
-    pub(super) fn entries<'a>(&'a self) -> Vec<(String, Entry<'a>)> {
-        let parts = Parts::new(&self.options);
+    /// The placement as the JSON form has it, node by node.
+    pub(super) fn entries<'a>(&'a self, parts: &'a Parts<'a>) -> impl Iterator<Item = (&'a str, Entry<'a>)> {
         let devices: HashMap<&str, &str> = match parts.is_empty() {
             true => HashMap::new(),
             false => self.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect(),
         };
         // A part that is divided again has an entry of its own.
         let is_entry = |node: &str| parts.find(node).is_none() || parts.is_split(node);
-        let entries = self.placement.iter().filter(|(node, _)| is_entry(node));
-        entries
-            .map(|(node, device)| {
-                let of = parts.of(node);
-                if of.is_empty() {
-                    return (node.clone(), Entry::Whole(device.as_str()));
-                }
-                let place = |part: &PlanPart<'a>| devices.get(part.name.as_str()).copied().unwrap_or(device);
-                let entry = |part: &PlanPart<'a>| PartEntry {
-                    device: place(part),
-                    axis: part.over,
-                    from: part.from,
-                    to: part.to,
-                };
-                (node.clone(), Entry::Parts(of.iter().map(entry).collect()))
-            })
-            .collect()
+        let entries = self.placement.iter().filter(move |(node, _)| is_entry(node));
+        entries.map(move |(node, device)| {
+            let of = parts.of(node);
+            if of.is_empty() {
+                return (node.as_str(), Entry::Whole(device.as_str()));
+            }
+            let place = |part: &PlanPart<'a>| devices.get(part.name.as_str()).copied().unwrap_or(device);
+            let entry = |part: &PlanPart<'a>| PartEntry {
+                device: place(part),
+                axis: part.over,
+                from: part.from,
+                to: part.to,
+            };
+            (node.as_str(), Entry::Parts(of.iter().map(entry).collect()))
+        })
     }
 
-    /// The steps as the JSON form has them: launches of parts name the nodes.
-    pub(super) fn entries_of_steps(&self) -> Vec<Cow<'_, Step>> {
-        let parts = Parts::new(&self.options);
-        let entry = |step| match part_step(&parts, step) {
+    /// The steps as the JSON form has them, step by step: launches of parts name the nodes.
+    pub(super) fn entries_of_steps<'a>(
+        &'a self,
+        parts: &'a Parts<'a>,
+    ) -> impl Iterator<Item = Cow<'a, Step>> {
+        self.steps.iter().map(|step| match part_step(parts, step) {
             Some(step) => Cow::Owned(step),
             None => Cow::Borrowed(step),
-        };
-        self.steps.iter().map(entry).collect()
+        })
     }
 
     /// Names parts as they are named in memory, where the JSON form was read: the placement has the parts

@@ -11,10 +11,21 @@ pub struct Until {
     or_equal: bool,
 }
 
+/// Values above this are told from one another by no gap.
+const MOST: u64 = 1 << 52;
+
 impl Until {
     /// True where a plan that is within `gap` of its bound is good enough.
     pub fn is_met_by(self, gap: f64) -> bool {
         gap < self.gap || self.or_equal && gap <= self.gap
+    }
+
+    /// The largest value that is within the gap of `bound`; `bound` itself where none is.
+    pub fn enough(self, bound: u64) -> u64 {
+        let is_met = |value: u64| value >= bound.max(1) && self.is_met_by(1.0 - bound as f64 / value as f64);
+        let most = ((bound as f64 / (1.0 - self.gap)) as u64).min(MOST);
+        // Rounding may have gone one too far.
+        [most, most.saturating_sub(1)].into_iter().find(|&value| is_met(value)).unwrap_or(bound)
     }
 
     /// The efforts up to the one asked for, the least first.
@@ -59,6 +70,21 @@ mod tests {
         for wrong in ["", "gap", "gap<", "gap<0", "gap>1%", "gap<-1%", "gap<101%", "gap<nan", "1%"] {
             assert!(until(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_enough_meets_the_gap_and_no_more_does() {
+        for text in ["gap<1%", "gap<=1%", "gap<50%", "gap<=0", "gap<=33%"] {
+            let until: Until = text.parse().unwrap();
+            for bound in (1..200).chain([1_000_003, 87_654_321]) {
+                let enough = until.enough(bound);
+                let gap = |value: u64| 1.0 - bound as f64 / value as f64;
+                assert!(enough >= bound, "{text} {bound}");
+                assert!(enough == bound || until.is_met_by(gap(enough)), "{text} {bound}");
+                assert!(!until.is_met_by(gap(enough + 1)), "{text} {bound}");
+            }
+        }
+        assert_eq!("gap<100%".parse::<Until>().unwrap().enough(5), MOST);
     }
 
     #[test]

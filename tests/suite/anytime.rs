@@ -128,6 +128,40 @@ fn a_search_ends_at_its_gap() {
     assert!(later >= 3, "{later}");
 }
 
+/// Where a bound is known from before, the search for the fewest bytes ends once it has come close enough: at the same
+/// place whatever the threads did, with no more than was asked for where that can be found, and sooner than else.
+#[test]
+fn a_search_for_bytes_ends_within_an_effort() {
+    let mut sooner = 0;
+    for seed in 0..6 {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 120);
+        let links = Links::Direct(Contention::Link);
+        let devices = topology(3, 1, Bytes(100_000_000), links, Nanos(200), Communication::Overlapped);
+        let found = |enough: Option<u64>, threads: usize| {
+            let options = place::Options {
+                balance: Some(0.2),
+                devices: place::DeviceUse::All,
+                enough: enough.map(Bytes),
+                ..place::Options::default()
+            };
+            let control = Control::new().threads(threads);
+            let placed = place::candidates(&graph, &devices, &options, &control).unwrap().swap_remove(0);
+            let bytes = place::evaluate(&graph, &devices, &placed).unwrap().transfer_bytes().get();
+            (bytes, placed.device)
+        };
+        let (fewest, _) = found(None, 2);
+        let (any, _) = found(Some(u64::MAX), 2);
+        let middle = fewest + (any - fewest) / 2;
+        let (enough, devices_of_two) = found(Some(middle), 2);
+        assert!((fewest..=middle).contains(&enough), "seed {seed}: {fewest} <= {enough} <= {middle}");
+        assert_eq!((enough, devices_of_two), found(Some(middle), 1), "seed {seed}");
+        sooner += usize::from(enough > fewest);
+        assert_eq!(found(Some(fewest), 2).0, fewest, "seed {seed}");
+    }
+    assert!(sooner >= 1, "{sooner} of 6 searches ended before the last find");
+}
+
 #[test]
 fn the_curve_of_the_gap_is_told_where_the_end_is_asked_for() {
     let folder = Folder::new();

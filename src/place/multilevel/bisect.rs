@@ -219,7 +219,7 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
 /// Cuts in two: coarsened, begun in many ways, refined level by level.
 fn cut(graph: &Hypergraph, pair: &Blocks, effort: Effort, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
     // Enough vertices for each block to keep as many as it must.
-    let least = 4 * pair.least.iter().sum::<u32>() as usize;
+    let least = coarsen::FEWEST * pair.least.iter().sum::<u32>() as usize;
     let enough = coarsen::drawn(effort.enough, rng).max(least);
     let levels = coarsen::levels(graph, pair, None, Extent { enough, merging: effort.merging }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);

@@ -1,6 +1,7 @@
 //! Coarsening: neighbours that share the heaviest nets become clusters, level by level, until few
 //! vertices are left. Vertex by vertex it keeps clusters alike; net by net, the heaviest first, it keeps together what
-//! is dear to cut, whatever is left over: where weights span orders, that is what balance has to be found with.
+//! is dear to cut, whatever is left over: where weights span orders, that is what balance has to be found with. Or what
+//! lies above the [`bottleneck`](super::bottleneck) becomes one vertex first.
 //!
 //! Source: heavy-edge rating, sum of w(e) / (|e| - 1), of hMETIS and KaHyPar; clusters by joining
 //! as in Akhremtsev, Heuer, Sanders, Schlag, Engineering a Direct k-way Hypergraph Partitioning
@@ -8,6 +9,7 @@
 //! clustering is, with a limit.
 
 use super::arcs::Bands;
+use super::bottleneck;
 use super::contract::contract;
 use super::hypergraph::{Blocks, Hypergraph};
 use crate::place::problem::NONE;
@@ -37,6 +39,11 @@ pub(super) enum Merging {
         /// How many times the mean of the coarsest level a cluster may weigh.
         heavy: u64,
     },
+    /// First the components of all nets above the bottleneck, then as [`Merging::Vertices`].
+    Bottleneck {
+        /// As there.
+        heavy: u64,
+    },
     /// Net by net, the heaviest first, its vertices become one cluster.
     Nets {
         /// How many of [`PARTS`] of what the smallest block may take a cluster may.
@@ -51,6 +58,10 @@ impl Merging {
     /// As [`Merging::VERTICES`], of what has few pins: clusters differ more from one search to the next.
     pub(super) const OF_FEW: &'static [Self] = &[Self::Vertices { heavy: 3 }, Self::Vertices { heavy: 6 }];
 
+    /// As [`Merging::OF_FEW`], of what is left when all above the bottleneck is joined.
+    pub(super) const BOTTLENECK: &'static [Self] =
+        &[Self::Bottleneck { heavy: 3 }, Self::Bottleneck { heavy: 6 }];
+
     /// Net by net, up to a whole block, a half or a quarter.
     pub(super) const NETS: &'static [Self] =
         &[Self::Nets { share: 4 }, Self::Nets { share: 2 }, Self::Nets { share: 1 }];
@@ -62,6 +73,9 @@ impl Merging {
 /// What [`Merging::Nets`] counts shares in.
 pub(super) const PARTS: u64 = 4;
 
+/// Vertices that are left at least for each that a block must keep.
+pub(super) const FEWEST: usize = 4;
+
 /// One step of coarsening.
 #[derive(Debug)]
 pub(super) struct Level {
@@ -72,7 +86,7 @@ pub(super) struct Level {
 }
 
 /// Limits of what becomes one vertex.
-struct Caps {
+pub(super) struct Caps {
     time: Vec<u64>,
     bytes: u64,
 }
@@ -89,12 +103,19 @@ pub(super) fn levels(
     let enough = extent.enough;
     let merging = match drawn(extent.merging, rng) {
         // Nets know no order.
-        Merging::Nets { .. } if blocks.ordered => Merging::VERTICES[0],
+        Merging::Nets { .. } | Merging::Bottleneck { .. } if blocks.ordered => Merging::VERTICES[0],
         merging => merging,
     };
     let caps = Caps::new(graph, blocks, enough, merging);
     let mut levels: Vec<Level> = Vec::new();
     let mut constraint: Option<Vec<u32>> = constraint.map(<[u32]>::to_vec);
+    if matches!(merging, Merging::Bottleneck { .. }) && graph.len() > enough && blocks.bind() {
+        let whole = Caps::new(graph, blocks, enough, Merging::Nets { share: PARTS });
+        let fewest = FEWEST * blocks.least.iter().sum::<u32>() as usize;
+        let (cluster, count) = bottleneck::components(graph, &whole, constraint.as_deref(), fewest);
+        constraint = constraint.map(|constraint| project_up(&constraint, &cluster, count));
+        levels.push(Level { graph: contract(graph, &cluster, count, false), cluster });
+    }
     loop {
         let fine = levels.last().map_or(graph, |level| &level.graph);
         if fine.len() <= enough {
@@ -103,7 +124,7 @@ pub(super) fn levels(
         let stalls = |count: usize| count * 20 > fine.len() * 19;
         let (cluster, count) = match merging {
             Merging::Nets { .. } => by_nets(fine, &caps, constraint.as_deref(), enough, rng),
-            Merging::Vertices { .. } => {
+            Merging::Vertices { .. } | Merging::Bottleneck { .. } => {
                 let arcs = fine.arcs.as_ref().filter(|_| blocks.ordered);
                 let odd = levels.len() % 2 == 1;
                 let bands = |odd: bool| arcs.map(|arcs| Bands::new(arcs, odd));
@@ -141,7 +162,9 @@ impl Caps {
     fn new(graph: &Hypergraph, blocks: &Blocks, enough: usize, merging: Merging) -> Self {
         let cap = |all: u64, least: u64, binds: bool| match merging {
             _ if !binds => u64::MAX,
-            Merging::Vertices { heavy } => all / enough.max(1) as u64 * heavy + 1,
+            Merging::Vertices { heavy } | Merging::Bottleneck { heavy } => {
+                all / enough.max(1) as u64 * heavy + 1
+            }
             Merging::Nets { share } => least / PARTS * share,
         };
         let of_kind = |kind: usize| (0..blocks.len()).filter(move |&block| blocks.kind[block] == kind);
@@ -153,8 +176,8 @@ impl Caps {
 }
 
 /// Clusters in the making: each is named by one of its members.
-struct Clusters<'g> {
-    graph: &'g Hypergraph,
+pub(super) struct Clusters<'g> {
+    pub(super) graph: &'g Hypergraph,
     leader: Vec<u32>,
     members: Vec<u32>,
     time: Vec<u64>,
@@ -291,7 +314,7 @@ impl Ratings {
 
 impl<'g> Clusters<'g> {
     /// Each vertex alone.
-    fn new(graph: &'g Hypergraph) -> Self {
+    pub(super) fn new(graph: &'g Hypergraph) -> Self {
         Self {
             graph,
             leader: (0..graph.len() as u32).collect(),
@@ -301,7 +324,7 @@ impl<'g> Clusters<'g> {
         }
     }
 
-    fn can_join(&self, vertex: u32, other: u32, caps: &Caps) -> bool {
+    pub(super) fn can_join(&self, vertex: u32, other: u32, caps: &Caps) -> bool {
         let (v, o, kinds) = (vertex as usize, other as usize, self.graph.kinds);
         let time = |kind: usize| self.time[v * kinds + kind].saturating_add(self.time[o * kinds + kind]);
         self.graph.class[v] == self.graph.class[o]
@@ -309,7 +332,7 @@ impl<'g> Clusters<'g> {
             && self.bytes[v].saturating_add(self.bytes[o]) <= caps.bytes
     }
 
-    fn join(&mut self, vertex: u32, other: u32) {
+    pub(super) fn join(&mut self, vertex: u32, other: u32) {
         let (v, o, kinds) = (vertex as usize, other as usize, self.graph.kinds);
         self.leader[v] = other;
         self.members[o] += 1;
@@ -321,7 +344,7 @@ impl<'g> Clusters<'g> {
     }
 
     /// The leader of the cluster that a vertex has come to be in. Paths to it are halved on the way.
-    fn root(&mut self, mut vertex: u32) -> u32 {
+    pub(super) fn root(&mut self, mut vertex: u32) -> u32 {
         loop {
             let leader = self.leader[vertex as usize];
             if leader == vertex {
@@ -333,7 +356,7 @@ impl<'g> Clusters<'g> {
     }
 
     /// The cluster of each vertex, and how many there are.
-    fn numbered(&mut self) -> (Vec<u32>, usize) {
+    pub(super) fn numbered(&mut self) -> (Vec<u32>, usize) {
         let count = self.graph.len();
         numbered((0..count as u32).map(|vertex| self.root(vertex)), count)
     }

@@ -49,13 +49,15 @@ impl Clustering {
     const COMMUNITIES: Self = Self { in_communities: true, ..Self::VERTICES };
     const VERTICES_OF_FEW: Self =
         Self { in_communities: false, merging: Merging::OF_FEW, of_cuts: Merging::OF_FEW };
-    const COMMUNITIES_OF_FEW: Self = Self { in_communities: true, ..Self::VERTICES_OF_FEW };
     const NETS: Self = Self { in_communities: false, merging: Merging::NETS, of_cuts: Merging::NETS_OF_CUTS };
     const NETS_IN_COMMUNITIES: Self = Self { in_communities: true, ..Self::NETS };
 
+    const BOTTLENECK: Self =
+        Self { in_communities: false, merging: Merging::BOTTLENECK, of_cuts: Merging::BOTTLENECK };
+
     /// For what has few pins. Which one serves a graph shows in what they find.
     const OF_FEW: &'static [Self] =
-        &[Self::VERTICES_OF_FEW, Self::COMMUNITIES_OF_FEW, Self::NETS_IN_COMMUNITIES, Self::NETS];
+        &[Self::VERTICES_OF_FEW, Self::BOTTLENECK, Self::NETS_IN_COMMUNITIES, Self::NETS];
 
     /// For more.
     const USUAL: &'static [Self] = &[Self::VERTICES, Self::COMMUNITIES];
@@ -92,7 +94,7 @@ impl Work {
         let few = pins < FEW || (uneven && pins < FEW_UNEVEN);
         let worthwhile = if few { 4_000 } else { 400 };
         let beyond: &[u64] = if few { BEYOND } else { &[] };
-        let search = Search { passes: 4, seeds: 25, fruitless: 200, worthwhile, beyond, cuts: Cuts::NONE };
+        let search = Search { passes: 4, seeds: 25, fruitless: 50, worthwhile, beyond, cuts: Cuts::NONE };
         let clusterings = if few { Clustering::OF_FEW } else { Clustering::USUAL };
         let cuts = if few { Cuts { work: 1_000_000, most: 1000 } } else { Cuts::NONE };
         let depths = if few { DEPTHS_OF_FEW } else { DEPTHS };
@@ -141,7 +143,7 @@ impl Work {
                 clusterings,
                 cuts: if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL },
                 acyclic: true,
-                search: Search { passes: 10, cuts, ..search },
+                search: Search { passes: 10, fruitless: 200, cuts, ..search },
             },
         }
     }
@@ -163,7 +165,7 @@ fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
         0..FEW if blocks <= 4 => (8, &[6; 4]),
         0..FEW => (8, &[6; 6]),
-        FEW..150_000 => (6, &[2, 2]),
+        FEW..150_000 => (8, &[2, 2]),
         150_000..1_000_000 => (3, &[2, 1]),
         _ => (2, &[1]),
     }
@@ -171,5 +173,10 @@ fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
 
 /// As [`affordable`], where times are uneven: searches from nothing visit about 100,000 pins.
 fn affordable_uneven(pins: usize) -> (usize, &'static [usize]) {
-    ((100_000 / pins).clamp(6, 24), &[4; 6])
+    let cycles: &[usize] = match pins {
+        0..FEW => &[4; 6],
+        FEW..20_000 => &[3; 6],
+        _ => &[2; 6],
+    };
+    ((100_000 / pins).clamp(6, 24), cycles)
 }

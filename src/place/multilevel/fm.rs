@@ -36,9 +36,12 @@ pub(super) fn refine(state: &mut State<'_>, search: Search, rng: &mut Rng, contr
         done: vec![false; state.graph.len()],
         moves: Vec::new(),
         seen: Vec::new(),
+        woken: vec![0; state.graph.len()],
+        clock: 0,
         parked: vec![Vec::new(); state.blocks.len()],
     };
     state.slack = slack(state);
+    state.only_raised = true;
     let mut bytes = state.connectivity();
     for _ in 0..search.passes {
         let saved = walk.pass(state, search, rng, control);
@@ -48,6 +51,7 @@ pub(super) fn refine(state: &mut State<'_>, search: Search, rng: &mut Rng, contr
         bytes -= saved.min(bytes);
     }
     state.slack = 0;
+    state.only_raised = false;
 }
 
 /// A fraction of what a block may take, so that two vertices can change places.
@@ -67,8 +71,12 @@ struct FmWalk {
     done: Vec<bool>,
     /// Vertices moved by this search, and from where.
     moves: Vec<(u32, u32)>,
-    /// Scratch for the vertices that a move touched.
+    /// Scratch for the vertices whose gains a move raised.
     seen: Vec<u32>,
+    /// The move at which each vertex was woken last.
+    woken: Vec<u32>,
+    /// Moves made so far.
+    clock: u32,
     /// By block, vertices that would go there were there room.
     parked: Vec<Vec<u32>>,
 }
@@ -150,7 +158,7 @@ impl FmWalk {
             if self.moves.len() - kept > fruitless {
                 break;
             }
-            self.wake_touched(state);
+            self.wake_raised(state);
             // There is room now for those that waited for it.
             let mut parked = std::mem::take(&mut self.parked[from as usize]);
             parked.drain(..).for_each(|vertex| {
@@ -178,10 +186,15 @@ impl FmWalk {
         relieving.or_else(|| blocks.filter_map(|block| self.heaps.peek(block)).max())
     }
 
-    fn wake_touched(&mut self, state: &mut State<'_>) {
+    /// Keys that a move made too high are corrected when they surface; those that it made too low, here.
+    fn wake_raised(&mut self, state: &mut State<'_>) {
         std::mem::swap(&mut self.seen, &mut state.touched);
+        self.clock += 1;
         for at in 0..self.seen.len() {
-            self.wake(state, self.seen[at]);
+            let vertex = self.seen[at];
+            if std::mem::replace(&mut self.woken[vertex as usize], self.clock) != self.clock {
+                self.wake(state, vertex);
+            }
         }
         self.seen.clear();
     }

@@ -95,6 +95,11 @@ impl Blocks {
         self.may[class as usize * self.len() + block]
     }
 
+    /// True where anything limits what a block takes.
+    pub(super) fn bind(&self) -> bool {
+        self.bytes_bind || self.time_binds()
+    }
+
     /// True where some block's compute time is limited.
     pub(super) fn time_binds(&self) -> bool {
         self.limit.iter().any(|&limit| limit != u64::MAX)

@@ -10,6 +10,7 @@
 
 mod arcs;
 mod bisect;
+mod bottleneck;
 mod coarsen;
 mod communities;
 mod contract;
@@ -173,17 +174,23 @@ impl MultilevelSearch<'_, '_, '_> {
         let ways: Vec<usize> = jobs.iter().take(first).map(|job| job.way).collect();
         let found = self.do_all(jobs);
         self.rank(found.into_iter().zip(ways));
-        self.do_all((first..starts).map(|number| self.afresh(number, first)).collect());
+        if !self.is_enough() {
+            self.do_all((first..starts).map(|number| self.afresh(number, first)).collect());
+        }
         for (cycle, &count) in (1..).zip(self.work.cycles) {
             let before = self.best_bytes();
             let found: Vec<Candidate> = self.incumbents.pool.found.iter().take(count).cloned().collect();
-            let Some((best, others)) = found.split_first() else { break };
+            let Some((best, others)) = found.split_first().filter(|_| !self.is_enough()) else { break };
             let pairs = others.iter().map(Some).chain([None]);
             self.do_all(pairs.filter_map(|other| self.refinement(best, other, cycle)).collect());
             if before == self.best_bytes() || self.context.control.stopped() {
                 break;
             }
         }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.context.is_enough(&self.incumbents.pool)
     }
 
     fn best_bytes(&self) -> Option<Bytes> {

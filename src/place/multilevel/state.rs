@@ -30,6 +30,8 @@ pub(super) struct State<'h> {
     pub(super) tolerance: u64,
     /// Vertices whose gains changed since this was cleared; some more than once.
     pub(super) touched: Vec<u32>,
+    /// Whether only vertices some of whose gains grew are touched.
+    pub(super) only_raised: bool,
     /// Vertices of each net in each block: `net * blocks + block`.
     count: Vec<u32>,
     /// Weight of the nets that a vertex alone holds in its block.
@@ -61,6 +63,7 @@ impl<'h> State<'h> {
             slack: 0,
             tolerance: 0,
             touched: Vec::new(),
+            only_raised: false,
             count: vec![0; graph.nets.len() * k],
             alone: vec![0; vertices],
             near: vec![0; vertices * k],
@@ -260,7 +263,7 @@ impl<'h> State<'h> {
                 row[from as usize] -= if left == 0 { weight } else { 0 };
                 row[to as usize] += if there == 1 { weight } else { 0 };
             }
-            if pins.len() <= WAKING {
+            if pins.len() <= WAKING && (there == 1 || !self.only_raised) {
                 self.touched.extend_from_slice(pins);
             }
         }
@@ -269,7 +272,9 @@ impl<'h> State<'h> {
                 let other = pins.iter().find(|&&pin| pin != mover && self.block[pin as usize] == block);
                 if let Some(&other) = other {
                     self.alone[other as usize] += change;
-                    self.touched.push(other);
+                    if change > 0 || !self.only_raised {
+                        self.touched.push(other);
+                    }
                 }
             }
         }

@@ -463,6 +463,88 @@ fn a_dear_piece_that_fills_a_block_stays_whole() {
     assert!(best.is_some_and(|best| best < 1_000_000), "{best:?}");
 }
 
+/// The parts that nets of this weight and more hold together, found by walking: for each vertex, its first one.
+fn walked(graph: &Hypergraph, least: u64, constraint: Option<&[u32]>) -> Vec<usize> {
+    let same = |one: usize, other: usize| constraint.is_none_or(|of| of[one] == of[other]);
+    let mut first: Vec<usize> = (0..graph.len()).collect();
+    loop {
+        let before = first.clone();
+        for net in (0..graph.nets.len()).filter(|&net| graph.weight[net] >= least) {
+            let pins = graph.nets.row(net);
+            // Components are joined to that of the net's first vertex alone, where they may be.
+            let into = pins[0] as usize;
+            for other in pins.iter().map(|&pin| pin as usize).filter(|&other| same(into, other)) {
+                let (one, other) = (first[into], first[other]);
+                let least = one.min(other);
+                first.iter_mut().filter(|of| [one, other].contains(of)).for_each(|of| *of = least);
+            }
+        }
+        if first == before {
+            return first;
+        }
+    }
+}
+
+#[test]
+fn above_the_bottleneck_all_is_joined_and_fits_a_block() {
+    let mut rng = Rng::new(21);
+    for _ in 0..20 {
+        let graph = random(120, 150, &mut rng);
+        let blocks = balanced(&graph, 4, 5);
+        let apart: Vec<u32> = (0..120).map(|vertex| vertex / 60).collect();
+        for constraint in [None, Some(&apart[..])] {
+            let merging = &[Merging::Bottleneck { heavy: 3 }];
+            let extent = Extent { enough: 100, merging };
+            let levels = coarsen::levels(&graph, &blocks, constraint, extent, &mut rng);
+            let found = &levels.first().expect("something is joined").cluster;
+            let fits = |of: &[usize]| {
+                let time =
+                    |part: usize| (0..120).filter(|&v| of[v] == part).map(|v| graph.time(v, 0)).sum::<u64>();
+                (0..120).all(|part| time(part) <= blocks.limit[0] / 4 * 4)
+            };
+            // From the lightest up: the first weight with which all parts fit.
+            let expected = (1..=101).map(|least| walked(&graph, least, constraint)).find(|of| fits(of));
+            let expected = expected.expect("single vertices fit");
+            let alike =
+                |one: usize, other: usize| (found[one] == found[other]) == (expected[one] == expected[other]);
+            assert!((0..120).all(|one| (0..120).all(|other| alike(one, other))));
+        }
+    }
+}
+
+/// As in training steps: pieces that dear nets hold together fill a block just so, each of two such pieces that a net a
+/// little less dear joins, and a swarm of light vertices hangs on every piece by nets that cost next to nothing.
+#[test]
+fn what_is_above_the_bottleneck_is_not_cut() {
+    let mut rng = Rng::new(22);
+    let (pieces, size, swarm) = (6, 40, 600);
+    let core = pieces * size;
+    let vertices = core + swarm;
+    let time = (0..vertices).map(|vertex| if vertex < core { 1000 } else { 200 }).collect();
+    let pairs = (1..vertices).map(|vertex| match (vertex < core, vertex % size) {
+        (true, 0) if vertex / size % 2 == 1 => ([vertex - 1, vertex], 400_000),
+        (true, 0) => ([vertex - 1, vertex], 50_000),
+        (true, _) => ([vertex - 1 - rng.below(vertex % size), vertex], 3_000_000),
+        (false, _) => ([rng.below(core), vertex], 10 + rng.below(100) as u64),
+    });
+    let graph = of_pairs(time, pairs);
+    let blocks = balanced(&graph, 4, 3);
+    let control = Control::new().threads(1);
+    let of = |merging: &'static [Merging], rng: &mut Rng| {
+        let extent = Extent { merging, ..SCHEME.extent };
+        let cuts = bisect::Effort { merging, ..bisect::Effort::VARIED };
+        let scheme = Scheme { extent, cuts, ..SCHEME };
+        let found = cycle::partition(&graph, &blocks, None, scheme, rng, &control);
+        assert_eq!(State::new(&graph, &blocks, found.clone()).excess(), (0, 0));
+        graph.connectivity(&found)
+    };
+    // Three pairs of pieces, each just under a block, and the fourth block of swarm alone: two nets of 50,000 are cut.
+    for _ in 0..4 {
+        let found = of(Merging::BOTTLENECK, &mut rng);
+        assert!(found < 400_000, "{found}");
+    }
+}
+
 #[test]
 fn nothing_has_no_communities() {
     assert!(communities(&groups(0, 0), &mut Rng::new(7)).is_empty());

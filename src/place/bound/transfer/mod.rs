@@ -38,6 +38,9 @@ const FIRST: u64 = 500_000;
 /// Work of the first round for each pair of a net and one of its units.
 const EACH_PIN: u64 = 20;
 
+/// By how much less work is spent where only a balance is asked for: much closes little of the gap there.
+const BALANCED: u64 = 4;
+
 /// How much more work each round may do than the one before.
 const MORE: u64 = 4;
 
@@ -129,6 +132,9 @@ impl Target<'_, '_> {
             Effort::Fast => return None,
             Effort::Default if self.is_patient() => {
                 [first, 12_000_000].map(|work| Budget { work, cases: 256 })
+            }
+            Effort::Default if self.problem.options.balance.is_some() => {
+                [first, 3_000_000].map(|work| Budget { work: work / BALANCED, cases: 64 })
             }
             Effort::Default => [first, 3_000_000].map(|work| Budget { work, cases: 64 }),
             Effort::Best => [first * 16, 400_000_000].map(|work| Budget { work, cases: 512 }),

@@ -7,6 +7,7 @@ computes of the same weights, and blocks of every type with what `gguf` unpacks 
 Weights of few bits are unpacked by `gguf` and given to the library, so that both compute with the same numbers.
 """
 
+import json
 import os
 import sys
 
@@ -158,24 +159,52 @@ def models(folder):
         write(folder, name, architecture, filled(cls(config), seed), names, kind, extra)
 
 
+# Where scales are in a block, from its front or its end, and bytes of them.
+SCALES = {Kind.Q6_K: (-2, 2), Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q4_1: (0, 4), Kind.Q5_1: (0, 4), Kind.Q2_K: (-4, 4),
+          Kind.Q3_K: (-2, 2)}
+
+
+def random_blocks(random, kind, rows, columns):
+    """Random bytes with scales that are no infinities, block by block."""
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    packed = random.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
+    if kind == Kind.MXFP4:
+        packed[:, :, 0] = random.integers(110, 140, packed.shape[:2])
+        return packed
+    scales = random.normal(size=(rows, columns // elements, 2)).astype(np.float16).view(np.uint8)
+    at, width = SCALES.get(kind, (0, 2))
+    at = at % size
+    packed[:, :, at:at + width] = scales[:, :, :width]
+    return packed
+
+
+def numbers_of_blocks(path):
+    """Adds to tests/data/ggml_blocks.json what the package makes of blocks of the formats that are not there yet."""
+    with open(path) as file:
+        stored = json.load(file)
+    random = np.random.default_rng(5)
+    for kind in [Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q2_K, Kind.Q3_K, Kind.Q5_K, Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4]:
+        packed = random_blocks(random, kind, 1, 2 * gguf.GGML_QUANT_SIZES[kind][0]).reshape(1, -1)
+        found = gguf.quants.dequantize(packed, kind).astype(np.float32).view(np.uint32)
+        stored.setdefault(kind.name.lower(), {"bytes": packed.ravel().tolist(), "bits": found.ravel().tolist()})
+    with open(path, "w") as file:
+        json.dump(stored, file, separators=(",", ":"))
+
+
 def blocks(folder):
     """A tensor of each type, of random bytes with scales that are no infinities."""
     random = np.random.default_rng(3)
     writer = gguf.GGUFWriter(f"{folder}/blocks.gguf", "llama")
     arrays = {}
     for kind, rows, columns in [(Kind.F32, 3, 5), (Kind.F16, 3, 5), (Kind.BF16, 3, 5), (Kind.Q8_0, 3, 64), (Kind.Q4_0, 3, 64),
-                                (Kind.Q4_K, 3, 512), (Kind.Q6_K, 3, 512)]:
+                                (Kind.Q4_K, 3, 512), (Kind.Q6_K, 3, 512), (Kind.Q4_1, 3, 64), (Kind.Q5_0, 3, 64),
+                                (Kind.Q5_1, 3, 64), (Kind.Q2_K, 3, 512), (Kind.Q3_K, 3, 512), (Kind.Q5_K, 3, 512),
+                                (Kind.IQ4_NL, 3, 64), (Kind.IQ4_XS, 3, 512), (Kind.MXFP4, 3, 64)]:
         name = kind.name.lower()
         if kind in (Kind.F32, Kind.F16, Kind.BF16):
             packed = gguf.quants.quantize(random.normal(size=(rows, columns)).astype(np.float32), kind)
         else:
-            elements, size = gguf.GGML_QUANT_SIZES[kind]
-            packed = random.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
-            scales = random.normal(size=(rows, columns // elements, 2)).astype(np.float16).view(np.uint8)
-            at = size - 2 if kind == Kind.Q6_K else 0
-            width = 4 if kind == Kind.Q4_K else 2
-            packed[:, :, at:at + width] = scales[:, :, :width]
-            packed = packed.reshape(rows, -1)
+            packed = random_blocks(random, kind, rows, columns).reshape(rows, -1)
         writer.add_tensor(name, packed, raw_dtype=kind)
         arrays[name] = gguf.quants.dequantize(packed, kind).reshape(rows, columns).astype(np.float32)
     writer.write_header_to_file()

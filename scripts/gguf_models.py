@@ -36,6 +36,12 @@ GPT2 = {
 }
 
 
+OLMO = dict(LLAMA, post_attention_layernorm="post_attention_norm", post_feedforward_layernorm="post_ffw_norm")
+PLAIN = dict(LLAMA, **{"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+# Where the converter lets rotations turn neighbours.
+LIKE_LLAMA = ("llama", "granite", "smollm3")
+
+
 def named(key, names):
     layer, end = key.rsplit(".", 1)
     if layer in names:
@@ -51,7 +57,7 @@ def neighbours(weight, heads):
 
 def stored(architecture, key, value, config):
     """A weight as the converter writes it, and back: the same function twice, or its inverse."""
-    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+    if architecture in LIKE_LLAMA and ("q_proj.weight" in key or "k_proj.weight" in key):
         return neighbours(value, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return value + 1
@@ -71,6 +77,9 @@ def write(folder, name, architecture, model, names, kind, extra):
     writer.add_head_count(config.num_attention_heads)
     if architecture == "gpt2":
         writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    elif architecture == "starcoder2":
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_eps(config.norm_epsilon)
     else:
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
@@ -100,7 +109,7 @@ def write(folder, name, architecture, model, names, kind, extra):
 
 def back_of(architecture, key, value, config):
     """A difference of weights in the library's order."""
-    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+    if architecture in LIKE_LLAMA and ("q_proj.weight" in key or "k_proj.weight" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         half = value.shape[0] // heads // 2
         return value.reshape(heads, half, 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
@@ -154,6 +163,15 @@ def models(folder):
         ("phi3", "phi3", hf.Phi3Config(**SMALL, **heads, pad_token_id=None), hf.Phi3ForCausalLM, LLAMA, Kind.F32, {}),
         ("gpt2", "gpt2", hf.GPT2Config(vocab_size=19, n_embd=32, n_head=4, n_layer=2, n_inner=64, n_positions=16),
          hf.GPT2LMHeadModel, GPT2, Kind.F32, {}),
+        ("phi3_part", "phi3", hf.Phi3Config(**SMALL, **heads, pad_token_id=None, partial_rotary_factor=0.75), hf.Phi3ForCausalLM, LLAMA,
+         Kind.F32, dict(add_rope_dimension_count=6)),
+        ("olmo2", "olmo2", hf.Olmo2Config(**SMALL, **heads), hf.Olmo2ForCausalLM, OLMO, Kind.F32, {}),
+        ("granite", "granite", hf.GraniteConfig(**SMALL, **heads, embedding_multiplier=3.0, logits_scaling=2.0,
+                                                residual_multiplier=0.5, attention_multiplier=0.25),
+         hf.GraniteForCausalLM, LLAMA, Kind.F32, dict(add_embedding_scale=3.0, add_logit_scale=2.0, add_residual_scale=0.5, add_attention_scale=0.25)),
+        ("smollm3", "smollm3", hf.SmolLM3Config(**dict(SMALL, num_hidden_layers=5), **heads, pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=50.0)),
+         hf.SmolLM3ForCausalLM, LLAMA, Kind.F32, base),
+        ("starcoder2", "starcoder2", hf.Starcoder2Config(**SMALL, **heads), hf.Starcoder2ForCausalLM, PLAIN, Kind.F32, {}),
     ]):
         names = dict(names, post_attention_layernorm="ffn_norm") if architecture == "gemma" else names
         write(folder, name, architecture, filled(cls(config), seed), names, kind, extra)

@@ -95,6 +95,7 @@ class Regions(nn.Module):
             kept[1:],
             kept[:-2],
             scores[kept][kept[2:4] * 0],
+            torch.cat([boxes[kept], boxes[:1], boxes[ops.nms(boxes, -scores, 0.2)]]),
             ops.roi_align(x, rois, (3, 2), 0.5, 2, aligned=True),
             ops.roi_align(x, rois, 2, 1.0, 1),
             ops.roi_pool(x, rois, (2, 3), 0.5),

@@ -9,11 +9,12 @@ use std::process::{Command, Output};
 use partition::unstable::ir::{BlockFormat, DType, Tensor};
 use partition::unstable::load::weights::Arrays;
 
-const MODELS: [&str; 14] = [
+const MODELS: [&str; 19] = [
     "gemma",
     "gemma2",
     "gemma3",
     "gpt2",
+    "granite",
     "llama",
     "llama_3",
     "llama_f16",
@@ -21,9 +22,13 @@ const MODELS: [&str; 14] = [
     "llama_q4_0",
     "llama_q8_0",
     "llama_tied_bf16",
+    "olmo2",
     "phi3",
+    "phi3_part",
     "qwen2",
     "qwen3",
+    "smollm3",
+    "starcoder2",
 ];
 
 fn stored(name: &str) -> PathBuf {

@@ -3,8 +3,9 @@
 
 use super::super::lower::Ragged;
 use super::super::node::At;
+use super::select::{Chosen, chosen};
 use crate::error::Result;
-use crate::ir::Binary;
+use crate::ir::{Binary, Compare, DType, Shape};
 
 /// Operators of each element, and those that broadcast.
 const ELEMENTWISE: &[&str] = &[
@@ -90,6 +91,9 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
     }
     if let Some(picked) = gathered_within(at, &inputs)? {
         at.set_ragged(picked);
+        return Ok(());
+    }
+    if joined(at, &inputs)? {
         return Ok(());
     }
     if inputs.iter().flatten().any(|other| other.count != first.count) {
@@ -297,6 +301,40 @@ fn same_size(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
         }
     };
     Ok(whole.then_some(axis))
+}
+
+/// Joins tensors along the axis of which only the first elements of each count: these move together. False where it is
+/// another operator, or works along another axis.
+fn joined(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
+    if at.op_type() != "Concat" {
+        return Ok(false);
+    }
+    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
+    if inputs.iter().flatten().any(|of| of.axis != along) {
+        return Ok(false);
+    }
+    let (mut values, mut holds) = (Vec::new(), Vec::new());
+    for (i, of) in inputs.iter().enumerate() {
+        let value = at.value(i)?;
+        let size = at.sizes_of(value)[along].clone();
+        holds.push(match of {
+            Some(of) => {
+                let positions = at.iota(super::layout::indices([size]), 0);
+                at.compare(Compare::Lt, positions, of.count)?
+            }
+            None => {
+                let yes = at.scalar(DType::Bool, 1.0)?;
+                at.broadcast(yes, Shape::new([size]))?
+            }
+        });
+        values.push(value);
+    }
+    let (all, holds) = (at.concat(&values, along)?, at.concat(&holds, 0)?);
+    let Chosen { positions, count } = chosen(at, holds)?;
+    let y = at.gather(all, positions, along)?;
+    at.set(0, y);
+    at.set_ragged(Ragged::along(along, count));
+    Ok(true)
 }
 
 /// What a slice along the axis takes: from an element on, up to one, or up to so many before the last that counts. None

@@ -107,7 +107,9 @@ fn qwen2_moe(config: &Config) -> Result<Settings> {
 
 /// Experts that are chosen, by default so many and so many of them, so wide inside.
 fn experts_of_qwen(config: &Config, usual: [u64; 2], inner: u64) -> Result<Experts> {
-    let [count, chosen] = counts(config, "num_experts", usual)?;
+    // Later versions write the number of the third under another name.
+    let other = config.get("num_experts").is_none() && config.get("num_local_experts").is_some();
+    let [count, chosen] = counts(config, if other { "num_local_experts" } else { "num_experts" }, usual)?;
     let inner = config.optional_size("moe_intermediate_size")?.unwrap_or(inner);
     let layers = Gated { gate: "gate_proj", act: "act_fn", up: "up_proj", down: "down_proj", inner };
     let normalised = config.flag("norm_topk_prob", false)?;

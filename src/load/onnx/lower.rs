@@ -150,7 +150,9 @@ pub(super) fn lower_named(
     let lowered = lowering.all(&proto, naming);
     // Files may call axes alike that the network never compares. Where it does, the arrays are at fault.
     match (lowered, contradiction) {
-        (Err(error), Some(contradiction)) => Err(contradiction.with_help(error.to_string())),
+        (Err(error), Some(contradiction)) if !matches!(error, Error::Unsupported(_)) => {
+            Err(contradiction.with_help(error.to_string()))
+        }
         (lowered, _) => lowered,
     }
 }

@@ -319,14 +319,24 @@ fn q8_0(from: &[u8], out: &mut [f32]) {
     out.iter_mut().zip(&from[2..]).for_each(|(out, &byte)| *out = f32::from(byte as i8) * scale);
 }
 
+/// Calls `run` with the numbers of the lower nibbles of 16 bytes, and with those of the upper ones, which are 16 behind:
+/// each run of them is one loop of vectors.
+#[inline(always)]
+fn by_nibbles(quants: &[u8], out: &mut [f32], number: impl Fn(usize, u8) -> f32) {
+    let (low, high) = out.split_at_mut(out.len().min(16));
+    let quants = &quants[..16];
+    for (index, (out, &byte)) in low.iter_mut().zip(quants).enumerate() {
+        *out = number(index, byte & 15);
+    }
+    for (index, (out, &byte)) in high.iter_mut().zip(quants).enumerate() {
+        *out = number(16 + index, byte >> 4);
+    }
+}
+
 #[inline(always)]
 fn q4_0(from: &[u8], out: &mut [f32]) {
     let scale = half_at(from, 0);
-    let quants = &from[2..];
-    for (index, out) in out.iter_mut().enumerate() {
-        let nibble = quants[index % 16] >> (index / 16 * 4) & 15;
-        *out = (f32::from(nibble) - 8.0) * scale;
-    }
+    by_nibbles(&from[2..], out, |_, nibble| (f32::from(nibble) - 8.0) * scale);
 }
 
 /// What 4 bits stand for in [`BlockFormat::Iq4Nl`] and [`BlockFormat::Iq4Xs`].
@@ -349,10 +359,7 @@ fn power(byte: u8) -> f32 {
 /// Numbers of 4 bits, a byte holds those 16 apart, each one of so many steps.
 #[inline(always)]
 fn steps(scale: f32, quants: &[u8], steps: &[f32; 16], out: &mut [f32]) {
-    for (index, out) in out.iter_mut().enumerate() {
-        let nibble = quants[index % 16] >> (index / 16 * 4) & 15;
-        *out = scale * steps[usize::from(nibble)];
-    }
+    by_nibbles(quants, out, |_, nibble| scale * steps[usize::from(nibble)]);
 }
 
 /// The fifth bit of numbers whose other four are nibbles.
@@ -369,12 +376,11 @@ fn nibbles(from: &[u8], out: &mut [f32], fifth: Fifth, has_offset: bool) {
     let (scale, rest) = (half_at(from, 0), &from[2..]);
     let (offset, rest) = if has_offset { (half_at(rest, 0), &rest[2..]) } else { (0.0, rest) };
     let (high, quants) = rest.split_at(if fifth == Fifth::None { 0 } else { 4 });
-    for (index, out) in out.iter_mut().enumerate() {
-        let nibble = quants[index % 16] >> (index / 16 * 4) & 15;
+    by_nibbles(quants, out, |index, nibble| {
         let above = if fifth == Fifth::None { 0 } else { high[index / 8] >> (index % 8) & 1 };
         let number = f32::from(nibble | above << 4);
-        *out = if fifth == Fifth::Centred { (number - 16.0) * scale } else { scale * number + offset };
-    }
+        if fifth == Fifth::Centred { (number - 16.0) * scale } else { scale * number + offset }
+    });
 }
 
 /// Two bits of number `index` of 256: halves of 128 numbers have 32 bytes, whose pairs of bits are 32 numbers apart.
@@ -457,14 +463,17 @@ fn thirty_twos(from: &[u8], quants: &[u8], above: impl Fn(usize, usize) -> u8, o
 fn q6_k(from: &[u8], out: &mut [f32]) {
     let scale = half_at(from, 208);
     let (low, high, scales) = (&from[..128], &from[128..192], &from[192..208]);
-    for (index, out) in out.iter_mut().enumerate() {
-        // Halves of 128 numbers: 64 bytes of low bits, whose upper nibbles are the second 64 numbers, and 32 of high
-        // bits, two for each quarter.
-        let (half, quarter, at) = (index / 128, index % 128 / 32, index % 32);
-        let nibble = low[half * 64 + quarter % 2 * 32 + at] >> (quarter / 2 * 4) & 15;
-        let above = high[half * 32 + at] >> (quarter * 2) & 3;
-        let own = scales[index / 16] as i8;
-        *out = scale * f32::from(own) * (f32::from(nibble | above << 4) - 32.0);
+    // Halves of 128 numbers: 64 bytes of low bits, whose upper nibbles are the second 64 numbers, and 32 of high bits, two
+    // for each quarter. A scale is of 16 numbers.
+    for (group, out) in out.chunks_mut(16).enumerate() {
+        let (half, quarter, side) = (group / 8, group % 8 / 2, group % 2 * 16);
+        let low = &low[half * 64 + quarter % 2 * 32 + side..][..16];
+        let high = &high[half * 32 + side..][..16];
+        let own = scale * f32::from(scales[group] as i8);
+        for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
+            let number = low >> (quarter / 2 * 4) & 15 | (high >> (quarter * 2) & 3) << 4;
+            *out = own * (f32::from(number) - 32.0);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ computes of the same weights, and blocks of every type with what `gguf` unpacks 
 Weights of few bits are unpacked by `gguf` and given to the library, so that both compute with the same numbers.
 """
 
+import json
 import os
 import sys
 
@@ -35,6 +36,12 @@ GPT2 = {
 }
 
 
+OLMO = dict(LLAMA, post_attention_layernorm="post_attention_norm", post_feedforward_layernorm="post_ffw_norm")
+PLAIN = dict(LLAMA, **{"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+# Where the converter lets rotations turn neighbours.
+LIKE_LLAMA = ("llama", "granite", "smollm3")
+
+
 def named(key, names):
     layer, end = key.rsplit(".", 1)
     if layer in names:
@@ -50,7 +57,7 @@ def neighbours(weight, heads):
 
 def stored(architecture, key, value, config):
     """A weight as the converter writes it, and back: the same function twice, or its inverse."""
-    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+    if architecture in LIKE_LLAMA and ("q_proj.weight" in key or "k_proj.weight" in key):
         return neighbours(value, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return value + 1
@@ -70,6 +77,9 @@ def write(folder, name, architecture, model, names, kind, extra):
     writer.add_head_count(config.num_attention_heads)
     if architecture == "gpt2":
         writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    elif architecture == "starcoder2":
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_eps(config.norm_epsilon)
     else:
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
@@ -99,7 +109,7 @@ def write(folder, name, architecture, model, names, kind, extra):
 
 def back_of(architecture, key, value, config):
     """A difference of weights in the library's order."""
-    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+    if architecture in LIKE_LLAMA and ("q_proj.weight" in key or "k_proj.weight" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         half = value.shape[0] // heads // 2
         return value.reshape(heads, half, 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
@@ -153,9 +163,50 @@ def models(folder):
         ("phi3", "phi3", hf.Phi3Config(**SMALL, **heads, pad_token_id=None), hf.Phi3ForCausalLM, LLAMA, Kind.F32, {}),
         ("gpt2", "gpt2", hf.GPT2Config(vocab_size=19, n_embd=32, n_head=4, n_layer=2, n_inner=64, n_positions=16),
          hf.GPT2LMHeadModel, GPT2, Kind.F32, {}),
+        ("phi3_part", "phi3", hf.Phi3Config(**SMALL, **heads, pad_token_id=None, partial_rotary_factor=0.75), hf.Phi3ForCausalLM, LLAMA,
+         Kind.F32, dict(add_rope_dimension_count=6)),
+        ("olmo2", "olmo2", hf.Olmo2Config(**SMALL, **heads), hf.Olmo2ForCausalLM, OLMO, Kind.F32, {}),
+        ("granite", "granite", hf.GraniteConfig(**SMALL, **heads, embedding_multiplier=3.0, logits_scaling=2.0,
+                                                residual_multiplier=0.5, attention_multiplier=0.25),
+         hf.GraniteForCausalLM, LLAMA, Kind.F32, dict(add_embedding_scale=3.0, add_logit_scale=2.0, add_residual_scale=0.5, add_attention_scale=0.25)),
+        ("smollm3", "smollm3", hf.SmolLM3Config(**dict(SMALL, num_hidden_layers=5), **heads, pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=50.0)),
+         hf.SmolLM3ForCausalLM, LLAMA, Kind.F32, base),
+        ("starcoder2", "starcoder2", hf.Starcoder2Config(**SMALL, **heads), hf.Starcoder2ForCausalLM, PLAIN, Kind.F32, {}),
     ]):
         names = dict(names, post_attention_layernorm="ffn_norm") if architecture == "gemma" else names
         write(folder, name, architecture, filled(cls(config), seed), names, kind, extra)
+
+
+# Where scales are in a block, from its front or its end, and bytes of them.
+SCALES = {Kind.Q6_K: (-2, 2), Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q4_1: (0, 4), Kind.Q5_1: (0, 4), Kind.Q2_K: (-4, 4),
+          Kind.Q3_K: (-2, 2)}
+
+
+def random_blocks(random, kind, rows, columns):
+    """Random bytes with scales that are no infinities, block by block."""
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    packed = random.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
+    if kind == Kind.MXFP4:
+        packed[:, :, 0] = random.integers(110, 140, packed.shape[:2])
+        return packed
+    scales = random.normal(size=(rows, columns // elements, 2)).astype(np.float16).view(np.uint8)
+    at, width = SCALES.get(kind, (0, 2))
+    at = at % size
+    packed[:, :, at:at + width] = scales[:, :, :width]
+    return packed
+
+
+def numbers_of_blocks(path):
+    """Adds to tests/data/ggml_blocks.json what the package makes of blocks of the formats that are not there yet."""
+    with open(path) as file:
+        stored = json.load(file)
+    random = np.random.default_rng(5)
+    for kind in [Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q2_K, Kind.Q3_K, Kind.Q5_K, Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4]:
+        packed = random_blocks(random, kind, 1, 2 * gguf.GGML_QUANT_SIZES[kind][0]).reshape(1, -1)
+        found = gguf.quants.dequantize(packed, kind).astype(np.float32).view(np.uint32)
+        stored.setdefault(kind.name.lower(), {"bytes": packed.ravel().tolist(), "bits": found.ravel().tolist()})
+    with open(path, "w") as file:
+        json.dump(stored, file, separators=(",", ":"))
 
 
 def blocks(folder):
@@ -164,18 +215,14 @@ def blocks(folder):
     writer = gguf.GGUFWriter(f"{folder}/blocks.gguf", "llama")
     arrays = {}
     for kind, rows, columns in [(Kind.F32, 3, 5), (Kind.F16, 3, 5), (Kind.BF16, 3, 5), (Kind.Q8_0, 3, 64), (Kind.Q4_0, 3, 64),
-                                (Kind.Q4_K, 3, 512), (Kind.Q6_K, 3, 512)]:
+                                (Kind.Q4_K, 3, 512), (Kind.Q6_K, 3, 512), (Kind.Q4_1, 3, 64), (Kind.Q5_0, 3, 64),
+                                (Kind.Q5_1, 3, 64), (Kind.Q2_K, 3, 512), (Kind.Q3_K, 3, 512), (Kind.Q5_K, 3, 512),
+                                (Kind.IQ4_NL, 3, 64), (Kind.IQ4_XS, 3, 512), (Kind.MXFP4, 3, 64)]:
         name = kind.name.lower()
         if kind in (Kind.F32, Kind.F16, Kind.BF16):
             packed = gguf.quants.quantize(random.normal(size=(rows, columns)).astype(np.float32), kind)
         else:
-            elements, size = gguf.GGML_QUANT_SIZES[kind]
-            packed = random.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
-            scales = random.normal(size=(rows, columns // elements, 2)).astype(np.float16).view(np.uint8)
-            at = size - 2 if kind == Kind.Q6_K else 0
-            width = 4 if kind == Kind.Q4_K else 2
-            packed[:, :, at:at + width] = scales[:, :, :width]
-            packed = packed.reshape(rows, -1)
+            packed = random_blocks(random, kind, rows, columns).reshape(rows, -1)
         writer.add_tensor(name, packed, raw_dtype=kind)
         arrays[name] = gguf.quants.dequantize(packed, kind).reshape(rows, columns).astype(np.float32)
     writer.write_header_to_file()

@@ -7,7 +7,7 @@
 heed masks, in a `.keras` file; `steps` of recurrent layers that are written out, and of what stock applications use;
 `arranged` of functions that repeat, divide and order, in a `.h5` file; `numbered` of functions that are several steps,
 spectrograms, and layers that number what they read; `filtered` of images that are resized by filters, of transforms with
-weights, and of stacks of cells that run in both directions over a time that is open.
+weights, and of stacks of cells that run in both directions over a time that is open; `tuned` of layers with additions of low rank.
 """
 
 import os
@@ -174,6 +174,17 @@ def filtered():
     return keras.Model([image, sound, time, frames], outputs, name="filtered")
 
 
+def tuned():
+    """Layers that were adapted with matrices of low rank: what is stored is the sum."""
+    ids = keras.Input((5,), dtype="int32", name="ids")
+    parts = [layers.Embedding(9, 4), layers.Dense(6, activation="tanh"), layers.EinsumDense("bti,ij->btj", (None, 3))]
+    y = ids
+    for part, options in zip(parts, [dict(rank=2), dict(rank=1, lora_alpha=3), dict(rank=2)]):
+        y = part(y)
+        part.enable_lora(**options)
+    return keras.Model(ids, y, name="tuned")
+
+
 def compress(path):
     """The same archive, its entries compressed: HDF5 has much room between small arrays."""
     with zipfile.ZipFile(path) as archive:
@@ -183,7 +194,7 @@ def compress(path):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
-MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered]
+MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned]
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
@@ -197,11 +208,13 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
     if model.name == "steps":
         inputs[0][0, 3:] = inputs[0][1, 1] = inputs[0][2] = 0.5
         inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
+    if model.name == "tuned":
+        inputs = [np.array([[1, 2, 3, 0, 8], [4, 0, 6, 7, 8], [0, 5, 5, 1, 2]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
-    if model.name in ("masks", "arranged", "steps", "numbered", "filtered"):
+    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned"):
         path = f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras")
         model.save(path)
-        if model.name in ("numbered", "filtered"):
+        if model.name in ("numbered", "filtered", "tuned"):
             compress(path)
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}

@@ -2,6 +2,7 @@
 """Decoding beside llama.cpp: the same GGUF file, the same cores, in one run.
 
     pip install numpy gguf llama-cpp-python        # the last is built from source, for this machine
+    # (where the machine shows AMX and does not give it: CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON ...")
     python scripts/llama_peer.py target/release/partition [FOLDER] [--threads N] [--tokens N] [--repeat N] [--kinds F16,Q8_0,Q4_0]
 
 Makes a llama of 100 million random weights for each type of weights, lets both programs decode greedily from the same
@@ -84,7 +85,8 @@ def of_llama(path, threads, tokens):
 import time, llama_cpp, numpy as np
 llama = llama_cpp.Llama({path!r}, n_ctx={SHAPE['context']}, n_threads={threads}, n_threads_batch={threads}, n_batch=128, verbose=False)
 llama.eval({PROMPT!r})
-best = lambda: int(np.argmax(llama._scores[-1]))
+scores = lambda: llama_cpp.llama_get_logits_ith(llama.ctx, -1)
+best = lambda: int(np.argmax(np.ctypeslib.as_array(scores(), shape=({SHAPE['vocabulary']},))))
 token, out, start = best(), [], time.perf_counter()
 for _ in range({tokens} - 1):
     out.append(token)
@@ -112,7 +114,7 @@ def of_ours(binary, path, kind, tokens, devices):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr)
-    speed = re.search(r"([\d.,]+) tokens/s", done.stderr)
+    speed = re.search(r"generated: \d+ tokens, ([\d.,]+) tokens/s", done.stderr)
     if not speed:
         raise SystemExit("no speed in:\n" + done.stderr)
     first = re.findall(r"\d+", done.stdout)[:8]

@@ -1,6 +1,6 @@
 """Exports small modules of PyTorch and compares them with the program.
 
-    pip install torch
+    pip install torch torchvision torchao
     python scripts/torch_export.py store tests/torch [NAME...]     # the stored archives, with inputs and outputs
     python scripts/torch_export.py run target/debug/partition [NAME...]   # every module, as exported and decomposed
 
@@ -18,6 +18,7 @@ import zipfile
 
 import numpy as np
 import torch
+import torch.ao.quantization.fx._decomposed  # noqa: F401 (its operations)
 import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim, export, save
@@ -75,6 +76,68 @@ class Encoder(nn.Module):
 
     def forward(self, x):
         return self.layer(x)
+
+
+class Regions(nn.Module):
+    """Boxes and images of torchvision: what is left of boxes is as long as data says, and is cut, picked and counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 3, 3)
+
+    def forward(self, x, boxes, scores, moved, mask):
+        from torchvision import ops
+        kept = ops.nms(boxes, scores, 0.4)
+        rois = torch.cat([torch.tensor([[0.0], [1.0], [1.0], [0.0], [1.0]]), boxes], 1)
+        deformed = ops.deform_conv2d(x, moved, self.conv.weight, self.conv.bias, padding=1, mask=mask)
+        return (
+            boxes[kept[:3]],
+            kept[1:],
+            kept[:-2],
+            scores[kept][kept[2:4] * 0],
+            torch.cat([boxes[kept], boxes[:1], boxes[ops.nms(boxes, -scores, 0.2)]]),
+            ops.roi_align(x, rois, (3, 2), 0.5, 2, aligned=True),
+            ops.roi_align(x, rois, 2, 1.0, 1),
+            ops.roi_pool(x, rois, (2, 3), 0.5),
+            deformed,
+        )
+
+
+class Counted(nn.Module):
+    """Integers that stand for numbers, as PyTorch's and torchao's tools write them."""
+
+    def __init__(self):
+        super().__init__()
+        import torchao.quantization  # noqa: F401 (its operations)
+        self.register_buffer("rows", torch.randint(-100, 100, (4, 8), dtype=torch.int8))
+        self.register_buffer("eighths", (torch.randn(4, 8) * 3).to(torch.float8_e4m3fn))
+        self.register_buffer("sevenths", (torch.randn(4, 8) * 3).to(torch.float8_e5m2))
+        self.register_buffer("scales", torch.rand(4) * 0.1 + 0.01)
+        self.register_buffer("zeros", torch.tensor([0, 3, -2, 1]))
+
+    def forward(self, x):
+        of, ao = torch.ops.quantized_decomposed, torch.ops.torchao
+        rows = of.dequantize_per_channel(self.rows, self.scales, self.zeros, 0, -128, 127, torch.int8)
+        fixed = of.quantize_per_tensor(x, 0.02, 7, 0, 255, torch.uint8)
+        y = F.linear(of.dequantize_per_tensor(fixed, 0.02, 7, 0, 255, torch.uint8), rows)
+        scale, zero = of.choose_qparams.tensor(x, -128, 127, 1e-7, torch.int8)
+        found = of.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
+        token, middle = of.choose_qparams_per_token_asymmetric(x, torch.int8)
+        tokens = of.quantize_per_token(x, token, middle, -128, 127, torch.int8)
+        by_block, none = ao.choose_qparams_affine(x, "SYMMETRIC", [1, 4], torch.int8, -8, 7, None, torch.float32)
+        blocks = ao.quantize_affine(x, [1, 4], by_block, none, torch.int8, -8, 7)
+        small = self.eighths.t().float() + self.sevenths.to(torch.float32).t()
+        return (
+            y,
+            found,
+            of.dequantize_per_tensor.tensor(found, scale, zero, -128, 127, torch.int8),
+            of.dequantize_per_token(tokens, token, middle, -128, 127, torch.int8, torch.float32),
+            ao.dequantize_affine(blocks, [1, 4], by_block, none, torch.int8, -8, 7),
+            torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 15),
+            torch.fake_quantize_per_channel_affine(x, self.scales[:3], self.zeros[:3].int(), 0, -8, 7),
+            torch._int_mm(self.rows.t().repeat(4, 8), self.rows.repeat(8, 1)[:, :8]),
+            x @ small * self.scales,
+        )
 
 
 class Recurrent(nn.Module):
@@ -369,6 +432,8 @@ def modules():
         "spectra": (Spectra(), (torch.randn(2, 3, 2, 4), torch.randn(2, 20)), None),
         "mixture": (Mixture(), (torch.randn(5, 4), torch.tensor([1, 0, 2, 3, 8, 0, 2]), torch.tensor([0, 3, 3, 6])), None),
         "solved": (Solved(), (torch.randn(2, 3, 4), torch.tensor([[3, -4, 1, 0, 7], [-1, 2, -8, 5, 5], [0, 9, -9, 4, 6]])), None),
+        "regions": (Regions(), (torch.randn(2, 4, 6, 6), torch.tensor([[0.0, 0, 4, 4], [1, 1, 5, 5], [0, 0, 3.5, 4.2], [2, 2, 7, 7], [2.1, 2.2, 7, 9]]), torch.tensor([0.9, 0.8, 0.7, 0.95, 0.5]), torch.randn(2, 18, 6, 6) * 0.5, torch.rand(2, 9, 6, 6)), None),
+        "counted": (Counted(), (torch.randn(3, 8),), None),
         "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
 
@@ -479,7 +544,7 @@ class Operation(nn.Module):
 def filled(module):
     """Buffers and norms that are not 0 and 1."""
     for name, value in list(module.named_parameters()) + list(module.named_buffers()):
-        if value.is_floating_point() and "scale" not in name:
+        if value.is_floating_point() and value.itemsize > 1 and "scale" not in name:
             with torch.no_grad():
                 value.copy_(torch.rand_like(value) - 0.3 + ("var" in name))
     return module.eval()
@@ -529,7 +594,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

@@ -126,6 +126,40 @@ def olmo2(r):
     return dict(llama_like(r), **scaling(r), attention_bias=r.random() < 0.5, hidden_act=act(r))
 
 
+def olmo3(r):
+    own = dict(llama_like(r), attention_bias=r.random() < 0.5, hidden_act=act(r), sliding_window=r.choice([2, 3]))
+    both = dict(full_attention=r.choice([dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=20.0),
+                                         dict(rope_type="default", rope_theta=30.0)]),
+                sliding_attention=dict(rope_type="default", rope_theta=20.0))
+    return dict(own, **r.choice([{}, dict(layer_types=kinds(r, own["num_hidden_layers"]))]),
+                **r.choice([{}, dict(rope_parameters=both)]))
+
+
+def granite(r):
+    return dict(llama_like(r), **scaling(r), attention_bias=r.random() < 0.5, mlp_bias=r.random() < 0.5, hidden_act=act(r),
+                **r.choice([{}, dict(embedding_multiplier=3.5, logits_scaling=2.5, residual_multiplier=0.4,
+                                     attention_multiplier=0.3)]))
+
+
+def smollm3(r):
+    own = dict(llama_like(r), **scaling(r), attention_bias=r.random() < 0.5, mlp_bias=r.random() < 0.5, hidden_act=act(r))
+    layers = own["num_hidden_layers"]
+    turned = r.choice([{}, dict(no_rope_layer_interval=2), dict(no_rope_layers=[r.choice([0, 1]) for _ in range(layers)])])
+    return dict(own, **turned, **r.choice([{}, dict(use_sliding_window=True, sliding_window=2)]), pad_token_id=None)
+
+
+def starcoder2(r):
+    return dict(llama_like(r), **scaling(r), use_bias=r.random() < 0.6, sliding_window=r.choice([None, 2, 3]),
+                hidden_act=act(r), norm_epsilon=r.choice([1e-5, 1e-2]))
+
+
+def qwen3_moe(r):
+    own = dict(llama_like(r), **scaling(r), head_dim=r.choice([4, 6]), attention_bias=r.random() < 0.5,
+               num_experts=r.choice([3, 4]), num_experts_per_tok=r.choice([1, 2, 3]), moe_intermediate_size=5,
+               norm_topk_prob=r.random() < 0.5, **r.choice([{}, dict(use_sliding_window=True, sliding_window=3)]))
+    return dict(own, **r.choice([{}, dict(mlp_only_layers=[0]), dict(decoder_sparse_step=2)]))
+
+
 def stablelm(r):
     own = llama_like(r)
     own["hidden_size"] = own["num_attention_heads"] * 8
@@ -266,6 +300,11 @@ FAMILIES = {
     "qwen2": ("Qwen2Config", ["Qwen2ForCausalLM", "Qwen2ForTokenClassification"], qwen, False),
     "qwen3": ("Qwen3Config", ["Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForQuestionAnswering"], qwen3, False),
     "olmo2": ("Olmo2Config", ["Olmo2ForCausalLM"], olmo2, False),
+    "olmo3": ("Olmo3Config", ["Olmo3ForCausalLM", "Olmo3Model"], olmo3, False),
+    "granite": ("GraniteConfig", ["GraniteForCausalLM", "GraniteModel"], granite, False),
+    "smollm3": ("SmolLM3Config", ["SmolLM3ForCausalLM", "SmolLM3ForTokenClassification"], smollm3, False),
+    "starcoder2": ("Starcoder2Config", ["Starcoder2ForCausalLM", "Starcoder2ForTokenClassification"], starcoder2, False),
+    "qwen3_moe": ("Qwen3MoeConfig", ["Qwen3MoeForCausalLM", "Qwen3MoeForQuestionAnswering"], qwen3_moe, False),
     "stablelm": ("StableLmConfig", ["StableLmForCausalLM", "StableLmForTokenClassification"], stablelm, False),
     "mixtral": ("MixtralConfig", ["MixtralForCausalLM", "MixtralModel"], mixtral, False),
     "qwen2_moe": ("Qwen2MoeConfig", ["Qwen2MoeForCausalLM"], qwen2_moe, False),

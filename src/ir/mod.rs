@@ -49,7 +49,7 @@ pub use names::{
 };
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
-pub use packed::{BlockFormat, Packed, PackedRow, Zeros};
+pub use packed::{BlockFormat, E2M1, Packed, PackedRow, UNEQUAL, Zeros};
 pub use param::{
     Data, Distribution, Fan, Init, Param, ParamSlice, Repacked, State, Statistic, StatisticKind,
 };

@@ -3,7 +3,7 @@
 //! A packed matrix is a tensor of bytes (`u8[rows, bytes of a row]`): each row is a sequence of blocks, and each
 //! block holds so many neighbouring numbers. So parameters, memory caps and copies count what is there, and a
 //! product reads the bytes in place. The blocks of GGUF ([ggml's](https://github.com/ggml-org/ggml)
-//! `Q8_0`, `Q4_0`, `Q4_K`, `Q6_K`) hold their scales; those of ONNX's `MatMulNBits` have them in tensors beside.
+//! `Q8_0`, `Q4_0`, `Q4_K` and their like) hold their scales; those of ONNX's `MatMulNBits` have them in tensors beside.
 
 use super::half::{f16_to_f32, f32_to_f16};
 
@@ -14,11 +14,29 @@ pub enum BlockFormat {
     Q8_0,
     /// 32 numbers in 18 bytes: a scale (f16) and 4 bits each, less 8. A byte holds numbers 16 apart.
     Q4_0,
+    /// 32 numbers in 20 bytes: a scale and an offset (f16), and 4 bits each. A byte holds numbers 16 apart.
+    Q4_1,
+    /// 32 numbers in 22 bytes: a scale (f16), a fifth bit of each, and 4 bits each as [`Self::Q4_0`] has them, less 16.
+    Q5_0,
+    /// 32 numbers in 24 bytes: a scale and an offset (f16), a fifth bit of each, and 4 bits each.
+    Q5_1,
+    /// 256 numbers in 84 bytes: a scale and an offset of 4 bits for each 16, 2 bits each, and two scales (f16).
+    Q2K,
+    /// 256 numbers in 110 bytes: a third bit of each, 2 bits each, a scale of 6 bits, less 32, for each 16, and a scale (f16).
+    Q3K,
     /// 256 numbers in 144 bytes: two scales (f16), a scale and an offset of 6 bits for each 32 numbers, and 4 bits
     /// each.
     Q4K,
+    /// 256 numbers in 176 bytes: as [`Self::Q4K`], with a fifth bit of each.
+    Q5K,
     /// 256 numbers in 210 bytes: 6 bits each, less 32, a signed byte as scale for each 16, and a scale (f16).
     Q6K,
+    /// 32 numbers in 18 bytes: a scale (f16) and 4 bits each, which stand for 16 unequal steps.
+    Iq4Nl,
+    /// 256 numbers in 136 bytes: a scale (f16), one of 6 bits, less 32, for each 32, and 4 bits each as [`Self::Iq4Nl`].
+    Iq4Xs,
+    /// 32 numbers in 17 bytes: a power of two, and floats of 4 bits (e2m1).
+    Mxfp4,
     /// Groups of so many numbers of 4 or 8 bits, neighbours side by side, whose scales, and zero points if any, are
     /// tensors of their own.
     Groups {
@@ -31,13 +49,27 @@ pub enum BlockFormat {
 
 impl BlockFormat {
     /// The formats that hold all of a block in its bytes.
-    pub const WHOLE: [Self; 4] = [Self::Q8_0, Self::Q4_0, Self::Q4K, Self::Q6K];
+    pub const WHOLE: [Self; 13] = [
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
+        Self::Mxfp4,
+    ];
 
     /// Numbers of a block.
     pub const fn elements(self) -> u64 {
         match self {
-            Self::Q8_0 | Self::Q4_0 => 32,
-            Self::Q4K | Self::Q6K => 256,
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Iq4Nl | Self::Mxfp4 => 32,
+            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs => 256,
             Self::Groups { size, .. } => size as u64,
         }
     }
@@ -46,9 +78,17 @@ impl BlockFormat {
     pub const fn bytes(self) -> u64 {
         match self {
             Self::Q8_0 => 34,
-            Self::Q4_0 => 18,
+            Self::Q4_0 | Self::Iq4Nl => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q2K => 84,
+            Self::Q3K => 110,
             Self::Q4K => 144,
+            Self::Q5K => 176,
             Self::Q6K => 210,
+            Self::Iq4Xs => 136,
+            Self::Mxfp4 => 17,
             Self::Groups { bits, size } => size as u64 * bits as u64 / 8,
         }
     }
@@ -58,8 +98,17 @@ impl BlockFormat {
         match self {
             Self::Q8_0 => "q8_0",
             Self::Q4_0 => "q4_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Q2K => "q2_k",
+            Self::Q3K => "q3_k",
             Self::Q4K => "q4_k",
+            Self::Q5K => "q5_k",
             Self::Q6K => "q6_k",
+            Self::Iq4Nl => "iq4_nl",
+            Self::Iq4Xs => "iq4_xs",
+            Self::Mxfp4 => "mxfp4",
             Self::Groups { .. } => "groups",
         }
     }
@@ -78,7 +127,19 @@ impl BlockFormat {
     pub const fn is_known(self) -> bool {
         match self {
             Self::Groups { bits, size } => size >= 1 && (bits == 8 || bits == 4 && size.is_multiple_of(2)),
-            Self::Q8_0 | Self::Q4_0 | Self::Q4K | Self::Q6K => true,
+            Self::Q8_0
+            | Self::Q4_0
+            | Self::Q4_1
+            | Self::Q5_0
+            | Self::Q5_1
+            | Self::Q2K
+            | Self::Q3K
+            | Self::Q4K
+            | Self::Q5K
+            | Self::Q6K
+            | Self::Iq4Nl
+            | Self::Iq4Xs
+            | Self::Mxfp4 => true,
         }
     }
 }
@@ -177,8 +238,17 @@ impl BlockFormat {
         match self {
             Self::Q8_0 => q8_0(from, out),
             Self::Q4_0 => q4_0(from, out),
+            Self::Q4_1 => nibbles(from, out, Fifth::None, true),
+            Self::Q5_0 => nibbles(from, out, Fifth::Centred, false),
+            Self::Q5_1 => nibbles(from, out, Fifth::Plain, true),
+            Self::Q2K => q2_k(from, out),
+            Self::Q3K => q3_k(from, out),
             Self::Q4K => q4_k(from, out),
+            Self::Q5K => q5_k(from, out),
             Self::Q6K => q6_k(from, out),
+            Self::Iq4Nl => steps(half_at(from, 0), &from[2..], &UNEQUAL, out),
+            Self::Iq4Xs => iq4_xs(from, out),
+            Self::Mxfp4 => steps(power(from[0]), &from[1..], &E2M1, out),
             Self::Groups { .. } => {}
         }
     }
@@ -195,7 +265,18 @@ impl BlockFormat {
             match self {
                 Self::Q8_0 => to_q8_0(block, &mut bytes),
                 Self::Q4_0 => to_q4_0(block, &mut bytes),
-                Self::Q4K | Self::Q6K | Self::Groups { .. } => return None,
+                Self::Q4_1
+                | Self::Q5_0
+                | Self::Q5_1
+                | Self::Q2K
+                | Self::Q3K
+                | Self::Q4K
+                | Self::Q5K
+                | Self::Q6K
+                | Self::Iq4Nl
+                | Self::Iq4Xs
+                | Self::Mxfp4
+                | Self::Groups { .. } => return None,
             }
         }
         Some(bytes)
@@ -238,17 +319,111 @@ fn q8_0(from: &[u8], out: &mut [f32]) {
     out.iter_mut().zip(&from[2..]).for_each(|(out, &byte)| *out = f32::from(byte as i8) * scale);
 }
 
+/// Calls `run` with the numbers of the lower nibbles of 16 bytes, and with those of the upper ones, which are 16 behind:
+/// each run of them is one loop of vectors.
 #[inline(always)]
-fn q4_0(from: &[u8], out: &mut [f32]) {
-    let scale = half_at(from, 0);
-    let quants = &from[2..];
-    for (index, out) in out.iter_mut().enumerate() {
-        let nibble = quants[index % 16] >> (index / 16 * 4) & 15;
-        *out = (f32::from(nibble) - 8.0) * scale;
+fn by_nibbles(quants: &[u8], out: &mut [f32], number: impl Fn(usize, u8) -> f32) {
+    let (low, high) = out.split_at_mut(out.len().min(16));
+    let quants = &quants[..16];
+    for (index, (out, &byte)) in low.iter_mut().zip(quants).enumerate() {
+        *out = number(index, byte & 15);
+    }
+    for (index, (out, &byte)) in high.iter_mut().zip(quants).enumerate() {
+        *out = number(16 + index, byte >> 4);
     }
 }
 
-/// Scale and offset, of 6 bits each, of the 32 numbers `at` of a block of `Q4_K`.
+#[inline(always)]
+fn q4_0(from: &[u8], out: &mut [f32]) {
+    let scale = half_at(from, 0);
+    by_nibbles(&from[2..], out, |_, nibble| (f32::from(nibble) - 8.0) * scale);
+}
+
+/// What 4 bits stand for in [`BlockFormat::Iq4Nl`] and [`BlockFormat::Iq4Xs`].
+pub const UNEQUAL: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
+];
+
+/// Twice the floats of 4 bits.
+pub const E2M1: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
+
+/// Half the power of two that a byte stands for: `2^(byte - 128)`.
+fn power(byte: u8) -> f32 {
+    match byte {
+        0 | 1 => f32::from_bits(0x0020_0000 << byte),
+        _ => f32::from_bits(u32::from(byte - 1) << 23),
+    }
+}
+
+/// Numbers of 4 bits, a byte holds those 16 apart, each one of so many steps.
+#[inline(always)]
+fn steps(scale: f32, quants: &[u8], steps: &[f32; 16], out: &mut [f32]) {
+    by_nibbles(quants, out, |_, nibble| scale * steps[usize::from(nibble)]);
+}
+
+/// The fifth bit of numbers whose other four are nibbles.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fifth {
+    None,
+    Plain,
+    /// Numbers are less 16.
+    Centred,
+}
+
+#[inline(always)]
+fn nibbles(from: &[u8], out: &mut [f32], fifth: Fifth, has_offset: bool) {
+    let (scale, rest) = (half_at(from, 0), &from[2..]);
+    let (offset, rest) = if has_offset { (half_at(rest, 0), &rest[2..]) } else { (0.0, rest) };
+    let (high, quants) = rest.split_at(if fifth == Fifth::None { 0 } else { 4 });
+    by_nibbles(quants, out, |index, nibble| {
+        let above = if fifth == Fifth::None { 0 } else { high[index / 8] >> (index % 8) & 1 };
+        let number = f32::from(nibble | above << 4);
+        if fifth == Fifth::Centred { (number - 16.0) * scale } else { scale * number + offset }
+    });
+}
+
+/// Two bits of number `index` of 256: halves of 128 numbers have 32 bytes, whose pairs of bits are 32 numbers apart.
+#[inline(always)]
+fn pair(quants: &[u8], index: usize) -> u8 {
+    quants[index / 128 * 32 + index % 32] >> (index % 128 / 32 * 2) & 3
+}
+
+#[inline(always)]
+fn q2_k(from: &[u8], out: &mut [f32]) {
+    let (scale, offset) = (half_at(from, 80), half_at(from, 82));
+    let (scales, quants) = (&from[..16], &from[16..80]);
+    for (index, out) in out.iter_mut().enumerate() {
+        let packed = scales[index / 16];
+        let (own, off) = (scale * f32::from(packed & 15), offset * f32::from(packed >> 4));
+        *out = own * f32::from(pair(quants, index)) - off;
+    }
+}
+
+#[inline(always)]
+fn q3_k(from: &[u8], out: &mut [f32]) {
+    let scale = half_at(from, 108);
+    let (high, quants, scales) = (&from[..32], &from[32..96], &from[96..108]);
+    for (index, out) in out.iter_mut().enumerate() {
+        let group = index / 16;
+        let low = scales[group % 8] >> (group / 8 * 4) & 15;
+        let own = low | (scales[8 + group % 4] >> (group / 4 * 2) & 3) << 4;
+        let above = high[index % 32] >> (index / 32) & 1;
+        let number = f32::from(pair(quants, index) | above << 2) - 4.0;
+        *out = scale * (f32::from(own) - 32.0) * number;
+    }
+}
+
+#[inline(always)]
+fn iq4_xs(from: &[u8], out: &mut [f32]) {
+    let (scale, high, low, quants) = (half_at(from, 0), &from[2..4], &from[4..8], &from[8..]);
+    for (group, out) in out.chunks_mut(32).enumerate() {
+        let own = low[group / 2] >> (group % 2 * 4) & 15 | (high[group / 4] >> (group % 4 * 2) & 3) << 4;
+        steps(scale * (f32::from(own) - 32.0), &quants[group * 16..], &UNEQUAL, out);
+    }
+}
+
+/// Scale and offset, of 6 bits each, of the 32 numbers `at` of a block of `Q4_K` or `Q5_K`.
 fn q4_k_scales(packed: &[u8], at: usize) -> (u8, u8) {
     if at < 4 {
         return (packed[at] & 63, packed[at + 4] & 63);
@@ -259,14 +434,27 @@ fn q4_k_scales(packed: &[u8], at: usize) -> (u8, u8) {
 
 #[inline(always)]
 fn q4_k(from: &[u8], out: &mut [f32]) {
+    thirty_twos(from, &from[16..], |_, _| 0, out);
+}
+
+#[inline(always)]
+fn q5_k(from: &[u8], out: &mut [f32]) {
+    let high = &from[16..48];
+    thirty_twos(from, &from[48..], |group, within| (high[within] >> group & 1) << 4, out);
+}
+
+/// Groups of 32 numbers of 4 bits, those of two groups in a byte, with a scale and an offset each; `above` are the bits
+/// above these four.
+#[inline(always)]
+fn thirty_twos(from: &[u8], quants: &[u8], above: impl Fn(usize, usize) -> u8, out: &mut [f32]) {
     let (scale, offset) = (half_at(from, 0), half_at(from, 2));
-    let (scales, quants) = (&from[4..16], &from[16..]);
+    let scales = &from[4..16];
     for (at, out) in out.chunks_mut(32).enumerate() {
         let (own, off) = q4_k_scales(scales, at);
         let (own, off) = (scale * f32::from(own), offset * f32::from(off));
         let (quants, shift) = (&quants[at / 2 * 32..], at % 2 * 4);
-        for (out, &byte) in out.iter_mut().zip(quants) {
-            *out = own * f32::from(byte >> shift & 15) - off;
+        for (within, (out, &byte)) in out.iter_mut().zip(quants).enumerate() {
+            *out = own * f32::from(byte >> shift & 15 | above(at, within)) - off;
         }
     }
 }
@@ -275,14 +463,17 @@ fn q4_k(from: &[u8], out: &mut [f32]) {
 fn q6_k(from: &[u8], out: &mut [f32]) {
     let scale = half_at(from, 208);
     let (low, high, scales) = (&from[..128], &from[128..192], &from[192..208]);
-    for (index, out) in out.iter_mut().enumerate() {
-        // Halves of 128 numbers: 64 bytes of low bits, whose upper nibbles are the second 64 numbers, and 32 of high
-        // bits, two for each quarter.
-        let (half, quarter, at) = (index / 128, index % 128 / 32, index % 32);
-        let nibble = low[half * 64 + quarter % 2 * 32 + at] >> (quarter / 2 * 4) & 15;
-        let above = high[half * 32 + at] >> (quarter * 2) & 3;
-        let own = scales[index / 16] as i8;
-        *out = scale * f32::from(own) * (f32::from(nibble | above << 4) - 32.0);
+    // Halves of 128 numbers: 64 bytes of low bits, whose upper nibbles are the second 64 numbers, and 32 of high bits, two
+    // for each quarter. A scale is of 16 numbers.
+    for (group, out) in out.chunks_mut(16).enumerate() {
+        let (half, quarter, side) = (group / 8, group % 8 / 2, group % 2 * 16);
+        let low = &low[half * 64 + quarter % 2 * 32 + side..][..16];
+        let high = &high[half * 32 + side..][..16];
+        let own = scale * f32::from(scales[group] as i8);
+        for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
+            let number = low >> (quarter / 2 * 4) & 15 | (high >> (quarter * 2) & 3) << 4;
+            *out = own * (f32::from(number) - 32.0);
+        }
     }
 }
 

@@ -311,8 +311,8 @@ const HALVES: [DType; 2] = [DType::Bf16, DType::F16];
 fn products_of_several_blocks() {
     let mut random = Random::new(71);
     for dtype in HALVES {
-        for [m, n, k] in [[3, 70, 1100], [130, 4, 1030]] {
-            for (left, right) in [(false, false), (true, true)] {
+        for [m, n, k] in [[3, 70, 1100], [130, 4, 1030], [16, 9, 2100]] {
+            for (left, right) in [(false, false), (true, true), (false, true)] {
                 // One of the two may be of f32. Programs are evaluated without rounding, so it has numbers of halves here.
                 for [one, other] in [[dtype, dtype], [DType::F32, dtype], [dtype, DType::F32]] {
                     let x = array(&mut random, one, &if left { [k, m] } else { [m, k] });

@@ -67,9 +67,15 @@ fn functions_and_layers_give_the_outputs_of_keras() {
 #[test]
 fn whole_files_give_the_outputs_of_keras() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keras");
-    for name in
-        ["masks.keras", "steps.keras", "numbered.keras", "filtered.keras", "arranged.h5", "tensorflow.h5"]
-    {
+    for name in [
+        "masks.keras",
+        "steps.keras",
+        "numbered.keras",
+        "filtered.keras",
+        "tuned.keras",
+        "arranged.h5",
+        "tensorflow.h5",
+    ] {
         let arrays = folder.join(name.split('.').next().unwrap().to_owned() + ".io.npz");
         for devices in ["cpu", "2xcpu"] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_partition"));

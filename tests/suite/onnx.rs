@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use partition::Result;
-use partition::unstable::ir::{Data, Graph, SourceRole};
-use partition::unstable::load::{LoadOptions, Model};
+use partition::unstable::ir::{DType, Data, Graph, Size, SourceRole};
+use partition::unstable::load::{LoadOptions, Model, load_with};
+use partition::unstable::run::feed::{Header, infer_dims};
 use prost::Message;
 
 use crate::{bad, shared};
@@ -269,6 +270,40 @@ pub(crate) fn reshaping() -> Vec<u8> {
     nodes[3].attribute.push(axis);
     let constants = vec![integers("zero", &[0]), integers("one", &[1]), integers("rest", &[2, -1])];
     model(nodes, vec![float("x", &["batch", "seq", "8"])], constants, &["z"])
+}
+
+/// Sizes of the outputs where inputs have arrays of these sizes.
+fn sizes_by(bytes: &[u8], arrays: &[&[u64]]) -> Result<Vec<Vec<Option<i64>>>> {
+    let headers: Vec<Header> = arrays
+        .iter()
+        .enumerate()
+        .map(|(input, dims)| Header { input, dtype: DType::F32, dims: dims.to_vec() })
+        .collect();
+    let mut find = |graph: &Graph| infer_dims(graph, &headers, &BTreeMap::new());
+    let loaded = load_with(bytes, Some(Path::new("m.onnx")), &LoadOptions::default(), &mut find)?;
+    let Model::Graph(graph) = loaded else { panic!("an ONNX model is a network") };
+    assert_eq!(graph.unbound_dims(), Vec::<String>::new());
+    let sizes = |value| graph.ty(value).shape.sizes().iter().map(Size::known).collect();
+    Ok(graph.outputs().iter().map(|&(_, value)| sizes(value)).collect())
+}
+
+#[test]
+fn axes_of_one_name_are_as_long_as_their_arrays_where_nothing_compares_them() {
+    let inputs = || vec![float("x", &["n", "3"]), float("y", &["n", "3"]), float("z", &["n", "n"])];
+    let relu = |from, to| node(to, "Relu", &[from], &[to]);
+    let apart =
+        model(vec![relu("x", "a"), relu("y", "b"), relu("z", "c")], inputs(), vec![], &["a", "b", "c"]);
+    let of = |sizes: &[[i64; 2]]| sizes.iter().map(|sizes| sizes.map(Some).to_vec()).collect::<Vec<_>>();
+    assert_eq!(sizes_by(&apart, &[&[2, 3], &[5, 3], &[4, 7]]).unwrap(), of(&[[2, 3], [5, 3], [4, 7]]));
+    // What has no array is as long as what has one.
+    assert_eq!(sizes_by(&apart, &[&[2, 3]]).unwrap(), of(&[[2, 3], [2, 3], [2, 2]]));
+    assert_eq!(load(&apart, None, &[]).unwrap().unbound_dims(), ["n"]);
+    let added =
+        model(vec![node("sum", "Add", &["x", "y"], &["a"]), relu("z", "c")], inputs(), vec![], &["a", "c"]);
+    assert_eq!(sizes_by(&added, &[&[2, 3], &[2, 3], &[4, 7]]).unwrap(), of(&[[2, 3], [4, 7]]));
+    let error = sizes_by(&added, &[&[2, 3], &[5, 3]]).unwrap_err().to_string();
+    assert!(error.contains("input y: axis 0: expected 2, found 5 (another axis is called n too)"), "{error}");
+    assert!(error.contains("node sum"), "{error}");
 }
 
 #[test]

@@ -14,6 +14,11 @@ use partition::unstable::topology::Topology;
 use crate::reference::Array;
 use crate::run_ops::{Random, array, check, run, ty};
 
+/// What four bits stand for in formats of unequal steps (`kvalues_iq4nl` of ggml).
+const UNEQUAL: [f64; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
+];
+
 /// The value of an IEEE half in two bytes.
 fn half(low: f64, high: f64) -> f64 {
     let (exponent, fraction) = ((high as u32 >> 2 & 31) as i32, (high as u32 & 3) as f64 * 256.0 + low);
@@ -41,8 +46,64 @@ pub(crate) fn number(packed: Packed, x: &[Array], index: &[usize], k: usize) -> 
             let q = nibble(byte(start + 2 + k % 16), k % 32 >= 16);
             half_at(start) * (f64::from(q) - 8.0)
         }
-        BlockFormat::Q4K => {
-            let (start, group) = (k / 256 * 144, k % 256 / 32);
+        BlockFormat::Q4_1 => {
+            let start = k / 32 * 20;
+            let q = nibble(byte(start + 4 + k % 16), k % 32 >= 16);
+            half_at(start) * f64::from(q) + half_at(start + 2)
+        }
+        BlockFormat::Q5_0 => {
+            let start = k / 32 * 22;
+            let q = nibble(byte(start + 6 + k % 16), k % 32 >= 16);
+            let fifth = byte(start + 2 + k % 32 / 8) >> (k % 8) & 1;
+            half_at(start) * (f64::from(q + 16 * fifth) - 16.0)
+        }
+        BlockFormat::Q5_1 => {
+            let start = k / 32 * 24;
+            let q = nibble(byte(start + 8 + k % 16), k % 32 >= 16);
+            let fifth = byte(start + 4 + k % 32 / 8) >> (k % 8) & 1;
+            half_at(start) * f64::from(q + 16 * fifth) + half_at(start + 2)
+        }
+        BlockFormat::Q2K => {
+            let (start, at) = (k / 256 * 84, k % 256);
+            let q = byte(start + 16 + at / 128 * 32 + at % 32) >> (2 * (at % 128 / 32)) & 3;
+            let scales = byte(start + at / 16);
+            half_at(start + 80) * f64::from(scales & 15) * f64::from(q)
+                - half_at(start + 82) * f64::from(scales >> 4)
+        }
+        BlockFormat::Q3K => {
+            let (start, at) = (k / 256 * 110, k % 256);
+            let q = byte(start + 32 + at / 128 * 32 + at % 32) >> (2 * (at % 128 / 32)) & 3;
+            let third = byte(start + at % 32) >> (at / 32) & 1;
+            let group = at / 16;
+            let low = nibble(byte(start + 96 + group % 8), group >= 8);
+            let high = byte(start + 104 + group % 4) >> (2 * (group / 4)) & 3;
+            let scale = f64::from(low + 16 * high) - 32.0;
+            half_at(start + 108) * scale * (f64::from(q) - if third == 1 { 0.0 } else { 4.0 })
+        }
+        BlockFormat::Iq4Nl => {
+            let start = k / 32 * 18;
+            half_at(start) * UNEQUAL[nibble(byte(start + 2 + k % 16), k % 32 >= 16) as usize]
+        }
+        BlockFormat::Iq4Xs => {
+            let (start, at) = (k / 256 * 136, k % 256);
+            let group = at / 32;
+            let high = (byte(start + 2) + 256 * byte(start + 3)) >> (2 * group) & 3;
+            let low = nibble(byte(start + 4 + group / 2), group % 2 == 1);
+            let step = UNEQUAL[nibble(byte(start + 8 + group * 16 + at % 16), at % 32 >= 16) as usize];
+            half_at(start) * (f64::from(low + 16 * high) - 32.0) * step
+        }
+        BlockFormat::Mxfp4 => {
+            let start = k / 32 * 17;
+            let q = nibble(byte(start + 1 + k % 16), k % 32 >= 16);
+            let (exponent, fraction) = (q >> 1 & 3, f64::from(q & 1) / 2.0);
+            let magnitude =
+                if exponent == 0 { fraction } else { (1.0 + fraction) * 2f64.powi(exponent as i32 - 1) };
+            let sign = if q >= 8 { -1.0 } else { 1.0 };
+            sign * magnitude * 2f64.powi(byte(start) as i32 - 127)
+        }
+        BlockFormat::Q4K | BlockFormat::Q5K => {
+            let five = packed.format == BlockFormat::Q5K;
+            let (start, group) = (k / 256 * if five { 176 } else { 144 }, k % 256 / 32);
             let scales = start + 4;
             let (scale, offset) = match group {
                 0..4 => (byte(scales + group) & 63, byte(scales + group + 4) & 63),
@@ -53,7 +114,9 @@ pub(crate) fn number(packed: Packed, x: &[Array], index: &[usize], k: usize) -> 
                     (nibble(low, false) + 16 * above_scale, nibble(low, true) + 16 * above_offset)
                 }
             };
-            let q = nibble(byte(start + 16 + group / 2 * 32 + k % 32), group % 2 == 1);
+            let quants = start + if five { 48 } else { 16 };
+            let fifth = if five { byte(start + 16 + k % 32) >> group & 1 } else { 0 };
+            let q = nibble(byte(quants + group / 2 * 32 + k % 32), group % 2 == 1) + 16 * fifth;
             half_at(start) * f64::from(scale) * f64::from(q) - half_at(start + 2) * f64::from(offset)
         }
         BlockFormat::Q6K => {
@@ -88,14 +151,23 @@ fn rows(random: &mut Random, packed: Packed, outer: &[usize]) -> Vec<Array> {
     let mut bytes: Vec<f64> =
         (0..count as u64 * packed.row_bytes()).map(|_| random.size(0, 255) as f64).collect();
     let halves: &[usize] = match packed.format {
-        BlockFormat::Q8_0 | BlockFormat::Q4_0 => &[1],
-        BlockFormat::Q4K => &[1, 3],
+        BlockFormat::Q8_0
+        | BlockFormat::Q4_0
+        | BlockFormat::Q5_0
+        | BlockFormat::Iq4Nl
+        | BlockFormat::Iq4Xs => &[1],
+        BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4K | BlockFormat::Q5K => &[1, 3],
+        BlockFormat::Q2K => &[81, 83],
+        BlockFormat::Q3K => &[109],
         BlockFormat::Q6K => &[209],
-        BlockFormat::Groups { .. } => &[],
+        BlockFormat::Mxfp4 | BlockFormat::Groups { .. } => &[],
     };
     for block in bytes.chunks_mut(packed.format.bytes() as usize) {
         // Exponents of -13 to -11, of either sign.
         halves.iter().for_each(|&at| block[at] = (random.size(0, 1) * 128 + random.size(8, 18)) as f64);
+        if packed.format == BlockFormat::Mxfp4 {
+            block[0] = random.size(112, 122) as f64;
+        }
     }
     let mut all = vec![Array::new(DType::U8, &sized(packed.row_bytes()), bytes)];
     if packed.format.has_scales_beside() {
@@ -118,7 +190,7 @@ fn rows(random: &mut Random, packed: Packed, outer: &[usize]) -> Vec<Array> {
 
 fn format(random: &mut Random, number: usize) -> Packed {
     let groups = BlockFormat::Groups { bits: *random.pick(&[4, 8]), size: *random.pick(&[2, 16, 32, 40]) };
-    let format = BlockFormat::WHOLE.get(number % 6).copied().unwrap_or(groups);
+    let format = BlockFormat::WHOLE.get(number % (BlockFormat::WHOLE.len() + 2)).copied().unwrap_or(groups);
     let blocks = if format.elements() == 256 { 1 } else { random.size(1, 3) };
     // A block may be cut off, in its middle or behind a single number.
     let cut = if random.flag() { random.size(0, format.elements() as usize - 1) } else { 0 };
@@ -146,7 +218,7 @@ pub(crate) fn packed_weights() {
 #[test]
 fn products_have_the_bits_of_products_with_the_numbers() {
     let mut random = Random::new(43);
-    for case in 0..24 {
+    for case in 0..30 {
         let packed = Packed { columns: [512, 768, 300, 130][case % 4], ..format(&mut random, case) };
         let (m, n) = (*random.pick(&[1, 3, 5, 16, 17, 40]), *random.pick(&[3, 65, 130]));
         let x = array(&mut random, DType::F32, &[m, packed.columns as usize]);

@@ -23,9 +23,6 @@ impl Dense {
         version: KerasVersion,
         unsupported: &mut Unsupported,
     ) -> Result<Self> {
-        if config.get("lora_rank").is_some() {
-            unsupported.add(config.place(), "lora_rank");
-        }
         let bias = initialiser(config, "bias_initializer", Init::zeros(), unsupported)?;
         Ok(Self {
             units: match config.get("units") {
@@ -85,9 +82,6 @@ impl Embedding {
     }
 
     pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
-        if config.get("lora_rank").is_some() {
-            unsupported.add(config.place(), "lora_rank");
-        }
         let uniform = Init::Uniform { low: Real(-0.05), high: Real(0.05) };
         Ok(Self {
             mask_zero: config.flag("mask_zero", false)?,

@@ -90,9 +90,6 @@ impl EinsumDense {
         if axes.is_none() {
             unsupported.add(config.place(), format!("equation {equation}"));
         }
-        if config.get("lora_rank").is_some() {
-            unsupported.add(config.place(), "lora_rank");
-        }
         let output = match config.get("output_shape") {
             Some(serde_json::Value::Array(_)) => config.shape("output_shape")?.unwrap_or_default(),
             _ => config.int_or_ints("output_shape")?.unwrap_or_default().into_iter().map(Some).collect(),

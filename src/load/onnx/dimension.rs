@@ -4,12 +4,12 @@
 //! Exporters name the same length anew for every input, so that a cache of keys is `s58` long and that of
 //! values `s64`. Where an operation fits only if two sizes are equal, they are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::known::Items;
 use super::lower::Lowering;
 use super::proto::{GraphProto, ValueInfoProto};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::text::parse_size;
 use crate::ir::{DimId, Shape, Size, Type};
 
@@ -23,6 +23,12 @@ pub(super) fn dimension_name(stated: &str) -> Option<String> {
     let named = name.chars().any(|c| c != '_');
     let digit = name.starts_with(|c: char| c.is_ascii_digit());
     named.then(|| if digit { format!("_{name}") } else { name })
+}
+
+/// The dimension that a size is, and nothing else.
+fn name_alone(size: &Size) -> Option<DimId> {
+    let [(dim, _)] = size.terms() else { return None };
+    (*size == Size::dim(*dim)).then_some(*dim)
 }
 
 /// The dimensions that an input states as a name alone; sizes such as `past + 1` may be written in them.
@@ -57,6 +63,29 @@ impl Stated {
     }
 }
 
+/// Axes of inputs that are called as another one before them.
+pub(super) enum Repeats {
+    /// They are as long.
+    Equal,
+    /// Each is a dimension of its own, until the arrays of a run say how long they are.
+    Apart(Apart),
+}
+
+/// Dimensions that inputs have named so far, and the axes that are called as one of them.
+#[derive(Default)]
+pub(super) struct Apart {
+    seen: BTreeSet<DimId>,
+    repeats: Vec<Repeat>,
+}
+
+/// An axis that is called as one before it.
+pub(super) struct Repeat {
+    input: String,
+    axis: usize,
+    own: DimId,
+    first: DimId,
+}
+
 /// What an input states of its axes.
 fn names_of(input: &ValueInfoProto) -> impl Iterator<Item = &str> {
     let tensor = input.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
@@ -65,6 +94,74 @@ fn names_of(input: &ValueInfoProto) -> impl Iterator<Item = &str> {
 }
 
 impl Lowering {
+    /// The type of an input, where axes that are called as ones before them have dimensions of their own.
+    pub(super) fn with_repeats(&mut self, input: &ValueInfoProto, ty: Type, repeats: &mut Repeats) -> Type {
+        let Repeats::Apart(apart) = repeats else { return ty };
+        let mut sizes = ty.shape.sizes().to_vec();
+        for (axis, size) in sizes.iter_mut().enumerate() {
+            let Some(first) = name_alone(size) else { continue };
+            if apart.seen.insert(first) {
+                continue;
+            }
+            let name = self.unused_name(self.graph.dim_name(first), &input.name, axis);
+            let own = self.graph.dim(&name);
+            apart.repeats.push(Repeat { input: input.name.clone(), axis, own, first });
+            *size = Size::dim(own);
+        }
+        Type::new(ty.dtype, Shape::new(sizes))
+    }
+
+    fn unused_name(&self, name: &str, input: &str, axis: usize) -> String {
+        let of = dimension_name(input).unwrap_or_else(|| "input".to_owned());
+        let mut name = format!("{name}_of_{of}_{axis}");
+        while self.graph.dims().iter().any(|dim| dim.name == name) {
+            name.push('_');
+        }
+        name
+    }
+
+    /// Binds dimensions to the lengths that were found. Axes that are called alike and have no length of their own are as
+    /// long as the first of them that has one. Gives what is wrong with an axis that is longer or shorter than another of
+    /// its name, if the network needs them equal.
+    ///
+    /// Error: sizes do not fit.
+    pub(super) fn settle(
+        &mut self,
+        repeats: &Repeats,
+        found: &BTreeMap<String, i64>,
+    ) -> Result<Option<Error>> {
+        let dims = self.graph.dims().iter().enumerate();
+        let mut sizes: BTreeMap<DimId, Size> = dims
+            .filter_map(|(id, dim)| Some((DimId(id as u32), Size::Known(*found.get(&dim.name)?))))
+            .collect();
+        let Repeats::Apart(Apart { repeats, .. }) = repeats else {
+            return self.replace(&sizes).map(|()| None);
+        };
+        for repeat in repeats {
+            if let (Some(own), false) = (sizes.get(&repeat.own), sizes.contains_key(&repeat.first)) {
+                sizes.insert(repeat.first, own.clone());
+            }
+        }
+        let mut contradiction = None;
+        for Repeat { input, axis, own, first } in repeats {
+            let of_first = sizes.get(first).cloned();
+            let of_own =
+                sizes.entry(*own).or_insert_with(|| of_first.clone().unwrap_or_else(|| Size::dim(*first)));
+            let (Some(expected), Some(found)) = (of_first.as_ref().and_then(Size::known), of_own.known())
+            else {
+                continue;
+            };
+            if expected != found && contradiction.is_none() {
+                let name = self.graph.dim_name(*first);
+                let message =
+                    format!("expected {expected}, found {found} (another axis is called {name} too)");
+                contradiction = Some(Error::run(format!("input {input}: axis {axis}"), message));
+            }
+        }
+        self.replace(&sizes)?;
+        Ok(contradiction)
+    }
+
     /// Where an operation was refused because two sizes were not equal, replaces a dimension so that they
     /// are; whether it did.
     ///

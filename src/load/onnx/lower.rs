@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::body::Scope;
 use super::declared::agrees;
-use super::dimension::{Stated, dimension_name};
+use super::dimension::{Apart, Repeats, Stated, dimension_name};
 use super::function::Functions;
 use super::known::{Items, Known};
 use super::narrow::{self, Narrow, Texts};
@@ -142,28 +142,41 @@ pub(super) fn lower_named(
         texts: Texts::default(),
     };
     lowering.initializers(std::mem::take(&mut proto.initializer), "")?;
-    lowering.inputs(&proto.input, &Stated::of(&proto), dims)?;
+    // A program that another format exports has proven that axes of one name are equally long.
+    let repeats = if naming.is_some() { Repeats::Equal } else { Repeats::Apart(Apart::default()) };
+    let repeats = lowering.inputs(&proto.input, &Stated::of(&proto), dims, repeats)?;
     let found = more(&lowering.graph)?;
-    let dims = lowering.graph.dims().iter().enumerate();
-    let found: BTreeMap<DimId, Size> =
-        dims.filter_map(|(id, dim)| Some((DimId(id as u32), Size::Known(*found.get(&dim.name)?)))).collect();
-    lowering.replace(&found)?;
-    let order = order(&proto.node, |name| lowering.has(name))?;
-    let sources = match naming {
-        Some((names, of_node)) => {
-            let source =
-                |(name, op): &(String, String)| Source::new(name.as_str(), op.as_str(), SourceRole::Node);
-            let sources: Vec<SourceId> =
-                names.iter().map(|name| lowering.graph.add_source(source(name))).collect();
-            of_node.iter().map(|&index| sources[index]).collect()
+    let contradiction = lowering.settle(&repeats, &found)?;
+    let lowered = lowering.all(&proto, naming);
+    // Files may call axes alike that the network never compares. Where it does, the arrays are at fault.
+    match (lowered, contradiction) {
+        (Err(error), Some(contradiction)) if !matches!(error, Error::Unsupported(_)) => {
+            Err(contradiction.with_help(error.to_string()))
         }
-        None => lowering.sources(&proto.node, ""),
-    };
-    lowering.nodes(&proto.node, &sources, &order)?;
-    lowering.outputs(&proto.output)?;
-    lowering.compare_declared(&proto.output, &proto.value_info)?;
-    lowering.graph.record_consumers();
-    Ok(lowering.graph)
+        (lowered, _) => lowered,
+    }
+}
+
+impl Lowering {
+    /// Everything behind the inputs.
+    fn all(mut self, proto: &GraphProto, naming: Option<Naming<'_>>) -> Result<Graph> {
+        let order = order(&proto.node, |name| self.has(name))?;
+        let sources = match naming {
+            Some((names, of_node)) => {
+                let source =
+                    |(name, op): &(String, String)| Source::new(name.as_str(), op.as_str(), SourceRole::Node);
+                let sources: Vec<SourceId> =
+                    names.iter().map(|name| self.graph.add_source(source(name))).collect();
+                of_node.iter().map(|&index| sources[index]).collect()
+            }
+            None => self.sources(&proto.node, ""),
+        };
+        self.nodes(&proto.node, &sources, &order)?;
+        self.outputs(&proto.output)?;
+        self.compare_declared(&proto.output, &proto.value_info)?;
+        self.graph.record_consumers();
+        Ok(self.graph)
+    }
 }
 
 impl Lowering {
@@ -204,7 +217,8 @@ impl Lowering {
         inputs: &[ValueInfoProto],
         stated: &Stated,
         dims: &BTreeMap<String, i64>,
-    ) -> Result<()> {
+        mut repeats: Repeats,
+    ) -> Result<Repeats> {
         let mut unknown: Vec<&String> = dims.keys().collect();
         let mut seen = HashSet::new();
         for input in inputs {
@@ -219,6 +233,7 @@ impl Lowering {
             }
             let ty =
                 self.input_type(input, stated, dims, &mut unknown).map_err(|error| error.within(&place()))?;
+            let ty = self.with_repeats(input, ty, &mut repeats);
             let source = Source::new(input.name.as_str(), "Input", SourceRole::Data);
             let source = self.graph.add_source(source);
             let value = self.graph.add_input(input.name.as_str(), ty.clone(), source);
@@ -229,7 +244,7 @@ impl Lowering {
             self.bind(input.name.clone(), binding)?;
         }
         match unknown.first() {
-            None => Ok(()),
+            None => Ok(repeats),
             Some(name) => {
                 let known: Vec<&str> = self.graph.dims().iter().map(|dim| dim.name.as_str()).collect();
                 let help = match known.as_slice() {

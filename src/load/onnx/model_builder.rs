@@ -29,6 +29,15 @@ pub(in crate::load) enum Attribute<'a> {
     Texts(&'a [&'a str]),
 }
 
+/// Floats of 8 bits, by their number in ONNX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::load) enum SmallFloat {
+    E4M3Fn = 17,
+    E4M3FnUz = 18,
+    E5M2 = 19,
+    E5M2FnUz = 20,
+}
+
 /// A size of an input: a number, or the name of a dimension; an empty name where it has none.
 pub(in crate::load) enum Dimension {
     Known(i64),
@@ -92,12 +101,17 @@ impl ModelBuilder {
     }
 
     pub(in crate::load) fn array(&mut self, name: &str, dtype: DType, dims: &[i64], bytes: Bytes) {
-        let mut tensor = TensorProto {
-            name: name.to_owned(),
-            dims: dims.to_vec(),
-            data_type: number(dtype),
-            ..TensorProto::default()
-        };
+        self.array_of(name, number(dtype), dims, bytes);
+    }
+
+    /// An array of floats of 8 bits.
+    pub(in crate::load) fn small_floats(&mut self, name: &str, of: SmallFloat, dims: &[i64], bytes: Bytes) {
+        self.array_of(name, of as i32, dims, bytes);
+    }
+
+    fn array_of(&mut self, name: &str, data_type: i32, dims: &[i64], bytes: Bytes) {
+        let mut tensor =
+            TensorProto { name: name.to_owned(), dims: dims.to_vec(), data_type, ..TensorProto::default() };
         match bytes {
             Bytes::Inline(bytes) => tensor.raw_data = Some(bytes),
             Bytes::File { offset, length } => {

@@ -154,6 +154,11 @@ impl<'d> Emit<'d> {
             let message = format!("{}: a result in memory that is given (out=)", node.target);
             return Err(Error::Unsupported(Report::new("", message)));
         }
+        let is_small = |name: &&str| self.metas.get(*name).is_some_and(|meta| meta.small_float().is_some());
+        if results(node).iter().any(is_small) && !ops::may_be_view(ops::base(&node.target)) {
+            let message = format!("{}: a result of floats of 8 bits", node.target);
+            return Err(Error::Unsupported(Report::new("", message)));
+        }
         self.operators = 0;
         self.model.begin(name(node), &node.target);
         for operand in operands(node) {

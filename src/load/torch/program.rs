@@ -30,6 +30,12 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
         &graph.nodes,
     );
     let buffers = placeholders(&mut emit, document)?;
+    let is_small =
+        |name: &&&str| graph.tensor_values.get(**name).is_some_and(|meta| meta.small_float().is_some());
+    if let Some(name) = outputs.iter().chain(&buffers).find(is_small) {
+        let report = Report::new(format!("output {name}"), "floats of 8 bits are not given to the caller");
+        return Err(Error::Unsupported(report.help("return x.float()")));
+    }
     let is_complex = |name: &&&str| graph.tensor_values.get(**name).is_some_and(TensorMeta::is_complex);
     if let Some(name) = outputs.iter().chain(&buffers).find(is_complex) {
         let report = Report::new(format!("output {name}"), "complex numbers are not given to the caller");
@@ -101,6 +107,10 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&
                 })??;
                 let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
                 let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
+                if meta.small_float().is_some() {
+                    let message = "floats of 8 bits are not read as an input";
+                    return Err(Error::Unsupported(Report::new(format!("input {name}"), message)));
+                }
                 if meta.is_complex() {
                     let report =
                         Report::new(format!("input {name}"), "complex numbers are not read as an input");
@@ -196,7 +206,10 @@ fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray) -> Result<()>
         None => Bytes::File { offset: array.offset, length: array.length },
         Some(digits) => Bytes::Inline(from_digits(digits)?),
     };
-    emit.model.array(name, array.meta.dtype()?, &dims, bytes);
+    match array.meta.small_float() {
+        Some(of) => emit.model.small_floats(name, of, &dims, bytes),
+        None => emit.model.array(name, array.meta.dtype()?, &dims, bytes),
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
+use crate::load::onnx::model_builder::SmallFloat;
 
 /// What [`super::archive`] writes.
 #[derive(Deserialize)]
@@ -146,6 +147,17 @@ impl TensorMeta {
         dtype(self.dtype)
     }
 
+    /// What ONNX calls floats of 8 bits; none where its elements are others.
+    pub(super) fn small_float(&self) -> Option<SmallFloat> {
+        Some(match self.dtype {
+            29 => SmallFloat::E4M3Fn,
+            30 => SmallFloat::E5M2,
+            31 => SmallFloat::E4M3FnUz,
+            32 => SmallFloat::E5M2FnUz,
+            _ => return None,
+        })
+    }
+
     /// Whether each element has a real and an imaginary part.
     pub(super) fn is_complex(&self) -> bool {
         (9..=11).contains(&self.dtype)
@@ -248,6 +260,8 @@ fn dtype(number: u64) -> Result<DType> {
         12 => DType::Bool,
         13 => DType::Bf16,
         28 => DType::U16,
+        // Floats of 8 bits are bytes, which the graph knows to be floats.
+        29..=32 => DType::U8,
         other => {
             let message = format!("element type {other} of torch.export is not supported yet");
             return Err(Error::Unsupported(Report::new("", message)));

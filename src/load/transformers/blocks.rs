@@ -121,6 +121,8 @@ impl Blocks<'_> {
         let read = self.norm(shared.net, &inside, first.before, x);
         let y = self.attended(shared, &inside, layer, &read);
         let y = self.norm(shared.net, &inside, first.within, &y);
+        let factor = self.settings.factor_of_parts;
+        let y = shared.net.scaled(&format!("{inside}attended.scaled"), &y, factor);
         // Both parts read the stream as it was before the block (GPT-J), in place of one after the other.
         if wiring.residual == Residual::Parallel {
             let read = match second.before {
@@ -128,6 +130,7 @@ impl Blocks<'_> {
                 own => self.norm(shared.net, &inside, own, x),
             };
             let z = self.feed(shared.net, &inside, &layer.feed, &read);
+            let z = shared.net.scaled(&format!("{inside}out.scaled"), &z, factor);
             let both = shared.net.sum(&format!("{name}.parts"), &y, &z);
             return shared.net.sum(&format!("{name}.out"), &both, x);
         }
@@ -136,6 +139,7 @@ impl Blocks<'_> {
         let read = self.norm(shared.net, &inside, second.before, &x);
         let y = self.feed(shared.net, &inside, &layer.feed, &read);
         let y = self.norm(shared.net, &inside, second.within, &y);
+        let y = shared.net.scaled(&format!("{inside}out.scaled"), &y, factor);
         self.added(shared.net, second, [&inside, "out"], [&x, &read, &y])
     }
 

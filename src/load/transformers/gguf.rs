@@ -1,7 +1,7 @@
 //! A GGUF file as a model: its metadata as the fields of a configuration, and what it calls the arrays of the
 //! family's parameters.
 //!
-//! llama.cpp stores some weights otherwise than the library: queries and keys of Llama lie so that a rotation
+//! llama.cpp stores some weights otherwise than the library: queries and keys of Llama and its like lie so that a rotation
 //! turns neighbours, norms of Gemma hold the whole factor, and GPT-2's matrices are transposed.
 
 use serde_json::{Map, Value, json};
@@ -131,6 +131,77 @@ const PHI3: Dialect = Dialect {
     ..LLAMA
 };
 
+const OLMO2: Dialect = Dialect {
+    name: "olmo2",
+    family: "olmo2",
+    layers: &[
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("post_attention_layernorm", "post_attention_norm"),
+        ("post_feedforward_layernorm", "post_ffw_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+    ],
+    class: "Olmo2ForCausalLM",
+    ..LLAMA
+};
+
+const GRANITE: Dialect = Dialect {
+    name: "granite",
+    family: "granite",
+    fields: &[
+        ("context_length", "max_position_embeddings"),
+        ("embedding_length", "hidden_size"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+        ("attention.scale", "attention_multiplier"),
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("logit_scale", "logits_scaling"),
+    ],
+    class: "GraniteForCausalLM",
+    ..LLAMA
+};
+
+/// Which layers do not turn is not in its files: every fourth, as the library has it.
+const SMOLLM3: Dialect = Dialect { name: "smollm3", family: "smollm3", class: "SmolLM3ForCausalLM", ..LLAMA };
+
+const STARCODER2: Dialect = Dialect {
+    name: "starcoder2",
+    family: "starcoder2",
+    fields: &[
+        ("context_length", "max_position_embeddings"),
+        ("embedding_length", "hidden_size"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("attention.layer_norm_epsilon", "norm_epsilon"),
+        ("rope.freq_base", "rope_theta"),
+    ],
+    layers: &[
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.c_fc", "ffn_up"),
+        ("mlp.c_proj", "ffn_down"),
+    ],
+    class: "Starcoder2ForCausalLM",
+    ..LLAMA
+};
+
 const GPT2: Dialect = Dialect {
     name: "gpt2",
     family: "gpt2",
@@ -160,7 +231,20 @@ const GPT2: Dialect = Dialect {
     class: "GPT2LMHeadModel",
 };
 
-const DIALECTS: &[&Dialect] = &[&LLAMA, &QWEN2, &QWEN3, &GEMMA, &GEMMA2, &GEMMA3, &PHI3, &GPT2];
+const DIALECTS: &[&Dialect] = &[
+    &LLAMA,
+    &QWEN2,
+    &QWEN3,
+    &GEMMA,
+    &GEMMA2,
+    &GEMMA3,
+    &PHI3,
+    &OLMO2,
+    &GRANITE,
+    &SMOLLM3,
+    &STARCODER2,
+    &GPT2,
+];
 
 /// What files call the architectures of a family.
 pub(super) fn dialects_of(family: &str) -> Vec<&'static str> {
@@ -235,7 +319,7 @@ impl Dialect {
             fields.insert("query_pre_attn_scalar".to_owned(), json!(scalar));
         }
         self.scaling(head, &mut fields)?;
-        self.turned(head, &fields)?;
+        self.turned(head, &mut fields)?;
         let prefix = format!("{}.", self.name);
         for key in head.metadata.keys() {
             let Some(rest) = key.strip_prefix(&prefix) else { continue };
@@ -300,14 +384,19 @@ impl Dialect {
         Ok(())
     }
 
-    /// The share of a head that is turned, where it is not all.
-    fn turned(&self, head: &Head, fields: &Map<String, Value>) -> Result<()> {
+    /// The share of a head that is turned, where it is not all. Error: the family turns all.
+    fn turned(&self, head: &Head, fields: &mut Map<String, Value>) -> Result<()> {
         let key = self.key("rope.dimension_count");
         let Some(Meta::Whole(turned)) = head.metadata.get(&key) else { return Ok(()) };
         let size = |name: &str| fields.get(name).and_then(Value::as_u64);
         let usual =
             size("hidden_size").zip(size("num_attention_heads")).map(|(all, heads)| all / heads.max(1));
         match size("head_dim").or(usual) {
+            Some(width) if *turned as u64 != width && self.name == "phi3" && width > 0 => {
+                let part = *turned as f64 / width as f64;
+                fields.insert("partial_rotary_factor".to_owned(), json!(part));
+                Ok(())
+            }
             Some(width) if *turned as u64 != width => {
                 Err(self.refused(&key, &format!("only part of a head's {width} numbers is turned")))
             }
@@ -321,7 +410,7 @@ impl Dialect {
         let bias = |name: &str| Bias::from(has(&format!("blk.0.{name}.bias")));
         match self.family {
             "gpt2" => settings.names.order = Order::OutIn,
-            "llama" => {
+            "llama" | "granite" | "smollm3" | "starcoder2" => {
                 settings.biases.qkv = [bias("attn_q"), bias("attn_k"), bias("attn_v")];
                 settings.biases.out = bias("attn_output");
                 settings.biases.feed = bias("ffn_up");
@@ -338,7 +427,7 @@ impl Dialect {
         }
         let Positions::Rotary(rotaries) = &mut settings.positions else { return };
         for rotary in rotaries {
-            rotary.turns_neighbours(self.name == "llama");
+            rotary.turns_neighbours(matches!(self.name, "llama" | "granite" | "smollm3"));
             for divisors in ["rope_freqs.weight", SHORT_FACTORS] {
                 if has(divisors) {
                     rotary.divided_by(divisors);

@@ -28,6 +28,8 @@ pub(super) struct Settings {
     pub(super) language: Language,
     /// The vocabulary is scored by the table of embeddings.
     pub(super) tied: bool,
+    /// Factor of what attention and the feed-forward part give, before that is added.
+    pub(super) factor_of_parts: f64,
 }
 
 /// What the table of words gives.

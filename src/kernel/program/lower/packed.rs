@@ -2,7 +2,7 @@
 
 use super::product::Axes;
 use super::{ExprId, Halt, HeroResult, Lowered, ProgramBuilder};
-use crate::ir::{Binary, BlockFormat, Compare, DType, NodeId, Op, Packed, PackedOp, ValueId};
+use crate::ir::{Binary, BlockFormat, Compare, DType, E2M1, NodeId, Op, Packed, PackedOp, UNEQUAL, ValueId};
 use crate::kernel::program::{Body, Fold, Program};
 
 /// The operands that hold packed rows, and which row is read.
@@ -10,6 +10,14 @@ struct Row<'a> {
     operands: &'a [ValueId],
     outer: &'a [ExprId],
     guard: Option<ExprId>,
+}
+
+/// Fields of bits, side by side.
+#[derive(Clone, Copy)]
+struct Field {
+    /// Bits of each.
+    width: u32,
+    count: u32,
 }
 
 impl ProgramBuilder<'_> {
@@ -92,8 +100,17 @@ impl ProgramBuilder<'_> {
         match packed.format {
             BlockFormat::Q8_0 => self.q8_0(row, start, at),
             BlockFormat::Q4_0 => self.q4_0(row, start, at),
-            BlockFormat::Q4K => self.q4_k(row, start, at),
+            BlockFormat::Q4_1 => self.with_offset(row, start, at, 4),
+            BlockFormat::Q5_0 => self.q5_0(row, start, at),
+            BlockFormat::Q5_1 => self.with_offset(row, start, at, 5),
+            BlockFormat::Q2K => self.q2_k(row, start, at),
+            BlockFormat::Q3K => self.q3_k(row, start, at),
+            BlockFormat::Q4K => self.thirty_twos(row, start, at, 4),
+            BlockFormat::Q5K => self.thirty_twos(row, start, at, 5),
             BlockFormat::Q6K => self.q6_k(row, start, at),
+            BlockFormat::Iq4Nl => self.iq4_nl(row, start, at),
+            BlockFormat::Iq4Xs => self.iq4_xs(row, start, at),
+            BlockFormat::Mxfp4 => self.mxfp4(row, start, at),
             BlockFormat::Groups { bits, .. } => self.group(row, bits, column, block),
         }
     }
@@ -107,17 +124,153 @@ impl ProgramBuilder<'_> {
 
     fn q4_0(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
         let scale = self.half(row, start, 0)?;
-        let (half, within) = (self.exprs.div(at, 16), self.exprs.modulo(at, 16));
-        let index = self.exprs.sum(2, &[(start, 1), (within, 1)]);
-        let byte = self.byte(row, index)?;
-        let number = self.nibble(byte, half);
+        let number = self.nibble_of_32(row, start, at, 2)?;
         let number = self.less(number, 8.0);
         Ok(self.exprs.binary(Binary::Mul, number, scale))
     }
 
+    /// Four bits of one of 32 numbers whose bytes begin so far behind the block; a byte holds numbers 16 apart.
+    fn nibble_of_32(&mut self, row: &Row<'_>, start: ExprId, at: ExprId, first: i64) -> Lowered<ExprId> {
+        let (half, within) = (self.exprs.div(at, 16), self.exprs.modulo(at, 16));
+        let index = self.exprs.sum(first, &[(start, 1), (within, 1)]);
+        let byte = self.byte(row, index)?;
+        Ok(self.nibble(byte, half))
+    }
+
+    /// The four bits with a fifth one, whose bytes begin so far behind the block and stand before those of the four.
+    fn five_of_32(&mut self, row: &Row<'_>, start: ExprId, at: ExprId, first: i64) -> Lowered<ExprId> {
+        let low = self.nibble_of_32(row, start, at, first + 4)?;
+        let (byte, bit) = (self.exprs.div(at, 8), self.exprs.modulo(at, 8));
+        let index = self.exprs.sum(first, &[(start, 1), (byte, 1)]);
+        let high = self.byte(row, index)?;
+        let above = self.field(high, bit, Field { width: 1, count: 8 });
+        Ok(self.above(low, above, 16))
+    }
+
+    /// `scale * q + offset`
+    fn with_offset(&mut self, row: &Row<'_>, start: ExprId, at: ExprId, bits: u8) -> Lowered<ExprId> {
+        let (scale, offset) = (self.half(row, start, 0)?, self.half(row, start, 2)?);
+        let number = match bits {
+            5 => self.five_of_32(row, start, at, 4)?,
+            _ => self.nibble_of_32(row, start, at, 4)?,
+        };
+        let number = self.exprs.convert(DType::F32, number);
+        let number = self.exprs.binary(Binary::Mul, scale, number);
+        Ok(self.exprs.binary(Binary::Add, number, offset))
+    }
+
+    fn q5_0(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let scale = self.half(row, start, 0)?;
+        let number = self.five_of_32(row, start, at, 2)?;
+        let number = self.less(number, 16.0);
+        Ok(self.exprs.binary(Binary::Mul, number, scale))
+    }
+
+    /// Two bits of one of 256 numbers: halves of 128 have 32 bytes, whose pairs of bits are 32 numbers apart.
+    fn pair_of_256(&mut self, row: &Row<'_>, start: ExprId, at: ExprId, first: i64) -> Lowered<ExprId> {
+        let (half, rest) = (self.exprs.div(at, 128), self.exprs.modulo(at, 128));
+        let (quarter, within) = (self.exprs.div(rest, 32), self.exprs.modulo(rest, 32));
+        let index = self.exprs.sum(first, &[(start, 1), (half, 32), (within, 1)]);
+        let byte = self.byte(row, index)?;
+        Ok(self.field(byte, quarter, Field { width: 2, count: 4 }))
+    }
+
+    /// `scale * own * q - offset * off`
+    fn q2_k(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let (scale, offset) = (self.half(row, start, 80)?, self.half(row, start, 82)?);
+        let group = self.exprs.div(at, 16);
+        let index = self.exprs.sum(0, &[(start, 1), (group, 1)]);
+        let packed = self.byte(row, index)?;
+        let (own, off) = (self.bits(packed, 0, 15), self.bits(packed, 4, 15));
+        let [own, off] = [own, off].map(|part| self.exprs.convert(DType::F32, part));
+        let own = self.exprs.binary(Binary::Mul, scale, own);
+        let off = self.exprs.binary(Binary::Mul, offset, off);
+        let number = self.pair_of_256(row, start, at, 16)?;
+        let number = self.exprs.convert(DType::F32, number);
+        let number = self.exprs.binary(Binary::Mul, own, number);
+        Ok(self.exprs.binary(Binary::Sub, number, off))
+    }
+
+    /// `scale * (own - 32) * (q - 4)`, whose own scale has four bits in one of eight bytes and two in one of four.
+    fn q3_k(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let scale = self.half(row, start, 108)?;
+        let group = self.exprs.div(at, 16);
+        let (eighth, side) = (self.exprs.modulo(group, 8), self.exprs.div(group, 8));
+        let (quarter, which) = (self.exprs.modulo(group, 4), self.exprs.div(group, 4));
+        let index = self.exprs.sum(96, &[(start, 1), (eighth, 1)]);
+        let low = self.byte(row, index)?;
+        let low = self.nibble(low, side);
+        let index = self.exprs.sum(104, &[(start, 1), (quarter, 1)]);
+        let high = self.byte(row, index)?;
+        let high = self.field(high, which, Field { width: 2, count: 4 });
+        let own = self.above(low, high, 16);
+        let own = self.less(own, 32.0);
+        let scale = self.exprs.binary(Binary::Mul, scale, own);
+        let (within, bit) = (self.exprs.modulo(at, 32), self.exprs.div(at, 32));
+        let index = self.exprs.sum(0, &[(start, 1), (within, 1)]);
+        let third = self.byte(row, index)?;
+        let third = self.field(third, bit, Field { width: 1, count: 8 });
+        let low = self.pair_of_256(row, start, at, 32)?;
+        let number = self.above(low, third, 4);
+        let number = self.less(number, 4.0);
+        Ok(self.exprs.binary(Binary::Mul, scale, number))
+    }
+
+    fn iq4_nl(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let scale = self.half(row, start, 0)?;
+        let number = self.nibble_of_32(row, start, at, 2)?;
+        let number = self.step(number, &UNEQUAL);
+        Ok(self.exprs.binary(Binary::Mul, scale, number))
+    }
+
+    /// `scale * (own - 32) * step`, whose own scale has four bits in one place and two in another.
+    fn iq4_xs(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let scale = self.half(row, start, 0)?;
+        let (group, within) = (self.exprs.div(at, 32), self.exprs.modulo(at, 32));
+        let (byte, quarter) = (self.exprs.div(group, 4), self.exprs.modulo(group, 4));
+        let index = self.exprs.sum(2, &[(start, 1), (byte, 1)]);
+        let high = self.byte(row, index)?;
+        let high = self.field(high, quarter, Field { width: 2, count: 4 });
+        let (byte, side) = (self.exprs.div(group, 2), self.exprs.modulo(group, 2));
+        let index = self.exprs.sum(4, &[(start, 1), (byte, 1)]);
+        let low = self.byte(row, index)?;
+        let low = self.nibble(low, side);
+        let own = self.above(low, high, 16);
+        let own = self.less(own, 32.0);
+        let scale = self.exprs.binary(Binary::Mul, scale, own);
+        let own_start = self.exprs.sum(8, &[(start, 1), (group, 16)]);
+        let number = self.nibble_of_32(row, own_start, within, 0)?;
+        let number = self.step(number, &UNEQUAL);
+        Ok(self.exprs.binary(Binary::Mul, scale, number))
+    }
+
+    /// `2^(e - 128) * step`. What is multiplied never leaves the range of f32's normal numbers but at the end.
+    fn mxfp4(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+        let exponent = self.byte(row, start)?;
+        let (one, none) = (self.exprs.constant(1.0, DType::F32), self.exprs.whole(0, DType::I32));
+        let mut scale = self.exprs.constant(2f64.powi(-64), DType::F32);
+        for bit in 0..7u32 {
+            let is_set = self.bits(exponent, bit, 1);
+            let is_set = self.exprs.compare(Compare::Ne, is_set, none);
+            let power = self.exprs.constant(2f64.powi(1 << bit), DType::F32);
+            let factor = self.exprs.select(is_set, power, one);
+            scale = self.exprs.binary(Binary::Mul, scale, factor);
+        }
+        let is_large = self.bits(exponent, 7, 1);
+        let is_large = self.exprs.compare(Compare::Ne, is_large, none);
+        let (up, down) =
+            (self.exprs.constant(2f64.powi(64), DType::F32), self.exprs.constant(2f64.powi(-64), DType::F32));
+        let factor = self.exprs.select(is_large, up, down);
+        let scale = self.exprs.binary(Binary::Mul, scale, factor);
+        let number = self.nibble_of_32(row, start, at, 1)?;
+        let number = self.step(number, &E2M1);
+        Ok(self.exprs.binary(Binary::Mul, scale, number))
+    }
+
     /// `scale * own * q - offset * off`, whose own scale and offset of 6 bits are packed in 12 bytes: four of the
-    /// scales, four of the offsets, each with two bits of the other four, and four of those' lower bits.
-    fn q4_k(&mut self, row: &Row<'_>, start: ExprId, at: ExprId) -> Lowered<ExprId> {
+    /// scales, four of the offsets, each with two bits of the other four, and four of those' lower bits. A fifth bit of
+    /// the numbers, if they have one, stands before the four.
+    fn thirty_twos(&mut self, row: &Row<'_>, start: ExprId, at: ExprId, bits: u8) -> Lowered<ExprId> {
         let (scale, offset) = (self.half(row, start, 0)?, self.half(row, start, 2)?);
         let (group, within) = (self.exprs.div(at, 32), self.exprs.modulo(at, 32));
         let (quad, pair) = (self.exprs.modulo(group, 4), self.exprs.div(group, 2));
@@ -142,10 +295,17 @@ impl ProgramBuilder<'_> {
         }
         let own = self.exprs.binary(Binary::Mul, scale, parts[0]);
         let off = self.exprs.binary(Binary::Mul, offset, parts[1]);
-        let index = self.exprs.sum(16, &[(start, 1), (pair, 32), (within, 1)]);
+        let first = if bits == 5 { 48 } else { 16 };
+        let index = self.exprs.sum(first, &[(start, 1), (pair, 32), (within, 1)]);
         let byte = self.byte(row, index)?;
         let side = self.exprs.modulo(group, 2);
-        let number = self.nibble(byte, side);
+        let mut number = self.nibble(byte, side);
+        if bits == 5 {
+            let index = self.exprs.sum(16, &[(start, 1), (within, 1)]);
+            let high = self.byte(row, index)?;
+            let high = self.field(high, group, Field { width: 1, count: 8 });
+            number = self.above(number, high, 16);
+        }
         let number = self.exprs.convert(DType::F32, number);
         let number = self.exprs.binary(Binary::Mul, own, number);
         Ok(self.exprs.binary(Binary::Sub, number, off))
@@ -165,15 +325,8 @@ impl ProgramBuilder<'_> {
         let low = self.nibble(low, upper);
         let index = self.exprs.sum(128, &[(start, 1), (half, 32), (within, 1)]);
         let high = self.byte(row, index)?;
-        let mut above = self.bits(high, 6, 3);
-        for number in [2, 1, 0] {
-            let (here, other) = (self.exprs.index(number), self.bits(high, 2 * number as u32, 3));
-            let is_here = self.exprs.compare(Compare::Eq, quarter, here);
-            above = self.exprs.select(is_here, other, above);
-        }
-        let sixteen = self.exprs.whole(16, DType::I32);
-        let above = self.exprs.binary(Binary::Mul, above, sixteen);
-        let number = self.exprs.binary(Binary::Add, low, above);
+        let high = self.field(high, quarter, Field { width: 2, count: 4 });
+        let number = self.above(low, high, 16);
         let number = self.less(number, 32.0);
         Ok(self.exprs.binary(Binary::Mul, scale, number))
     }
@@ -235,6 +388,39 @@ impl ProgramBuilder<'_> {
         let above = if from == 0 { of } else { self.exprs.binary(Binary::Div, of, unit) };
         let mask = self.exprs.whole(mask, DType::I32);
         self.exprs.binary(Binary::And, above, mask)
+    }
+
+    /// Bits of an i32 that is not negative, of which so many fields lie side by side, the lowest first.
+    fn field(&mut self, of: ExprId, at: ExprId, field: Field) -> ExprId {
+        let Field { width, count } = field;
+        let mask = (1 << width) - 1;
+        let mut found = self.bits(of, (count - 1) * width, mask);
+        for number in (0..count - 1).rev() {
+            let (here, other) = (self.exprs.index(i64::from(number)), self.bits(of, number * width, mask));
+            let is_here = self.exprs.compare(Compare::Eq, at, here);
+            found = self.exprs.select(is_here, other, found);
+        }
+        found
+    }
+
+    /// `low + unit * high`, of i32.
+    fn above(&mut self, low: ExprId, high: ExprId, unit: i64) -> ExprId {
+        let unit = self.exprs.whole(unit, DType::I32);
+        let high = self.exprs.binary(Binary::Mul, high, unit);
+        self.exprs.binary(Binary::Add, low, high)
+    }
+
+    /// Which of 16 steps an i32 means, as an f32: pairs of them are chosen among by one bit after the other.
+    fn step(&mut self, number: ExprId, steps: &[f32; 16]) -> ExprId {
+        let none = self.exprs.whole(0, DType::I32);
+        let mut left: Vec<ExprId> =
+            steps.iter().map(|&step| self.exprs.constant(f64::from(step), DType::F32)).collect();
+        for bit in 0..4 {
+            let is_set = self.bits(number, bit, 1);
+            let is_set = self.exprs.compare(Compare::Ne, is_set, none);
+            left = left.chunks_exact(2).map(|pair| self.exprs.select(is_set, pair[1], pair[0])).collect();
+        }
+        left[0]
     }
 
     /// The lower four bits of a byte where an index is 0, the upper ones where it is 1.

@@ -265,10 +265,23 @@ pub(super) fn slice(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a slice takes, clamped to the input. Bounds are attributes before opset 10.
-pub(super) fn slice_plan(at: &At<'_>) -> Result<Slice> {
-    let shape = at.ty(0)?.shape;
-    let rank = shape.rank();
+/// The range of one axis as a slice states it.
+#[derive(Clone)]
+pub(super) struct Bounds {
+    pub(super) start: Size,
+    pub(super) end: Size,
+    step: i64,
+}
+
+/// The range that a slice states of an axis; none where it states none.
+pub(super) fn slice_bounds(at: &At<'_>, axis: usize) -> Result<Option<Bounds>> {
+    let stated = stated_bounds(at)?;
+    Ok(stated.into_iter().rev().find(|(of, _)| *of == axis).map(|(_, bounds)| bounds))
+}
+
+/// The ranges that a slice states, by their axes. Bounds are attributes before opset 10.
+fn stated_bounds(at: &At<'_>) -> Result<Vec<(usize, Bounds)>> {
+    let rank = at.ty(0)?.shape.rank();
     let (starts, ends, axes, steps) = match at.opset < 10 {
         true => {
             let known = |numbers: Option<Vec<i64>>| -> Vec<Size> {
@@ -294,19 +307,27 @@ pub(super) fn slice_plan(at: &At<'_>) -> Result<Slice> {
     if [starts.len(), ends.len(), steps.len()] != [count; 3] || count > rank {
         return Err(at.wrong("starts, ends, axes and steps differ in number"));
     }
+    let bounds = starts.into_iter().zip(ends).zip(steps);
+    let bounds = bounds.map(|((start, end), step)| Bounds { start, end, step });
+    Ok(axes.into_iter().zip(bounds).collect())
+}
+
+/// What a slice takes, clamped to the input.
+pub(super) fn slice_plan(at: &At<'_>) -> Result<Slice> {
+    let shape = at.ty(0)?.shape;
+    let rank = shape.rank();
     let mut plan =
         Slice { starts: vec![Size::Known(0); rank], sizes: shape.sizes().to_vec(), steps: vec![1; rank] };
-    for (i, &axis) in axes.iter().enumerate() {
+    for (axis, Bounds { start, end, step }) in stated_bounds(at)? {
         let size = &shape[axis];
-        if steps[i] == 0 || steps[i] == i64::MIN {
-            return Err(at.wrong(format!("step {} is not possible", steps[i])));
+        if step == 0 || step == i64::MIN {
+            return Err(at.wrong(format!("step {step} is not possible")));
         }
-        let taken = range(size, &starts[i], &ends[i], steps[i]);
-        let (start, taken) = taken
-            .ok_or_else(|| at.undecided("range", &[size.clone(), starts[i].clone(), ends[i].clone()]))?;
+        let taken = range(size, &start, &end, step);
+        let (start, taken) = taken.ok_or_else(|| at.undecided("range", &[size.clone(), start, end]))?;
         plan.starts[axis] = start;
         plan.sizes[axis] = taken;
-        plan.steps[axis] = steps[i];
+        plan.steps[axis] = step;
     }
     Ok(plan)
 }

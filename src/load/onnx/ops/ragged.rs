@@ -3,7 +3,9 @@
 
 use super::super::lower::Ragged;
 use super::super::node::At;
+use super::select::{Chosen, chosen};
 use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Shape};
 
 /// Operators of each element, and those that broadcast.
 const ELEMENTWISE: &[&str] = &[
@@ -87,8 +89,19 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
     if first.is_size || inputs.iter().flatten().any(|other| other.is_size) || at.op_type() == "Shape" {
         return carry_size(at, &inputs, first);
     }
+    if let Some(picked) = gathered_within(at, &inputs)? {
+        at.set_ragged(picked);
+        return Ok(());
+    }
+    if joined(at, &inputs)? {
+        return Ok(());
+    }
     if inputs.iter().flatten().any(|other| other.count != first.count) {
         return Err(refused(at));
+    }
+    if let Some(part) = sliced(at, first)? {
+        at.set_ragged(part);
+        return Ok(());
     }
     let axis = match at.op_type() {
         op if ELEMENTWISE.binary_search(&op).is_ok() => broadcast(at, &inputs)?,
@@ -288,6 +301,71 @@ fn same_size(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
         }
     };
     Ok(whole.then_some(axis))
+}
+
+/// Joins tensors along the axis of which only the first elements of each count: these move together. False where it is
+/// another operator, or works along another axis.
+fn joined(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
+    if at.op_type() != "Concat" {
+        return Ok(false);
+    }
+    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
+    if inputs.iter().flatten().any(|of| of.axis != along) {
+        return Ok(false);
+    }
+    let (mut values, mut holds) = (Vec::new(), Vec::new());
+    for (i, of) in inputs.iter().enumerate() {
+        let value = at.value(i)?;
+        let size = at.sizes_of(value)[along].clone();
+        holds.push(match of {
+            Some(of) => {
+                let positions = at.iota(super::layout::indices([size]), 0);
+                at.compare(Compare::Lt, positions, of.count)?
+            }
+            None => {
+                let yes = at.scalar(DType::Bool, 1.0)?;
+                at.broadcast(yes, Shape::new([size]))?
+            }
+        });
+        values.push(value);
+    }
+    let (all, holds) = (at.concat(&values, along)?, at.concat(&holds, 0)?);
+    let Chosen { positions, count } = chosen(at, holds)?;
+    let y = at.gather(all, positions, along)?;
+    at.set(0, y);
+    at.set_ragged(Ragged::along(along, count));
+    Ok(true)
+}
+
+/// What a slice along the axis takes: from an element on, up to one, or up to so many before the last that counts. None
+/// where it works along other axes, or would move with the count: backwards, or from the end.
+fn sliced(at: &mut At<'_>, of: Ragged) -> Result<Option<Ragged>> {
+    if at.op_type() != "Slice" || same_size(at, of.axis)?.is_some() {
+        return Ok(None);
+    }
+    let plan = super::layout::slice_plan(at)?;
+    let Some(bounds) = super::layout::slice_bounds(at, of.axis)? else { return Ok(None) };
+    let (Some(taken), Some(start), Some(end)) =
+        (plan.sizes[of.axis].known(), bounds.start.known(), bounds.end.known())
+    else {
+        return Ok(None);
+    };
+    if start < 0 || plan.steps[of.axis] != 1 {
+        return Ok(None);
+    }
+    // An end that is counted from the last element is counted from the last that counts.
+    let before = start.saturating_sub(end.min(0));
+    let count = at.binary_scalar(Binary::Sub, of.count, before as f64)?;
+    let count = at.binary_scalar(Binary::Max, count, 0.0)?;
+    let count = at.binary_scalar(Binary::Min, count, taken as f64)?;
+    Ok(Some(Ragged::along(of.axis, count)))
+}
+
+/// Elements of the axis at places of which only the first count: these places are of elements that count.
+fn gathered_within(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
+    let (true, [Some(of), Some(places)]) = (at.op_type() == "Gather", inputs) else { return Ok(None) };
+    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
+    Ok((along == of.axis).then_some(Ragged::along(along + places.axis, places.count)))
 }
 
 fn gathered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {

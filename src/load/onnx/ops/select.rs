@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ReduceKind, ScatterKind, Shape, Size, TopK, Unary, ValueId};
 
 /// Positions that hold, first ones first, then zeros; and how many there are.
-struct Chosen {
+pub(super) struct Chosen {
     /// One axis.
-    positions: ValueId,
-    count: ValueId,
+    pub(super) positions: ValueId,
+    pub(super) count: ValueId,
 }
 
 /// The positions at which a vector of bools holds.
-fn chosen(at: &mut At<'_>, holds: ValueId) -> Result<Chosen> {
+pub(super) fn chosen(at: &mut At<'_>, holds: ValueId) -> Result<Chosen> {
     let size = at.sizes_of(holds)[0].clone();
     let ones = at.convert(holds, DType::I64)?;
     let count = at.sum(ones, [0], false)?;

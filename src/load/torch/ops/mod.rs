@@ -18,6 +18,7 @@ mod loss;
 mod make;
 mod normalize;
 mod product;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod replace;
@@ -31,6 +32,7 @@ mod special;
 mod stacked;
 mod strided;
 mod unique;
+mod vision;
 mod window;
 
 /// Lowers a node.
@@ -74,6 +76,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         sample::find,
         make::find,
         product::find,
+        quantized::find,
         normalize::find,
         window::find,
         attention::find,
@@ -82,12 +85,19 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         size::find,
         solve::find,
         unique::find,
+        vision::find,
     ];
     families.iter().find_map(|find| find(name)).filter(|_| is_ours)
 }
 
-/// PyTorch's own operations, and those that transformers adds for what PyTorch cannot export.
-const LIBRARIES: [&str; 2] = ["torch.ops.aten.", "torch.ops.transformers."];
+/// PyTorch's own operations, and those that transformers, torchvision and torchao add.
+const LIBRARIES: [&str; 5] = [
+    "torch.ops.aten.",
+    "torch.ops.quantized_decomposed.",
+    "torch.ops.torchao.",
+    "torch.ops.torchvision.",
+    "torch.ops.transformers.",
+];
 
 /// Nodes that only assert what shapes say, or that something succeeded: they compute nothing.
 pub(super) fn is_assertion(node: &Node) -> bool {
@@ -107,6 +117,7 @@ fn asserts(target: &str) -> bool {
         "sym_constrain_range",
         "_assert_async",
         "_assert_tensor_metadata",
+        "_cuda_version",
     ];
     // Comparisons of sizes are there for such nodes alone.
     let compares = ["eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "not_"];
@@ -134,7 +145,7 @@ pub(super) fn base(target: &str) -> &str {
 }
 
 /// Operations of two names: the one that is read here, and that of the form that writes over its operand.
-const ALIASES: [(&str, [&str; 2]); 30] = [
+const ALIASES: [(&str, [&str; 2]); 31] = [
     ("absolute", ["abs", "abs_"]),
     ("arccos", ["acos", "acos_"]),
     ("arccosh", ["acosh", "acosh_"]),
@@ -143,6 +154,7 @@ const ALIASES: [(&str, [&str; 2]); 30] = [
     ("arctan", ["atan", "atan_"]),
     ("arctan2", ["atan2", "atan2_"]),
     ("arctanh", ["atanh", "atanh_"]),
+    ("argwhere", ["nonzero", "nonzero_"]),
     ("clip", ["clamp", "clamp_"]),
     ("concat", ["cat", "cat_"]),
     ("concatenate", ["cat", "cat_"]),

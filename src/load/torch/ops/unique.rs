@@ -13,6 +13,10 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let axis = call.axis("dim", 0)?;
             unique(call, Some(axis))
         },
+        "bincount" => |call| {
+            let other = "torch.zeros(n, dtype=...).index_add(0, x, weights) has n";
+            Err(call.unsupported(format!("of as many results as its largest element says: {other}")))
+        },
         "nonzero_static" => first_places,
         "item" | "_local_scalar_dense" => |call| {
             let (x, none) = (call.tensor("self")?, call.integers(&[]));

@@ -143,6 +143,7 @@ fn encoder(config: &Config, counted: Counted, language: Language) -> Result<Sett
         cap: None,
         language,
         tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
     })
 }
 
@@ -217,5 +218,6 @@ fn distilbert(config: &Config) -> Result<Settings> {
             activation: None,
         },
         tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
     })
 }

@@ -77,6 +77,7 @@ fn bloom(config: &Config) -> Result<Settings> {
         cap: None,
         language: Language::Plain(Plain::new("lm_head")),
         tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
     })
 }
 
@@ -114,6 +115,7 @@ fn falcon(config: &Config) -> Result<Settings> {
         cap: None,
         language: Language::Plain(Plain::new("lm_head")),
         tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Families whose feed-forward parts are experts: Mixtral, Qwen 2 MoE, gpt-oss.
+//! Families whose feed-forward parts are experts: Mixtral, Qwen 2 and 3 MoE, gpt-oss.
 
 use super::super::config::Config;
 use super::super::family::{Family, Network};
@@ -6,7 +6,7 @@ use super::super::heads::Head;
 use super::super::net::Bias;
 use super::super::rotary::{Rotary, Usual};
 use super::super::settings::{
-    ExpertArrays, Experts, Feed, Gated, Positions, Settings, SharedExpert, Weighing,
+    ExpertArrays, Experts, Feed, Gated, InnerNorms, Positions, Settings, SharedExpert, Weighing,
 };
 use super::llama::{self, DEFAULTS, Defaults, LLAMA};
 use super::windows;
@@ -22,6 +22,9 @@ pub(super) const MIXTRAL: Family = Family {
 
 pub(super) const QWEN2_MOE: Family =
     Family { name: "qwen2_moe", class: "Qwen2Moe", network: Network::Text(qwen2_moe), ..LLAMA };
+
+pub(super) const QWEN3_MOE: Family =
+    Family { name: "qwen3_moe", class: "Qwen3Moe", network: Network::Text(qwen3_moe), ..LLAMA };
 
 pub(super) const GPT_OSS: Family = Family {
     name: "gpt_oss",
@@ -83,9 +86,6 @@ fn mixtral(config: &Config) -> Result<Settings> {
 fn qwen2_moe(config: &Config) -> Result<Settings> {
     let mut settings = llama::common(config, &Defaults { shared: Some(16), ..DEFAULTS })?;
     settings.biases.qkv = [Bias::from(config.flag("qkv_bias", true)?); 3];
-    let [count, chosen] = counts(config, "num_experts", [60, 4])?;
-    let own =
-        |inner: u64| Gated { gate: "gate_proj", act: "act_fn", up: "up_proj", down: "down_proj", inner };
     let shared = Gated {
         inner: config.optional_size("shared_expert_intermediate_size")?.unwrap_or(5632),
         gate: "mlp.shared_expert.gate_proj",
@@ -93,19 +93,39 @@ fn qwen2_moe(config: &Config) -> Result<Settings> {
         up: "mlp.shared_expert.up_proj",
         down: "mlp.shared_expert.down_proj",
     };
+    let shared = Some(SharedExpert { layers: shared, score: "mlp.shared_expert_gate" });
+    let experts = experts_of_qwen(config, [60, 4], 1408)?;
+    sparse(config, &mut settings, Experts { shared, ..experts })?;
+    let used = config.flag("use_sliding_window", false)?;
+    let width = windows::width(config, Some(4096))?.filter(|_| used);
+    let before = config.whole("max_window_layers", 28)?;
+    let near = |layer: u64| (layer + 1) % 2 == 1 && layer < before;
+    let sights = windows::by_layer(config, settings.layers.len() as u64, width, near)?;
+    llama::see(&mut settings, sights);
+    Ok(settings)
+}
+
+/// Experts that are chosen, by default so many and so many of them, so wide inside.
+fn experts_of_qwen(config: &Config, usual: [u64; 2], inner: u64) -> Result<Experts> {
+    // Later versions write the number of the third under another name.
+    let other = config.get("num_experts").is_none() && config.get("num_local_experts").is_some();
+    let [count, chosen] = counts(config, if other { "num_local_experts" } else { "num_experts" }, usual)?;
+    let inner = config.optional_size("moe_intermediate_size")?.unwrap_or(inner);
+    let layers = Gated { gate: "gate_proj", act: "act_fn", up: "up_proj", down: "down_proj", inner };
     let normalised = config.flag("norm_topk_prob", false)?;
-    let experts = Experts {
+    Ok(Experts {
         count,
         chosen,
         router: "mlp.gate",
         router_bias: Bias::Without,
         weighing: if normalised { Weighing::SharesOfChosen } else { Weighing::Shares },
-        arrays: ExpertArrays::Each {
-            under: "mlp.experts",
-            layers: own(config.optional_size("moe_intermediate_size")?.unwrap_or(1408)),
-        },
-        shared: Some(SharedExpert { layers: shared, score: "mlp.shared_expert_gate" }),
-    };
+        arrays: ExpertArrays::Each { under: "mlp.experts", layers },
+        shared: None,
+    })
+}
+
+/// Gives experts to the layers that are to have them.
+fn sparse(config: &Config, settings: &mut Settings, experts: Experts) -> Result<()> {
     let step = config.optional_size("decoder_sparse_step")?.unwrap_or(1);
     let dense = config.wholes("mlp_only_layers")?;
     for (number, layer) in (0u64..).zip(&mut settings.layers) {
@@ -113,12 +133,22 @@ fn qwen2_moe(config: &Config) -> Result<Settings> {
             layer.feed = Feed::Experts(experts);
         }
     }
+    Ok(())
+}
+
+fn qwen3_moe(config: &Config) -> Result<Settings> {
+    let mut settings = llama::common(config, &Defaults { shared: Some(4), ..DEFAULTS })?;
+    settings.biases = llama::attention_bias(config, false)?;
+    let layers = ["self_attn.q_norm", "self_attn.k_norm"];
+    settings.names.inner_norms = InnerNorms::Head(layers, settings.norm);
+    let experts = experts_of_qwen(config, [128, 8], 768)?;
+    sparse(config, &mut settings, experts)?;
     let used = config.flag("use_sliding_window", false)?;
-    let width = windows::width(config, Some(4096))?.filter(|_| used);
-    let before = config.whole("max_window_layers", 28)?;
-    let near = |layer: u64| (layer + 1) % 2 == 1 && layer < before;
-    let sights = windows::by_layer(config, settings.layers.len() as u64, width, near)?;
-    llama::see(&mut settings, sights);
+    // Windows are in all layers; where others begin is written and not read.
+    config.whole("max_window_layers", 0)?;
+    let sight = windows::everywhere(windows::width(config, Some(4096))?.filter(|_| used));
+    let all = vec![sight; settings.layers.len()];
+    llama::see(&mut settings, all);
     Ok(settings)
 }
 

@@ -84,6 +84,7 @@ fn gpt2(config: &Config) -> Result<Settings> {
         cap: None,
         language: Language::Plain(Plain::new("lm_head")),
         tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
     })
 }
 
@@ -146,6 +147,7 @@ fn gptj(config: &Config) -> Result<Settings> {
         cap: None,
         language: Language::Plain(Plain { bias: Bias::With, ..Plain::new("lm_head") }),
         tied: config.flag("tie_word_embeddings", false)?,
+        factor_of_parts: 1.0,
     })
 }
 
@@ -212,5 +214,6 @@ fn gpt_neox(config: &Config) -> Result<Settings> {
         cap: None,
         language: Language::Plain(Plain::new("embed_out")),
         tied: config.flag("tie_word_embeddings", false)?,
+        factor_of_parts: 1.0,
     })
 }

@@ -1,4 +1,4 @@
-//! Llama and what is laid out alike: Mistral, Qwen 2 and 3, OLMo 2, StableLM.
+//! Llama and what is laid out alike: Mistral, Qwen 2 and 3, OLMo 2 and 3, StableLM, Granite, SmolLM 3, StarCoder 2.
 
 use super::super::activation::Activation;
 use super::super::attention::{Heads, Sight};
@@ -50,7 +50,40 @@ pub(super) const OLMO2: Family = Family {
         ("ForCausalLM", Head::Language),
         ("ForSequenceClassification", Head::Last("score")),
     ],
-    network: Network::Text(olmo2),
+    network: Network::Text(|config| olmo2(config, Some(Usual::WHOLE))),
+    ..LLAMA
+};
+
+pub(super) const OLMO3: Family =
+    Family { name: "olmo3", class: "Olmo3", network: Network::Text(olmo3), ..OLMO2 };
+
+pub(super) const GRANITE: Family = Family {
+    name: "granite",
+    class: "Granite",
+    heads: &[("Model", Head::Bare), ("ForCausalLM", Head::Language)],
+    other_prefix: None,
+    network: Network::Text(granite),
+    ..LLAMA
+};
+
+pub(super) const SMOLLM3: Family = Family {
+    name: "smollm3",
+    class: "SmolLM3",
+    other_prefix: None,
+    network: Network::Text(smollm3),
+    ..LLAMA
+};
+
+pub(super) const STARCODER2: Family = Family {
+    name: "starcoder2",
+    class: "Starcoder2",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForTokenClassification", Head::Tokens("score")),
+    ],
+    network: Network::Text(starcoder2),
     ..LLAMA
 };
 
@@ -146,6 +179,7 @@ pub(super) fn common(config: &Config, defaults: &Defaults) -> Result<Settings> {
         cap: None,
         language: Language::Plain(Plain::new("lm_head")),
         tied: config.flag("tie_word_embeddings", defaults.tied)?,
+        factor_of_parts: 1.0,
     })
 }
 
@@ -209,8 +243,8 @@ fn qwen3(config: &Config) -> Result<Settings> {
     Ok(settings)
 }
 
-fn olmo2(config: &Config) -> Result<Settings> {
-    let mut settings = common(config, &Defaults { epsilon: 1e-5, ..DEFAULTS })?;
+fn olmo2(config: &Config, rotary: Option<Usual>) -> Result<Settings> {
+    let mut settings = common(config, &Defaults { epsilon: 1e-5, rotary, ..DEFAULTS })?;
     settings.biases = attention_bias(config, false)?;
     settings.names.inner_norms = InnerNorms::Joint(["self_attn.q_norm", "self_attn.k_norm"]);
     settings.names.wiring = Wiring {
@@ -218,6 +252,91 @@ fn olmo2(config: &Config) -> Result<Settings> {
         feed: Norms { before: None, within: Some("post_feedforward_layernorm"), behind: None },
         residual: Residual::Stream,
     };
+    Ok(settings)
+}
+
+/// As the second, where three layers of four have windows, whose rotations are never scaled.
+fn olmo3(config: &Config) -> Result<Settings> {
+    let mut settings = olmo2(config, None)?;
+    let usual = Usual { theta: 500_000.0, ..Usual::WHOLE };
+    let theta = if config.get("rope_theta").is_some() { config.positive("rope_theta")? } else { usual.theta };
+    let rotaries = Rotary::by_sight(config, usual, theta, settings.heads.width)?;
+    settings.positions = Positions::Rotary(rotaries.into());
+    let width = windows::width(config, Some(4096))?;
+    let near = |layer: u64| !(layer + 1).is_multiple_of(4);
+    let sights = windows::by_layer(config, settings.layers.len() as u64, width, near)?;
+    let near = windows::everywhere(width);
+    see(&mut settings, sights);
+    for layer in &mut settings.layers {
+        layer.rotary = usize::from(layer.sight == near);
+    }
+    Ok(settings)
+}
+
+/// A llama with factors of embeddings, scores, parts and logits.
+fn granite(config: &Config) -> Result<Settings> {
+    let feed = Bias::from(config.flag("mlp_bias", false)?);
+    let biases = Biases { feed, ..attention_bias(config, false)? };
+    let mut settings = Settings { biases, ..common(config, &DEFAULTS)? };
+    settings.embedding.scale = Some(factor(config, "embedding_multiplier")?);
+    settings.factor_of_parts = factor(config, "residual_multiplier")?;
+    let scale = factor(config, "attention_multiplier")?;
+    settings.layers.iter_mut().for_each(|layer| layer.scale = scale);
+    let divisor = factor(config, "logits_scaling")?;
+    settings.language = Language::Plain(Plain { scale: 1.0 / divisor, ..Plain::new("lm_head") });
+    Ok(settings)
+}
+
+/// A number above 0; 1 where it is left out.
+fn factor(config: &Config, field: &'static str) -> Result<f64> {
+    if config.get(field).is_some() { config.positive(field) } else { Ok(1.0) }
+}
+
+/// A llama some of whose layers do not turn queries and keys.
+fn smollm3(config: &Config) -> Result<Settings> {
+    let rotary = Some(Usual { theta: 2e6, ..Usual::WHOLE });
+    let feed = Bias::from(config.flag("mlp_bias", false)?);
+    let biases = Biases { feed, ..attention_bias(config, false)? };
+    let defaults = Defaults { shared: Some(4), rotary, tied: true, ..DEFAULTS };
+    let mut settings = Settings { biases, ..common(config, &defaults)? };
+    let turned = config.wholes("no_rope_layers")?;
+    let interval = config.optional_size("no_rope_layer_interval")?.unwrap_or(4);
+    if !turned.is_empty() && turned.len() != settings.layers.len() {
+        return Err(config.refused("no_rope_layers", "expected one for each layer"));
+    }
+    // Despite its name it lists 1 for layers that turn.
+    let turns = |layer: u64| match turned.get(layer as usize) {
+        Some(&turns) => turns != 0,
+        None => !(layer + 1).is_multiple_of(interval),
+    };
+    let used = config.flag("use_sliding_window", false)?;
+    let width = windows::width(config, None)?.filter(|_| used);
+    let sights = match used {
+        true => windows::by_layer(config, settings.layers.len() as u64, width, |layer| !turns(layer))?,
+        // Layers that are listed with windows have none then.
+        false => config.get("layer_types").map_or_else(Vec::new, |_| Vec::new()),
+    };
+    see(&mut settings, sights);
+    for (number, layer) in (0u64..).zip(&mut settings.layers) {
+        layer.rotary = usize::from(!turns(number));
+    }
+    Ok(settings)
+}
+
+/// A llama with plain layers, norms about the mean, and biases.
+fn starcoder2(config: &Config) -> Result<Settings> {
+    let mut settings = common(config, &Defaults { shared: Some(2), tied: true, ..DEFAULTS })?;
+    settings.norm = Norm::Layer(config.real("norm_epsilon", 1e-5)?);
+    settings.activation = Activation::read(config, "hidden_act", "gelu_pytorch_tanh")?;
+    if config.flag("use_bias", true)? {
+        settings.biases = Biases::EVERYWHERE;
+    }
+    let inner = config.size("intermediate_size")?;
+    let sight = windows::everywhere(windows::width(config, None)?);
+    for layer in &mut settings.layers {
+        layer.feed = Feed::Plain { inner, up: "mlp.c_fc", act: "mlp.act", down: "mlp.c_proj" };
+        layer.sight = sight;
+    }
     Ok(settings)
 }
 

@@ -80,5 +80,6 @@ fn opt(config: &Config) -> Result<Settings> {
         cap: None,
         language: Language::Plain(Plain::new("lm_head")),
         tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
     })
 }

@@ -139,6 +139,7 @@ impl Read {
             cap: None,
             language: Language::Plain(Plain::new("lm_head")),
             tied: true,
+            factor_of_parts: 1.0,
         }
     }
 }

@@ -71,6 +71,7 @@ pub(super) fn encoder(config: &Config, names: Names, epsilon: f64, feed: Feed) -
         cap: None,
         language: Language::Plain(Plain::new("")),
         tied: false,
+        factor_of_parts: 1.0,
     })
 }
 

@@ -77,6 +77,7 @@ fn stack(config: &Config, fields: &Fields, names: Names, sight: Sight) -> Result
         cap: None,
         language: Language::Plain(Plain::new("proj_out")),
         tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
     })
 }
 

@@ -7,13 +7,13 @@
 use crate::error::{Error, Result};
 use crate::ir::{DType, MatMul};
 
-use super::super::product::blocks::{Multiply, PANEL, Part, Rhs};
+use super::super::product::blocks::{self, Multiply, PANEL, Part, Rhs};
 use super::super::product::matmul::{
     Beta, EpilogueAt, Extent, Matrix, ProductBatch, Strides, parts, with_strip,
 };
 use super::super::product::panels::transpose_as;
 use super::super::team::{MatrixMut, Team};
-use super::super::vectors::{Stores, Vectorised};
+use super::super::vectors::{Lanes, Stores, Task, Vectorised};
 use super::super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
 use super::{AsBf16, AsF16, Stored, narrow, widen, with_wide};
 
@@ -140,22 +140,114 @@ pub(in super::super) fn multiply<S: Stored, O: Output>(
                         });
                     });
                 }
-                for r in 0..rows {
-                    let out = c.row(top + r);
-                    let at = |start: usize| start + (first + r) * width + column;
-                    match epilogue {
-                        // What is there is read once more.
-                        Some((epilogue, start)) if epilogue.replaces() => {
-                            let (made, out) = (bytes_of_mut(sums.row(r)), bytes_of_mut(out));
-                            epilogue.apply_to(at(start), made, out, Stores::Cached);
-                        }
-                        Some((epilogue, start)) => {
-                            O::put(sums.row(r), out);
-                            epilogue.apply(at(start), bytes_of_mut(out));
-                        }
-                        None => O::put(sums.row(r), out),
-                    }
+                let made = Made { sums, first: (first, column), top };
+                made.put(c, (epilogue, width));
+            });
+        }
+    });
+}
+
+/// Sums of some rows, and where they go: the first of them, and the rows of the part above them.
+struct Made<'a> {
+    sums: MatrixMut<'a, f32>,
+    first: (usize, usize),
+    top: usize,
+}
+
+impl Made<'_> {
+    /// Writes the sums, with what follows on each.
+    fn put<O: Output>(mut self, c: &mut MatrixMut<'_, O>, (epilogue, width): (EpilogueAt<'_>, usize)) {
+        let (first, column) = self.first;
+        for r in 0..self.sums.rows {
+            let out = c.row(self.top + r);
+            let at = |start: usize| start + (first + r) * width + column;
+            match epilogue {
+                // What is there is read once more.
+                Some((epilogue, start)) if epilogue.replaces() => {
+                    let (made, out) = (bytes_of_mut(self.sums.row(r)), bytes_of_mut(out));
+                    epilogue.apply_to(at(start), made, out, Stores::Cached);
                 }
+                Some((epilogue, start)) => {
+                    O::put(self.sums.row(r), out);
+                    epilogue.apply(at(start), bytes_of_mut(out));
+                }
+                None => O::put(self.sums.row(r), out),
+            }
+        }
+    }
+}
+
+/// Numbers of the right operand that are widened for few rows, about: they stay in the first cache.
+const TOGETHER: usize = 1 << 13;
+/// Columns that are widened together, at least.
+const FEWEST: usize = 4;
+
+/// Numbers widened with the vectors of the processor.
+struct Widen<'a, 'o, S> {
+    from: &'a [S],
+    to: &'o mut [f32],
+}
+
+impl<S: Stored> Task<f32> for Widen<'_, '_, S> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, _: L) {
+        widen(self.from, self.to);
+    }
+}
+
+/// A right operand whose columns are contiguous.
+#[derive(Clone, Copy)]
+struct Columns<'a, S> {
+    elements: &'a [S],
+    stride: usize,
+}
+
+/// As [`multiply`], where results are sums along both operands ([`blocks::takes_dots`]): some columns are widened as they
+/// lie, and met by all rows of the left operand.
+fn few_rows<S: Stored, O: Output>(
+    team: &Team<'_>,
+    k: usize,
+    left: &(dyn Fn(Left, &mut [f32]) + Sync),
+    right: Columns<'_, S>,
+    c: &mut MatrixMut<'_, O>,
+    (epilogue, width): (EpilogueAt<'_>, usize),
+) {
+    let extent = Extent { m: c.rows, n: c.columns, k };
+    let deepest = DEEP.min(k).max(1);
+    let together = (TOGETHER / deepest).max(FEWEST);
+    team.each_block(c, parts(extent, team.threads(), true), |row, column, c| {
+        for top in (0..c.rows).step_by(TALL) {
+            let (rows, columns) = (TALL.min(c.rows - top), c.columns);
+            with_strip::<f32>(rows * columns + together * deepest, |strip, area| {
+                let (made, strip) = strip.split_at_mut(rows * columns);
+                made.fill(0.0);
+                let mut sums = MatrixMut::new(made, (rows, columns), columns);
+                for inner in (0..k).step_by(DEEP) {
+                    let depth = DEEP.min(k - inner);
+                    with_wide(|wide| {
+                        let wide = from_bytes_mut::<f32>(wide).unwrap_or_default();
+                        let lefts = &mut wide[..rows * depth];
+                        left(Left { row: row + top, rows, inner, depth }, lefts);
+                        for at in (0..columns).step_by(together) {
+                            let count = together.min(columns - at);
+                            for (number, to) in strip.chunks_exact_mut(depth).take(count).enumerate() {
+                                let from = (column + at + number) * right.stride + inner;
+                                f32::dispatch(Widen { from: &right.elements[from..][..depth], to });
+                            }
+                            f32::dispatch(Multiply {
+                                k: depth,
+                                dots: true,
+                                a: Matrix::new(&*lefts, Strides::rows(depth)),
+                                b: Rhs::Strided(&*strip, Strides { row: 1, column: depth }),
+                                first: column + at,
+                                c: &mut sums.block((0, at), (rows, count)),
+                                beta: Beta::Add,
+                                area: &mut *area,
+                            });
+                        }
+                    });
+                }
+                Made { sums, first: (row + top, column), top }.put(c, (epilogue, width));
             });
         }
     });
@@ -217,6 +309,11 @@ fn batched<X: Stored, Y: Stored, O: Output>(
     let Extent { m, n, k } = batch.extent;
     let one = |team: &Team<'_>, (x, y): (&[X], &[Y]), c: &mut MatrixMut<'_, O>, epilogue: EpilogueAt<'_>| {
         let left = |part: Left, to: &mut [f32]| widen_rows(x, batch.a, part, to);
+        // As each matrix says, however many of them are one: their parts have the bits of the whole.
+        if blocks::takes_dots(batch.extent) && batch.a.column == 1 && batch.b.row == 1 {
+            let right = Columns { elements: y, stride: batch.b.column };
+            return few_rows(team, k, &left, right, c, (epilogue, n));
+        }
         let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, batch.b, part, to);
         multiply(team, k, &left, &right, c, Begin::<X>::Nothing, (epilogue, n));
     };

@@ -11,8 +11,8 @@ use super::matmul::{Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strid
 use crate::error::{Error, Result};
 use crate::ir::{DType, MAX_AXES, MatMul, Packed, PackedOp, PackedRow, Zeros};
 
-/// Numbers that are unpacked together, about, where products add up along rows: they stay in the second cache.
-const TOGETHER: usize = 1 << 15;
+/// Numbers that are unpacked together, about, where products add up along rows: they stay in the first cache.
+const TOGETHER: usize = 1 << 13;
 /// Rows that are, at least.
 const FEWEST: usize = 4;
 

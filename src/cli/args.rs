@@ -254,7 +254,7 @@ pub(super) struct SplitArgs {
     /// Split operations: auto, none, or matching nodes along an axis (repeatable)
     ///
     /// auto (the default) splits what fits on no device, and with --objective latency or throughput also what makes a
-    /// step faster. AXIS is an axis of the result (negative: from the last) or `sum`. With rules, nothing else is split
+    /// step faster (of a training step with --parallel split or auto). AXIS is an axis of the result (negative: from the last) or `sum`. With rules, nothing else is split
     /// unless `auto` is given too.
     #[arg(hide_short_help = true, long = "split", value_name = "PATTERN=AXIS:PARTS[@DEV,...]")]
     pub(super) rules: Vec<String>,

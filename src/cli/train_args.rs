@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::args::{ExecArgs, MORE, ModelArgs, PlacementArgs, Terminal};
+use super::args::{ExecArgs, MORE, ModelArgs, PlacementArgs, SplitArgs, Terminal};
 
 #[derive(Args, Debug, Clone)]
 #[command(after_help = MORE, after_long_help = "\
@@ -30,6 +30,8 @@ pub(super) struct TrainArgs {
     pub(super) shape: ModelArgs,
     #[command(flatten)]
     pub(super) placement: PlacementArgs,
+    #[command(flatten)]
+    pub(super) split: SplitArgs,
     #[command(flatten)]
     pub(super) data: DataArgs,
     /// Loss function
@@ -161,8 +163,9 @@ pub(super) struct DataArgs {
 pub(super) struct SpreadArgs {
     /// Parallelism of the step: auto, model, data, ...
     ///
-    /// auto takes the one that is predicted to be fastest; the others force one: model, data, zero1, zero2, zero3,
-    /// ps, pipeline, or hybrid:K with K devices per replica, which are a pipeline with --schedule.
+    /// auto takes the one that is predicted to be fastest; the others force one: model (layers over the
+    /// devices), split (operations over the devices), data, zero1, zero2, zero3, ps, pipeline, or hybrid:K with K
+    /// devices per replica, which are a pipeline with --schedule.
     #[arg(help_heading = "Placement", long, value_name = "WAY", conflicts_with_all = ["replicas", "ensemble"])]
     pub(super) parallel: Option<String>,
     /// Number of replicas of the network

@@ -1,7 +1,7 @@
 //! The arguments of `partition train` as the library's options.
 
 use super::model::ModelFile;
-use super::options::{compile_options, duration, size};
+use super::options::{compile_options, duration, size, split_options};
 use super::run::init_seed;
 use super::train_args::{SpreadArgs, TrainArgs};
 use crate::data::{self, OnBad, Order, Source};
@@ -38,6 +38,9 @@ pub(super) fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Optio
     options.timeout = args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     options.check_numerics = args.check_numerics;
     options.compile = compile_options(&args.shape, &args.placement)?;
+    options.compile.split = split_options(&args.split)?;
+    // Whole layers leave nothing to divide.
+    options.split = !options.compile.split.rules.is_empty();
     let pipeline = options.compile.pipeline.take();
     match args.shape.schedule {
         Some(_) => options.pipeline = pipeline,

@@ -221,10 +221,10 @@ impl Problem<'_> {
     }
 }
 
-/// Whether operations of a network may be split without having been asked for. Steps that update parameters, and
-/// pipelines, have strategies of their own; a plan that replaces another moves whole parameters.
+/// Whether operations of a network may be split without having been asked for. Pipelines have a strategy of their own;
+/// two plans share a state, whole; a plan that replaces another moves whole parameters.
 pub(super) fn may_split(network: &Network, options: &Options) -> bool {
-    let is_step = network.graph.params().iter().any(|param| param.update.is_some());
+    let has_state = network.graph.params().iter().any(|param| param.state.is_some());
     options.split.auto
         && options.split.planned.is_none()
         && network.splits.is_empty()
@@ -232,7 +232,7 @@ pub(super) fn may_split(network: &Network, options: &Options) -> bool {
         && options.pipeline.is_none()
         && options.from.is_none()
         && options.place.from.is_none()
-        && !is_step
+        && !has_state
 }
 
 /// Ways that are tried, by effort.

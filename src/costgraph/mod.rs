@@ -268,6 +268,18 @@ impl CostGraph {
         !self.views.is_empty()
     }
 
+    /// The state in whose place an output of a node can be written, where both are on one device and all others that read
+    /// the state come before. O(outputs + pairs).
+    pub fn overwritten(&self, node: NodeIx, tensor: TensorIx) -> Option<TensorIx> {
+        let state = self.updated(tensor)?;
+        let input = self.inputs(node).iter().position(|&input| input == state);
+        let own = self.in_place(node).any(|(read, write)| {
+            Some(read as usize) == input && self.outputs(node).nth(write as usize) == Some(tensor)
+        });
+        // A state that is a result itself is still there when the step ends.
+        (!self.is_result(state) && (own || input.is_none())).then_some(state)
+    }
+
     /// Bytes that a tensor takes where it is made: none where it lies in another's.
     pub fn made_bytes(&self, tensor: TensorIx) -> Bytes {
         match self.view(self.producer(tensor)) {

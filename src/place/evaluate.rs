@@ -332,7 +332,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         sums.result.latency = sums.result.latency.max(Nanos(end));
         // Copies for this node arrive before it starts, beside what is there.
         sums.live[d] = sums.live[d].saturating_add(self.gained[node.index()]);
-        for tensor in graph.outputs(node) {
+        for tensor in graph.outputs(node).filter(|&tensor| !self.overwrites(node, tensor, device)) {
             sums.live[d] = sums.live[d].saturating_add(aligned(graph.made_bytes(tensor)));
         }
         // Workspace ends with the node: it raises the peak, not what stays.
@@ -348,6 +348,18 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             *sender = sender.saturating_sub(aligned(graph.made_bytes(TensorIx(sent))));
             sent = self.sent_next[sent as usize];
         }
+    }
+
+    /// Whether an output is written in the place of the state that it becomes. It then stays to the end of the step.
+    fn overwrites(&self, node: NodeIx, tensor: TensorIx, device: &[DeviceId]) -> bool {
+        let graph = self.problem.graph;
+        graph.is_result(tensor)
+            && graph.overwritten(node, tensor).is_some_and(|state| {
+                let position = self.position[node.index()];
+                let mut readers = graph.consumers(state).iter();
+                device[graph.producer(state).index()] == device[node.index()]
+                    && readers.all(|reader| self.position[reader.index()] <= position)
+            })
     }
 
     /// Sends a node's outputs to their readers, and notes after which node each buffer is free.

@@ -22,6 +22,7 @@ mod packing;
 pub mod probe;
 mod runner;
 mod session;
+mod slices;
 
 pub use executor::{
     Batch, DeviceReport, Engines, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook,

@@ -1,8 +1,10 @@
 //! A plan ready to run on this machine: on the CPU, or on GPUs where its devices are.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use super::slices::Slices;
 use super::{Engines, ExecOptions, Program, RunReport, Weights, exec_plan};
 use crate::error::Result;
 use crate::ir::{Graph, Tensor};
@@ -56,8 +58,12 @@ impl Gpus {
 }
 
 /// A program on the CPU or on GPUs.
-pub enum Runner {
-    /// On the CPU.
+pub struct Runner {
+    backend: Backend,
+    slices: Slices,
+}
+
+enum Backend {
     Cpu(Box<Program>),
     /// With devices on GPUs.
     #[cfg(feature = "cuda")]
@@ -68,9 +74,9 @@ pub enum Runner {
 macro_rules! either {
     ($runner:expr, $program:ident => $what:expr) => {
         match $runner {
-            Self::Cpu($program) => $what,
+            Backend::Cpu($program) => $what,
             #[cfg(feature = "cuda")]
-            Self::Gpu($program) => $what,
+            Backend::Gpu($program) => $what,
         }
     };
 }
@@ -111,6 +117,7 @@ impl Runner {
     ) -> Result<Self> {
         let exec = exec_plan(plan, graph, grouping)?;
         let groups = grouping.all_fused();
+        let slices = Slices::new(graph);
         #[cfg(feature = "cuda")]
         if let Some(machine) = &gpus.machine
             && let Some(targets) = targets(plan)
@@ -118,64 +125,78 @@ impl Runner {
             let options = super::cuda::CudaOptions { timeout, ..Default::default() };
             let made =
                 super::cuda::CudaProgram::new(machine, graph, &groups, &exec, &targets, weights, &options);
-            return made.map(|program| Self::Gpu(Box::new(program)));
+            return made.map(|program| Self { backend: Backend::Gpu(Box::new(program)), slices });
         }
         #[cfg(not(feature = "cuda"))]
         let _ = gpus;
         let options = ExecOptions { timeout, engines: engines.clone(), ..ExecOptions::default() };
-        Program::new(graph, &groups, &exec, weights, options).map(|program| Self::Cpu(Box::new(program)))
+        let program = Program::new(graph, &groups, &exec, weights, options)?;
+        Ok(Self { backend: Backend::Cpu(Box::new(program)), slices })
     }
 
     /// Runs one step: hands over the inputs, works through the plan, takes the outputs out.
     ///
     /// Errors: those of the programs.
     pub fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<(Vec<(String, Tensor)>, RunReport)> {
-        either!(self, program => program.run(inputs))
+        either!(&mut self.backend, program => program.run(inputs))
     }
 
     /// Hands over the inputs of the steps that follow.
     ///
     /// Errors: those of the programs.
     pub fn feed(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
-        either!(self, program => program.feed(inputs))
+        either!(&mut self.backend, program => program.feed(inputs))
     }
 
     /// Works through the plan once; how long it took.
     ///
     /// Errors: those of the programs.
     pub fn step(&mut self) -> Result<Duration> {
-        either!(self, program => program.step())
+        either!(&mut self.backend, program => program.step())
     }
 
     /// The outputs of the last step, but for those that take a parameter's place.
     ///
     /// Errors: those of the programs.
     pub fn outputs(&self) -> Result<Vec<(String, Tensor)>> {
-        either!(self, program => program.outputs())
+        either!(&self.backend, program => program.outputs())
     }
 
-    /// A parameter as it is now, by its name; none where the plan holds none of that name.
+    /// A parameter as it is now, by the network's name of it; none where the plan holds none of that name, or only
+    /// some slices.
     ///
     /// Errors: those of the programs.
     pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
-        either!(self, program => program.param(name))
+        self.slices.joined(name, |own| either!(&self.backend, program => program.param(own)))
     }
 
-    /// Names of the parameters that the plan holds, in the order of the graph.
+    /// Names of the parameters that the plan holds, whole or in slices, in the order of the graph.
     pub fn params(&self) -> Box<dyn Iterator<Item = &str> + '_> {
-        either!(self, program => Box::new(program.params()))
+        let own: Box<dyn Iterator<Item = &str> + '_> =
+            either!(&self.backend, program => Box::new(program.params()));
+        let mut known = BTreeSet::new();
+        Box::new(own.map(|name| self.slices.whole_of(name)).filter(move |&name| known.insert(name)))
     }
 
-    /// Puts a parameter's value wherever the plan holds it, for the steps that follow.
+    /// Puts a parameter's value wherever the plan holds it or a slice of it, for the steps that follow.
     ///
     /// Errors: those of the programs.
     pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
-        either!(self, program => program.set_param(name, value))
+        let Some(slices) = self.slices.cut(name, value) else {
+            return either!(&mut self.backend, program => program.set_param(name, value));
+        };
+        // Some readers may have all of it beside.
+        let is_whole = either!(&self.backend, program => program.params().any(|own| own == name));
+        let whole = is_whole.then(|| (name, value.clone()));
+        for (own, value) in whole.into_iter().chain(slices?) {
+            either!(&mut self.backend, program => program.set_param(own, &value))?;
+        }
+        Ok(())
     }
 
     /// What the last step did; `wall` is how long it took.
     pub fn report(&self, wall: Duration) -> RunReport {
-        either!(self, program => program.report(wall))
+        either!(&self.backend, program => program.report(wall))
     }
 }
 

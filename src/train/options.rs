@@ -31,6 +31,8 @@ pub struct Options {
     pub replicas: Option<Replicas>,
     /// The network's layers as stages that work on different microbatches at once, in place of replicas.
     pub pipeline: Option<pipeline::Options>,
+    /// Whether operations are split where that makes a step faster, in place of laying out whole layers.
+    pub split: bool,
     /// Workers that do not wait for one another, in place of replicas that do.
     pub asynchronous: Option<Async>,
     /// How the step is planned; the batch is the one of a step.
@@ -56,6 +58,7 @@ impl Options {
             seed: 0,
             replicas: None,
             pipeline: None,
+            split: false,
             asynchronous: None,
             compile: compile::Options::default(),
             timeout: None,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::held::{Held, Kernels, Reading};
 use super::layout::scaled;
-use super::rule::even;
+use super::rule::{by_share, even};
 use super::search::{Found, Last, Work, is_leaf};
 use super::team::{Team, Traffic};
 use super::way::{Way, kernel_time, whole_params};
@@ -126,6 +126,7 @@ impl<'a> Beam<'a> {
     /// O(states x live values) for a step that was taken before.
     pub(super) fn visit(&mut self, node: NodeId) -> Result<()> {
         if matches!(self.work.graph.node(node).op, Op::Param(_) | Op::Constant(_)) {
+            self.hold_state(self.work.graph.node(node).first_result);
             return Ok(());
         }
         let start = self.start(node);
@@ -139,6 +140,16 @@ impl<'a> Beam<'a> {
         };
         self.take(node, &next);
         Ok(())
+    }
+
+    /// A parameter that steps update is in one place, or in slices, as any value that is computed.
+    fn hold_state(&mut self, value: ValueId) {
+        if !self.work.is_state[value.index()] || self.work.last[value.index()] == Last::Unread {
+            return;
+        }
+        let open = self.number(&Held::open());
+        self.live.push(value);
+        self.states.iter_mut().for_each(|state| state.held.push(open));
     }
 
     fn remember(&mut self, start: Start, next: &Rc<[Next]>) {
@@ -423,20 +434,4 @@ fn after(start: &Start, before: &[u32], fetched: &Fetched, makes: &[u32]) -> Vec
     });
     held.extend(makes.iter().zip(&start.are_read).filter(|(_, is_read)| **is_read).map(|(&made, _)| made));
     held
-}
-
-/// Bounds in proportion to shares, at multiples of `unit`.
-fn by_share(split: &Split, unit: u64, shares: &[u64]) -> Vec<u64> {
-    let units = split.extent / unit.max(1);
-    let all: u64 = shares.iter().sum();
-    let mut before = 0;
-    let mut bounds = vec![0];
-    for &one in &shares[..shares.len() - 1] {
-        before += one;
-        let exact = u128::from(units) * u128::from(before);
-        let rounded = (exact + u128::from(all / 2)) / u128::from(all.max(1));
-        bounds.push(u64::try_from(rounded).unwrap_or(units).min(units) * unit);
-    }
-    bounds.push(split.extent);
-    bounds
 }

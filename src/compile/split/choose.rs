@@ -1,9 +1,12 @@
 //! Divisions chosen front to back, and what each comes to: bytes of a part, bytes that move.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use super::alike::Alike;
 use super::layout::{Layout, aligned_unit, bytes, own_bytes, region_bytes, scaled, share};
-use super::rule::{even_by, is_inexact, parts};
+use super::rule::{by_share, even_by, is_inexact, parts};
+use super::side_by_side::SideBySide;
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, Type, ValueId};
 use crate::kernel::split::{Made, Part, Region, Split, part, splits};
@@ -21,6 +24,9 @@ pub(super) struct Choices<'g> {
     pub(super) layouts: Vec<Option<Layout>>,
     /// By value: an input that is handed over in slices, as parameters are.
     boxed: Vec<bool>,
+    /// By value: a parameter that the step updates and that may be held in slices.
+    is_state: Vec<bool>,
+    alike: Alike,
     /// By value: an output of the graph, which is put together on one device.
     pub(super) is_output: Vec<bool>,
     /// By node: a leaf, or held by a control dependency.
@@ -31,6 +37,8 @@ pub(super) struct Choices<'g> {
     pub(super) apart: bool,
     /// How much workspace an operation has.
     pub(super) workspace: Workspace,
+    /// Devices that compute one part each of whatever is divided.
+    side_by_side: Option<Rc<SideBySide>>,
 }
 
 /// Bytes of workspace of an operation on operands and with results of these types.
@@ -68,22 +76,33 @@ impl<'g> Choices<'g> {
         for &(before, after) in graph.controls() {
             (fixed[before.index()], fixed[after.index()]) = (true, true);
         }
-        let (mut boxed, mut is_output) = (vec![false; graph.value_count()], vec![false; graph.value_count()]);
+        let none = vec![false; graph.value_count()];
+        let (mut boxed, mut is_state, mut is_output) = (none.clone(), none.clone(), none);
+        for param in graph.params().iter().filter(|param| param.update.is_some() && param.statistic.is_none())
+        {
+            is_state[graph.node(param.node).first_result.index()] = true;
+        }
         for (name, value) in graph.inputs() {
             boxed[value.index()] = graph.input_box(name).is_some();
         }
-        graph.outputs().iter().for_each(|(_, value)| is_output[value.index()] = true);
+        for ((_, value), updated) in graph.outputs().iter().zip(graph.updates()) {
+            // What takes the place of a parameter stays in slices.
+            is_output[value.index()] |= updated.is_none_or(|id| graph.param(id).statistic.is_some());
+        }
         Self {
             graph,
             divisions: BTreeMap::new(),
             parts: 0,
             layouts: vec![None; graph.value_count()],
             boxed,
+            alike: Alike::new(graph, &is_state),
+            is_state,
             is_output,
             fixed,
             parts_of: vec![None; graph.sources().len()],
             apart: false,
             workspace,
+            side_by_side: None,
         }
     }
 
@@ -97,6 +116,11 @@ impl<'g> Choices<'g> {
         Self { workspace, ..self }
     }
 
+    /// With devices that compute one part each.
+    pub(super) fn on(self, devices: Rc<SideBySide>) -> Self {
+        Self { side_by_side: Some(devices), ..self }
+    }
+
     /// Parts of all nodes that are divided. O(1).
     pub(super) fn parts(&self) -> usize {
         self.parts
@@ -107,7 +131,10 @@ impl<'g> Choices<'g> {
     }
 
     /// Divides a node.
-    pub(super) fn divide(&mut self, node: NodeId, division: Division) {
+    ///
+    /// Errors: none but internal ones.
+    pub(super) fn divide(&mut self, node: NodeId, division: Division) -> Result<()> {
+        self.hold_states(node, &division)?;
         self.parts_of[self.graph.node(node).source.index()] = Some(division.parts());
         for (at, result) in self.graph.results(node).enumerate() {
             self.layouts[result.index()] = match &division.split.made {
@@ -117,10 +144,43 @@ impl<'g> Choices<'g> {
                     Some(Layout { axis: axes[at], bounds: self.result_bounds(result, axes[at], &division) })
                 }
             };
+            if let Some(layout) = self.layouts[result.index()].clone() {
+                self.hold_alike(result, &layout);
+            }
         }
         self.parts += division.parts();
         let replaced = self.divisions.insert(node, division);
         self.parts -= replaced.map_or(0, |replaced| replaced.parts());
+        Ok(())
+    }
+
+    /// A parameter that the step updates is held as it, or what is like it, is first read or made in slices; whoever
+    /// reads it otherwise is sent the rest.
+    fn hold_states(&mut self, node: NodeId, division: &Division) -> Result<()> {
+        let operands = self.graph.node(node).operands.iter().copied().enumerate();
+        let open = operands.filter(|&(_, value)| self.is_open(value));
+        for (at, value) in open.collect::<Vec<_>>() {
+            let mut regions = Vec::with_capacity(division.parts());
+            for pair in division.bounds.windows(2) {
+                regions.push(part(self.graph, node, &division.split, pair[0], pair[1])?.operands[at]);
+            }
+            if let Some(layout) = Layout::of_regions(self.graph.ty(value), regions.into_iter()) {
+                self.hold_alike(value, &layout);
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the parameters that are like a value as the value is held.
+    fn hold_alike(&mut self, value: ValueId, layout: &Layout) {
+        for &state in self.alike.states(value) {
+            self.layouts[state.index()].get_or_insert_with(|| layout.clone());
+        }
+    }
+
+    /// Whether a value is a parameter that the step updates, and no slices of it are chosen yet.
+    fn is_open(&self, value: ValueId) -> bool {
+        self.is_state[value.index()] && self.layouts[value.index()].is_none()
     }
 
     /// Divides an elementwise node or one that moves elements about as all that it reads is divided, if it
@@ -139,8 +199,7 @@ impl<'g> Choices<'g> {
                 let devices = self.devices_of_operands(node);
                 let division = Division { split: split.clone(), bounds, devices, apart: self.apart };
                 if self.may_have(node, division.parts()) && self.moved(node, &division)? == 0 {
-                    self.divide(node, division);
-                    return Ok(());
+                    return self.divide(node, division);
                 }
             }
         }
@@ -178,21 +237,21 @@ impl<'g> Choices<'g> {
                 if !self.may_have(node, bounds.len() - 1) {
                     continue;
                 }
-                let division =
-                    Division { split: split.clone(), bounds, devices: Vec::new(), apart: self.apart };
+                let devices = self.side_by_side.as_ref().map_or_else(Vec::new, |own| own.devices());
+                let division = Division { split: split.clone(), bounds, devices, apart: self.apart };
                 let over = self.largest_part(node, &division)?.saturating_sub(limit);
                 let cost = Cost { over, moved: self.moved(node, &division)?, parts: division.parts() as u64 };
                 take(cost, Some(division));
             }
         }
         let Some((cost, mut chosen)) = best else { return Ok(()) };
-        if cost.over > 0 && limits.may_go_on {
+        if cost.over > 0 && limits.may_go_on && self.side_by_side.is_none() {
             chosen = self.first_of_two(node, limits)?.or(chosen);
         }
-        if let Some(division) = chosen {
-            self.divide(node, division);
+        match chosen {
+            Some(division) => self.divide(node, division),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The first of two divisions along two loops that together make parts small enough, of as few parts as there can be;
@@ -262,6 +321,9 @@ impl<'g> Choices<'g> {
     /// Bounds worth trying: those of what is read; the fewest parts that may be small enough, and twice
     /// as many until one is.
     fn candidates(&self, node: NodeId, split: &Split, whole: u64, limits: Limits) -> Result<Vec<Vec<u64>>> {
+        if let Some(devices) = &self.side_by_side {
+            return self.side_by_side(node, split, devices);
+        }
         let mut found = self.bounds_of_operands(node, split)?;
         let most = parts(split).min(limits.parts);
         let others = self.parts_of[self.graph.node(node).source.index()].map(|parts| parts as u64);
@@ -287,6 +349,21 @@ impl<'g> Choices<'g> {
                 false => number * 2,
             };
         }
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Bounds of one part for each device: as operands are held, and by the devices' shares.
+    fn side_by_side(&self, node: NodeId, split: &Split, devices: &SideBySide) -> Result<Vec<Vec<u64>>> {
+        let mut found = self.bounds_of_operands(node, split)?;
+        for unit in [aligned_unit(self.graph, node, split)?, split.unit.max(1)] {
+            found.push(by_share(split, unit, devices.shares()));
+        }
+        let is_sound = |bounds: &Vec<u64>| {
+            let long = |pair: &[u64]| pair[1] > pair[0] && pair[1] - pair[0] >= split.least;
+            bounds.len() == devices.len() + 1 && bounds.windows(2).all(long)
+        };
+        found.retain(is_sound);
         found.dedup();
         Ok(found)
     }
@@ -368,9 +445,11 @@ impl<'g> Choices<'g> {
         Ok(sum)
     }
 
-    /// What is cut before it is on a device: a parameter or constant, or an input that is handed over in slices.
+    /// What is cut before it is on a device: a parameter or constant, or an input that is handed over in slices. Of a
+    /// parameter that the step updates there is one copy, in the slices that were chosen.
     pub(super) fn is_stored(&self, value: ValueId) -> bool {
-        matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_)) || self.boxed[value.index()]
+        let is_leaf = matches!(self.graph.maker(value).op, Op::Param(_) | Op::Constant(_));
+        (is_leaf && self.layouts[value.index()].is_none()) || self.boxed[value.index()]
     }
 }
 

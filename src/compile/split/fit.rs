@@ -1,11 +1,13 @@
 //! What fits nowhere whole, split as far as it must be.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::choose::{Choices, Limits, Workspace};
 use super::layout::{region_bytes, share};
 use super::parted::{Parted, unsplittable_layers};
 use super::rule::is_inexact;
+use super::side_by_side::SideBySide;
 use crate::error::Result;
 use crate::ir::{Graph, Node, NodeId, Op, ValueId};
 use crate::kernel::split::{part, splits};
@@ -15,20 +17,55 @@ use crate::place;
 use crate::topology::Topology;
 use crate::units::Bytes;
 
-/// What is tried, in this order: how many hundredths of the largest device's memory one part may take, and whether what
-/// one node of the source stands for may be apart. A part has to leave room for what lives beside it, and for parts of
-/// other operations; but what is finer takes more copies, each of which needs room at both ends.
-const TRIES: [(u64, bool); 10] = [
-    (100, false),
-    (50, false),
-    (100, true),
-    (80, true),
-    (65, true),
-    (50, true),
-    (25, true),
-    (12, true),
-    (6, true),
-    (3, true),
+/// How finely a graph is divided, and where parts go.
+#[derive(Clone, Copy)]
+struct Try {
+    /// How many hundredths of the largest device's memory one part may take. A part has to leave room for what lives
+    /// beside it, and for parts of other operations; but what is finer takes more copies, each of which needs room at
+    /// both ends.
+    hundredths: u64,
+    /// Whether what one node of the source stands for may be apart.
+    apart: bool,
+    /// Whether each device computes one part of whatever is divided, as large as its memory: nothing is left to place.
+    side_by_side: bool,
+}
+
+impl Try {
+    const fn together(hundredths: u64) -> Self {
+        Self { hundredths, apart: false, side_by_side: false }
+    }
+
+    const fn apart(hundredths: u64) -> Self {
+        Self { hundredths, apart: true, side_by_side: false }
+    }
+
+    const fn side_by_side(hundredths: u64) -> Self {
+        Self { hundredths, apart: false, side_by_side: true }
+    }
+}
+
+/// What is tried, in this order.
+const TRIES: [Try; 10] = [
+    Try::together(100),
+    Try::together(50),
+    Try::apart(100),
+    Try::apart(80),
+    Try::apart(65),
+    Try::apart(50),
+    Try::apart(25),
+    Try::apart(12),
+    Try::apart(6),
+    Try::apart(3),
+];
+
+/// What is tried of steps that update parameters before all else: a layer has half a dozen arrays as large as its
+/// weights, and of each a slice lies on each device. Of other networks it is tried last.
+const SIDE_BY_SIDE: [Try; 5] = [
+    Try::side_by_side(50),
+    Try::side_by_side(25),
+    Try::side_by_side(12),
+    Try::side_by_side(6),
+    Try::side_by_side(3),
 ];
 
 /// Parts of one node for each device, at most: finer ones find room where others leave it, more copies take it.
@@ -48,7 +85,10 @@ pub(in crate::compile) struct Splits {
     /// As the cost graph counts it.
     workspace: Workspace,
     limits: Limits,
-    next: usize,
+    /// Devices that compute one part each.
+    side_by_side: Rc<SideBySide>,
+    /// What is still to be tried, from the last.
+    left: Vec<Try>,
     last: Option<BTreeMap<NodeId, Division>>,
 }
 
@@ -77,7 +117,11 @@ pub(in crate::compile) fn narrower(
         last = None;
     }
     let workspace = if topology.has_accelerators() { workspace_on_gpu } else { workspace };
-    Ok(Splits { whole, memory, workspace, limits, next: 0, last })
+    let trains = whole.graph.params().iter().any(|param| param.update.is_some());
+    let tries = if trains { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
+    let left = tries.concat().into_iter().rev().collect();
+    let side_by_side = Rc::new(SideBySide::new(topology, place));
+    Ok(Splits { whole, memory, workspace, limits, side_by_side, left, last })
 }
 
 /// Inputs beside which a device has no room for a half of them.
@@ -96,11 +140,13 @@ impl Splits {
     ///
     /// Errors: none but internal ones.
     pub(in crate::compile) fn next(&mut self) -> Result<Option<Parted>> {
-        while let Some(&(hundredths, apart)) = TRIES.get(self.next) {
-            self.next += 1;
-            let bytes = share(self.memory, hundredths, 100);
+        while let Some(attempt) = self.left.pop() {
+            if attempt.side_by_side && self.side_by_side.len() < 2 {
+                continue;
+            }
+            let bytes = share(self.memory, attempt.hundredths, 100);
             let limits = Limits { bytes, whole: bytes, ..self.limits };
-            let Some(found) = divisions(self.choices(&self.whole.graph, apart), limits, |_| true)? else {
+            let Some(found) = divisions(self.choices(&self.whole.graph, attempt), limits, |_| true)? else {
                 return Ok(None);
             };
             if self.last.as_ref() == Some(&found) {
@@ -112,7 +158,7 @@ impl Splits {
                 // Parts, and what joins them, are divided again only where they fit nowhere.
                 let limits = Limits { whole: self.memory, may_go_on: round + 1 < ROUNDS, ..limits };
                 let again = |node| parted.may_be_divided_again(node);
-                let Some(more) = divisions(self.choices(&parted.graph, apart), limits, again)? else {
+                let Some(more) = divisions(self.choices(&parted.graph, attempt), limits, again)? else {
                     return Ok(None);
                 };
                 if more.is_empty() {
@@ -125,9 +171,13 @@ impl Splits {
         Ok(None)
     }
 
-    fn choices<'g>(&self, graph: &'g Graph, apart: bool) -> Choices<'g> {
-        let choices = if apart { Choices::apart(graph) } else { Choices::new(graph) };
-        choices.with_workspace(self.workspace)
+    fn choices<'g>(&self, graph: &'g Graph, attempt: Try) -> Choices<'g> {
+        let choices = if attempt.apart { Choices::apart(graph) } else { Choices::new(graph) };
+        let choices = choices.with_workspace(self.workspace);
+        match attempt.side_by_side {
+            true => choices.on(Rc::clone(&self.side_by_side)),
+            false => choices,
+        }
     }
 }
 
@@ -164,7 +214,7 @@ pub(in crate::compile) fn beyond_all(
         let ty = graph.ty(value);
         ty.elements().map_or(u64::MAX, |elements| elements.saturating_mul(ty.dtype.size()))
     };
-    for (name, value) in graph.outputs() {
+    for (name, value) in returned(graph) {
         if held(*value) > largest {
             let (bytes, largest) = (Bytes(held(*value)), Bytes(largest));
             return Ok(Some(format!(
@@ -201,7 +251,7 @@ pub(in crate::compile) fn beyond_all(
 
 /// An output that some device cannot put together from its parts, where one device cannot make it whole either.
 fn beyond_joined(graph: &Graph, largest: u64, exact: bool) -> Result<Option<String>> {
-    for (name, value) in graph.outputs() {
+    for (name, value) in returned(graph) {
         let maker = made_of(graph, *value);
         let output = region_bytes(graph.ty(*value), None)?;
         let params = graph.node(maker).operands.iter().filter(|&&operand| is_param(graph, operand));
@@ -217,6 +267,12 @@ fn beyond_joined(graph: &Graph, largest: u64, exact: bool) -> Result<Option<Stri
         }
     }
     Ok(None)
+}
+
+/// The outputs that the caller is handed: not those that take the place of parameters.
+fn returned(graph: &Graph) -> impl Iterator<Item = &(String, ValueId)> {
+    let outputs = graph.outputs().iter().zip(graph.updates());
+    outputs.filter(|(_, updated)| updated.is_none()).map(|(output, _)| output)
 }
 
 /// The node behind a value that is no elementwise function or other shape of just one other.

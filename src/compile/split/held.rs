@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::ir::Type;
 use crate::kernel::split::Region;
 
-/// Where a value is: as it was made, and as it was put together for readers.
+/// Where a value is: as it was made, and as it was put together for readers. A parameter that steps update is nowhere
+/// until it is read: it is held as its first reader wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Held {
     /// Slices, one on each device, or all of it on the first.
@@ -64,6 +65,11 @@ impl Held {
         Self { made: None, first_has_all: true, all_have_all: false, cut: Vec::new() }
     }
 
+    /// A parameter that steps update, before anything reads it.
+    pub(super) const fn open() -> Self {
+        Self { made: None, first_has_all: false, all_have_all: false, cut: Vec::new() }
+    }
+
     pub(super) const fn slices(axis: u32, bounds: Vec<u64>) -> Self {
         let made = Some(Layout { axis, bounds });
         Self { made, first_has_all: false, all_have_all: false, cut: Vec::new() }
@@ -76,6 +82,9 @@ impl Held {
 
     /// What a reading of a value of this type by `parts` devices takes. O(parts).
     pub(super) fn fetch(&self, ty: &Type, reading: Reading<'_>, parts: usize) -> Result<Fetch> {
+        if *self == Self::open() {
+            return Self::settled(ty, reading, parts);
+        }
         let mut held = self.clone();
         let mut traffic = Traffic::default();
         let (mut joined, mut kernels) = (0, Kernels::default());
@@ -115,6 +124,27 @@ impl Held {
         }
         kernels.joined = joined;
         Ok(Fetch { traffic, kernels, held })
+    }
+
+    /// What the first reading takes of a parameter that steps update: nothing where it can be held so; where each device
+    /// reads all of it, what they lack of it, as each updates its slice (of ZeRO, stage 3).
+    fn settled(ty: &Type, reading: Reading<'_>, parts: usize) -> Result<Fetch> {
+        let (mut traffic, mut joined) = (Traffic::default(), 0);
+        let held = match reading {
+            Reading::Whole => Self::whole(),
+            Reading::All => {
+                let all = region_bytes(ty, None)?;
+                let lacking = all - all / (parts as u64).max(1);
+                traffic = Traffic { most: lacking, all: lacking.saturating_mul(parts as u64) };
+                joined = all;
+                Self { all_have_all: true, ..Self::open() }
+            }
+            Reading::Regions(regions) => match Layout::of_regions(ty, regions.iter().copied().map(Some)) {
+                Some(layout) => Self::slices(layout.axis, layout.bounds),
+                None => Self { cut: regions.to_vec(), ..Self::whole() },
+            },
+        };
+        Ok(Fetch { traffic, kernels: Kernels { joined, ..Kernels::default() }, held })
     }
 
     /// How many kernels cut slices on the device that cuts most has to cut so that these regions are put together, and their bytes.

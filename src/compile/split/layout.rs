@@ -12,6 +12,24 @@ pub(super) struct Layout {
     pub(super) bounds: Vec<u64>,
 }
 
+impl Layout {
+    /// That of a value of which each part reads a region, where those tile it.
+    pub(super) fn of_regions(ty: &Type, regions: impl Iterator<Item = Option<Region>>) -> Option<Self> {
+        let mut found: Option<Self> = None;
+        for region in regions {
+            let Region { axis, start, size } = region?;
+            let own = found.get_or_insert_with(|| Self { axis, bounds: vec![0] });
+            if own.axis != axis || own.bounds.last() != Some(&start) {
+                return None;
+            }
+            own.bounds.push(start + size);
+        }
+        let found = found.filter(|own| own.bounds.len() > 2)?;
+        let size = ty.shape.sizes().get(found.axis as usize)?.known()?;
+        (found.bounds.last() == Some(&size.unsigned_abs())).then_some(found)
+    }
+}
+
 /// Bytes of a region of a value, or of all of it.
 pub(super) fn region_bytes(ty: &Type, region: Option<Region>) -> Result<u64> {
     let all = bytes(ty)?;

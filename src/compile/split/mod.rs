@@ -1,6 +1,7 @@
 //! Which operations are split, and how: what the caller asks for, what a plan records, and what is split
 //! because it fits nowhere whole or is faster so.
 
+mod alike;
 mod beam;
 mod choose;
 mod fit;
@@ -15,6 +16,7 @@ mod pay;
 mod record;
 mod rule;
 mod search;
+mod side_by_side;
 mod team;
 mod units;
 mod way;

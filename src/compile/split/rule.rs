@@ -114,7 +114,7 @@ pub(super) fn divisions(
                 used[at] = true;
                 let bounds = even(split, u64::from(rules[at].parts));
                 let devices = rules[at].devices.iter().cloned().map(Some).collect();
-                choices.divide(node, Division { split: split.clone(), bounds, devices, apart: false });
+                choices.divide(node, Division { split: split.clone(), bounds, devices, apart: false })?;
             }
             None => {
                 others[at].extend(found.iter().map(|split| offered(graph, node, split)));
@@ -186,6 +186,22 @@ pub(super) fn even_by(split: &Split, parts: u64, unit: u64) -> Vec<u64> {
     let units = split.extent / unit;
     let bound = |part: u64| if part == parts { split.extent } else { share(units, part, parts) * unit };
     (0..=parts).map(bound).collect()
+}
+
+/// Bounds in proportion to shares, at multiples of `unit`.
+pub(super) fn by_share(split: &Split, unit: u64, shares: &[u64]) -> Vec<u64> {
+    let units = split.extent / unit.max(1);
+    let all: u64 = shares.iter().sum();
+    let mut before = 0;
+    let mut bounds = vec![0];
+    for &one in &shares[..shares.len() - 1] {
+        before += one;
+        let exact = u128::from(units) * u128::from(before);
+        let rounded = (exact + u128::from(all / 2)) / u128::from(all.max(1));
+        bounds.push(u64::try_from(rounded).unwrap_or(units).min(units) * unit);
+    }
+    bounds.push(split.extent);
+    bounds
 }
 
 #[cfg(test)]

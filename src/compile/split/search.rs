@@ -33,6 +33,8 @@ pub(super) struct Work<'g> {
     pub(super) kinds: Vec<u32>,
     /// By value: when it is read last.
     pub(super) last: Vec<Last>,
+    /// By value: a parameter that the step updates.
+    pub(super) is_state: Vec<bool>,
 }
 
 /// When a value is read last.
@@ -81,11 +83,16 @@ impl<'g> Work<'g> {
                 last[value.index()] = Last::By(node);
             }
         }
-        for (_, value) in graph.outputs() {
-            last[value.index()] = Last::AtEnd;
+        let mut is_state = vec![false; graph.value_count()];
+        for ((_, value), updated) in graph.outputs().iter().zip(graph.updates()) {
+            match updated {
+                // It stays where it is made, and is the parameter of the next step.
+                Some(id) => is_state[graph.node(graph.param(id).node).first_result.index()] = true,
+                None => last[value.index()] = Last::AtEnd,
+            }
         }
         let units = Units::new(graph, &found)?;
-        let mut all = Self { graph, works, splits: found, units, kinds: Vec::new(), last };
+        let mut all = Self { graph, works, splits: found, units, kinds: Vec::new(), last, is_state };
         all.kinds = kinds(&all);
         Ok(all)
     }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::sources::{PartOf, Sources};
+use super::states::Tiling;
 use super::{Divided, SliceOf};
 use crate::error::{Error, Result};
 use crate::ir::{
-    Binary, Graph, InputBox, NodeId, Op, Param, ParamSlice, Shape, Size, Slice, SourceId, Type, ValueId,
+    Binary, Graph, InputBox, NodeId, Op, Param, ParamId, ParamSlice, Shape, Size, Slice, SourceId, Type,
+    ValueId,
 };
 use crate::kernel::split::{Fold, Region};
 
@@ -348,7 +350,9 @@ impl<'g> Holder<'g> {
         let node = self.old.maker(old);
         let value = match node.op {
             Op::Param(id) => {
-                self.add_param(self.old.param(id).clone(), self.old.ty(old).clone(), node.source)
+                // What takes its place is another value now.
+                let param = Param { update: None, ..self.old.param(id).clone() };
+                self.add_param(param, self.old.ty(old).clone(), node.source)
             }
             Op::Constant(id) => self.graph.add_constant(self.old.constant(id).clone(), node.source),
             Op::Input => self.add_input(old)?,
@@ -373,23 +377,14 @@ impl<'g> Holder<'g> {
             Op::Input => self.add_box(old, region)?,
             Op::Param(id) => {
                 let param = self.old.param(id);
-                // Of a slice, a part along the same axis is a slice as well.
-                let along = param.slice.as_ref().is_none_or(|slice| slice.axis == region.axis);
-                let is_cut = param.update.is_none() && param.statistic.is_none() && along;
+                let is_cut =
+                    param.update.is_none() && param.statistic.is_none() && is_cut_along(param, region.axis);
                 // An update writes the whole parameter: a slice held by itself would keep the old values.
                 if !is_cut {
                     let (whole, op) = (self.leaf(old)?, slice_of(ty, region));
                     return self.graph.apply(op, &[whole], reader.source);
                 }
-                let Region { axis, start, size } = region;
-                let slice = match &param.slice {
-                    Some(outer) => ParamSlice { start: outer.start + start, ..outer.clone() },
-                    None => ParamSlice { name: param.name.clone(), axis, start, extent: extent(ty, axis)? },
-                };
-                let (name, start) = (&slice.name, slice.start);
-                let name = format!("{name}[axis {axis}, {start}..{}]", start + size);
-                let param = Param { name, slice: Some(slice), ..param.clone() };
-                self.add_param(param, resized(ty, region), node.source)
+                self.param_slice(old, id, region)?
             }
             _ => return Err(Error::Internal(format!("{old} is no leaf"))),
         };
@@ -397,6 +392,57 @@ impl<'g> Holder<'g> {
         let slice = self.slice_of(old, Some(region), None);
         self.slices.insert(value, slice);
         Ok(value)
+    }
+
+    /// A slice of a parameter, as a parameter.
+    fn param_slice(&mut self, old: ValueId, id: ParamId, region: Region) -> Result<ValueId> {
+        let (param, ty) = (self.old.param(id), self.old.ty(old));
+        let Region { axis, start, size } = region;
+        let slice = match &param.slice {
+            Some(outer) => ParamSlice { start: outer.start + start, ..outer.clone() },
+            None => ParamSlice { name: param.name.clone(), axis, start, extent: extent(ty, axis)? },
+        };
+        let (name, start) = (&slice.name, slice.start);
+        let name = format!("{name}[axis {axis}, {start}..{}]", start + size);
+        let param = Param { name, slice: Some(slice), update: None, ..param.clone() };
+        Ok(self.add_param(param, resized(ty, region), self.old.maker(old).source))
+    }
+
+    /// Holds a parameter in the slices that steps update.
+    pub(super) fn hold_state(&mut self, old: ValueId, tiling: &Tiling) -> Result<()> {
+        let Op::Param(id) = self.old.maker(old).op else {
+            return Err(Error::Internal(format!("{old} is no parameter")));
+        };
+        let Tiling { axis, bounds } = tiling;
+        let slices = tiling.regions().map(|region| self.param_slice(old, id, region));
+        let values = slices.collect::<Result<_>>()?;
+        self.hold_pieces(old, Pieces { axis: *axis, bounds: bounds.clone(), values });
+        Ok(())
+    }
+
+    /// Lets the slices of a new value take the place of those of a parameter, which are as many and as long.
+    pub(super) fn update_slices(&mut self, param: ValueId, value: ValueId) -> Result<()> {
+        let differ = || Error::Internal(format!("{param} is not held in the slices of {value}"));
+        let (Held::Pieces(own), Held::Pieces(new)) = (self.settled(param)?, self.settled(value)?) else {
+            return Err(differ());
+        };
+        if own.axis != new.axis || own.bounds != new.bounds {
+            return Err(differ());
+        }
+        own.values.iter().zip(new.values).try_for_each(|(&slice, value)| self.update(slice, value))
+    }
+
+    /// Lets a new value take the place of a parameter that is held whole.
+    pub(super) fn update_whole(&mut self, param: ValueId, value: ValueId) -> Result<()> {
+        let whole = self.leaf(param)?;
+        self.update(whole, value)
+    }
+
+    fn update(&mut self, param: ValueId, value: ValueId) -> Result<()> {
+        match self.graph.maker(param).op {
+            Op::Param(id) => self.graph.update_param(id, value),
+            _ => Err(Error::Internal(format!("{param} is no parameter"))),
+        }
     }
 
     /// A part of an input that is handed over in slices, as an input.
@@ -478,6 +524,11 @@ fn extent(ty: &Type, axis: u32) -> Result<u64> {
     let size = ty.shape.sizes().get(axis as usize).and_then(Size::known);
     size.and_then(|size| u64::try_from(size).ok())
         .ok_or_else(|| Error::Internal(format!("axis {axis} of {ty:?} has no size")))
+}
+
+/// Whether slices of a parameter along an axis can be parameters: of one that is a slice itself, only along its own.
+pub(super) fn is_cut_along(param: &Param, axis: u32) -> bool {
+    param.slice.as_ref().is_none_or(|slice| slice.axis == axis)
 }
 
 /// The type of a part.

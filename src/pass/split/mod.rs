@@ -7,7 +7,9 @@
 //! results are folded in the order of the parts, each slice of them with the part of that number
 //! (reduce-scatter), and gathered where they are read (all-gather). Parameters and constants are cut into
 //! parameters and constants: no device holds more of them than its parts read. So are inputs that are to be handed
-//! over in slices ([`Graph::slice_input`]).
+//! over in slices ([`Graph::slice_input`]). A parameter that a step updates is held in the slices in which its new value
+//! is made: each is a parameter of its own, whose place the slice of that number takes (of ZeRO, Rajbhandari et al. 2020,
+//! the partition of parameters and optimizer state, along whichever axis).
 //!
 //! What is divided can be divided again, along another loop: a part is a node.
 //!
@@ -15,11 +17,13 @@
 
 mod held;
 mod sources;
+mod states;
 
 use std::collections::BTreeMap;
 
 use self::held::{Held, Holder, Pieces};
 use self::sources::Sources;
+use self::states::{Tiling, states};
 use super::rewrite::surviving_controls;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, ValueId};
@@ -108,6 +112,7 @@ pub fn split_again(
         old: graph,
         holder: Holder::new(graph, Sources::new(graph, places, helpers), before.slices),
         is_read: is_read(graph),
+        states: states(graph, divisions)?,
         nodes: vec![None; graph.node_count()],
         ordered: vec![false; graph.node_count()],
     };
@@ -132,6 +137,8 @@ struct Splitter<'g> {
     ordered: Vec<bool>,
     /// By old value.
     is_read: Vec<bool>,
+    /// By old value that is a parameter: the slices that take its place after each step.
+    states: BTreeMap<ValueId, Tiling>,
 }
 
 /// By value: whether a node reads it.
@@ -206,6 +213,9 @@ impl Splitter<'_> {
 
     fn keep(&mut self, node: NodeId) -> Result<()> {
         let old = self.old.node(node);
+        if let Some(tiling) = self.states.get(&old.first_result) {
+            return self.holder.hold_state(old.first_result, tiling);
+        }
         if matches!(old.op, Op::Param(_) | Op::Constant(_)) {
             self.holder.hold(old.first_result, Held::Leaf);
             return Ok(());
@@ -235,10 +245,18 @@ impl Splitter<'_> {
     }
 
     fn finish(mut self) -> Result<Divided> {
-        for (name, value) in self.old.outputs() {
+        for ((name, value), updated) in self.old.outputs().iter().zip(self.old.updates()) {
+            let own = updated.map(|id| self.old.node(self.old.param(id).node).first_result);
+            if let Some(param) = own.filter(|param| self.states.contains_key(param)) {
+                self.holder.update_slices(param, *value)?;
+                continue;
+            }
             let reader = self.holder.whole_reader(self.old.value(*value).node);
             let whole = self.holder.whole(*value, reader)?;
-            self.holder.graph.add_output(name.clone(), whole);
+            match own {
+                Some(param) => self.holder.update_whole(param, whole)?,
+                None => self.holder.graph.add_output(name.clone(), whole),
+            }
         }
         for (before, after) in surviving_controls(self.old.controls(), &self.nodes) {
             self.holder.graph.add_control(before, after)?;

@@ -87,7 +87,10 @@ impl Sources {
         let old = graph.source(whole).clone();
         let name = part_name(&old.name, number as u32, parts as u32);
         let pin = device.map(str::to_owned).or_else(|| old.pin.clone());
-        let source = self.add(graph, Source { name, pin, role: SourceRole::Node, ..old }, whole, lane);
+        // What belongs to a layer that is divided alike belongs to its part.
+        let forward = old.forward.map(|of| self.parts.get(&(of, number, parts)).copied().unwrap_or(of));
+        let part = Source { name, pin, forward, role: SourceRole::Node, ..old };
+        let source = self.add(graph, part, whole, lane);
         self.parts.insert(key, source);
         self.list.push(PartSource { source, whole, number: number as u32, parts: parts as u32 });
         if number == 0 {

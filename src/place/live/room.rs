@@ -54,6 +54,8 @@ pub(super) struct Rooms<'r, 'a> {
     rooms: Vec<Room>,
     /// By tensor: the position of its last reader, of what lies in it too, or of its maker.
     last: Vec<u32>,
+    /// By node: its place in the order.
+    position: Vec<u32>,
     /// By tensor: who holds it, and how.
     holds: Vec<BTreeMap<DeviceId, Hold>>,
     /// By parameter: the devices that hold it.
@@ -67,8 +69,9 @@ impl<'r, 'a> Rooms<'r, 'a> {
     /// Empty devices. O(nodes + edges + devices).
     pub(super) fn new(problem: &'r Problem<'a>, order: &[NodeIx], caps: &[u64]) -> Self {
         let graph = problem.graph;
-        let mut last = vec![0; graph.tensor_count()];
+        let (mut last, mut place) = (vec![0; graph.tensor_count()], vec![0; graph.node_count()]);
         for (position, &node) in order.iter().enumerate() {
+            place[node.index()] = position as u32;
             for tensor in graph.outputs(node).chain(graph.inputs(node).iter().copied()) {
                 last[tensor.index()] = position as u32;
             }
@@ -83,7 +86,7 @@ impl<'r, 'a> Rooms<'r, 'a> {
         let rooms = caps.iter().map(|&cap| Room { cap, ..Room::default() }).collect();
         let holds = vec![BTreeMap::new(); graph.tensor_count()];
         let params = vec![BTreeSet::new(); graph.param_count()];
-        let mut all = Self { problem, rooms, last, holds, params };
+        let mut all = Self { problem, rooms, last, position: place, holds, params };
         for (&node, home) in &problem.homes {
             if let Home::Pinned(id) = *home
                 && graph.role(node) == Role::Input
@@ -138,10 +141,24 @@ impl<'r, 'a> Rooms<'r, 'a> {
         for &tensor in inputs {
             self.add_input(&mut demand, tensor, id);
         }
-        let made = graph.outputs(node).map(|tensor| aligned(graph.made_bytes(tensor)));
+        let made = graph.outputs(node).map(|tensor| self.made(node, tensor, id));
         demand.running = made.fold(demand.running, u64::saturating_add);
         demand.running = demand.running.saturating_add(aligned(graph.workspace_bytes(node)));
         demand
+    }
+
+    /// Bytes that an output of a node takes on a device: none where it is written in the place of the state that it becomes.
+    fn made(&self, node: NodeIx, tensor: TensorIx, id: DeviceId) -> u64 {
+        let graph = self.problem.graph;
+        let is_last = |state: TensorIx| self.last[state.index()] <= self.position[node.index()];
+        let is_here = |state: TensorIx| {
+            self.would_live(state, id) || self.holds[state.index()].get(&id) == Some(&Hold::Own)
+        };
+        let overwritten = graph.overwritten(node, tensor).filter(|_| graph.is_result(tensor));
+        match overwritten.is_some_and(|state| is_last(state) && is_here(state)) {
+            true => 0,
+            false => aligned(graph.made_bytes(tensor)),
+        }
     }
 
     fn add_input(&self, demand: &mut Demand, tensor: TensorIx, id: DeviceId) {
@@ -204,8 +221,9 @@ impl<'r, 'a> Rooms<'r, 'a> {
             self.read(tensor, id);
         }
         for tensor in graph.outputs(node) {
+            let made = self.made(node, tensor, id);
             let room = &mut self.rooms[id.index()];
-            room.live = room.live.saturating_add(aligned(graph.made_bytes(tensor)));
+            room.live = room.live.saturating_add(made);
             self.holds[tensor.index()].insert(id, Hold::Own);
         }
         for tensor in inputs.into_iter().chain(graph.outputs(node)) {

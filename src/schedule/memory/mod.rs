@@ -291,20 +291,15 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Lets a tensor be written where the state is that it takes the place of, where all others
-    /// that read the state come before it: launches do so on its own lane, copies are waited for. A state that is
-    /// a result itself is still there when the step ends.
+    /// that read the state come before it: launches do so on its own lane, copies are waited for.
     fn updates_in_place(&mut self, node: NodeIx, tensor: TensorIx, position: u32) -> bool {
         let graph = self.problem.graph;
-        let Some(state) = graph.updated(tensor) else { return false };
+        let Some(state) = graph.overwritten(node, tensor) else { return false };
         let home = self.problem.device(graph.producer(state));
-        let input = graph.inputs(node).iter().position(|&input| input == state);
-        let own = graph.in_place(node).any(|(read, write)| {
-            Some(read as usize) == input && graph.outputs(node).nth(write as usize) == Some(tensor)
-        });
         // The state is free once none but this launch is left to read it.
         let left = self.state_readers.get(&state).copied().unwrap_or(0);
-        let kept = graph.is_result(state);
-        if kept || home != self.problem.device(node) || (input.is_some() && !own) || left != u32::from(own) {
+        let own = graph.inputs(node).contains(&state);
+        if home != self.problem.device(node) || left != u32::from(own) {
             return false;
         }
         let mut copies: Vec<u32> = Vec::new();

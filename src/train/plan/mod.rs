@@ -90,14 +90,15 @@ pub(crate) fn program(
     let whole: HashMap<&str, u32> =
         forward.params().iter().map(|param| param.name.as_str()).zip(0..).collect();
     let of_network = |id: ParamId| {
-        let (number, count, name) = part_of(&network.graph.param(id).name)?;
+        let (number, count, name) = part_of(network.graph.param(id).whole_name())?;
         whole.get(name).map(|&whole| (number, count, ParamId(whole)))
     };
     let weights = |id: ParamId| {
         let reader = &mut *reader.borrow_mut();
         match of_network(id) {
             Some((number, count, whole)) => {
-                cut(&initial(forward, whole, reader, options.seed)?, number, count)
+                let part = cut(&initial(forward, whole, reader, options.seed)?, number, count)?;
+                network.graph.param(id).own_part(&network.graph, part)
             }
             None => initial(&network.graph, id, reader, options.seed),
         }
@@ -126,23 +127,36 @@ pub(crate) fn planned(
     }
     let (forward, mut step, dims) = step_of(graph, topology, options, control)?;
     let graph = std::mem::replace(&mut step.graph, Graph::new(""));
+    let asked = compile::Options { dims, bind: Default::default(), batch: None, ..options.compile.clone() };
+    let compiled = match options.split {
+        true => compile::compile_with(Model::Graph(graph), topology, &asked, control),
+        false => in_layers(graph, topology, &asked, control),
+    };
+    Ok(Planned { forward, step, asked, compiled: compiled? })
+}
+
+/// Plans a step layer by layer; where that fits nowhere, operation by operation, split where they must be.
+fn in_layers(
+    graph: Graph,
+    topology: &Topology,
+    asked: &compile::Options,
+    control: &Control<'_>,
+) -> Result<Compiled> {
     let marked = |losses: Losses| {
         let mut together = graph.clone();
         layers_together(&mut together, losses);
         Model::Graph(together)
     };
-    let asked = compile::Options { dims, bind: Default::default(), batch: None, ..options.compile.clone() };
-    let mut compiled = compile::compile_with(marked(Losses::WithLayers), topology, &asked, control);
+    let mut compiled = compile::compile_with(marked(Losses::WithLayers), topology, asked, control);
     if let Err(Error::Usage(_)) = compiled {
         // There may be fewer layers than devices that are to compute something.
-        compiled = compile::compile_with(marked(Losses::Free), topology, &asked, control);
+        compiled = compile::compile_with(marked(Losses::Free), topology, asked, control);
     }
-    let compiled = match compiled {
+    match compiled {
         // A layer with all that its training needs may be too large for one device.
-        Err(Error::Infeasible(_)) => compile::compile_with(Model::Graph(graph), topology, &asked, control),
+        Err(Error::Infeasible(_)) => compile::compile_with(Model::Graph(graph), topology, asked, control),
         compiled => compiled,
-    };
-    Ok(Planned { forward, step, asked, compiled: compiled? })
+    }
 }
 
 /// A bound network, its training step, and its dimensions.

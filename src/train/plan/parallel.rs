@@ -22,6 +22,8 @@ pub enum Strategy {
     Single,
     /// The network's layers over the devices, as the planner lays them.
     Model,
+    /// Operations of the step over the devices, whatever can be divided of them.
+    Split,
     /// Replicas of the network, each on devices of its own.
     Data(Replicas),
     /// The network's layers as stages that work on different microbatches at once.
@@ -35,6 +37,7 @@ impl fmt::Display for Strategy {
         match self {
             Self::Single => write!(f, "one device"),
             Self::Model => write!(f, "model"),
+            Self::Split => write!(f, "split"),
             Self::Pipeline(asked) => write!(f, "pipeline x{}", asked.microbatches),
             Self::Pipelines(Replicas { count, each, .. }, asked) => {
                 write!(f, "hybrid {count}x{each} x{}", asked.microbatches)
@@ -61,6 +64,8 @@ pub enum Parallel {
     Auto,
     /// The network's layers over the devices.
     Model,
+    /// Operations divided between the devices.
+    Split,
     /// A replica on each device, with what is kept once.
     Data(Zero),
     /// A replica on each device, parameters on one each.
@@ -77,11 +82,12 @@ impl FromStr for Parallel {
     fn from_str(text: &str) -> Result<Self> {
         let unknown = || {
             Error::usage(format!("--parallel {text}"), "there is no such way")
-                .with_help("auto, model, data, zero1, zero2, zero3, ps, hybrid:K, pipeline")
+                .with_help("auto, model, split, data, zero1, zero2, zero3, ps, hybrid:K, pipeline")
         };
         Ok(match text {
             "auto" => Self::Auto,
             "model" => Self::Model,
+            "split" => Self::Split,
             "data" => Self::Data(Zero::None),
             "zero1" => Self::Data(Zero::Optimizer),
             "zero2" => Self::Data(Zero::Gradients),
@@ -145,7 +151,7 @@ pub struct Candidate {
 }
 
 /// Plans every way at little effort, and for the shortest step: one device; the layers over all
-/// devices; replicas on all, a half, a quarter of them, ... with all state and with shards of it, by
+/// devices; operations divided between them; replicas on all, a half, a quarter of them, ... with all state and with shards of it, by
 /// parameter servers; replicas over several devices each, as the planner lays them and as pipelines;
 /// stages of one pipeline. O(log devices) plans.
 ///
@@ -189,7 +195,7 @@ fn strategies(devices: usize, options: &Options) -> Vec<Strategy> {
     if devices < 2 {
         return all;
     }
-    all.push(Strategy::Model);
+    all.extend([Strategy::Model, Strategy::Split]);
     let counts = std::iter::successors(Some(devices), |count| Some(count / 2)).take_while(|&count| count > 1);
     all.extend(counts.map(|count| Strategy::Data(Replicas::new(count))));
     for zero in [Zero::Optimizer, Zero::Gradients, Zero::Parameters] {
@@ -215,6 +221,7 @@ impl Parallel {
         match self {
             Self::Auto => None,
             Self::Model => Some(Strategy::Model),
+            Self::Split => Some(Strategy::Split),
             Self::Pipeline => Some(Strategy::Pipeline(pipeline_of(1, count, options))),
             Self::Data(zero) => Some(Strategy::Data(Replicas { zero, ..Replicas::new(count) })),
             Self::Server => Some(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(count) })),
@@ -232,7 +239,8 @@ impl Parallel {
 
 /// The options with a way in them; what they say of replicas beside their number stays.
 pub fn spread(options: &Options, strategy: Strategy) -> Options {
-    let mut spread = Options { pipeline: None, ..options.clone() };
+    let split = !options.compile.split.rules.is_empty();
+    let mut spread = Options { pipeline: None, split, ..options.clone() };
     match strategy {
         Strategy::Pipeline(asked) => {
             spread.replicas = None;
@@ -244,6 +252,10 @@ pub fn spread(options: &Options, strategy: Strategy) -> Options {
             spread.compile.place.devices = DeviceUse::Count(1);
         }
         Strategy::Model => spread.replicas = None,
+        Strategy::Split => {
+            spread.replicas = None;
+            spread.split = true;
+        }
         Strategy::Data(replicas) => {
             let asked = options.replicas.unwrap_or(replicas);
             let shards = if asked.shards.is_multiple_of(replicas.count.max(1)) {

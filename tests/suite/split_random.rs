@@ -20,12 +20,12 @@ fn cases() -> u64 {
 }
 
 /// A network as `model.json`, while it is made up.
-struct Made {
+pub(crate) struct Made {
     params: Vec<String>,
     nodes: Vec<String>,
     /// Bytes of the largest parameter, and of all.
-    largest: u64,
-    all: u64,
+    pub(crate) largest: u64,
+    pub(crate) all: u64,
 }
 
 impl Made {
@@ -51,7 +51,7 @@ impl Made {
 
 /// Layers of products, each behind the last, with what stands between products in networks: functions, norms, softmax,
 /// residual sums, parts joined and cut. Inputs and outputs are small.
-fn network(random: &mut Random) -> (String, Made) {
+pub(crate) fn network(random: &mut Random) -> (String, Made) {
     let mut made = Made { params: Vec::new(), nodes: Vec::new(), largest: 0, all: 0 };
     let rows = 1 + random.below(6) as u64;
     let mut width = 8 + random.below(40) as u64;

@@ -57,7 +57,7 @@ pub(super) struct Holder<'g> {
     gathered: HashMap<(ValueId, u32, Option<Region>), ValueId>,
     /// What was cut, by new value.
     cuts: HashMap<(ValueId, Region), ValueId>,
-    /// By new value that is an input: the source that cuts it.
+    /// By new value that is an input or a parameter: the source that cuts it.
     cutters: HashMap<ValueId, SourceId>,
     slices: BTreeMap<ValueId, SliceOf>,
     /// What old values are parts of, where the graph was divided before.
@@ -249,8 +249,8 @@ impl<'g> Holder<'g> {
         self.graph.apply(Op::Concat { axis }, values, source)
     }
 
-    /// A part of a new value that holds an old one or some of it, cut where that is made: an input by
-    /// whoever is the first to ask for a part of it.
+    /// A part of a new value that holds an old one or some of it, cut where that is made: an input, or a slice of a
+    /// parameter, by whoever is the first to ask for a part of it.
     fn cut(&mut self, old: ValueId, value: ValueId, region: Region, reader: Reader) -> Result<ValueId> {
         let ty = self.graph.ty(value);
         if region.start == 0 && region.size == extent(ty, region.axis)? {
@@ -262,7 +262,7 @@ impl<'g> Holder<'g> {
         let op = slice_of(ty, region);
         let maker = self.graph.maker(value);
         let source = match maker.op {
-            Op::Input => match self.cutters.get(&value) {
+            Op::Input | Op::Param(_) => match self.cutters.get(&value) {
                 Some(&cutter) => cutter,
                 None => {
                     let cutter = self.sources.helper(&mut self.graph, reader.source, "cut");

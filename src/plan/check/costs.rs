@@ -46,12 +46,19 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -
     (copies, moved)
 }
 
+/// Where a value was made: the buffer, and whether the step wrote it in the place of the state that was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Origin {
+    buffer: u32,
+    is_updated: bool,
+}
+
 /// A copy between buffers.
 struct BufferCopies {
     /// By buffer: where the value that it holds was made, following copies back.
-    origin: Vec<u32>,
+    origin: Vec<Origin>,
     /// By origin and receiving device, the buffer that receives.
-    seen: HashMap<(u32, u32), u32>,
+    seen: HashMap<(Origin, u32), u32>,
     /// State that was updated: it holds a value of another name.
     updated: HashSet<u32>,
 }
@@ -59,7 +66,9 @@ struct BufferCopies {
 impl BufferCopies {
     fn new(resolved: &Resolved<'_>) -> Self {
         Self {
-            origin: (0..resolved.buffers.len() as u32).collect(),
+            origin: (0..resolved.buffers.len() as u32)
+                .map(|buffer| Origin { buffer, is_updated: false })
+                .collect(),
             seen: HashMap::new(),
             updated: HashSet::new(),
         }
@@ -68,7 +77,11 @@ impl BufferCopies {
     fn launch(&mut self, resolved: &Resolved<'_>, touch: &Touch) {
         let Touch::Launch { writes, .. } = touch else { return };
         let is_state = |&&buffer: &&u32| resolved.buffers[buffer as usize].kind == BufferKind::State;
-        self.updated.extend(writes.iter().filter(is_state));
+        for &buffer in writes.iter().filter(is_state) {
+            // What it holds from now on is another value, which may be sent where the old one was.
+            self.updated.insert(buffer);
+            self.origin[buffer as usize] = Origin { buffer, is_updated: true };
+        }
     }
 
     fn check(
@@ -152,7 +165,7 @@ impl BufferCopies {
 
     /// What comes back to the device that made it is read there: else it need not have come.
     fn finish(&self, plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
-        let home = |origin: u32| resolved.buffers[origin as usize].device;
+        let home = |origin: Origin| resolved.buffers[origin.buffer as usize].device;
         let mut back: Vec<u32> = self
             .seen
             .iter()

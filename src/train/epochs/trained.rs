@@ -16,11 +16,16 @@ use crate::train::spread::turns::Workers;
 use crate::train::step::scaling::{FACTOR, GOOD, SKIPPED};
 
 impl Trainer {
-    /// The network's parameters as they are now, by name.
+    /// The network's parameters as they are now, by name, in the network's order.
     ///
     /// Errors: none but internal ones.
     pub fn weights(&self) -> Result<Vec<(String, Tensor)>> {
-        self.arrays(|name| self.own.contains(name))
+        let mut arrays = self.arrays(|name| self.own.contains(name))?;
+        // Looked up, never iterated.
+        let places: HashMap<&str, usize> =
+            self.forward.params().iter().map(|param| param.name.as_str()).zip(0..).collect();
+        arrays.sort_by_key(|(name, _)| places.get(name.as_str()).copied());
+        Ok(arrays)
     }
 
     pub(crate) fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {

@@ -8,7 +8,7 @@ use super::{Compiled, Options};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::place::Effort;
-use crate::plan::{Bound, Plan};
+use crate::plan::{Bound, Peaks, Plan};
 use crate::strategy::Until;
 use crate::units::Bytes;
 
@@ -124,7 +124,8 @@ fn raise(plan: &mut Plan, other: &Plan) {
         && (value(plan) + 1..=reached).contains(&bound.value)
     {
         let gap = 1.0 - bound.value as f64 / reached as f64;
-        plan.bound = Some(Bound { gap, ..bound.clone() });
+        let peaks = bound.peaks.as_ref().map(|peaks| Peaks::new(peaks.value, reached));
+        plan.bound = Some(Bound { gap, peaks, ..bound.clone() });
     }
 }
 

@@ -51,7 +51,8 @@ pub fn check_model(plan: &Plan, model: Model, options: &Options) -> Result<()> {
             check_sources(plan, &network.graph)?;
             let (expected, graph) = expected(&network, plan, options)?;
             plan::check_model(plan, &expected)?;
-            plan::check_bound(plan, &graph)
+            plan::check_bound(plan, &graph)?;
+            plan::check_peaks(plan, network.operations.map(|operations| operations.0))
         }
     }
 }

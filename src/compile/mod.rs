@@ -30,6 +30,7 @@ mod unrolled;
 use std::collections::BTreeMap;
 
 use crate::control::Control;
+use crate::cost;
 use crate::costgraph::CostGraph;
 use crate::costgraph::microbatch::Sizes;
 use crate::error::{Error, Result};
@@ -42,6 +43,7 @@ use crate::plan::{self, Plan};
 use crate::schedule::Schedule;
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
+use crate::units::Flops;
 
 use self::problem::Problem;
 use self::step::{Asked, Step};
@@ -92,13 +94,16 @@ pub struct Network {
     pub parts: Vec<SourceId>,
     /// Values that are parts of others.
     pub slices: BTreeMap<ValueId, SliceOf>,
+    /// Its operations in f32 and in halves before any was split: parts do as many together, or more.
+    pub operations: [Flops; 2],
 }
 
 impl Network {
     /// A network of which nothing is split.
     fn whole(graph: Graph, grouping: Grouping, assumed: Vec<String>, dims: BTreeMap<String, i64>) -> Self {
         let (splits, parts, slices) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { graph, grouping, assumed, dims, splits, added: 0, parts, slices }
+        let operations = cost::operations(&graph);
+        Self { graph, grouping, assumed, dims, splits, added: 0, parts, slices, operations }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::split::SplitOptions;
 use super::{Network, score};
-use crate::cost::Profile;
+use crate::cost::{self, Profile};
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType, Layout, Node, Op, SourceRole};
 use crate::pass::{Params, Precision};
@@ -133,6 +133,18 @@ impl Options {
         }
         meta.options.splits.clone_from(&network.splits);
         meta
+    }
+
+    /// What no plan of a network is below, whatever it splits, beside what a plan comes to; none where times are measured,
+    /// or one device computes all.
+    pub(super) fn peaks(&self, network: &Network, topology: &Topology, reached: u64) -> Option<plan::Peaks> {
+        let is_timed = self.place.objective != place::Objective::Transfer;
+        if !is_timed || self.profile.is_some() || topology.computing().count() < 2 {
+            return None;
+        }
+        let value = cost::least_time_on(topology, network.operations).get();
+        // Times are rounded down.
+        (1..=reached).contains(&value).then(|| plan::Peaks::new(value, reached))
     }
 
     pub(super) fn meta(&self, name: &str, nodes: usize, dims: &BTreeMap<String, i64>) -> plan::Meta {

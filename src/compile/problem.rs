@@ -91,6 +91,13 @@ impl Problem<'_> {
         let labels = labels::labels(network, &lowered, topology, &step.base());
         let mut plan = step.plan(&asked, Some(&labels), meta, control)?;
         plan.profile = profile(options, topology, &labels);
+        if let Some(bound) = &mut plan.bound
+            && pipeline.is_none()
+            && options.unrolled.is_none()
+        {
+            let reached = strategy::value(place.objective, &step.schedule.cost);
+            bound.peaks = options.peaks(network, topology, reached);
+        }
         if let Some(divided) = divided {
             divided.annotate(&mut plan, network, &lowered, &step)?;
         }

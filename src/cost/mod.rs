@@ -8,6 +8,7 @@ mod flops;
 mod gpu;
 mod lower;
 mod part;
+mod peaks;
 mod profile;
 mod rates;
 mod reach;
@@ -19,8 +20,10 @@ pub(crate) use class::class_work;
 pub use flops::{node_flops, node_traffic};
 pub use lower::{Lowered, Origin, lower};
 pub(crate) use part::{NodeWork, join_time};
+#[cfg(feature = "cli")]
+pub(crate) use peaks::least_time;
+pub(crate) use peaks::least_time_on;
 pub use profile::{ClassRate, CopyTime, KernelTime, KindProfile, PROFILE_VERSION, Profile};
 pub use rates::{Rates, Reached};
 pub use roofline::group_time;
-#[cfg(feature = "cli")]
 pub(crate) use roofline::operations;

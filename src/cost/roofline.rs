@@ -67,7 +67,6 @@ pub(super) fn group_work(graph: &Graph, base: &[crate::ir::ValueId], group: &Gro
 
 /// Operations of a graph, in f32 and in halves, that parts do together or more, however they are split. Recurrent layers
 /// count nothing: what they are unrolled into is made simpler, and what nothing reads goes. O(nodes + edges).
-#[cfg(feature = "cli")]
 pub(crate) fn operations(graph: &Graph) -> [Flops; 2] {
     let mut operations = [Flops(0); 2];
     let is_kept = |&node: &crate::ir::NodeId| !matches!(graph.node(node).op, crate::ir::Op::Recurrent(_));

@@ -10,7 +10,7 @@ use super::catalogue::Catalogue;
 use super::sets::Set;
 use super::target::Goal;
 use crate::compile::{Costing, Options, Splittable};
-use crate::cost::{Rates, Reached};
+use crate::cost::{Rates, least_time};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role};
 use crate::error::{Error, Result};
 use crate::place;
@@ -206,7 +206,7 @@ impl<'b> Bounds<'b> {
         if let Floor::Unable(node) = self.floor(&set.counts) {
             return Some(Excluded::Unable(node));
         }
-        let least = Nanos(self.computed(set, network.operations));
+        let least = self.computed(set, network.operations);
         let is_slow = !self.goal.is_reached_by(least);
         is_slow.then_some(Excluded::SlowInParts(least))
     }
@@ -220,12 +220,10 @@ impl<'b> Bounds<'b> {
     }
 
     /// The time that all devices of a set take for these operations at their peak rates. O(kinds).
-    fn computed(&self, set: &Set, operations: [Flops; 2]) -> u64 {
+    fn computed(&self, set: &Set, operations: [Flops; 2]) -> Nanos {
         let counted = self.parts.iter().zip(&set.counts).filter(|(_, count)| **count > 0);
-        computed(
-            counted.flat_map(|(part, &count)| part.rates.iter().map(move |rates| (rates, count))),
-            operations,
-        )
+        let engines = counted.flat_map(|(part, &count)| part.rates.iter().map(move |rates| (rates, count)));
+        least_time(engines, operations)
     }
 
     /// A set of all that is on offer: what sums exclude for it, they exclude for every set.
@@ -251,31 +249,6 @@ impl<'b> Bounds<'b> {
                 .collect();
             floor(graph, &kinds)
         })
-    }
-}
-
-/// The time that so many devices of these rates take together for operations in f32 and in halves.
-///
-/// A device of rates f and h that does F operations in f32 and H in halves is busy for F/f + H/h at least. With f of
-/// each device as its weight, the sum over the devices is no less than F + H x (the smallest f/h), and no more than
-/// their time times the sum of all f. O(devices).
-fn computed<'r>(devices: impl Iterator<Item = (&'r Rates, usize)>, [full, half]: [Flops; 2]) -> u64 {
-    let (mut rate, mut weighted) = (0u128, u128::MAX);
-    for (rates, count) in devices {
-        let [f, h] = [rates.flops, best_half(rates)].map(|rate| u128::from(rate.0.max(1)));
-        rate += f * count as u128;
-        // The product of two numbers below 2^64 each.
-        weighted = weighted.min(u128::from(half.0) * f / h);
-    }
-    let work = u128::from(full.0) + if half.0 == 0 { 0 } else { weighted };
-    u64::try_from(work.saturating_mul(1_000_000_000) / rate.max(1)).unwrap_or(u64::MAX)
-}
-
-/// The most operations in halves that plans are timed at: kernels of processors compute halves in f32.
-fn best_half(rates: &Rates) -> Flops {
-    match rates.reached {
-        Reached::Peaks | Reached::Gpu => rates.half_flops,
-        Reached::Parts => rates.half_flops.max(rates.flops),
     }
 }
 
@@ -314,7 +287,7 @@ mod tests {
     #[test]
     fn halves_are_charged_at_the_rate_that_plans_are_timed_at() {
         let halves = [Flops(0), Flops(1_000)];
-        let time = |rates: &[Rates]| computed(rates.iter().map(|rates| (rates, 1)), halves);
+        let time = |rates: &[Rates]| least_time(rates.iter().map(|rates| (rates, 1)), halves).get();
         // A second each 100 operations in f32, and 50 or 200 in halves.
         assert_eq!(time(&[rates(100, 50, Reached::Peaks)]), 20_000_000_000);
         assert_eq!(time(&[rates(100, 50, Reached::Parts)]), 10_000_000_000);

@@ -31,7 +31,7 @@ use crate::units::{Bytes, Nanos};
 pub use build::{Meta, build, build_derived};
 pub use check::{
     Checked, ExpectedLaunch, ExpectedModel, ExpectedValue, InPlace, Origin, check, check_bound,
-    check_costgraph, check_model,
+    check_costgraph, check_model, check_peaks,
 };
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
 pub use export::{FORMATS, export};
@@ -547,13 +547,45 @@ pub struct Bound {
     /// What is needed to verify it.
     #[serde(default)]
     pub data: serde_json::Value,
+    /// What holds of plans that split operations too; none where times do not follow from the number of operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peaks: Option<Peaks>,
+}
+
+/// The time in which all devices together do a model's operations at their peak rates: no plan takes less, whatever it
+/// splits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peaks {
+    /// No plan has less, in nanoseconds; above zero.
+    pub value: u64,
+    /// 1 - value of the plan by this.
+    pub gap: f64,
+}
+
+impl Peaks {
+    /// What no plan is below, and how far one that reaches `reached` is from it.
+    pub(crate) fn new(value: u64, reached: u64) -> Self {
+        Self { value, gap: gap(value, reached) }
+    }
+}
+
+fn gap(value: u64, reached: u64) -> f64 {
+    if reached == 0 { 0.0 } else { 1.0 - value as f64 / reached as f64 }
 }
 
 impl Bound {
     /// What a certificate says of a plan that reaches `reached`.
     pub fn new(certificate: place::Certificate, reached: u64) -> Self {
         let place::Certificate { objective, value, proof, data } = certificate;
-        let gap = if reached == 0 { 0.0 } else { 1.0 - value as f64 / reached as f64 };
-        Self { objective: objective.name().to_owned(), value, gap, proof: proof.to_owned(), data }
+        let gap = gap(value, reached);
+        Self {
+            objective: objective.name().to_owned(),
+            value,
+            gap,
+            proof: proof.to_owned(),
+            data,
+            peaks: None,
+        }
     }
 }

@@ -110,6 +110,8 @@ pub struct BoundLine {
     pub gap: f64,
     /// The kind of proof.
     pub proof: String,
+    /// What no plan is below that splits operations too, in nanoseconds, where that is known.
+    pub peaks: Option<Nanos>,
 }
 
 /// The whole plan.
@@ -289,8 +291,12 @@ impl Summary {
     /// The summary with the certificate of its plan.
     #[must_use]
     pub fn with_bound(mut self, bound: Option<&Bound>) -> Self {
-        let line =
-            |bound: &Bound| BoundLine { value: bound.value, gap: bound.gap, proof: bound.proof.clone() };
+        let line = |bound: &Bound| BoundLine {
+            value: bound.value,
+            gap: bound.gap,
+            proof: bound.proof.clone(),
+            peaks: bound.peaks.as_ref().map(|peaks| Nanos(peaks.value)),
+        };
         self.bound = bound.map(line);
         self.optimal |= bound.is_some_and(|bound| bound.gap <= 0.0);
         self
@@ -313,17 +319,19 @@ impl Summary {
 
     /// How good the plan is, in words.
     fn quality(&self) -> String {
+        let peaks = self.bound.as_ref().and_then(|bound| bound.peaks).filter(|_| self.scope != Scope::All);
+        let beside = peaks.map_or_else(String::new, |peaks| format!(", none at all below {peaks} (peaks)"));
         match &self.bound {
             Some(bound) if self.optimal => {
-                format!("proven optimal{} ({})", self.scope.among(), bound.proof)
+                format!("proven optimal{} ({}){beside}", self.scope.among(), bound.proof)
             }
-            Some(BoundLine { value, gap, proof }) => {
+            Some(BoundLine { value, gap, proof, .. }) => {
                 let least = match self.objective {
                     "transfer" => Bytes(*value).to_string(),
                     _ => Nanos(*value).to_string(),
                 };
                 let plans = self.scope.plans();
-                format!("gap {:.1}%, no plan{plans} is below {least} ({proof})", gap * 100.0)
+                format!("gap {:.1}%, no plan{plans} is below {least} ({proof}){beside}", gap * 100.0)
             }
             None if self.optimal && self.objective == "transfer" => "proven optimal, nothing moves".into(),
             None if self.optimal => "proven optimal, nothing takes time".into(),

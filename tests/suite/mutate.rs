@@ -686,13 +686,15 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
     ("bound above the plan", By::Plan, &["the bound on"], |plan, _| {
         let (objective, proof) = ("transfer".into(), "wish".into());
         let value = plan.cost.transfer_bytes.0 + 1;
-        plan.bound = Some(Bound { objective, value, gap: 0.0, proof, data: serde_json::Value::Null });
+        plan.bound =
+            Some(Bound { objective, value, gap: 0.0, proof, data: serde_json::Value::Null, peaks: None });
         true
     }),
     ("gap that does not follow", By::Plan, &["gap"], |plan, _| {
         let (objective, proof) = ("transfer".into(), "wish".into());
         let value = plan.cost.transfer_bytes.0;
-        plan.bound = Some(Bound { objective, value, gap: 0.5, proof, data: serde_json::Value::Null });
+        plan.bound =
+            Some(Bound { objective, value, gap: 0.5, proof, data: serde_json::Value::Null, peaks: None });
         value > 0
     }),
     ("dropped kernel", By::Plan, &["unknown kernel", "launches no kernel"], |plan, rng| {

@@ -61,6 +61,40 @@ fn a_step_is_never_slower_for_what_is_split(share: Share) {
     assert!(split >= share.least(4), "only {split} were split");
 }
 
+/// What no plan is below, whatever it splits, is the model's operations over all rates; a plan that claims more is refused.
+#[test]
+fn no_plan_is_below_all_peaks() {
+    let mut network = Network::open(std::path::Path::new("examples/mlp.json")).unwrap();
+    network.dims.insert("batch".to_owned(), 512);
+    // Products alone: 2 operations for each weight and sample.
+    let products = 2 * 512 * (64 * 256 + 3 * 2 * 256 * 1024 + 256 * 10);
+    for (devices, rate) in [
+        ("3xcpu:flops=50GFLOP/s", 150.0),
+        ("cpu[3x1GB]:flops=80GFLOP/s", 80.0),
+        ("cpu:flops=50GFLOP/s+cpu:flops=100GFLOP/s", 150.0),
+    ] {
+        for split in [none(), SplitOptions::default()] {
+            let compiled = planned(&network, devices, split);
+            let peaks = compiled.plan.bound.clone().unwrap().peaks.unwrap();
+            let least = f64::from(products) / rate;
+            let value = peaks.value as f64;
+            assert!((least..1.02 * least).contains(&value), "{devices}: {value} ns, products alone {least}");
+            assert!(peaks.value <= latency(&compiled), "{devices}");
+            sound(devices, &network, &compiled);
+            let mut forged = compiled.plan.clone();
+            let (claimed, reached) = (peaks.value + 1, latency(&compiled));
+            let gap = 1.0 - claimed as f64 / reached as f64;
+            forged.bound.as_mut().unwrap().peaks =
+                Some(partition::unstable::plan::Peaks { value: claimed, gap });
+            partition::unstable::plan::check(&forged).unwrap();
+            let options = Options { bind: network.dims.clone(), ..Options::of_plan(&forged).unwrap() };
+            let model = Model::Graph(network.graph.clone());
+            let error = partition::unstable::compile::check_model(&forged, model, &options).unwrap_err();
+            assert!(error.details().iter().any(|line| line.contains("at all peaks")), "{error}");
+        }
+    }
+}
+
 /// Nodes under one prefix go together, and none of them is split.
 #[test]
 fn blocks_are_kept_whole() {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::{self, IN_SLICES, IN_STEPS};
 use crate::compile::{Network, grouped, verified};
+use crate::cost;
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, Phase, SourceId, ValueId};
 use crate::pass::{self, Before, Division, SliceOf};
 use crate::plan::PlanSplit;
+use crate::units::Flops;
 
 /// A graph that was divided so far.
 #[derive(Clone)]
@@ -30,6 +32,8 @@ struct History {
     splits: Vec<PlanSplit>,
     /// Sources of the network as it was.
     sources: usize,
+    /// Its operations.
+    operations: [Flops; 2],
 }
 
 impl History {
@@ -40,6 +44,7 @@ impl History {
             slices: BTreeMap::new(),
             splits: Vec::new(),
             sources: graph.sources().len(),
+            operations: cost::operations(graph),
         }
     }
 }
@@ -73,7 +78,8 @@ impl Parted {
         parts.extend(divided.parts.iter().map(|part| part.source));
         wholes.extend(divided.parts.iter().map(|part| part.whole));
         let splits = [history.splits.clone(), record::record(graph, divisions)].concat();
-        let history = History { parts, wholes, slices: divided.slices, splits, sources: history.sources };
+        let History { sources, operations, .. } = *history;
+        let history = History { parts, wholes, slices: divided.slices, splits, sources, operations };
         Ok(Self { graph: divided.graph, places: divided.places, history })
     }
 
@@ -145,7 +151,7 @@ impl Parted {
         dims: BTreeMap<String, i64>,
     ) -> Result<Network> {
         let Self { graph, places, history } = self;
-        let History { parts, slices, splits, sources, .. } = history;
+        let History { parts, slices, splits, sources, operations, .. } = history;
         let mut grouping = grouped(&graph, &places)?;
         // What is cut for other devices is sent from where it lies; what is mostly cut stays where it is. A training step
         // reads most of what it makes again later: there a slice would keep the whole alive, which could then neither be
@@ -157,7 +163,8 @@ impl Parted {
             (false, _) => grouping.find_slices(&graph),
         }
         let added = graph.sources().len() - sources;
-        Ok(Network { splits, added, parts, slices, ..Network::whole(graph, grouping, assumed, dims) })
+        let whole = Network::whole(graph, grouping, assumed, dims);
+        Ok(Network { splits, added, parts, slices, operations, ..whole })
     }
 }
 

@@ -127,6 +127,16 @@ pub fn check_bound(plan: &Plan, graph: &CostGraph) -> Result<()> {
     faults.result(plan)
 }
 
+/// Proves what the certificate of a plan says of plans that split operations, from the number of the model's operations in
+/// f32 and in halves. To be asked of plans that [`check`] has passed.
+///
+/// Errors: [`Error::Check`] where it proves less than it says.
+pub fn check_peaks(plan: &Plan, operations: [u64; 2]) -> Result<()> {
+    let mut faults = Faults::default();
+    certificate::prove_peaks(plan, operations, &mut faults);
+    faults.result(plan)
+}
+
 /// Violations found so far; the first few in words.
 #[derive(Debug, Default)]
 struct Faults {

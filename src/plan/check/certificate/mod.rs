@@ -15,6 +15,7 @@ mod glue;
 mod packing;
 mod parts;
 mod path;
+mod peaks;
 mod runs;
 mod search;
 mod windows;
@@ -82,6 +83,17 @@ pub(super) fn check(plan: &Plan, faults: &mut Faults) {
     }
     if let Err(words) = read(bound) {
         faults.add(|| words);
+    }
+    if let Some(peaks) = &bound.peaks {
+        peaks::check(peaks, reached, faults);
+    }
+}
+
+/// Proves what a plan's certificate says of plans that split operations, of which the model has so many in f32 and in
+/// halves.
+pub(super) fn prove_peaks(plan: &Plan, operations: [u64; 2], faults: &mut Faults) {
+    if let Some(peaks) = plan.bound.as_ref().and_then(|bound| bound.peaks.as_ref()) {
+        peaks::prove(peaks, plan, operations, faults);
     }
 }
 

@@ -458,7 +458,7 @@ pub(super) struct CheckArgs {
 pub(super) struct ExportArgs {
     /// The plan
     pub(super) plan: PathBuf,
-    /// Format: json, accelerate or dtensor
+    /// Format: json, accelerate, dtensor or gspmd
     #[arg(long, value_name = "NAME")]
     pub(super) format: String,
     /// Write to a file

@@ -197,8 +197,8 @@ impl Problem<'_> {
         Ok(matches!(proof, Ok(Some(_))))
     }
 
-    /// Splits a network that fits nowhere as far as it must be, and plans that. Error: `why`, where no way
-    /// to split it fits either.
+    /// Splits a network that fits nowhere as far as it must be, and plans that; of a training step, with recomputation and
+    /// offloading too. Error: `why`, where no way to split it fits either.
     pub(super) fn split(&self, network: Network, mut why: Box<Infeasible>) -> Result<Compiled> {
         let Network { graph, assumed, dims, .. } = network;
         let Self { topology, options, .. } = *self;
@@ -207,9 +207,10 @@ impl Problem<'_> {
             why.details.push(line);
             return Err(Error::Infeasible(why));
         }
+        let trains = graph.params().iter().any(|param| param.update.is_some());
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
         let mut ways = split::narrower(Parted::whole(graph, places), topology, &options.place, exact)?;
-        let mut closest = None;
+        let (mut closest, mut coarsest) = (None, Vec::new());
         while !self.control.stopped()
             && let Some(parted) = ways.next()?
         {
@@ -217,6 +218,17 @@ impl Problem<'_> {
             match self.plan_as(&network, true) {
                 Ok(planned) => return Ok(planned.compiled(network, self.topology)),
                 Err(Error::Infeasible(split)) => closest = Some(split.conflict),
+                Err(error) => return Err(error),
+            }
+            if trains && coarsest.len() < REWRITTEN {
+                coarsest.push(network);
+            }
+        }
+        // What steps keep for their gradients may be made again, or offloaded, beside.
+        for network in coarsest {
+            match self.plan_as(&network, false) {
+                Ok(planned) => return Ok(planned.compiled(network, self.topology)),
+                Err(Error::Infeasible(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -254,6 +266,9 @@ const fn most_ways(effort: place::Effort) -> usize {
 /// Nodes of a split network above which it is planned with the least effort: where each part is on a device of its own,
 /// little is left to decide but orders.
 const LARGE: usize = 1 << 14;
+
+/// Ways to split a training step that are rewritten where none fits as it is, from the first, which have the fewest parts.
+const REWRITTEN: usize = 3;
 
 /// Nodes of a split network that is tried, at most.
 const MOST_NODES: usize = 1 << 18;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Plan;
 use super::dtensor::dtensor;
+use super::gspmd::gspmd;
 use crate::error::{Error, Result};
 use crate::escape::quoted;
 use crate::topology::{Engine, Target};
@@ -18,6 +19,10 @@ pub const FORMATS: &[(&str, &str)] = &[
         "dtensor",
         "from each parameter to the mesh and placements of a distributed tensor of PyTorch: `Shard(0)`",
     ),
+    (
+        "gspmd",
+        "from each parameter to the sharding by which XLA's partitioner knows it: `{devices=[1,2]0,1}`",
+    ),
 ];
 
 /// The placement in the form with this name, ending in a line feed.
@@ -28,6 +33,7 @@ pub fn export(plan: &Plan, format: &str) -> Result<String> {
         "json" => Ok(json(plan)),
         "accelerate" => accelerate(plan),
         "dtensor" => dtensor(plan),
+        "gspmd" => gspmd(plan),
         other => {
             let known: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
             Err(Error::usage(format!("--format {other}"), "is not known")
@@ -55,7 +61,7 @@ fn accelerate(plan: &Plan) -> Result<String> {
             "--format accelerate",
             format!("the plan splits {split} operations over devices, and a device_map puts whole modules somewhere"),
         )
-        .with_help("use --format dtensor, or plan with --split none"));
+        .with_help("use --format dtensor or gspmd, or plan with --split none"));
     }
     let numbers: BTreeMap<&str, Value> =
         plan.devices.iter().map(|device| (device.name.as_str(), number(device))).collect();

@@ -12,12 +12,14 @@ mod diff;
 mod dtensor;
 mod export;
 mod foreign;
+mod gspmd;
 mod gzip;
 mod json;
 mod labels;
 mod pairs;
 mod parts;
 mod replan;
+mod shards;
 mod text;
 mod waits;
 

@@ -67,9 +67,13 @@ fn confined(folder: &Folder, args: &[&str]) -> Ended {
     Ended { code: status.code(), stderr, peak }
 }
 
-/// The high-water mark of a process's memory; 0 where it is gone.
+/// The high-water mark of a process's memory; 0 where it is gone, or still a copy of this one.
 fn resident(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let name = status.lines().find_map(|line| line.strip_prefix("Name:")).unwrap_or_default().trim();
+    if !["sh", "dash", "bash", "partition"].contains(&name) {
+        return 0;
+    }
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
 }

@@ -238,6 +238,22 @@ fn what_a_caller_asks_for_is_split_so() {
     let exported = export(&even.plan, "dtensor").unwrap();
     let line = r#"{"mesh": ["cpu0", "cpu1"], "placements": ["Shard(1)"]}"#;
     assert!(exported.lines().any(|of| of.contains("hidden_0") && of.contains(line)), "{exported}");
+    let exported = export(&even.plan, "gspmd").unwrap();
+    assert!(exported.contains(r#""mesh": ["cpu0", "cpu1"]"#), "{exported}");
+    let line = r#""hidden_0/kernel": "{devices=[1,2]0,1}""#;
+    assert!(exported.contains(line), "{exported}");
+    // What is whole is on one of the two, as a sharding has it, or on both.
+    let shardings: serde_json::Value = serde_json::from_str(&exported).unwrap();
+    for (name, sharding) in shardings["shardings"].as_object().unwrap() {
+        let known = [
+            "{devices=[1,2]0,1}",
+            "{devices=[2]0,1}",
+            "{maximal device=0}",
+            "{maximal device=1}",
+            "{replicated}",
+        ];
+        assert!(known.contains(&sharding.as_str().unwrap()), "{name}: {sharding}");
+    }
     let exported = export(&even.plan, "accelerate").unwrap_err();
     assert!(exported.to_string().contains("splits"), "{exported}");
     let sums = ask(&["hidden_0=sum:2@cpu0,cpu1"], false).unwrap();

@@ -193,6 +193,25 @@ fn validation_and_last_batches_join_slices() {
     assert_eq!((alone.0, alone.1), (spread.0, spread.1));
 }
 
+/// What is not finite is found in a divided step as well: it runs again on whole parameters, cut as the step holds them.
+#[test]
+fn what_is_not_finite_is_named_in_a_divided_step() {
+    let graph = graph(include_bytes!("../../examples/mlp.json"));
+    let mut options = options("adam", false);
+    options.compile.batch = Some(8);
+    options.check_numerics = true;
+    let topology = Topology::parse("cpu[8x3.5MB]").unwrap();
+    let mut trainer = Trainer::new(graph, &topology, &options).unwrap();
+    assert!(!trainer.plan().options.splits.is_empty());
+    steps(&mut trainer, 0..1);
+    let mut wrong = arrays(&trainer, 1);
+    let mut values = wrong[0].1.to_f32().unwrap();
+    values[70] = f32::INFINITY;
+    wrong[0].1 = Tensor::from_f32(wrong[0].1.dims().to_vec(), &values).unwrap();
+    let error = trainer.step(&wrong).unwrap_err().to_string();
+    assert!(error.contains("input x") && error.contains("element 70"), "{error}");
+}
+
 #[test]
 fn parts_that_a_caller_asks_for_train_the_same() {
     let graph = graph(include_bytes!("../../examples/mlp.json"));

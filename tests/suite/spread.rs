@@ -268,6 +268,7 @@ fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
     let expected = [
         "one device",
         "model",
+        "split",
         "data x4",
         "data x2",
         "zero1 x4",

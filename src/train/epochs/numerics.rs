@@ -25,13 +25,10 @@ pub(crate) fn first_fault(
 ) -> Result<Option<Report>> {
     let weights = |id: ParamId| {
         let param = graph.param(id);
-        let found = params.get(&param.name).cloned();
+        let found = params.get(param.whole_name()).cloned();
         let found = found.ok_or_else(|| Error::Internal("a parameter that was not kept".into()))?;
-        // A program gives the axes in the order of the data.
-        match &param.permuted {
-            Some(order) => found.permuted(order),
-            None => Ok(found),
-        }
+        // A program gives what is whole, with the axes in the order of the data, but blocks as they lie.
+        if param.repacked.is_some() { Ok(found) } else { param.own_part(graph, found) }
     };
     // By value: whether it holds infinities, and whether it holds what is no number.
     let mut seen = vec![(false, false); graph.value_count()];

@@ -65,7 +65,7 @@ const PLAN: &str = r#"{"version":1,
    "copy":{"node":"a","output":0,"microbatch":1,"again":true,"from":"npu0.0","to":"npu0.1","bytes":16,"part":[0,16],
     "readers":["b"]}}],
  "cost":{"transfer_bytes":16,"step_bytes":16,"load_bytes":0,"latency_ns":10,"max_load_ns":9},
- "bound":{"objective":"latency","value":5,"gap":0.5,"proof":"work","data":{"weights":[1,1]}},
+ "bound":{"objective":"latency","value":5,"gap":0.5,"proof":"work","data":{"weights":[1,1]},"peaks":{"value":4,"gap":0.6}},
  "replan":{"stability":"0.01","moved_bytes":1,"lost_bytes":2,"new_bytes":3,"load_ns":4,
   "state":[{"name":"w","bytes":1,"from":["npu0.0"],"to":"npu0.1","fate":"moved"}]},
  "profile":{"profile":1,"machine":"m","kinds":[{"kind":"npu","launch_ns":10,
@@ -285,6 +285,7 @@ fn plans_of_every_kind_are_valid() {
             "pinned.json",
         ],
         &[&stack, "-d", "2xcpu[6x6MB]", "--batch", "10", "-o", "stack.json"],
+        &[&mlp, "-d", "2xcpu", "--batch", "64", "--objective", "latency", "-o", "latency.json"],
         &recompute,
         &replicas,
         &profile,
@@ -302,9 +303,13 @@ fn plans_of_every_kind_are_valid() {
             fields.extend(pointers(&document));
         }
     }
-    for field in
-        ["/bound/proof", "/replan/state/0/fate", "/profile/kinds/0/launch_ns", "/options/microbatches"]
-    {
+    for field in [
+        "/bound/proof",
+        "/bound/peaks/gap",
+        "/replan/state/0/fate",
+        "/profile/kinds/0/launch_ns",
+        "/options/microbatches",
+    ] {
         assert!(fields.iter().any(|found| found == field), "no plan has {field}");
     }
     for field in ["/microbatch", "/again", "/why", "/reserve"] {

@@ -156,6 +156,29 @@ impl Grouping {
             }
         }
         self.slices = found;
+        self.keep_apart(graph);
+    }
+
+    /// Of slices of one value that have bytes in common, only the first is one: a plan says of a view whose bytes it has, and
+    /// not which other views have some of them. O(slices log slices).
+    fn keep_apart(&mut self, graph: &Graph) {
+        let bytes = |value: ValueId| graph.ty(value).bytes().map_or(u64::MAX, |bytes| bytes.get());
+        let range = |&(group, first): &(GroupId, u64)| {
+            let Group { reads, writes, .. } = &self.groups[group.index()];
+            (reads[0], first, group, first.saturating_add(bytes(writes[0])))
+        };
+        let mut ranges: Vec<(ValueId, u64, GroupId, u64)> = self.slices.iter().map(range).collect();
+        ranges.sort_unstable();
+        let mut kept: Vec<GroupId> = Vec::with_capacity(ranges.len());
+        let mut last: Option<(ValueId, u64)> = None;
+        for (of, first, group, end) in ranges {
+            if last.is_none_or(|(other, behind)| other != of || behind <= first) {
+                kept.push(group);
+                last = Some((of, end));
+            }
+        }
+        kept.sort_unstable();
+        self.slices.retain(|(group, _)| kept.binary_search(group).is_ok());
     }
 
     /// As [`Grouping::find_slices`], where what they keep alive is worth it. A slice that lies in what it is cut from keeps all of

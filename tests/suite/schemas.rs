@@ -242,7 +242,7 @@ fn plans_of_every_kind_are_valid() {
         [&["train", &mlp, "-d", "2xcpu", "--replicas", "2", "--plan", "train.json"][..], &data].concat();
     let profile =
         ["run", &mlp, "-d", "cpu", "--batch", "4", "--init", "seed=1", "--calibrate", "-o", "profile.json"];
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 11] = [
         &[&mlp, "-d", small, "--batch", "8", "-o", "plain.json"],
         &[&mlp, "-d", "3xl4-24g:memory=4MB", "--batch", "8", "--from", "plain.json", "-o", "replan.json"],
         &[

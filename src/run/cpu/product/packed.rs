@@ -2,14 +2,18 @@
 //! rows at a time in the thread's own area, and never as a whole. Their bits are those of the product with the
 //! unpacked matrix, transposed.
 
+use std::marker::PhantomData;
+
 use super::super::only;
 use super::super::team::{MatrixMut, Team};
-use super::super::vectors::{Lanes, Task, Vectorised};
+use super::super::vectors::{Lanes, Vectorised};
 use super::super::view::{View, ViewMut};
 use super::blocks::{self, Multiply, PANEL, Part, Rhs};
 use super::matmul::{Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strides, parts, with_strip};
+use super::thin::{Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
 use crate::error::{Error, Result};
-use crate::ir::{DType, MAX_AXES, MatMul, Packed, PackedOp, PackedRow, Zeros};
+use crate::ir::codes::Code;
+use crate::ir::{BlockFormat, DType, MAX_AXES, MatMul, Packed, PackedOp, PackedRow, Zeros, with_code};
 
 /// Numbers that are unpacked together, about, where products add up along rows: they stay in the first cache.
 const TOGETHER: usize = 1 << 13;
@@ -35,6 +39,27 @@ pub(in super::super) fn execute(
             multiply(team, x, &Rows::new(packed, weights)?, out)
         }
     }
+}
+
+/// Runs `$body` with `$narrow` as rows that vectors are made of as they are read, else `$other`.
+macro_rules! with_narrow {
+    ($rows:expr, $narrow:ident => $body:expr, else $other:expr) => {{
+        let rows: &Rows<'_> = $rows;
+        with_code!(rows.packed.format, C => {
+            let $narrow = Blocks::<C> { rows, code: PhantomData };
+            $body
+        }, groups(bits, size) => match (bits, Rows::shift(size)) {
+            (4, Some(shift)) => {
+                let $narrow = Groups::<4> { rows, shift };
+                $body
+            }
+            (_, Some(shift)) => {
+                let $narrow = Groups::<8> { rows, shift };
+                $body
+            }
+            (_, None) => $other,
+        })
+    }};
 }
 
 /// Packed rows, one after the other.
@@ -85,23 +110,156 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Numbers of a row from one on, a multiple of [`SOME`].
     fn unpack(&self, row: usize, first: usize, out: &mut [f32]) {
-        f32::dispatch(Unpack { rows: self, row, first, out });
+        with_narrow!(self, rows => f32::dispatch(Widen { row: rows.row(row), first, out }), else {
+            self.packed.format.unpack(self.row(row), first, out);
+        });
+    }
+
+    /// The product of one row with those from `first` on. The rows are narrow.
+    fn dots(&self, left: &[f32], first: usize, out: &mut [f32]) {
+        with_narrow!(self, rows => f32::dispatch(OneRow { left, rows: &rows, first, out, adds: false }), else ());
+    }
+
+    /// True where vectors are made of the numbers as they are read.
+    fn is_narrow(&self) -> bool {
+        match self.packed.format {
+            BlockFormat::Groups { size, .. } => Self::shift(size).is_some(),
+            _ => true,
+        }
+    }
+
+    /// The bits by which numbers are shifted to find their group, where groups are as long as a power of two.
+    fn shift(size: u32) -> Option<u32> {
+        (size.is_power_of_two() && size as usize >= RUN).then(|| size.trailing_zeros())
     }
 }
 
-/// Numbers of a row, from one on, with the vectors of the processor.
-struct Unpack<'a, 'o> {
+/// Numbers of a run of a [`Code`].
+const RUN: usize = 16;
+
+/// Rows of blocks that hold their scales.
+struct Blocks<'a, C> {
     rows: &'a Rows<'a>,
-    row: usize,
-    first: usize,
-    out: &'o mut [f32],
+    code: PhantomData<fn() -> C>,
 }
 
-impl Task<f32> for Unpack<'_, '_> {
+impl<'a, C: Code> NarrowRows for Blocks<'a, C> {
+    type Row = Block<'a, C>;
+
     #[inline(always)]
-    fn run<L: Lanes<f32>>(self, _: L) {
-        self.rows.packed.format.unpack(self.rows.row(self.row), self.first, self.out);
+    fn row(&self, row: usize) -> Block<'a, C> {
+        let bytes = &self.rows.bytes[row * self.rows.row_bytes..][..self.rows.row_bytes];
+        Block { bytes, code: PhantomData }
+    }
+}
+
+/// A row of them.
+struct Block<'a, C> {
+    bytes: &'a [u8],
+    code: PhantomData<fn() -> C>,
+}
+
+impl<C> Clone for Block<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Block<'_, C> {}
+
+impl<C: Code> Narrow for Block<'_, C> {
+    #[inline(always)]
+    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
+        let block = &self.bytes[at / C::ELEMENTS * C::BYTES..][..C::BYTES];
+        let first = at % C::ELEMENTS / RUN;
+        let mut made = [lanes.zero(); VECTORS];
+        let mut scale = C::scale(block, first, |bits| lanes.half(bits));
+        for run in 0..SOME / RUN {
+            if run > 0 && C::SHARED == 1 {
+                scale = C::scale(block, first + run, |bits| lanes.half(bits));
+            }
+            let (factor, offset) = (lanes.splat(scale.factor), lanes.splat(scale.offset));
+            let quants = C::quants(block, first + run);
+            for v in 0..RUN / L::WIDTH {
+                let quants = &quants[v * L::WIDTH..];
+                let steps = match C::STEPS {
+                    Some(steps) => lanes.pick_bytes(steps, quants),
+                    None => lanes.load_bytes(quants),
+                };
+                let number = lanes.mul(factor, steps);
+                let number = if C::HAS_OFFSET { lanes.add(number, offset) } else { number };
+                made[run * (RUN / L::WIDTH) + v] = number;
+            }
+        }
+        made
+    }
+
+    #[inline(always)]
+    fn last(self, at: usize, to: &mut [f32]) {
+        C::numbers(self.bytes, at, to);
+    }
+
+    #[inline(always)]
+    fn place(self, at: usize) -> *const u8 {
+        self.bytes.as_ptr().wrapping_add(at / SOME * C::BYTES * SOME / C::ELEMENTS)
+    }
+}
+
+/// Rows of groups of `BITS` bits, whose sizes are powers of two, with scales beside.
+struct Groups<'a, const BITS: usize> {
+    rows: &'a Rows<'a>,
+    shift: u32,
+}
+
+impl<'a, const BITS: usize> NarrowRows for Groups<'a, BITS> {
+    type Row = Group<'a, BITS>;
+
+    #[inline(always)]
+    fn row(&self, row: usize) -> Group<'a, BITS> {
+        Group { row: self.rows.row(row), shift: self.shift }
+    }
+}
+
+/// A row of them.
+#[derive(Clone, Copy)]
+struct Group<'a, const BITS: usize> {
+    row: PackedRow<'a>,
+    shift: u32,
+}
+
+impl<const BITS: usize> Narrow for Group<'_, BITS> {
+    #[inline(always)]
+    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
+        let bytes = &self.row.bytes[at * BITS / 8..][..SOME * BITS / 8];
+        let mut made = [lanes.zero(); VECTORS];
+        for run in 0..SOME / RUN {
+            let group = (at + run * RUN) >> self.shift;
+            let zero = lanes.splat(self.row.zeros.of(BITS as u8, group));
+            let (factor, middle) = (lanes.splat(self.row.scales[group]), lanes.splat(128.0));
+            let bytes = &bytes[run * RUN * BITS / 8..][..RUN * BITS / 8];
+            let quants: [i8; RUN] = std::array::from_fn(|i| match BITS {
+                4 => (bytes[i / 2] >> (i % 2 * 4) & 15) as i8,
+                _ => (bytes[i] ^ 128) as i8,
+            });
+            for v in 0..RUN / L::WIDTH {
+                let number = lanes.load_bytes(&quants[v * L::WIDTH..]);
+                let number = if BITS == 4 { number } else { lanes.add(number, middle) };
+                made[run * (RUN / L::WIDTH) + v] = lanes.mul(lanes.sub(number, zero), factor);
+            }
+        }
+        made
+    }
+
+    #[inline(always)]
+    fn last(self, at: usize, to: &mut [f32]) {
+        let format = BlockFormat::Groups { bits: BITS as u8, size: 1 << self.shift };
+        format.unpack(self.row, at, to);
+    }
+
+    #[inline(always)]
+    fn place(self, at: usize) -> *const u8 {
+        self.row.bytes.as_ptr().wrapping_add(at * BITS / 8)
     }
 }
 
@@ -123,6 +281,9 @@ fn multiply(team: &Team<'_>, x: &View<'_>, rows: &Rows<'_>, out: &mut ViewMut<'_
     let of = |extent: Extent, x: &[f32], first: usize, team: &Team<'_>, out: &mut [f32]| {
         let a = Matrix::new(x, batch.a);
         let product = Product { extent, rows, first };
+        if extent.m == 1 && a.strides.column == 1 && product.by_one_row(team, a, out) {
+            return;
+        }
         if blocks::takes_dots(extent) && extent.k * FEWEST <= STRIP_BYTES / size_of::<f64>() {
             product.by_rows(team, a, out);
         } else {
@@ -149,6 +310,20 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
+    /// One row, where the format is one that vectors are made of as it is read: false where it is not.
+    fn by_one_row(&self, team: &Team<'_>, a: Matrix<'_, f32>, out: &mut [f32]) -> bool {
+        let Extent { m, n, k } = self.extent;
+        if !self.rows.is_narrow() {
+            return false;
+        }
+        let left = &a.elements[..k];
+        let mut c = MatrixMut::new(out, (m, n), n);
+        team.each_block(&mut c, parts(self.extent, team.threads(), true), |_, column, c| {
+            self.rows.dots(left, self.first + column, c.row(0));
+        });
+        true
+    }
+
     /// Where the product adds up along both operands: some rows are unpacked, and met by all of the left operand.
     fn by_rows(&self, team: &Team<'_>, a: Matrix<'_, f32>, out: &mut [f32]) {
         let Extent { m, n, k } = self.extent;

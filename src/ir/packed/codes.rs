@@ -160,8 +160,18 @@ impl Code for Q4_1 {
 /// The fifth bits of a run: bit by bit in two bytes.
 #[inline(always)]
 fn fifths(bytes: &[u8], run: usize) -> [u8; 16] {
-    let own = u32::from(bytes[run * 2]) | u32::from(bytes[run * 2 + 1]) << 8;
-    std::array::from_fn(|i| ((own >> i & 1) << 4) as u8)
+    let mut all = [0; 16];
+    all[..8].copy_from_slice(&spread(bytes[run * 2]).to_le_bytes());
+    all[8..].copy_from_slice(&spread(bytes[run * 2 + 1]).to_le_bytes());
+    all
+}
+
+/// A byte for each bit: 16 where it is set.
+#[inline(always)]
+fn spread(byte: u8) -> u64 {
+    // Each byte keeps its own bit; what is not zero carries into the highest one.
+    let own = u64::from(byte) * 0x0101_0101_0101_0101 & 0x8040_2010_0804_0201;
+    (own + 0x7f7f_7f7f_7f7f_7f7f & 0x8080_8080_8080_8080) >> 3
 }
 
 /// 32 numbers in 22 bytes: a scale (f16), a fifth bit of each, and 4 bits each as [`Q4_0`] has them, less 16.

@@ -12,7 +12,7 @@ use super::super::product::matmul::{
     Beta, EpilogueAt, Extent, Matrix, ProductBatch, Strides, parts, with_strip,
 };
 use super::super::product::panels::transpose_as;
-use super::super::product::thin::{Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
+use super::super::product::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::{Lanes, Stores, Vectorised};
 use super::super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
@@ -90,6 +90,10 @@ pub(in super::super) fn pack_right<S: Stored>(from: &[S], strides: Strides, part
             part.pieces(row, |piece, at| widen(&from[piece], &mut to[at..]));
         }
         return;
+    }
+    if strides.row == 1 {
+        let rows = Columns { elements: from, stride: strides.column, inner, depth };
+        return f32::dispatch(IntoPanels { rows: &rows, first: column, columns, inner: 0, depth, to });
     }
     for at in (0..columns).step_by(PANEL) {
         let from = &from[inner * strides.row + (column + at) * strides.column..];

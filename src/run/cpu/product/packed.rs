@@ -10,7 +10,7 @@ use super::super::vectors::{Lanes, Vectorised};
 use super::super::view::{View, ViewMut};
 use super::blocks::{self, Multiply, PANEL, Part, Rhs};
 use super::matmul::{Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strides, parts, with_strip};
-use super::thin::{Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
+use super::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
 use crate::error::{Error, Result};
 use crate::ir::codes::Code;
 use crate::ir::{BlockFormat, DType, MAX_AXES, MatMul, Packed, PackedOp, PackedRow, Zeros, with_code};
@@ -359,13 +359,19 @@ impl Product<'_> {
     /// Panel by panel, as any right operand is packed.
     fn by_panels(&self, team: &Team<'_>, a: Matrix<'_, f32>, out: &mut [f32]) {
         let make = |part: &Part, to: &mut [f32], spare: &mut [f32]| {
-            for column in 0..part.columns {
-                let numbers = &mut spare[..part.depth];
-                self.rows.unpack(self.first + part.column + column, part.inner, numbers);
-                let panel = column - column % PANEL;
-                let to = to[panel * part.depth + column % PANEL..].iter_mut().step_by(PANEL);
-                to.zip(numbers).for_each(|(to, number)| *to = *number);
-            }
+            let Part { inner, depth, column, columns } = *part;
+            let first = self.first + column;
+            with_narrow!(self.rows, rows => {
+                f32::dispatch(IntoPanels { rows: &rows, first, columns, inner, depth, to });
+            }, else {
+                for column in 0..columns {
+                    let numbers = &mut spare[..depth];
+                    self.rows.unpack(first + column, inner, numbers);
+                    let panel = column - column % PANEL;
+                    let to = to[panel * depth + column % PANEL..].iter_mut().step_by(PANEL);
+                    to.zip(numbers).for_each(|(to, number)| *to = *number);
+                }
+            });
         };
         let gemm = Gemm {
             extent: self.extent,

@@ -3,9 +3,11 @@
 //!
 //! Sums are made as those along contiguous operands are (`skinny`): of every sixteenth term each, in chains. So their bits
 //! are those of the product with the widened rows.
+//!
+//! For more rows numbers are widened once ([`Widen`]), or into the panels of a product of blocks ([`IntoPanels`]).
 
 use super::super::vectors::{Lanes, Task, fetch};
-use super::blocks::CHAIN;
+use super::blocks::{CHAIN, PANEL};
 use super::skinny::{DOT, total};
 
 /// Numbers that a row gives at a time.
@@ -46,7 +48,8 @@ impl<R: NarrowRows> Task<f32> for OneRow<'_, '_, R> {
     #[inline(always)]
     fn run<L: Lanes<f32>>(self, lanes: L) {
         let Self { left, rows, first, out, adds } = self;
-        let whole = out.len() - out.len() % TOGETHER;
+        let count = out.len();
+        let whole = count - count % TOGETHER;
         let mut put = |at: usize, sum: f32| {
             out[at] = if adds { out[at] + sum } else { sum };
         };
@@ -55,7 +58,7 @@ impl<R: NarrowRows> Task<f32> for OneRow<'_, '_, R> {
             let sums = sums::<L, R::Row, TOGETHER>(lanes, left, some);
             (0..TOGETHER).for_each(|number| put(at + number, sums[number]));
         }
-        for at in whole..out.len() {
+        for at in whole..count {
             let [sum] = sums(lanes, left, [rows.row(first + at)]);
             put(at, sum);
         }
@@ -160,6 +163,76 @@ impl<R: Narrow> Task<f32> for Widen<'_, R> {
         }
         if whole < out.len() {
             row.last(first + whole, &mut out[whole..]);
+        }
+    }
+}
+
+/// Widens rows into the panels of a right operand, whose columns they are: from a number of each on, a multiple of [`SOME`].
+pub(crate) struct IntoPanels<'a, 'o, R> {
+    pub(crate) rows: &'a R,
+    pub(crate) first: usize,
+    pub(crate) columns: usize,
+    pub(crate) inner: usize,
+    pub(crate) depth: usize,
+    /// Whole panels.
+    pub(crate) to: &'o mut [f32],
+}
+
+impl<R: NarrowRows> Task<f32> for IntoPanels<'_, '_, R> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, lanes: L) {
+        let Self { rows, first, columns, inner, depth, to } = self;
+        for (panel, to) in to.chunks_exact_mut(PANEL * depth).enumerate().take(columns.div_ceil(PANEL)) {
+            let width = PANEL.min(columns - panel * PANEL);
+            for beside in (0..width).step_by(L::WIDTH) {
+                let count = L::WIDTH.min(width - beside);
+                let first = first + panel * PANEL + beside;
+                let some = Square { rows, first, count, inner, depth };
+                some.turn(lanes, &mut to[beside..]);
+            }
+        }
+    }
+}
+
+/// As many rows as a vector has numbers, or fewer.
+struct Square<'a, R> {
+    rows: &'a R,
+    first: usize,
+    count: usize,
+    inner: usize,
+    depth: usize,
+}
+
+impl<R: NarrowRows> Square<'_, R> {
+    /// Writes them as columns, square by square.
+    #[inline(always)]
+    fn turn<L: Lanes<f32>>(&self, lanes: L, to: &mut [f32]) {
+        let whole = self.depth - self.depth % SOME;
+        for at in (0..whole).step_by(SOME) {
+            let mut squares = [[lanes.zero(); 16]; VECTORS];
+            for row in 0..self.count {
+                let numbers = self.rows.row(self.first + row).some(lanes, self.inner + at);
+                for v in 0..SOME / L::WIDTH {
+                    squares[v][row] = numbers[v];
+                }
+            }
+            for v in 0..SOME / L::WIDTH {
+                lanes.turn(&mut squares[v]);
+                for line in 0..L::WIDTH {
+                    lanes.store(squares[v][line], &mut to[(at + v * L::WIDTH + line) * PANEL..]);
+                }
+            }
+        }
+        if whole == self.depth {
+            return;
+        }
+        for row in 0..self.count {
+            let mut last = [0.0; SOME];
+            let last = &mut last[..self.depth - whole];
+            self.rows.row(self.first + row).last(self.inner + whole, last);
+            for (line, number) in last.iter().enumerate() {
+                to[(whole + line) * PANEL + row] = *number;
+            }
         }
     }
 }

@@ -364,3 +364,64 @@ fn batched<X: Stored, Y: Stored, O: Output>(
     });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::vectors::{Portable, Task};
+    use super::*;
+
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
+    }
+
+    /// What every task of narrow rows makes with some vectors: sums of one row, numbers, and panels.
+    fn made<L: Lanes<f32>, S: Stored>(lanes: L, rows: &Columns<'_, S>, count: usize) -> [Vec<f32>; 3] {
+        let k = rows.depth;
+        let (left, mut sums, mut all) = (numbers(k, 1), numbers(count, 3), vec![0.0; count * k]);
+        OneRow { left: &left, rows, first: 0, out: &mut sums, adds: true }.run(lanes);
+        for (row, out) in all.chunks_exact_mut(k).enumerate() {
+            Widen { row: rows.row(row), first: 0, out }.run(lanes);
+        }
+        let mut panels = vec![0.0; count.next_multiple_of(PANEL) * k];
+        IntoPanels { rows, first: 0, columns: count, inner: 0, depth: k, to: &mut panels }.run(lanes);
+        [sums, all, panels]
+    }
+
+    fn check<S: Stored>() {
+        for (count, k) in [(1, 1), (3, 31), (66, 48), (5, 300), (2, 2048 + 17)] {
+            // Columns that are apart, from their second number on.
+            let stride = k + 3;
+            let stored: Vec<S> = numbers(count * stride, 2).into_iter().map(S::narrow).collect();
+            let rows = Columns { elements: &stored, stride, inner: 1, depth: k };
+            let found = made(Portable, &rows, count);
+            let wide = |row: usize, at: usize| stored[row * stride + 1 + at].widen();
+            let (left, before) = (numbers(k, 1), numbers(count, 3));
+            for row in 0..count {
+                let exact: f64 = (0..k).map(|at| f64::from(left[at]) * f64::from(wide(row, at))).sum();
+                let error = (f64::from(found[0][row]) - f64::from(before[row]) - exact).abs();
+                assert!(error <= 2e-6 * (k as f64 + 1.0), "{count} {k}: {error}");
+                for at in 0..k {
+                    assert_eq!(found[1][row * k + at], wide(row, at));
+                    let panel = (row - row % PANEL) * k;
+                    assert_eq!(found[2][panel + at * PANEL + row % PANEL], wide(row, at));
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            {
+                use crate::run::cpu::vectors::{Avx2, Avx512};
+                let (Some(widest), Some(narrow)) = (Avx512::find(), Avx2::find()) else { return };
+                let found = made(widest, &rows, count);
+                assert_eq!(found, made(narrow, &rows, count));
+                let widened: Vec<f32> = (0..count * k).map(|at| wide(at / k, at % k)).collect();
+                assert_eq!(found[1], widened);
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_columns_are_multiplied_and_widened_by_every_instruction_set() {
+        check::<F16>();
+        check::<Bf16>();
+        check::<AsF16>();
+    }
+}

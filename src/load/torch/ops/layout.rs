@@ -4,6 +4,7 @@ use super::super::call::{Call, Number};
 use super::super::schema;
 use super::Lower;
 use crate::error::Result;
+use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.

@@ -16,8 +16,6 @@ pub(crate) const SOME: usize = 32;
 pub(crate) const VECTORS: usize = 4;
 /// Rows that share each load of the left operand, and whose sums hide one another's latency.
 const TOGETHER: usize = 4;
-/// Bytes that are fetched before they are read: what comes in the time that memory takes.
-const AHEAD: usize = 1024;
 
 /// A row of numbers that are widened as they are read.
 pub(crate) trait Narrow: Copy {
@@ -75,12 +73,15 @@ fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(lanes: L, left: &[f32], rows: 
     if read < k {
         (0..N).for_each(|row| rows[row].last(read, &mut last[row][..k - read]));
     }
+    // While some rows are read, those behind them are fetched.
+    let apart = rows[N - 1].place(0).addr().wrapping_sub(rows[0].place(0).addr()) / (N - 1).max(1);
+    let ahead = N * apart;
     let mut totals = [[lanes.zero(); VECTORS]; N];
     for first in (0..beside).step_by(DOT * CHAIN) {
         let end = beside.min(first + DOT * CHAIN);
         let mut chains = [[lanes.zero(); VECTORS]; N];
         for at in (first..end.min(read)).step_by(SOME) {
-            add_some(lanes, left, rows, at, &mut chains);
+            add_some(lanes, left, rows, at, ahead, &mut chains);
         }
         if end > read {
             add_last(lanes, &left[read..], &last, &mut chains);
@@ -112,12 +113,13 @@ fn add_some<L: Lanes<f32>, R: Narrow, const N: usize>(
     left: &[f32],
     rows: [R; N],
     at: usize,
+    ahead: usize,
     chains: &mut [[L::Vector; VECTORS]; N],
 ) {
     let left = &left[at..at + SOME];
     // Loops of a known length without iterators or closures: what they hold stays in registers.
     for row in 0..N {
-        fetch(rows[row].place(at).wrapping_add(AHEAD), 1);
+        fetch(rows[row].place(at).wrapping_add(ahead), 1);
         let numbers = rows[row].some(lanes, at);
         for v in 0..SOME / L::WIDTH {
             let chain = &mut chains[row][v % (DOT / L::WIDTH)];

@@ -170,8 +170,8 @@ fn fifths(bytes: &[u8], run: usize) -> [u8; 16] {
 #[inline(always)]
 fn spread(byte: u8) -> u64 {
     // Each byte keeps its own bit; what is not zero carries into the highest one.
-    let own = u64::from(byte) * 0x0101_0101_0101_0101 & 0x8040_2010_0804_0201;
-    (own + 0x7f7f_7f7f_7f7f_7f7f & 0x8080_8080_8080_8080) >> 3
+    let own = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+    ((own + 0x7f7f_7f7f_7f7f_7f7f) & 0x8080_8080_8080_8080) >> 3
 }
 
 /// 32 numbers in 22 bytes: a scale (f16), a fifth bit of each, and 4 bits each as [`Q4_0`] has them, less 16.

@@ -409,6 +409,16 @@ class Ends(nn.Module):
         return *angles, *gamma, *(torch.view_as_real(numbers) for numbers in joined + divided), *counted
 
 
+class Runs(nn.Module):
+    """Runs of equal elements, and elements that are repeated as often as data says."""
+
+    def forward(self, x, n, counts):
+        value, place, length = torch.unique_consecutive(n, return_inverse=True, return_counts=True)
+        rows = torch.repeat_interleave(x, counts, dim=0, output_size=7)
+        columns = torch.repeat_interleave(x, counts, dim=1, output_size=7)
+        return value * 2, place, length, torch.unique_consecutive(x > 0), rows, columns, torch.repeat_interleave(counts, output_size=7)
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
@@ -434,6 +444,7 @@ def modules():
         "solved": (Solved(), (torch.randn(2, 3, 4), torch.tensor([[3, -4, 1, 0, 7], [-1, 2, -8, 5, 5], [0, 9, -9, 4, 6]])), None),
         "regions": (Regions(), (torch.randn(2, 4, 6, 6), torch.tensor([[0.0, 0, 4, 4], [1, 1, 5, 5], [0, 0, 3.5, 4.2], [2, 2, 7, 7], [2.1, 2.2, 7, 9]]), torch.tensor([0.9, 0.8, 0.7, 0.95, 0.5]), torch.randn(2, 18, 6, 6) * 0.5, torch.rand(2, 9, 6, 6)), None),
         "counted": (Counted(), (torch.randn(3, 8),), None),
+        "runs": (Runs(), (torch.randn(4, 4), torch.tensor([[3, 3, 1], [1, 1, 3]]), torch.tensor([2, 0, 4, 1])), None),
         "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
 
@@ -594,7 +605,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

@@ -50,6 +50,7 @@ pub use names::{
 pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
 pub use packed::{BlockFormat, E2M1, Packed, PackedRow, UNEQUAL, Zeros};
+pub(crate) use packed::{codes, with_code};
 pub use param::{
     Data, Distribution, Fan, Init, Param, ParamSlice, Repacked, State, Statistic, StatisticKind,
 };

@@ -8,6 +8,7 @@ use prost::Message;
 use super::lower::{Binding, Form, Lowering, Ragged, order};
 use super::node::At;
 use super::proto::{AttributeProto, GraphProto, NodeProto, attribute_type, shortest_of_graph};
+use super::sparse;
 use crate::error::{Error, Report, Result};
 
 /// How deep bodies may be nested. Lowering recurses over it.
@@ -187,10 +188,11 @@ impl At<'_> {
         let graph = GraphProto::decode(bytes.as_slice());
         let mut graph = graph.map_err(|error| self.wrong(format!("attribute {name} is damaged: {error}")))?;
         let prefix = format!("{}/{name}/", self.name());
+        let initializers = sparse::initializers(&mut graph).map_err(|error| error.within(&self.name()))?;
         let lowering = self.lowering();
-        let names: Vec<String> = graph.initializer.iter().map(|proto| proto.name.clone()).collect();
+        let names: Vec<String> = initializers.iter().map(|proto| proto.name.clone()).collect();
         lowering.scopes.push(Scope::default());
-        let bound = lowering.initializers(std::mem::take(&mut graph.initializer), &prefix);
+        let bound = lowering.initializers(initializers, &prefix);
         let found = names.iter().map(|name| lowering.find(name)).collect::<Option<Vec<usize>>>();
         lowering.scopes.pop();
         bound?;

@@ -14,7 +14,7 @@ use super::known::{Items, Known};
 use super::narrow::{self, Narrow, Texts};
 use super::node::At;
 use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
-use super::{ops, tensor};
+use super::{ops, sparse, tensor};
 use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
@@ -126,9 +126,6 @@ pub(super) fn lower_named(
     more: FindDims<'_>,
     naming: Option<Naming<'_>>,
 ) -> Result<Graph> {
-    if !proto.sparse_initializer.is_empty() {
-        return Err(Error::Unsupported(Report::new("", "sparse initialisers are not supported yet")));
-    }
     let mut lowering = Lowering {
         graph: Graph::new(proto.name.as_str()),
         bindings: Vec::new(),
@@ -141,7 +138,7 @@ pub(super) fn lower_named(
         table_elements: 0,
         texts: Texts::default(),
     };
-    lowering.initializers(std::mem::take(&mut proto.initializer), "")?;
+    lowering.initializers(sparse::initializers(&mut proto)?, "")?;
     // A program that another format exports has proven that axes of one name are equally long.
     let repeats = if naming.is_some() { Repeats::Equal } else { Repeats::Apart(Apart::default()) };
     let repeats = lowering.inputs(&proto.input, &Stated::of(&proto), dims, repeats)?;

@@ -28,6 +28,7 @@ mod narrow;
 mod node;
 mod ops;
 mod proto;
+mod sparse;
 mod tensor;
 
 pub use ops::{Operator, operators};

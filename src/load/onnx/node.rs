@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use super::known::Known;
 use super::lower::{Binding, Form, Lowering, Ragged, make, show};
 use super::narrow::Narrow;
-use super::proto::{AttributeProto, NodeProto, TensorProto, attribute_type};
+use super::proto::{AttributeProto, NodeProto, SparseTensorProto, TensorProto, attribute_type};
 use super::tensor;
 use crate::error::{Error, Report, Result};
 use crate::ir::{Binary, DType, Graph, Noise, Op, Shape, Size, SourceId, Statistic, Type, Unary, ValueId};
@@ -291,6 +291,11 @@ impl<'a> At<'a> {
 
     pub(super) fn tensor(&self, name: &str) -> Result<Option<&'a TensorProto>> {
         Ok(self.attribute(name, attribute_type::TENSOR)?.and_then(|attribute| attribute.t.as_deref()))
+    }
+
+    pub(super) fn sparse(&self, name: &str) -> Result<Option<&'a SparseTensorProto>> {
+        let attribute = self.attribute(name, attribute_type::SPARSE_TENSOR)?;
+        Ok(attribute.and_then(|attribute| attribute.sparse_tensor.as_deref()))
     }
 
     // Axes.

@@ -61,8 +61,8 @@ pub(super) struct GraphProto {
     pub output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
-    #[prost(bytes = "vec", repeated, tag = "15")]
-    pub sparse_initializer: Vec<Vec<u8>>,
+    #[prost(message, repeated, tag = "15")]
+    pub sparse_initializer: Vec<SparseTensorProto>,
 }
 
 /// An operation.
@@ -109,6 +109,8 @@ pub(super) struct AttributeProto {
     pub r#type: i32,
     #[prost(string, tag = "21")]
     pub ref_attr_name: String,
+    #[prost(message, optional, boxed, tag = "22")]
+    pub sparse_tensor: Option<Box<SparseTensorProto>>,
 }
 
 /// Values of [`AttributeProto::type`].
@@ -118,6 +120,7 @@ pub(super) mod attribute_type {
     pub(in crate::load::onnx) const STRING: i32 = 3;
     pub(in crate::load::onnx) const TENSOR: i32 = 4;
     pub(in crate::load::onnx) const GRAPH: i32 = 5;
+    pub(in crate::load::onnx) const SPARSE_TENSOR: i32 = 11;
     pub(in crate::load::onnx) const FLOATS: i32 = 6;
     pub(in crate::load::onnx) const INTS: i32 = 7;
     pub(in crate::load::onnx) const STRINGS: i32 = 8;
@@ -150,6 +153,17 @@ pub(super) struct TensorProto {
     pub external_data: Vec<StringStringEntryProto>,
     #[prost(int32, tag = "14")]
     pub data_location: i32,
+}
+
+/// A tensor by its numbers that are not zero.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct SparseTensorProto {
+    #[prost(message, optional, tag = "1")]
+    pub values: Option<TensorProto>,
+    #[prost(message, optional, tag = "2")]
+    pub indices: Option<TensorProto>,
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
 }
 
 /// [`TensorProto::data_location`] of data that is in another file.

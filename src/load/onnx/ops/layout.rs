@@ -28,6 +28,10 @@ pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
             return Err(at.unsupported("with external data"));
         }
         tensor::inline(proto.clone(), &header)?
+    } else if let Some(sparse) = at.sparse("sparse_value")? {
+        let proto = super::super::sparse::dense(sparse.clone())?;
+        let header = tensor::header(&proto)?;
+        tensor::inline(proto, &header)?
     } else if let Some(value) = at.float("value_float")? {
         tensor::scalar(DType::F32, value)?
     } else if let Some(value) = at.int("value_int")? {

@@ -124,20 +124,25 @@ pub(super) fn layer_normalization(at: &mut At<'_>) -> Result<()> {
     let y = at.convert(y, dtype)?;
     let y = scale_and_shift(at, y)?;
     at.set(0, y);
-    if at.wants(1) || at.wants(2) {
-        let mean =
-            at.apply(Op::Reduce { kind: ReduceKind::Mean, axes: axes.clone(), keep: true }, &[wide])?;
-        let stored = at.convert(mean, stashed)?;
-        at.set(1, stored);
-        let centered = at.binary(Binary::Sub, wide, mean)?;
-        let square = at.binary(Binary::Mul, centered, centered)?;
-        let variance = at.apply(Op::Reduce { kind: ReduceKind::Mean, axes, keep: true }, &[square])?;
-        let variance = at.binary_scalar(Binary::Add, variance, epsilon)?;
-        let deviation = at.unary(Unary::Sqrt, variance)?;
-        let inverse = at.unary(Unary::Reciprocal, deviation)?;
-        let inverse = at.convert(inverse, stashed)?;
-        at.set(2, inverse);
+    moments(at, wide, axes, epsilon, stashed)
+}
+
+/// Outputs 1 and 2, where they are wanted: the mean, and the inverse of the deviation.
+pub(super) fn moments(at: &mut At<'_>, x: ValueId, axes: Vec<u32>, epsilon: f64, dtype: DType) -> Result<()> {
+    if !at.wants(1) && !at.wants(2) {
+        return Ok(());
     }
+    let mean = at.apply(Op::Reduce { kind: ReduceKind::Mean, axes: axes.clone(), keep: true }, &[x])?;
+    let stored = at.convert(mean, dtype)?;
+    at.set(1, stored);
+    let centered = at.binary(Binary::Sub, x, mean)?;
+    let square = at.binary(Binary::Mul, centered, centered)?;
+    let variance = at.apply(Op::Reduce { kind: ReduceKind::Mean, axes, keep: true }, &[square])?;
+    let variance = at.binary_scalar(Binary::Add, variance, epsilon)?;
+    let deviation = at.unary(Unary::Sqrt, variance)?;
+    let inverse = at.unary(Unary::Reciprocal, deviation)?;
+    let inverse = at.convert(inverse, dtype)?;
+    at.set(2, inverse);
     Ok(())
 }
 

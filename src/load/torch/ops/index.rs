@@ -159,7 +159,7 @@ fn index(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 /// The elements of `x` where a condition over its first axes holds.
-fn where_true(call: &mut Call<'_, '_>, x: &str, condition: &str) -> String {
+pub(super) fn where_true(call: &mut Call<'_, '_>, x: &str, condition: &str) -> String {
     let condition = call.cast(condition, DType::Bool);
     let places = call.plain("NonZero", &[&condition]);
     let places = call.op("Transpose", &[&places], &[("perm", Attribute::Ints(&[1, 0]))]);

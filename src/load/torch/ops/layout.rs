@@ -4,6 +4,7 @@ use super::super::call::{Call, Number};
 use super::super::schema;
 use super::Lower;
 use crate::error::Result;
+use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Operations whose result may lie in their operand's memory.
@@ -184,11 +185,13 @@ fn regrouped(call: &mut Call<'_, '_>, x: &str, apart: &[i64], order: &[i64], sha
 
 /// Each element of an axis so many times, one copy behind the other.
 fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
-    if call.argument("self").is_none() {
-        return Err(call.unsupported("with a number for each element"));
+    let counts = call.meta("repeats").is_ok();
+    if counts && call.argument("self").is_none() {
+        let places = repeated_places(call)?;
+        return call.result(places);
     }
     let (mut x, mut rank) = (call.tensor("self")?, call.rank("self")?);
-    let times = call.int("repeats", 1).map_err(|_| call.unsupported("with a number for each element"))?;
+    let times = if counts { 1 } else { call.int("repeats", 1)? };
     let axis = match call.argument("dim") {
         Some(_) => call.axis("dim", 0)?,
         None => {
@@ -198,6 +201,11 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
             0
         }
     };
+    if counts {
+        let places = repeated_places(call)?;
+        let value = call.op("Gather", &[&x, &places], &[("axis", Attribute::Int(axis))]);
+        return call.result(value);
+    }
     let behind = call.integers(&[axis + 1]);
     let apart = call.plain("Unsqueeze", &[&x, &behind]);
     let mut sizes = vec![1; rank as usize + 1];
@@ -216,6 +224,25 @@ fn repeat_interleave(call: &mut Call<'_, '_>) -> Result<()> {
     }
     let value = reshaped(call, &apart, &parts);
     call.result(value)
+}
+
+/// The place of each element as often as it is repeated: as many as elements before it end at or before a result's place.
+fn repeated_places(call: &mut Call<'_, '_>) -> Result<String> {
+    let refusal = "with a number for each element and no output_size";
+    let count = call.int("output_size", -1).map_err(|_| call.unsupported(refusal))?;
+    if count < 0 {
+        return Err(call.unsupported(refusal));
+    }
+    let repeats = call.operand("repeats", DType::I64)?;
+    let axis = call.scalar(DType::I64, 0.0);
+    let ends = call.plain("CumSum", &[&repeats, &axis]);
+    let [first, last, step] = [0, count, 1].map(|bound| call.scalar(DType::I64, bound as f64));
+    let places = call.plain("Range", &[&first, &last, &step]);
+    let along = call.integers(&[1]);
+    let places = call.plain("Unsqueeze", &[&places, &along]);
+    let before = call.plain("LessOrEqual", &[&ends, &places]);
+    let before = call.cast(&before, DType::I64);
+    Ok(call.op("ReduceSum", &[&before, &along], &[("keepdims", Attribute::Int(0))]))
 }
 
 /// The elements of a matrix whose places along two axes are alike.

@@ -17,6 +17,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let other = "torch.zeros(n, dtype=...).index_add(0, x, weights) has n";
             Err(call.unsupported(format!("of as many results as its largest element says: {other}")))
         },
+        "unique_consecutive" => runs,
         "nonzero_static" => first_places,
         "item" | "_local_scalar_dense" => |call| {
             let (x, none) = (call.tensor("self")?, call.integers(&[]));
@@ -41,6 +42,42 @@ fn unique(call: &mut Call<'_, '_>, axis: Option<i64>) -> Result<()> {
         let shape = call.plain("Shape", &[&x]);
         places = call.plain("Reshape", &[&places, &shape]);
     }
+    call.results(vec![Some(value), Some(places), Some(count)])
+}
+
+/// The first of each run of equal elements, with the run that each element is in, and how long each run is.
+fn runs(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.argument("dim").is_some() {
+        return Err(call.unsupported("along an axis"));
+    }
+    let dims = call.meta("self")?.dims().ok_or_else(|| call.unsupported("of open sizes"))?;
+    if dims.contains(&0) {
+        return Err(call.unsupported("of no elements"));
+    }
+    let (x, all) = (call.tensor("self")?, call.integers(&[-1]));
+    let row = call.plain("Reshape", &[&x, &all]);
+    let [start, second, last] = [0, 1, -1].map(|bound| call.integers(&[bound]));
+    let end = call.integers(&[i64::MAX]);
+    let behind = call.plain("Slice", &[&row, &second, &end]);
+    let before = call.plain("Slice", &[&row, &start, &last]);
+    let same = call.plain("Equal", &[&behind, &before]);
+    let changes = call.plain("Not", &[&same]);
+    let first = call.numbers(DType::Bool, &[1.0]);
+    let begins = call.op("Concat", &[&first, &changes], &[("axis", Attribute::Int(0))]);
+    let value = super::index::where_true(call, &row, &begins);
+    // Runs are counted from 0.
+    let (steps, axis) = (call.cast(&begins, DType::I64), call.scalar(DType::I64, 0.0));
+    let sums = call.plain("CumSum", &[&steps, &axis]);
+    let one = call.scalar(DType::I64, 1.0);
+    let run = call.plain("Sub", &[&sums, &one]);
+    let (none, shape) = (call.scalar(DType::I64, 0.0), call.plain("Shape", &[&row]));
+    let [zeros, ones] = [&none, &one].map(|number| call.plain("Expand", &[number, &shape]));
+    let attributes = [("axis", Attribute::Int(0)), ("reduction", Attribute::Text("add"))];
+    let lengths = call.op("ScatterElements", &[&zeros, &run, &ones], &attributes);
+    let own = call.plain("Gather", &[&lengths, &run]);
+    let count = super::index::where_true(call, &own, &begins);
+    let whole = call.plain("Shape", &[&x]);
+    let places = call.plain("Reshape", &[&run, &whole]);
     call.results(vec![Some(value), Some(places), Some(count)])
 }
 

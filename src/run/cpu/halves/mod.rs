@@ -17,6 +17,7 @@ use crate::ir::{AttentionOp, Family, Op, WindowOp, half};
 use crate::kernel::pieces::PIECE;
 
 use super::team::Team;
+use super::vectors::Lanes;
 use super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut};
 use super::{attention, between, exactly, only, recurrent};
 
@@ -29,7 +30,17 @@ pub(super) trait Stored: Plain {
     fn widen(self) -> f32;
     /// The nearest one; ties to even.
     fn narrow(value: f32) -> Self;
+    /// As many as a vector has, from the first on, widened. Panics where there are fewer.
+    #[inline(always)]
+    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
+        let mut wide = [0.0; WIDEST];
+        widen(&from[..L::WIDTH], &mut wide);
+        lanes.load(&wide)
+    }
 }
+
+/// Numbers of the widest vector.
+const WIDEST: usize = 16;
 
 impl Stored for Bf16 {
     #[inline(always)]
@@ -39,6 +50,10 @@ impl Stored for Bf16 {
     #[inline(always)]
     fn narrow(value: f32) -> Self {
         Self(half::f32_to_bf16(value))
+    }
+    #[inline(always)]
+    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
+        lanes.load_bfloats(bytemuck::cast_slice(from))
     }
 }
 
@@ -50,6 +65,10 @@ impl Stored for F16 {
     #[inline(always)]
     fn narrow(value: f32) -> Self {
         Self(half::f32_to_f16(value))
+    }
+    #[inline(always)]
+    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
+        lanes.load_halves(bytemuck::cast_slice(from))
     }
 }
 

@@ -12,8 +12,9 @@ use super::super::product::matmul::{
     Beta, EpilogueAt, Extent, Matrix, ProductBatch, Strides, parts, with_strip,
 };
 use super::super::product::panels::transpose_as;
+use super::super::product::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
 use super::super::team::{MatrixMut, Team};
-use super::super::vectors::{Lanes, Stores, Task, Vectorised};
+use super::super::vectors::{Lanes, Stores, Vectorised};
 use super::super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
 use super::{AsBf16, AsF16, Stored, narrow, widen, with_wide};
 
@@ -89,6 +90,10 @@ pub(in super::super) fn pack_right<S: Stored>(from: &[S], strides: Strides, part
             part.pieces(row, |piece, at| widen(&from[piece], &mut to[at..]));
         }
         return;
+    }
+    if strides.row == 1 {
+        let rows = Columns { elements: from, stride: strides.column, inner, depth };
+        return f32::dispatch(IntoPanels { rows: &rows, first: column, columns, inner: 0, depth, to });
     }
     for at in (0..columns).step_by(PANEL) {
         let from = &from[inner * strides.row + (column + at) * strides.column..];
@@ -182,28 +187,52 @@ const TOGETHER: usize = 1 << 13;
 /// Columns that are widened together, at least.
 const FEWEST: usize = 4;
 
-/// Numbers widened with the vectors of the processor.
-struct Widen<'a, 'o, S> {
-    from: &'a [S],
-    to: &'o mut [f32],
-}
-
-impl<S: Stored> Task<f32> for Widen<'_, '_, S> {
-    #[inline(always)]
-    fn run<L: Lanes<f32>>(self, _: L) {
-        widen(self.from, self.to);
-    }
-}
-
-/// A right operand whose columns are contiguous.
+/// A right operand whose columns are contiguous, from a term of each on.
 #[derive(Clone, Copy)]
 struct Columns<'a, S> {
     elements: &'a [S],
     stride: usize,
+    inner: usize,
+    depth: usize,
 }
 
-/// As [`multiply`], where results are sums along both operands ([`blocks::takes_dots`]): some columns are widened as they
-/// lie, and met by all rows of the left operand.
+impl<'a, S: Stored> NarrowRows for Columns<'a, S> {
+    type Row = Column<'a, S>;
+
+    #[inline(always)]
+    fn row(&self, column: usize) -> Column<'a, S> {
+        Column(&self.elements[column * self.stride + self.inner..][..self.depth])
+    }
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+struct Column<'a, S>(&'a [S]);
+
+impl<S: Stored> Narrow for Column<'_, S> {
+    #[inline(always)]
+    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
+        let from = &self.0[at..at + SOME];
+        let mut made = [lanes.zero(); VECTORS];
+        for v in 0..SOME / L::WIDTH {
+            made[v] = S::load(lanes, &from[v * L::WIDTH..]);
+        }
+        made
+    }
+
+    #[inline(always)]
+    fn last(self, at: usize, to: &mut [f32]) {
+        widen(&self.0[at..], to);
+    }
+
+    #[inline(always)]
+    fn place(self, at: usize) -> *const u8 {
+        self.0.as_ptr().wrapping_add(at).cast()
+    }
+}
+
+/// As [`multiply`], where results are sums along both operands ([`blocks::takes_dots`]): one row meets columns that are
+/// widened as they are read, and several rows some that are widened as they lie.
 fn few_rows<S: Stored, O: Output>(
     team: &Team<'_>,
     k: usize,
@@ -228,11 +257,17 @@ fn few_rows<S: Stored, O: Output>(
                         let wide = from_bytes_mut::<f32>(wide).unwrap_or_default();
                         let lefts = &mut wide[..rows * depth];
                         left(Left { row: row + top, rows, inner, depth }, lefts);
+                        let right = Columns { inner, depth, ..right };
+                        if rows == 1 {
+                            let out = sums.row(0);
+                            let one = OneRow { left: lefts, rows: &right, first: column, out, adds: true };
+                            return f32::dispatch(one);
+                        }
                         for at in (0..columns).step_by(together) {
                             let count = together.min(columns - at);
-                            for (number, to) in strip.chunks_exact_mut(depth).take(count).enumerate() {
-                                let from = (column + at + number) * right.stride + inner;
-                                f32::dispatch(Widen { from: &right.elements[from..][..depth], to });
+                            for (number, out) in strip.chunks_exact_mut(depth).take(count).enumerate() {
+                                let row = right.row(column + at + number);
+                                f32::dispatch(Widen { row, first: 0, out });
                             }
                             f32::dispatch(Multiply {
                                 k: depth,
@@ -311,7 +346,7 @@ fn batched<X: Stored, Y: Stored, O: Output>(
         let left = |part: Left, to: &mut [f32]| widen_rows(x, batch.a, part, to);
         // As each matrix says, however many of them are one: their parts have the bits of the whole.
         if blocks::takes_dots(batch.extent) && batch.a.column == 1 && batch.b.row == 1 {
-            let right = Columns { elements: y, stride: batch.b.column };
+            let right = Columns { elements: y, stride: batch.b.column, inner: 0, depth: k };
             return few_rows(team, k, &left, right, c, (epilogue, n));
         }
         let right = |part: &Part, to: &mut [f32], _: &mut [f32]| pack_right(y, batch.b, part, to);
@@ -328,4 +363,65 @@ fn batched<X: Stored, Y: Stored, O: Output>(
         one(team, (&xs[x..], &ys[y..]), &mut MatrixMut::new(out, (m, n), n), following(start));
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::vectors::{Portable, Task};
+    use super::*;
+
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
+    }
+
+    /// What every task of narrow rows makes with some vectors: sums of one row, numbers, and panels.
+    fn made<L: Lanes<f32>, S: Stored>(lanes: L, rows: &Columns<'_, S>, count: usize) -> [Vec<f32>; 3] {
+        let k = rows.depth;
+        let (left, mut sums, mut all) = (numbers(k, 1), numbers(count, 3), vec![0.0; count * k]);
+        OneRow { left: &left, rows, first: 0, out: &mut sums, adds: true }.run(lanes);
+        for (row, out) in all.chunks_exact_mut(k).enumerate() {
+            Widen { row: rows.row(row), first: 0, out }.run(lanes);
+        }
+        let mut panels = vec![0.0; count.next_multiple_of(PANEL) * k];
+        IntoPanels { rows, first: 0, columns: count, inner: 0, depth: k, to: &mut panels }.run(lanes);
+        [sums, all, panels]
+    }
+
+    fn check<S: Stored>() {
+        for (count, k) in [(1, 1), (3, 31), (66, 48), (5, 300), (2, 2048 + 17)] {
+            // Columns that are apart, from their second number on.
+            let stride = k + 3;
+            let stored: Vec<S> = numbers(count * stride, 2).into_iter().map(S::narrow).collect();
+            let rows = Columns { elements: &stored, stride, inner: 1, depth: k };
+            let found = made(Portable, &rows, count);
+            let wide = |row: usize, at: usize| stored[row * stride + 1 + at].widen();
+            let (left, before) = (numbers(k, 1), numbers(count, 3));
+            for row in 0..count {
+                let exact: f64 = (0..k).map(|at| f64::from(left[at]) * f64::from(wide(row, at))).sum();
+                let error = (f64::from(found[0][row]) - f64::from(before[row]) - exact).abs();
+                assert!(error <= 2e-6 * (k as f64 + 1.0), "{count} {k}: {error}");
+                for at in 0..k {
+                    assert_eq!(found[1][row * k + at], wide(row, at));
+                    let panel = (row - row % PANEL) * k;
+                    assert_eq!(found[2][panel + at * PANEL + row % PANEL], wide(row, at));
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            {
+                use crate::run::cpu::vectors::{Avx2, Avx512};
+                let (Some(widest), Some(narrow)) = (Avx512::find(), Avx2::find()) else { return };
+                let found = made(widest, &rows, count);
+                assert_eq!(found, made(narrow, &rows, count));
+                let widened: Vec<f32> = (0..count * k).map(|at| wide(at / k, at % k)).collect();
+                assert_eq!(found[1], widened);
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_columns_are_multiplied_and_widened_by_every_instruction_set() {
+        check::<F16>();
+        check::<Bf16>();
+        check::<AsF16>();
+    }
 }

@@ -8,6 +8,7 @@ pub(super) mod panels;
 mod skinny;
 mod staged;
 mod strip;
+pub(super) mod thin;
 
 pub(super) use matmul::{matmul, prepare};
 pub(in crate::run) use matrices::{Matrices, adds_along, pack, unpack};

@@ -12,7 +12,7 @@ use super::matmul::{Beta, Extent, Lines, Matrix};
 
 /// Sums side by side along contiguous operands, whatever the vectors' width: of every sixteenth term each, in
 /// chains of [`CHAIN`] terms. They are added pairwise.
-const DOT: usize = 16;
+pub(crate) const DOT: usize = 16;
 
 /// Few rows: adds up the rows of the right operand, which are contiguous. Chains grow in `spare`, of
 /// [`GEMV_ROWS`] times [`COLUMNS`] elements.
@@ -271,7 +271,7 @@ impl<T: Plain + Float> Dots<'_, T> {
 
 /// The sum of all chains, pairwise.
 #[inline(always)]
-fn total<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[L::Vector; 4]) -> T {
+pub(crate) fn total<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[L::Vector; 4]) -> T {
     let mut chains = [T::ZERO; DOT];
     for (chains, &sum) in chains.chunks_exact_mut(L::WIDTH).zip(sums) {
         lanes.store(sum, chains);

@@ -43,6 +43,17 @@ pub(super) trait Lanes<T>: Copy {
     fn splat(self, number: T) -> Self::Vector;
     /// The first `WIDTH` numbers. Panics where there are fewer.
     fn load(self, from: &[T]) -> Self::Vector;
+    /// The first `WIDTH` signed bytes, as numbers. Panics where there are fewer.
+    fn load_bytes(self, from: &[i8]) -> Self::Vector;
+    /// Of each of the first `WIDTH` bytes, all of them below 16, the number at that place of the table. Panics where there
+    /// are fewer.
+    fn pick_bytes(self, table: &[T; 16], from: &[i8]) -> Self::Vector;
+    /// The first `WIDTH` numbers of binary16, widened. Panics where there are fewer.
+    fn load_halves(self, from: &[u16]) -> Self::Vector;
+    /// The first `WIDTH` numbers of bfloat16, widened. Panics where there are fewer.
+    fn load_bfloats(self, from: &[u16]) -> Self::Vector;
+    /// A number of binary16, widened.
+    fn half(self, bits: u16) -> f32;
     /// Into the first `WIDTH` numbers. Panics where there are fewer.
     fn store(self, vector: Self::Vector, to: &mut [T]);
     /// As [`Lanes::store`], around the caches where the processor can and the place is aligned to a whole
@@ -197,11 +208,11 @@ macro_rules! vectorised {
             fn dispatch<W: Task<Self>>(task: W) {
                 #[cfg(target_arch = "x86_64")]
                 {
-                    #[target_feature(enable = "avx512f,avx2,fma")]
+                    #[target_feature(enable = "avx512f,avx2,fma,f16c")]
                     fn avx512<W: Task<$type>>(lanes: Avx512, task: W) {
                         task.run(lanes);
                     }
-                    #[target_feature(enable = "avx2,fma")]
+                    #[target_feature(enable = "avx2,fma,f16c")]
                     fn avx2<W: Task<$type>>(lanes: Avx2, task: W) {
                         task.run(lanes);
                     }

@@ -1,6 +1,7 @@
 //! Vectors of processors without an instruction set that is known here, and of one number.
 
 use super::{Lanes, Task};
+use crate::ir::half::{bf16_to_f32, f16_to_f32};
 
 /// Arrays, for processors without a set that is known here; the compiler makes of them what it can.
 #[derive(Clone, Copy)]
@@ -31,6 +32,30 @@ macro_rules! portable {
             #[inline(always)]
             fn load(self, from: &[$type]) -> Self::Vector {
                 std::array::from_fn(|lane| from[lane])
+            }
+            #[inline(always)]
+            fn load_bytes(self, from: &[i8]) -> Self::Vector {
+                let from = &from[..$width];
+                std::array::from_fn(|lane| $type::from(from[lane]))
+            }
+            #[inline(always)]
+            fn pick_bytes(self, table: &[$type; 16], from: &[i8]) -> Self::Vector {
+                let from = &from[..$width];
+                std::array::from_fn(|lane| table[(from[lane] & 15) as usize])
+            }
+            #[inline(always)]
+            fn load_halves(self, from: &[u16]) -> Self::Vector {
+                let from = &from[..$width];
+                std::array::from_fn(|lane| $type::from(f16_to_f32(from[lane])))
+            }
+            #[inline(always)]
+            fn load_bfloats(self, from: &[u16]) -> Self::Vector {
+                let from = &from[..$width];
+                std::array::from_fn(|lane| $type::from(bf16_to_f32(from[lane])))
+            }
+            #[inline(always)]
+            fn half(self, bits: u16) -> f32 {
+                f16_to_f32(bits)
             }
             #[inline(always)]
             fn store(self, vector: Self::Vector, to: &mut [$type]) {
@@ -153,6 +178,26 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn load(self, from: &[f32]) -> f32 {
         from[0]
+    }
+    #[inline(always)]
+    fn load_bytes(self, from: &[i8]) -> f32 {
+        f32::from(from[0])
+    }
+    #[inline(always)]
+    fn pick_bytes(self, table: &[f32; 16], from: &[i8]) -> f32 {
+        table[(from[0] & 15) as usize]
+    }
+    #[inline(always)]
+    fn load_halves(self, from: &[u16]) -> f32 {
+        f16_to_f32(from[0])
+    }
+    #[inline(always)]
+    fn load_bfloats(self, from: &[u16]) -> f32 {
+        bf16_to_f32(from[0])
+    }
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        f16_to_f32(bits)
     }
     #[inline(always)]
     fn store(self, vector: f32, to: &mut [f32]) {

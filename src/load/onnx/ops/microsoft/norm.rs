@@ -1,6 +1,7 @@
 //! Sums, normalisations and activations that onnxruntime's optimiser makes one operator of.
 
 use super::super::super::node::At;
+use super::super::normalize::moments;
 use crate::error::Result;
 use crate::ir::{Binary, DType, Op, Real, ReduceKind, Shape, Size, Slice, Unary, ValueId};
 
@@ -35,9 +36,6 @@ fn normalized(at: &mut At<'_>, x: ValueId, rows: &Rows) -> Result<ValueId> {
 
 /// The sum of inputs 0 and 1, and of a bias, normalised; output 3 is the sum.
 pub(super) fn skip(at: &mut At<'_>, rows: &Rows, bias: usize) -> Result<()> {
-    if at.wants(1) || at.wants(2) {
-        return Err(at.unsupported("with means and variances as outputs"));
-    }
     let (x, skip) = (at.value(0)?, at.value(1)?);
     let mut sum = at.binary(Binary::Add, x, skip)?;
     if let Some(bias) = at.optional(bias)? {
@@ -46,7 +44,10 @@ pub(super) fn skip(at: &mut At<'_>, rows: &Rows, bias: usize) -> Result<()> {
     let y = normalized(at, sum, rows)?;
     at.set(0, y);
     at.set(3, sum);
-    Ok(())
+    // What training reads again.
+    let (last, epsilon) = (at.type_of(sum).shape.rank() - 1, at.float_or("epsilon", 1e-12)?);
+    let wide = at.convert(sum, DType::F32)?;
+    moments(at, wide, vec![last as u32], epsilon, DType::F32)
 }
 
 /// Rows of the tables of words, positions and segments, added up and normalised; then how many rows a mask keeps, and the

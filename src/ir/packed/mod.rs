@@ -5,7 +5,39 @@
 //! product reads the bytes in place. The blocks of GGUF ([ggml's](https://github.com/ggml-org/ggml)
 //! `Q8_0`, `Q4_0`, `Q4_K` and their like) hold their scales; those of ONNX's `MatMulNBits` have them in tensors beside.
 
-use super::half::{f16_to_f32, f32_to_f16};
+pub(crate) mod codes;
+
+use super::half::f32_to_f16;
+use codes::Code;
+pub use codes::{E2M1, UNEQUAL};
+
+/// Runs `$body` with `$C` as the code of a format that holds all of a block in its bytes, else `$other` with the bits
+/// and the size of groups.
+macro_rules! with_code {
+    ($format:expr, $C:ident => $body:expr, groups($bits:ident, $size:ident) => $other:expr) => {
+        match $format {
+            $crate::ir::BlockFormat::Q8_0 => $crate::ir::with_code!(@of Q8_0, $C, $body),
+            $crate::ir::BlockFormat::Q4_0 => $crate::ir::with_code!(@of Q4_0, $C, $body),
+            $crate::ir::BlockFormat::Q4_1 => $crate::ir::with_code!(@of Q4_1, $C, $body),
+            $crate::ir::BlockFormat::Q5_0 => $crate::ir::with_code!(@of Q5_0, $C, $body),
+            $crate::ir::BlockFormat::Q5_1 => $crate::ir::with_code!(@of Q5_1, $C, $body),
+            $crate::ir::BlockFormat::Q2K => $crate::ir::with_code!(@of Q2K, $C, $body),
+            $crate::ir::BlockFormat::Q3K => $crate::ir::with_code!(@of Q3K, $C, $body),
+            $crate::ir::BlockFormat::Q4K => $crate::ir::with_code!(@of Q4K, $C, $body),
+            $crate::ir::BlockFormat::Q5K => $crate::ir::with_code!(@of Q5K, $C, $body),
+            $crate::ir::BlockFormat::Q6K => $crate::ir::with_code!(@of Q6K, $C, $body),
+            $crate::ir::BlockFormat::Iq4Nl => $crate::ir::with_code!(@of Iq4Nl, $C, $body),
+            $crate::ir::BlockFormat::Iq4Xs => $crate::ir::with_code!(@of Iq4Xs, $C, $body),
+            $crate::ir::BlockFormat::Mxfp4 => $crate::ir::with_code!(@of Mxfp4, $C, $body),
+            $crate::ir::BlockFormat::Groups { bits: $bits, size: $size } => $other,
+        }
+    };
+    (@of $code:ident, $C:ident, $body:expr) => {{
+        type $C = $crate::ir::codes::$code;
+        $body
+    }};
+}
+pub(crate) use with_code;
 
 /// How the numbers of a block are in its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,30 +99,12 @@ impl BlockFormat {
 
     /// Numbers of a block.
     pub const fn elements(self) -> u64 {
-        match self {
-            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Iq4Nl | Self::Mxfp4 => 32,
-            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Iq4Xs => 256,
-            Self::Groups { size, .. } => size as u64,
-        }
+        with_code!(self, C => C::ELEMENTS as u64, groups(_bits, size) => size as u64)
     }
 
     /// Bytes of a block.
     pub const fn bytes(self) -> u64 {
-        match self {
-            Self::Q8_0 => 34,
-            Self::Q4_0 | Self::Iq4Nl => 18,
-            Self::Q4_1 => 20,
-            Self::Q5_0 => 22,
-            Self::Q5_1 => 24,
-            Self::Q2K => 84,
-            Self::Q3K => 110,
-            Self::Q4K => 144,
-            Self::Q5K => 176,
-            Self::Q6K => 210,
-            Self::Iq4Xs => 136,
-            Self::Mxfp4 => 17,
-            Self::Groups { bits, size } => size as u64 * bits as u64 / 8,
-        }
+        with_code!(self, C => C::BYTES as u64, groups(bits, size) => size as u64 * bits as u64 / 8)
     }
 
     /// The name in the text form; of groups, what stands before the numbers of bits and of elements.
@@ -208,49 +222,10 @@ pub struct PackedRow<'a> {
 impl BlockFormat {
     /// Writes numbers of a row from `first` on, which is even, as many as `out` has. Numbers of groups with scales
     /// beside are `(q - zero) * scale`, in f32. Panics where the row has fewer.
-    #[inline(always)]
     pub fn unpack(self, row: PackedRow<'_>, first: usize, out: &mut [f32]) {
-        let (elements, bytes) = (self.elements() as usize, self.bytes() as usize);
-        let (mut first, mut out) = (first, out);
-        while !out.is_empty() {
-            let (number, skipped) = (first / elements, first % elements);
-            let (own, rest) = out.split_at_mut((elements - skipped).min(out.len()));
-            first += own.len();
-            out = rest;
-            let from = &row.bytes[number * bytes..][..bytes];
-            if let Self::Groups { bits, .. } = self {
-                let (scale, zero) = (row.scales[number], row.zeros.of(bits, number));
-                group(bits, &from[skipped * usize::from(bits) / 8..], scale, zero, own);
-            } else if skipped == 0 {
-                self.block(from, own);
-            } else {
-                // The blocks that hold their scales have 256 numbers at most.
-                let mut whole = [0.0; 256];
-                self.block(from, &mut whole[..elements]);
-                own.copy_from_slice(&whole[skipped..][..own.len()]);
-            }
-        }
-    }
-
-    /// The first numbers of a block that holds its scales.
-    #[inline(always)]
-    fn block(self, from: &[u8], out: &mut [f32]) {
-        match self {
-            Self::Q8_0 => q8_0(from, out),
-            Self::Q4_0 => q4_0(from, out),
-            Self::Q4_1 => nibbles(from, out, Fifth::None, true),
-            Self::Q5_0 => nibbles(from, out, Fifth::Centred, false),
-            Self::Q5_1 => nibbles(from, out, Fifth::Plain, true),
-            Self::Q2K => q2_k(from, out),
-            Self::Q3K => q3_k(from, out),
-            Self::Q4K => q4_k(from, out),
-            Self::Q5K => q5_k(from, out),
-            Self::Q6K => q6_k(from, out),
-            Self::Iq4Nl => steps(half_at(from, 0), &from[2..], &UNEQUAL, out),
-            Self::Iq4Xs => iq4_xs(from, out),
-            Self::Mxfp4 => steps(power(from[0]), &from[1..], &E2M1, out),
-            Self::Groups { .. } => {}
-        }
+        with_code!(self, C => C::numbers(row.bytes, first, out), groups(bits, size) => {
+            groups(bits, size as usize, row, first, out);
+        });
     }
 
     /// Packs numbers, whole blocks of them, as ggml does: [`Self::Q8_0`] and [`Self::Q4_0`] alone, none for others.
@@ -284,13 +259,27 @@ impl BlockFormat {
 }
 
 impl Zeros<'_> {
-    fn of(self, bits: u8, block: usize) -> f32 {
+    /// That of a block whose numbers have so many bits.
+    #[inline(always)]
+    pub(crate) fn of(self, bits: u8, block: usize) -> f32 {
         match self {
             Self::Middle => f32::from(1u8 << (bits - 1)),
             Self::Packed(zeros) if bits == 4 => f32::from(zeros[block / 2] >> (block % 2 * 4) & 15),
             Self::Packed(zeros) => f32::from(zeros[block]),
             Self::Real(zeros) => zeros[block],
         }
+    }
+}
+
+fn groups(bits: u8, size: usize, row: PackedRow<'_>, first: usize, out: &mut [f32]) {
+    let (mut first, mut out) = (first, out);
+    while !out.is_empty() {
+        let (number, skipped) = (first / size, first % size);
+        let (own, rest) = out.split_at_mut((size - skipped).min(out.len()));
+        let from = &row.bytes[first * usize::from(bits) / 8..];
+        group(bits, from, row.scales[number], row.zeros.of(bits, number), own);
+        first += own.len();
+        out = rest;
     }
 }
 
@@ -305,174 +294,6 @@ fn group(bits: u8, from: &[u8], scale: f32, zero: f32, out: &mut [f32]) {
         pair[0] = number(byte & 15);
         if let Some(second) = pair.get_mut(1) {
             *second = number(byte >> 4);
-        }
-    }
-}
-
-fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
-}
-
-#[inline(always)]
-fn q8_0(from: &[u8], out: &mut [f32]) {
-    let scale = half_at(from, 0);
-    out.iter_mut().zip(&from[2..]).for_each(|(out, &byte)| *out = f32::from(byte as i8) * scale);
-}
-
-/// Calls `run` with the numbers of the lower nibbles of 16 bytes, and with those of the upper ones, which are 16 behind:
-/// each run of them is one loop of vectors.
-#[inline(always)]
-fn by_nibbles(quants: &[u8], out: &mut [f32], number: impl Fn(usize, u8) -> f32) {
-    let (low, high) = out.split_at_mut(out.len().min(16));
-    let quants = &quants[..16];
-    for (index, (out, &byte)) in low.iter_mut().zip(quants).enumerate() {
-        *out = number(index, byte & 15);
-    }
-    for (index, (out, &byte)) in high.iter_mut().zip(quants).enumerate() {
-        *out = number(16 + index, byte >> 4);
-    }
-}
-
-#[inline(always)]
-fn q4_0(from: &[u8], out: &mut [f32]) {
-    let scale = half_at(from, 0);
-    by_nibbles(&from[2..], out, |_, nibble| (f32::from(nibble) - 8.0) * scale);
-}
-
-/// What 4 bits stand for in [`BlockFormat::Iq4Nl`] and [`BlockFormat::Iq4Xs`].
-pub const UNEQUAL: [f32; 16] = [
-    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
-];
-
-/// Twice the floats of 4 bits.
-pub const E2M1: [f32; 16] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
-
-/// Half the power of two that a byte stands for: `2^(byte - 128)`.
-fn power(byte: u8) -> f32 {
-    match byte {
-        0 | 1 => f32::from_bits(0x0020_0000 << byte),
-        _ => f32::from_bits(u32::from(byte - 1) << 23),
-    }
-}
-
-/// Numbers of 4 bits, a byte holds those 16 apart, each one of so many steps.
-#[inline(always)]
-fn steps(scale: f32, quants: &[u8], steps: &[f32; 16], out: &mut [f32]) {
-    by_nibbles(quants, out, |_, nibble| scale * steps[usize::from(nibble)]);
-}
-
-/// The fifth bit of numbers whose other four are nibbles.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fifth {
-    None,
-    Plain,
-    /// Numbers are less 16.
-    Centred,
-}
-
-#[inline(always)]
-fn nibbles(from: &[u8], out: &mut [f32], fifth: Fifth, has_offset: bool) {
-    let (scale, rest) = (half_at(from, 0), &from[2..]);
-    let (offset, rest) = if has_offset { (half_at(rest, 0), &rest[2..]) } else { (0.0, rest) };
-    let (high, quants) = rest.split_at(if fifth == Fifth::None { 0 } else { 4 });
-    by_nibbles(quants, out, |index, nibble| {
-        let above = if fifth == Fifth::None { 0 } else { high[index / 8] >> (index % 8) & 1 };
-        let number = f32::from(nibble | above << 4);
-        if fifth == Fifth::Centred { (number - 16.0) * scale } else { scale * number + offset }
-    });
-}
-
-/// Two bits of number `index` of 256: halves of 128 numbers have 32 bytes, whose pairs of bits are 32 numbers apart.
-#[inline(always)]
-fn pair(quants: &[u8], index: usize) -> u8 {
-    quants[index / 128 * 32 + index % 32] >> (index % 128 / 32 * 2) & 3
-}
-
-#[inline(always)]
-fn q2_k(from: &[u8], out: &mut [f32]) {
-    let (scale, offset) = (half_at(from, 80), half_at(from, 82));
-    let (scales, quants) = (&from[..16], &from[16..80]);
-    for (index, out) in out.iter_mut().enumerate() {
-        let packed = scales[index / 16];
-        let (own, off) = (scale * f32::from(packed & 15), offset * f32::from(packed >> 4));
-        *out = own * f32::from(pair(quants, index)) - off;
-    }
-}
-
-#[inline(always)]
-fn q3_k(from: &[u8], out: &mut [f32]) {
-    let scale = half_at(from, 108);
-    let (high, quants, scales) = (&from[..32], &from[32..96], &from[96..108]);
-    for (index, out) in out.iter_mut().enumerate() {
-        let group = index / 16;
-        let low = scales[group % 8] >> (group / 8 * 4) & 15;
-        let own = low | (scales[8 + group % 4] >> (group / 4 * 2) & 3) << 4;
-        let above = high[index % 32] >> (index / 32) & 1;
-        let number = f32::from(pair(quants, index) | above << 2) - 4.0;
-        *out = scale * (f32::from(own) - 32.0) * number;
-    }
-}
-
-#[inline(always)]
-fn iq4_xs(from: &[u8], out: &mut [f32]) {
-    let (scale, high, low, quants) = (half_at(from, 0), &from[2..4], &from[4..8], &from[8..]);
-    for (group, out) in out.chunks_mut(32).enumerate() {
-        let own = low[group / 2] >> (group % 2 * 4) & 15 | (high[group / 4] >> (group % 4 * 2) & 3) << 4;
-        steps(scale * (f32::from(own) - 32.0), &quants[group * 16..], &UNEQUAL, out);
-    }
-}
-
-/// Scale and offset, of 6 bits each, of the 32 numbers `at` of a block of `Q4_K` or `Q5_K`.
-fn q4_k_scales(packed: &[u8], at: usize) -> (u8, u8) {
-    if at < 4 {
-        return (packed[at] & 63, packed[at + 4] & 63);
-    }
-    let low = packed[at + 4];
-    (low & 15 | packed[at - 4] >> 6 << 4, low >> 4 | packed[at] >> 6 << 4)
-}
-
-#[inline(always)]
-fn q4_k(from: &[u8], out: &mut [f32]) {
-    thirty_twos(from, &from[16..], |_, _| 0, out);
-}
-
-#[inline(always)]
-fn q5_k(from: &[u8], out: &mut [f32]) {
-    let high = &from[16..48];
-    thirty_twos(from, &from[48..], |group, within| (high[within] >> group & 1) << 4, out);
-}
-
-/// Groups of 32 numbers of 4 bits, those of two groups in a byte, with a scale and an offset each; `above` are the bits
-/// above these four.
-#[inline(always)]
-fn thirty_twos(from: &[u8], quants: &[u8], above: impl Fn(usize, usize) -> u8, out: &mut [f32]) {
-    let (scale, offset) = (half_at(from, 0), half_at(from, 2));
-    let scales = &from[4..16];
-    for (at, out) in out.chunks_mut(32).enumerate() {
-        let (own, off) = q4_k_scales(scales, at);
-        let (own, off) = (scale * f32::from(own), offset * f32::from(off));
-        let (quants, shift) = (&quants[at / 2 * 32..], at % 2 * 4);
-        for (within, (out, &byte)) in out.iter_mut().zip(quants).enumerate() {
-            *out = own * f32::from(byte >> shift & 15 | above(at, within)) - off;
-        }
-    }
-}
-
-#[inline(always)]
-fn q6_k(from: &[u8], out: &mut [f32]) {
-    let scale = half_at(from, 208);
-    let (low, high, scales) = (&from[..128], &from[128..192], &from[192..208]);
-    // Halves of 128 numbers: 64 bytes of low bits, whose upper nibbles are the second 64 numbers, and 32 of high bits, two
-    // for each quarter. A scale is of 16 numbers.
-    for (group, out) in out.chunks_mut(16).enumerate() {
-        let (half, quarter, side) = (group / 8, group % 8 / 2, group % 2 * 16);
-        let low = &low[half * 64 + quarter % 2 * 32 + side..][..16];
-        let high = &high[half * 32 + side..][..16];
-        let own = scale * f32::from(scales[group] as i8);
-        for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
-            let number = low >> (quarter / 2 * 4) & 15 | (high >> (quarter * 2) & 3) << 4;
-            *out = own * (f32::from(number) - 32.0);
         }
     }
 }

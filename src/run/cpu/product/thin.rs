@@ -1,0 +1,240 @@
+//! Products of one row with rows of numbers that are narrower in memory than f32: halves, and blocks of few bits. They
+//! become vectors where they are read, in registers, so that the time is that of reading them.
+//!
+//! Sums are made as those along contiguous operands are (`skinny`): of every sixteenth term each, in chains. So their bits
+//! are those of the product with the widened rows.
+//!
+//! For more rows numbers are widened once ([`Widen`]), or into the panels of a product of blocks ([`IntoPanels`]).
+
+use super::super::vectors::{Lanes, Task, fetch};
+use super::blocks::{CHAIN, PANEL};
+use super::skinny::{DOT, total};
+
+/// Numbers that a row gives at a time.
+pub(crate) const SOME: usize = 32;
+/// Vectors that hold them, at most.
+pub(crate) const VECTORS: usize = 4;
+/// Rows that share each load of the left operand, and whose sums hide one another's latency.
+const TOGETHER: usize = 4;
+
+/// A row of numbers that are widened as they are read.
+pub(crate) trait Narrow: Copy {
+    /// The [`SOME`] numbers from one on, a multiple of [`SOME`]: as many vectors as hold them, the others unused.
+    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS];
+    /// Numbers from one on, a multiple of [`SOME`], less than [`SOME`] of them.
+    fn last(self, at: usize, to: &mut [f32]);
+    /// Where a number is, or near it.
+    fn place(self, at: usize) -> *const u8;
+}
+
+/// Rows of narrow numbers.
+pub(crate) trait NarrowRows: Sync {
+    type Row: Narrow;
+    fn row(&self, row: usize) -> Self::Row;
+}
+
+/// `out = left rows^T`, or added to what is there: results of the rows from `first` on.
+pub(crate) struct OneRow<'a, 'c, R> {
+    pub(crate) left: &'a [f32],
+    pub(crate) rows: &'a R,
+    pub(crate) first: usize,
+    pub(crate) out: &'c mut [f32],
+    pub(crate) adds: bool,
+}
+
+impl<R: NarrowRows> Task<f32> for OneRow<'_, '_, R> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, lanes: L) {
+        let Self { left, rows, first, out, adds } = self;
+        let count = out.len();
+        let whole = count - count % TOGETHER;
+        let mut put = |at: usize, sum: f32| {
+            out[at] = if adds { out[at] + sum } else { sum };
+        };
+        for at in (0..whole).step_by(TOGETHER) {
+            let some = [0, 1, 2, 3].map(|number| rows.row(first + at + number));
+            let sums = sums::<L, R::Row, TOGETHER>(lanes, left, some);
+            (0..TOGETHER).for_each(|number| put(at + number, sums[number]));
+        }
+        for at in whole..count {
+            let [sum] = sums(lanes, left, [rows.row(first + at)]);
+            put(at, sum);
+        }
+    }
+}
+
+/// The sums of some rows.
+#[inline(always)]
+fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(lanes: L, left: &[f32], rows: [R; N]) -> [f32; N] {
+    let k = left.len();
+    // What is read some at a time, and what is added up side by side.
+    let (read, beside) = (k - k % SOME, k - k % DOT);
+    let mut last = [[0.0; SOME]; N];
+    if read < k {
+        (0..N).for_each(|row| rows[row].last(read, &mut last[row][..k - read]));
+    }
+    // While some rows are read, those behind them are fetched.
+    let apart = rows[N - 1].place(0).addr().wrapping_sub(rows[0].place(0).addr()) / (N - 1).max(1);
+    let ahead = N * apart;
+    let mut totals = [[lanes.zero(); VECTORS]; N];
+    for first in (0..beside).step_by(DOT * CHAIN) {
+        let end = beside.min(first + DOT * CHAIN);
+        let mut chains = [[lanes.zero(); VECTORS]; N];
+        for at in (first..end.min(read)).step_by(SOME) {
+            add_some(lanes, left, rows, at, ahead, &mut chains);
+        }
+        if end > read {
+            add_last(lanes, &left[read..], &last, &mut chains);
+        }
+        if first == 0 {
+            totals = chains;
+            continue;
+        }
+        for row in 0..N {
+            for v in 0..DOT / L::WIDTH {
+                totals[row][v] = lanes.add(totals[row][v], chains[row][v]);
+            }
+        }
+    }
+    let mut sums = [0.0; N];
+    for row in 0..N {
+        sums[row] = total(lanes, &totals[row]);
+        for at in beside..k {
+            sums[row] = lanes.number(left[at], last[row][at - read], sums[row]);
+        }
+    }
+    sums
+}
+
+/// Adds [`SOME`] terms to the chains of each row.
+#[inline(always)]
+fn add_some<L: Lanes<f32>, R: Narrow, const N: usize>(
+    lanes: L,
+    left: &[f32],
+    rows: [R; N],
+    at: usize,
+    ahead: usize,
+    chains: &mut [[L::Vector; VECTORS]; N],
+) {
+    let left = &left[at..at + SOME];
+    // Loops of a known length without iterators or closures: what they hold stays in registers.
+    for row in 0..N {
+        fetch(rows[row].place(at).wrapping_add(ahead), 1);
+        let numbers = rows[row].some(lanes, at);
+        for v in 0..SOME / L::WIDTH {
+            let chain = &mut chains[row][v % (DOT / L::WIDTH)];
+            *chain = lanes.fused(lanes.load(&left[v * L::WIDTH..]), numbers[v], *chain);
+        }
+    }
+}
+
+/// Adds [`DOT`] terms that are widened.
+#[inline(always)]
+fn add_last<L: Lanes<f32>, const N: usize>(
+    lanes: L,
+    left: &[f32],
+    last: &[[f32; SOME]; N],
+    chains: &mut [[L::Vector; VECTORS]; N],
+) {
+    for row in 0..N {
+        for v in 0..DOT / L::WIDTH {
+            let at = v * L::WIDTH;
+            chains[row][v] =
+                lanes.fused(lanes.load(&left[at..]), lanes.load(&last[row][at..]), chains[row][v]);
+        }
+    }
+}
+
+/// Widens numbers of a row from one on, a multiple of [`SOME`].
+pub(crate) struct Widen<'o, R> {
+    pub(crate) row: R,
+    pub(crate) first: usize,
+    pub(crate) out: &'o mut [f32],
+}
+
+impl<R: Narrow> Task<f32> for Widen<'_, R> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, lanes: L) {
+        let Self { row, first, out } = self;
+        let whole = out.len() - out.len() % SOME;
+        for at in (0..whole).step_by(SOME) {
+            let (numbers, out) = (row.some(lanes, first + at), &mut out[at..at + SOME]);
+            for v in 0..SOME / L::WIDTH {
+                lanes.store(numbers[v], &mut out[v * L::WIDTH..]);
+            }
+        }
+        if whole < out.len() {
+            row.last(first + whole, &mut out[whole..]);
+        }
+    }
+}
+
+/// Widens rows into the panels of a right operand, whose columns they are: from a number of each on, a multiple of [`SOME`].
+pub(crate) struct IntoPanels<'a, 'o, R> {
+    pub(crate) rows: &'a R,
+    pub(crate) first: usize,
+    pub(crate) columns: usize,
+    pub(crate) inner: usize,
+    pub(crate) depth: usize,
+    /// Whole panels.
+    pub(crate) to: &'o mut [f32],
+}
+
+impl<R: NarrowRows> Task<f32> for IntoPanels<'_, '_, R> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, lanes: L) {
+        let Self { rows, first, columns, inner, depth, to } = self;
+        for (panel, to) in to.chunks_exact_mut(PANEL * depth).enumerate().take(columns.div_ceil(PANEL)) {
+            let width = PANEL.min(columns - panel * PANEL);
+            for beside in (0..width).step_by(L::WIDTH) {
+                let count = L::WIDTH.min(width - beside);
+                let first = first + panel * PANEL + beside;
+                let some = Square { rows, first, count, inner, depth };
+                some.turn(lanes, &mut to[beside..]);
+            }
+        }
+    }
+}
+
+/// As many rows as a vector has numbers, or fewer.
+struct Square<'a, R> {
+    rows: &'a R,
+    first: usize,
+    count: usize,
+    inner: usize,
+    depth: usize,
+}
+
+impl<R: NarrowRows> Square<'_, R> {
+    /// Writes them as columns, square by square.
+    #[inline(always)]
+    fn turn<L: Lanes<f32>>(&self, lanes: L, to: &mut [f32]) {
+        let whole = self.depth - self.depth % SOME;
+        for at in (0..whole).step_by(SOME) {
+            let mut squares = [[lanes.zero(); 16]; VECTORS];
+            for row in 0..self.count {
+                let numbers = self.rows.row(self.first + row).some(lanes, self.inner + at);
+                for v in 0..SOME / L::WIDTH {
+                    squares[v][row] = numbers[v];
+                }
+            }
+            for v in 0..SOME / L::WIDTH {
+                lanes.turn(&mut squares[v]);
+                for line in 0..L::WIDTH {
+                    lanes.store(squares[v][line], &mut to[(at + v * L::WIDTH + line) * PANEL..]);
+                }
+            }
+        }
+        if whole == self.depth {
+            return;
+        }
+        for row in 0..self.count {
+            let mut last = [0.0; SOME];
+            let last = &mut last[..self.depth - whole];
+            self.rows.row(self.first + row).last(self.inner + whole, last);
+            for (line, number) in last.iter().enumerate() {
+                to[(whole + line) * PANEL + row] = *number;
+            }
+        }
+    }
+}

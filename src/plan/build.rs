@@ -99,7 +99,8 @@ fn build_of(
     meta: Meta,
 ) -> Result<Plan> {
     fits(source, topology, placement, schedule, labels)?;
-    let buffers = index_buffers(schedule);
+    // Plans of cost graphs name no buffers.
+    let buffers = labels.map(|_| index_buffers(schedule)).unwrap_or_default();
     let builder = PlanBuilder { source, topology, placement, schedule, labels, buffers };
     let kernels = builder.kernels();
     let mut plan = Plan {

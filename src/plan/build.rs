@@ -126,7 +126,7 @@ fn build_of(
         profile: None,
         notes: meta.notes.into_iter().chain(placement.notes.iter().cloned()).collect(),
     };
-    plan.unlaunched = unlaunched(&plan);
+    plan.unlaunched = if labels.is_some() { unlaunched(&plan) } else { builder.unlaunched() };
     plan.number_parts();
     Ok(plan)
 }
@@ -244,6 +244,18 @@ impl PlanBuilder<'_> {
                 nodes.map(|(node, device)| named(self.source.base.node_name(node), device)).collect()
             }
         }
+    }
+
+    /// As [`unlaunched`], for a cost graph: launches are of its nodes.
+    fn unlaunched(&self) -> Vec<String> {
+        let mut launched = vec![false; self.source.base.node_count()];
+        for step in &self.schedule.steps {
+            if let schedule::Action::Launch(node) = step.action {
+                launched[self.source.instance(node).node.index()] = true;
+            }
+        }
+        let idle = self.source.base.nodes().filter(|node| !launched[node.index()]);
+        idle.map(|node| self.source.base.node_name(node).to_owned()).collect()
     }
 
     /// One kernel for each digest, in the order of their first launch.

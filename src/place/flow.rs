@@ -252,3 +252,67 @@ impl Network {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Edges, Network, UNLIMITED};
+    use crate::random::Rng;
+
+    const VERTICES: usize = 14;
+
+    /// A network of some edges, with these givers and takers.
+    fn network(of: &[(u32, u32, u64, u64)], givers: &[usize], takers: &[usize]) -> Network {
+        let mut edges = Edges::default();
+        for &(from, to, along, against) in of {
+            edges.add(from, to, along, against);
+        }
+        let mut network = Network::new(VERTICES, VERTICES, edges);
+        givers.iter().for_each(|&vertex| network.supply[vertex] = UNLIMITED);
+        takers.iter().for_each(|&vertex| network.demand[vertex] = UNLIMITED);
+        network
+    }
+
+    fn reached(network: &Network) -> Vec<bool> {
+        (0..VERTICES).map(|vertex| network.is_reached(vertex)).collect()
+    }
+
+    /// Against networks that are begun anew.
+    #[test]
+    fn givers_and_takers_that_let_nothing_more_flow_extend_the_cheapest_cuts() {
+        let mut rng = Rng::new(5);
+        let mut added = 0;
+        for _ in 0..300 {
+            let mut vertex = || rng.below(VERTICES) as u32;
+            let ends: Vec<(u32, u32)> = (0..30).map(|_| (vertex(), vertex())).collect();
+            let ends = ends.into_iter().filter(|(from, to)| from != to);
+            let edges: Vec<(u32, u32, u64, u64)> =
+                ends.map(|(from, to)| (from, to, rng.below(9) as u64, rng.below(4) as u64)).collect();
+            let (mut givers, mut takers) = (vec![0], vec![1]);
+            let mut grown = network(&edges, &givers, &takers);
+            let flow = grown.resume(usize::MAX);
+            let enough = rng.below(12) as u64;
+            let some = network(&edges, &givers, &takers).resume_until(enough, usize::MAX);
+            assert!((enough.min(flow)..=flow).contains(&some));
+            let mut reaching = grown.reaching();
+            for _ in 0..4 {
+                let vertex = 2 + rng.below(VERTICES - 2);
+                if !reaching[vertex] {
+                    givers.push(vertex);
+                    grown.supply[vertex] = UNLIMITED;
+                    grown.reach_from(vertex);
+                } else if !grown.is_reached(vertex) {
+                    takers.push(vertex);
+                    grown.demand[vertex] = UNLIMITED;
+                    grown.reach_back(&[vertex], &mut reaching);
+                } else {
+                    continue;
+                }
+                added += 1;
+                let mut anew = network(&edges, &givers, &takers);
+                assert_eq!(anew.resume(usize::MAX), flow);
+                assert_eq!((reached(&grown), &reaching), (reached(&anew), &anew.reaching()));
+            }
+        }
+        assert!(added > 300);
+    }
+}

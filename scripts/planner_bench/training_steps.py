@@ -91,6 +91,103 @@ class UNet(nn.Module):
         return self.head(image)
 
 
+class Mixer(nn.Module):
+    """Patches mixed along positions and along channels in turn, ten times."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 192, 8, 8)
+        self.norms = nn.ModuleList([nn.LayerNorm(192) for _ in range(20)])
+        self.positions = nn.ModuleList([perceptron(144, 96, 144) for _ in range(10)])
+        self.channels = nn.ModuleList([perceptron(192, 768, 192) for _ in range(10)])
+        self.head = nn.Linear(192, 100)
+
+    def forward(self, image):
+        value = self.patches(image).flatten(2).transpose(1, 2)
+        for at, (positions, channels) in enumerate(zip(self.positions, self.channels)):
+            value = value + positions(self.norms[2 * at](value).transpose(1, 2)).transpose(1, 2)
+            value = value + channels(self.norms[2 * at + 1](value))
+        return self.head(value.mean(1))
+
+
+class GraphAttention(nn.Module):
+    """Twelve layers of attention over a dense adjacency of 256 nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(width, 128) for width in [64] + [128] * 11])
+        self.scores = nn.ModuleList([nn.Linear(128, 4) for _ in range(12)])
+        self.head = nn.Linear(128, 20)
+
+    def forward(self, value, adjacency):
+        for layer, scores in zip(self.layers, self.scores):
+            made = layer(value)
+            score = F.leaky_relu(scores(made).unsqueeze(0) + scores(made).unsqueeze(1)).mean(-1)
+            seen = torch.softmax(score + adjacency, -1) @ made
+            value = F.elu(seen) + (value if value.shape == made.shape else 0)
+        return self.head(value)
+
+
+class Dilated(nn.Module):
+    """Gated convolutions over ever wider steps, as WaveNet's, with what each adds to the result."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(256, 48)
+        self.gates = nn.ModuleList([nn.Conv1d(48, 96, 2, dilation=2 ** (at % 8)) for at in range(24)])
+        self.outer = nn.ModuleList([nn.Conv1d(48, 48, 1) for _ in range(24)])
+        self.skips = nn.ModuleList([nn.Conv1d(48, 64, 1) for _ in range(24)])
+        self.head = nn.Conv1d(64, 256, 1)
+
+    def forward(self, tokens):
+        value, skipped = self.embedding(tokens).transpose(1, 2), 0
+        for at, (gate, outer, skip) in enumerate(zip(self.gates, self.outer, self.skips)):
+            left, right = gate(F.pad(value, (2 ** (at % 8), 0))).chunk(2, 1)
+            made = torch.tanh(left) * torch.sigmoid(right)
+            skipped, value = skipped + skip(made), value + outer(made)
+        return self.head(F.relu(skipped)).transpose(1, 2)
+
+
+class StateSpace(nn.Module):
+    """Three selective state space layers, scanned step by step."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(1000, 64)
+        self.inner = nn.ModuleList([nn.Linear(64, 256) for _ in range(3)])
+        self.selected = nn.ModuleList([nn.Linear(128, 33) for _ in range(3)])
+        self.decay = nn.ParameterList([nn.Parameter(torch.zeros(128, 16)) for _ in range(3)])
+        self.outer = nn.ModuleList([nn.Linear(128, 64) for _ in range(3)])
+        self.head = nn.Linear(64, 1000)
+
+    def forward(self, tokens):
+        value = self.embedding(tokens)
+        for inner, selected, decay, outer in zip(self.inner, self.selected, self.decay, self.outer):
+            own, gate = inner(value).chunk(2, -1)
+            chosen = selected(own)
+            step, into, out = F.softplus(chosen[..., :1]), chosen[..., 1:17], chosen[..., 17:]
+            state, made = torch.zeros(len(tokens), 128, 16), []
+            for at in range(tokens.shape[1]):
+                fed = (step[:, at] * own[:, at]).unsqueeze(-1) * into[:, at].unsqueeze(1)
+                state = torch.exp(step[:, at].unsqueeze(-1) * decay) * state + fed
+                made.append((state * out[:, at].unsqueeze(1)).sum(-1))
+            value = value + outer(torch.stack(made, 1) * F.silu(gate))
+        return self.head(value)
+
+
+class Translator(nn.Module):
+    """T5's encoder and decoder, which reads the same tokens."""
+
+    def __init__(self):
+        super().__init__()
+        config = transformers.T5Config(num_layers=4, num_decoder_layers=4, d_model=256, d_kv=64, num_heads=4, d_ff=768,
+                                       vocab_size=5000, dropout_rate=0, use_cache=False)
+        self.model = transformers.T5ForConditionalGeneration._from_config(config, attn_implementation="eager")
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens, decoder_input_ids=tokens, use_cache=False).logits
+
+
 class Logits(nn.Module):
     """A language model of transformers, without its cache."""
 
@@ -145,6 +242,7 @@ STEPS = {
     "convnext": images(vision.convnext_tiny, 4, 96, "sgd"),
     "densenet": images(vision.densenet121, 4, 128, "sgd"),
     "densenet201": images(vision.densenet201, 2, 64, "adam"),
+    "dilated": lambda: (Dilated(), [tokens(4, 256)] * 2, "adam"),
     "dlrm": lambda: (Recommender(), [torch.zeros(512, 13), tokens(512, 10), tokens(512)], "adam"),
     "efficientnet": images(vision.efficientnet_b0, 4, 128, "adam"),
     "efficientnet_b3": images(vision.efficientnet_b3, 2, 96, "adam"),
@@ -152,10 +250,12 @@ STEPS = {
                         init_weights=False), 4, 128, "sgd"),
     "gpt2": language("GPT2LMHeadModel", transformers.GPT2Config(n_layer=3, n_embd=256, n_head=4, resid_pdrop=0,
                      embd_pdrop=0, attn_pdrop=0), 2, 64, "adam", use_cache=False),
+    "graph_attention": lambda: (GraphAttention(), [torch.zeros(256, 64), torch.zeros(256, 256), tokens(256)], "adam"),
     "llama8": language("LlamaForCausalLM", decoder("Llama", 8, 256, 8, 6000, intermediate_size=688), 2, 80, "sgd",
                        use_cache=False),
     "lstm": lambda: (Cells(), [tokens(16, 20)] * 2, "adam"),
     "lstm_long": lambda: (Cells(), [tokens(16, 90)] * 2, "adam"),
+    "mixer": lambda: (Mixer(), [torch.zeros(8, 3, 96, 96), tokens(8)], "adam"),
     "mobilenet": images(vision.mobilenet_v2, 8, 128, "sgd"),
     "neox": language("GPTNeoXForCausalLM", decoder("GPTNeoX", 6, 192, 6, 8000, intermediate_size=768), 2, 128, "adam",
                      use_cache=False),
@@ -165,8 +265,10 @@ STEPS = {
                       intermediate_size=900), 2, 96, "sgd", use_cache=False),
     "resnet18": images(vision.resnet18, 8, 96, "adam"),
     "shufflenet": images(vision.shufflenet_v2_x1_0, 8, 96, "sgd"),
+    "state_space": lambda: (StateSpace(), [tokens(4, 40)] * 2, "sgd"),
     "swin": images(vision.swin_t, 4, 112, "sgd"),
     "swin_b": images(vision.swin_b, 2, 112, "adam"),
+    "translator": lambda: (Translator(), [tokens(4, 48)] * 2, "adam"),
     "unet": lambda: (UNet(), [torch.zeros(4, 3, 96, 96), tokens(4, 96, 96)], "adam"),
     "vit": patches(6, 256, 8, 64, 8, "sgd"),
     "vit_12": patches(12, 384, 16, 96, 4, "adam"),

@@ -219,7 +219,8 @@ pub(super) struct PlacementArgs {
     ///
     /// Work is counted, not timed: the same input gives the same plan. `best` also does the work of `default` and is
     /// never worse. Each method's work is near-linear in nodes and edges, or ends at a count that does not grow with
-    /// them: for `best`, 4 to 200 times that of `default`.
+    /// them. `best` took 9 to 36 times the processor time of `default` on graphs of 1,000 nodes, 12 to 19 times on
+    /// graphs of 3,500 and 10,000.
     #[arg(hide_short_help = true, long, value_enum, default_value = "default")]
     pub(super) effort: Effort,
     /// Stop improving the plan after this time (10s, 500ms); the plan says that it was cut short
@@ -232,6 +233,8 @@ pub(super) struct PlacementArgs {
     #[arg(hide_short_help = true, long, value_name = "GAP")]
     pub(super) until: Option<String>,
     /// Memory that the search may use beyond the graph and the plan; the plan says that it was cut short
+    ///
+    /// Without it nothing is cut short, and searches go side by side as long as their tables take less than 512 MiB.
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) memory_limit: Option<String>,
     /// Times measured by `partition run --calibrate`

@@ -10,17 +10,20 @@ use crate::error::{Error, Infeasible, Result};
 use crate::escape::to_json_pretty;
 use crate::topology::Topology;
 
-/// The error of planning a file, with the changes that would help. Other errors stay as they are.
+/// The error of planning a file, with the changes that would help. Other errors stay as they are. The file is read once
+/// more where planning consumed the model.
 pub(super) fn with_repairs(
-    error: Error,
+    refused: compile::Refused,
     file: &ModelFile,
     topology: &Topology,
     options: &compile::Options,
     control: &Control<'_>,
 ) -> Error {
+    let compile::Refused { error, model } = refused;
     let Error::Infeasible(mut found) = error else { return error };
     let repaired = |found: &mut Infeasible| -> Result<()> {
-        compile::repair(&file.load(&options.dims)?, topology, options, found, control)
+        let model = model.map_or_else(|| file.load(&options.dims), Ok)?;
+        compile::repair(&model, topology, options, found, control)
     };
     match repaired(&mut found) {
         Ok(()) => Error::Infeasible(found),

@@ -40,7 +40,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     let mut options = compile_options(&args.shape, &args.placement)?;
     options.split = split_options(&args.split)?;
     let wanted = Wanted::of(args)?;
-    let file = ModelFile::read(path, args.shape.trust.links())?
+    let mut file = ModelFile::read(path, args.shape.trust.links())?
         .taking_all(&args.shape.with_inputs, &options.dims)?;
     // A folder's model, too.
     output.are_not_read(file.path.as_deref())?;
@@ -50,6 +50,10 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     }
     options.model_hash = file.hash();
     options.model_path = file.path.as_ref().map(|path| path.display().to_string());
+    if let Model::CostGraph { .. } = &model {
+        // It may be larger than the graph.
+        file.bytes = Vec::new();
+    }
     if let Some(wanted) = &wanted {
         return fit(args, wanted, &model, &options, emit, console);
     }
@@ -123,13 +127,16 @@ fn find_plan(
     planning(&args.placement, console, |control| {
         let mut largest = None;
         let compiled = match args.shape.batch {
-            Some(Batch::Max) => compile::largest_batch(&model, topology, options, control).map(|found| {
-                let refused = found.refused.as_ref().map(ToString::to_string);
-                let (batch, tried) = (found.batch, found.tried.len());
-                largest = Some(BatchLine { batch, tried, refused, memory: found.memory });
-                found.compiled
-            }),
-            Some(Batch::Samples(_)) | None => compile::compile_with(model, topology, options, control),
+            Some(Batch::Max) => match compile::largest_batch(&model, topology, options, control) {
+                Ok(found) => {
+                    let refused = found.refused.as_ref().map(ToString::to_string);
+                    let (batch, tried) = (found.batch, found.tried.len());
+                    largest = Some(BatchLine { batch, tried, refused, memory: found.memory });
+                    Ok(found.compiled)
+                }
+                Err(error) => Err(error.into()),
+            },
+            Some(Batch::Samples(_)) | None => compile::compile_or_return(model, topology, options, control),
         };
         let is_told =
             options.until.is_some() || args.placement.time_limit.is_some() || control.was_truncated();
@@ -138,8 +145,8 @@ fn find_plan(
             false => Default::default(),
         };
         let (search, curve) = (marks.iter().map(SearchLine::from).collect(), report::curve(&made));
-        let compiled = compiled.map_err(|error| {
-            infeasible::with_repairs(error, file, topology, options, control).within(&file.name())
+        let compiled = compiled.map_err(|refused| {
+            infeasible::with_repairs(*refused, file, topology, options, control).within(&file.name())
         })?;
         let alternatives =
             if summarised { compile::alternatives(&compiled, &options.place, control)? } else { Vec::new() };

@@ -180,22 +180,53 @@ pub fn compile_with(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Compiled> {
+    compile_or_return(model, topology, options, control).map_err(|refused| refused.error)
+}
+
+/// Why there is no plan, and what there is none for.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: Error,
+    /// The model, where it is a cost graph: nobody needs its file beside it then. A network is consumed.
+    #[cfg_attr(not(feature = "cli"), expect(dead_code))]
+    pub(crate) model: Option<Model>,
+}
+
+impl From<Error> for Box<Refused> {
+    fn from(error: Error) -> Self {
+        Self::new(Refused { error, model: None })
+    }
+}
+
+/// As [`compile_with`], for those who go on with the model where there is no plan.
+pub(crate) fn compile_or_return(
+    model: Model,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Compiled, Box<Refused>> {
     let options = &pipeline::settled(options.clone().on(topology))?;
     match model {
-        Model::CostGraph { graph, .. } => {
-            let (step, plan) = cost_graph_step(&graph, topology, options, control)?;
-            Ok(step.compiled(plan, None, graph, topology))
+        Model::CostGraph { graph, topology: own } => {
+            match cost_graph_step(&graph, topology, options, control) {
+                Ok((step, plan)) => Ok(step.compiled(plan, None, graph, topology)),
+                Err(error) => {
+                    let model = Some(Model::CostGraph { graph, topology: own });
+                    Err(Box::new(Refused { error, model }))
+                }
+            }
         }
         Model::Graph(graph) => {
             place::check_pins(&options.place.pins, topology)?;
             let mut graph = Some(graph);
-            anytime(options, control, |options, turn| {
+            let found = anytime(options, control, |options, turn| {
                 // Only plans before the last need a copy.
                 let graph = if turn == Turn::Last { graph.take() } else { graph.clone() };
                 let graph =
                     graph.ok_or_else(|| Error::Internal("the last plan came before another".into()))?;
                 network_plan(graph, topology, options, control)
-            })
+            })?;
+            Ok(found)
         }
     }
 }

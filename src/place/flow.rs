@@ -87,9 +87,14 @@ impl Network {
 
     /// As [`Network::run`], on top of what flows already: what more can flow since givers or takers were added.
     pub(super) fn resume(&mut self, layerings: usize) -> u64 {
+        self.resume_until(u64::MAX, layerings)
+    }
+
+    /// As [`Network::resume`], but no further than it takes to see that so much more can flow.
+    pub(super) fn resume_until(&mut self, enough: u64, layerings: usize) -> u64 {
         let mut flow = 0u64;
         for _ in 0..layerings {
-            if !self.layer() {
+            if flow >= enough || !self.layer() {
                 break;
             }
             for vertex in 0..self.supply.len() {
@@ -106,14 +111,35 @@ impl Network {
         self.level[vertex] != UNSEEN
     }
 
+    /// Where a giver was added from which no taker can be reached, so that no more flows: what is reached from it now is,
+    /// too. O(arcs of what is new).
+    pub(super) fn reach_from(&mut self, giver: usize) {
+        if self.is_reached(giver) {
+            return;
+        }
+        self.level[giver] = 0;
+        self.queue.clear();
+        self.queue.push(giver as u32);
+        self.spread();
+    }
+
     /// The vertices from which more could flow to a taker, were there a giver: the side of the takers of the
     /// cheapest cut that is closest to them.
     pub(super) fn reaching(&mut self) -> Vec<bool> {
         let mut reaches = vec![false; self.level.len()];
+        let takers = (0..self.demand.len()).filter(|&vertex| self.demand[vertex] > 0);
+        let takers: Vec<usize> = takers.collect();
+        self.reach_back(&takers, &mut reaches);
+        reaches
+    }
+
+    /// Adds to what reaches a taker all that reaches these. O(arcs of what is new).
+    pub(super) fn reach_back(&mut self, takers: &[usize], reaches: &mut [bool]) {
         self.queue.clear();
-        for vertex in (0..self.demand.len()).filter(|&vertex| self.demand[vertex] > 0) {
-            reaches[vertex] = true;
-            self.queue.push(vertex as u32);
+        for &vertex in takers {
+            if !std::mem::replace(&mut reaches[vertex], true) {
+                self.queue.push(vertex as u32);
+            }
         }
         let mut next = 0;
         while let Some(&vertex) = self.queue.get(next) {
@@ -128,7 +154,6 @@ impl Network {
                 }
             }
         }
-        reaches
     }
 
     /// What flows along an edge that nothing flowed against.
@@ -144,6 +169,11 @@ impl Network {
             self.level[vertex] = 0;
             self.queue.push(vertex as u32);
         }
+        self.spread()
+    }
+
+    /// Distances of what can be reached from the queue; true where a taker is among it.
+    fn spread(&mut self) -> bool {
         let mut found = false;
         let mut next = 0;
         while let Some(&vertex) = self.queue.get(next) {
@@ -220,5 +250,69 @@ impl Network {
         if !full {
             self.cursor[parent.vertex as usize] += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Edges, Network, UNLIMITED};
+    use crate::random::Rng;
+
+    const VERTICES: usize = 14;
+
+    /// A network of some edges, with these givers and takers.
+    fn network(of: &[(u32, u32, u64, u64)], givers: &[usize], takers: &[usize]) -> Network {
+        let mut edges = Edges::default();
+        for &(from, to, along, against) in of {
+            edges.add(from, to, along, against);
+        }
+        let mut network = Network::new(VERTICES, VERTICES, edges);
+        givers.iter().for_each(|&vertex| network.supply[vertex] = UNLIMITED);
+        takers.iter().for_each(|&vertex| network.demand[vertex] = UNLIMITED);
+        network
+    }
+
+    fn reached(network: &Network) -> Vec<bool> {
+        (0..VERTICES).map(|vertex| network.is_reached(vertex)).collect()
+    }
+
+    /// Against networks that are begun anew.
+    #[test]
+    fn givers_and_takers_that_let_nothing_more_flow_extend_the_cheapest_cuts() {
+        let mut rng = Rng::new(5);
+        let mut added = 0;
+        for _ in 0..300 {
+            let mut vertex = || rng.below(VERTICES) as u32;
+            let ends: Vec<(u32, u32)> = (0..30).map(|_| (vertex(), vertex())).collect();
+            let ends = ends.into_iter().filter(|(from, to)| from != to);
+            let edges: Vec<(u32, u32, u64, u64)> =
+                ends.map(|(from, to)| (from, to, rng.below(9) as u64, rng.below(4) as u64)).collect();
+            let (mut givers, mut takers) = (vec![0], vec![1]);
+            let mut grown = network(&edges, &givers, &takers);
+            let flow = grown.resume(usize::MAX);
+            let enough = rng.below(12) as u64;
+            let some = network(&edges, &givers, &takers).resume_until(enough, usize::MAX);
+            assert!((enough.min(flow)..=flow).contains(&some));
+            let mut reaching = grown.reaching();
+            for _ in 0..4 {
+                let vertex = 2 + rng.below(VERTICES - 2);
+                if !reaching[vertex] {
+                    givers.push(vertex);
+                    grown.supply[vertex] = UNLIMITED;
+                    grown.reach_from(vertex);
+                } else if !grown.is_reached(vertex) {
+                    takers.push(vertex);
+                    grown.demand[vertex] = UNLIMITED;
+                    grown.reach_back(&[vertex], &mut reaching);
+                } else {
+                    continue;
+                }
+                added += 1;
+                let mut anew = network(&edges, &givers, &takers);
+                assert_eq!(anew.resume(usize::MAX), flow);
+                assert_eq!((reached(&grown), &reaching), (reached(&anew), &anew.reaching()));
+            }
+        }
+        assert!(added > 300);
     }
 }

@@ -99,7 +99,8 @@ fn build_of(
     meta: Meta,
 ) -> Result<Plan> {
     fits(source, topology, placement, schedule, labels)?;
-    let buffers = index_buffers(schedule);
+    // Plans of cost graphs name no buffers.
+    let buffers = labels.map(|_| index_buffers(schedule)).unwrap_or_default();
     let builder = PlanBuilder { source, topology, placement, schedule, labels, buffers };
     let kernels = builder.kernels();
     let mut plan = Plan {
@@ -125,7 +126,7 @@ fn build_of(
         profile: None,
         notes: meta.notes.into_iter().chain(placement.notes.iter().cloned()).collect(),
     };
-    plan.unlaunched = unlaunched(&plan);
+    plan.unlaunched = if labels.is_some() { unlaunched(&plan) } else { builder.unlaunched() };
     plan.number_parts();
     Ok(plan)
 }
@@ -243,6 +244,18 @@ impl PlanBuilder<'_> {
                 nodes.map(|(node, device)| named(self.source.base.node_name(node), device)).collect()
             }
         }
+    }
+
+    /// As [`unlaunched`], for a cost graph: launches are of its nodes.
+    fn unlaunched(&self) -> Vec<String> {
+        let mut launched = vec![false; self.source.base.node_count()];
+        for step in &self.schedule.steps {
+            if let schedule::Action::Launch(node) = step.action {
+                launched[self.source.instance(node).node.index()] = true;
+            }
+        }
+        let idle = self.source.base.nodes().filter(|node| !launched[node.index()]);
+        idle.map(|node| self.source.base.node_name(node).to_owned()).collect()
     }
 
     /// One kernel for each digest, in the order of their first launch.

@@ -30,7 +30,10 @@ pub(super) struct Scheme<'c> {
 }
 
 /// First partitions of the coarsest level at most.
-const MOST_TRIES: usize = 3;
+const MOST_TRIES: usize = 16;
+
+/// As [`MOST_TRIES`], where they take a part of the time that shows.
+const FEW_TRIES: usize = 3;
 
 /// Rounds of label propagation on each level.
 const ROUNDS: usize = 5;
@@ -83,9 +86,10 @@ pub(super) fn partition(
     block
 }
 
-/// As many tries as cost little beside the levels that follow.
+/// As many tries as cost little beside the levels that follow: what is found there decides more than all refinement does.
 fn tries(graph: &Hypergraph, coarsest: &Hypergraph) -> usize {
-    (graph.len() / (8 * coarsest.len()).max(1)).clamp(1, MOST_TRIES)
+    let shrunk = graph.len() / coarsest.len().max(1);
+    (shrunk / 8).clamp(1, FEW_TRIES).max((shrunk / 64).min(MOST_TRIES))
 }
 
 /// The best of several partitions from nothing.

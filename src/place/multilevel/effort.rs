@@ -28,6 +28,9 @@ const DEPTHS: &[usize] = &[160, 50];
 /// As [`DEPTHS`], of what has few pins: with many blocks it would hardly be coarsened otherwise.
 const DEPTHS_OF_FEW: &[usize] = &[160, 50, 20];
 
+/// Whatever a further cycle saves, it is worth it.
+const ALL_CYCLES: u64 = u64::MAX;
+
 /// Parts of a block's time, as one in so many, by which searches go beyond it for a while. A quarter: less does not
 /// reach the cuts of real training steps that only many tiny tensors more can balance.
 const BEYOND: &[u64] = &[4];
@@ -73,6 +76,8 @@ pub(super) struct Work {
     pub(super) refined_seeds: usize,
     /// Further cycles: how many partitions go through each of them.
     pub(super) cycles: &'static [usize],
+    /// A further cycle that saves less than one part in this many is the last.
+    pub(super) worthwhile: u64,
     /// Vertices for each block down to which searches coarsen, in turn.
     pub(super) depths: &'static [usize],
     /// How searches from nothing coarsen: each in turn, and then those that served best.
@@ -96,7 +101,11 @@ impl Work {
         let beyond: &[u64] = if few { BEYOND } else { &[] };
         let search = Search { passes: 4, seeds: 25, fruitless: 50, worthwhile, beyond, cuts: Cuts::NONE };
         let clusterings = if few { Clustering::OF_FEW } else { Clustering::USUAL };
-        let cuts = if few { Cuts { work: 1_000_000, most: 1000 } } else { Cuts::NONE };
+        let cuts = match (few, uneven) {
+            (true, true) => Cuts { work: 1_000_000, most: 1000 },
+            (true, false) => Cuts { work: 250_000, most: 1000 },
+            (false, _) => Cuts::NONE,
+        };
         let depths = if few { DEPTHS_OF_FEW } else { DEPTHS };
         match context.problem.options.effort {
             Effort::Fast => Self {
@@ -104,6 +113,7 @@ impl Work {
                 seeds: 1,
                 refined_seeds: usize::from(pins < SMALL),
                 cycles: &[],
+                worthwhile: ALL_CYCLES,
                 depths: DEPTHS,
                 clusterings: if few && uneven { &[Clustering::NETS] } else { &[Clustering::VERTICES] },
                 cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
@@ -126,6 +136,8 @@ impl Work {
                     seeds: 1,
                     refined_seeds: 1,
                     cycles,
+                    // Where nets are many and alike (random graphs), cycle after cycle saves a little.
+                    worthwhile: if few && !uneven { 300 } else { ALL_CYCLES },
                     depths,
                     clusterings,
                     cuts: if few { bisect::Effort::VARIED } else { bisect::Effort::USUAL },
@@ -139,6 +151,7 @@ impl Work {
                 seeds: 4,
                 refined_seeds: 4,
                 cycles: &[4; 8],
+                worthwhile: ALL_CYCLES,
                 depths,
                 clusterings,
                 cuts: if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL },

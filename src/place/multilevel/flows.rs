@@ -210,14 +210,14 @@ impl Region {
         let (mut network, now) = self.network(state);
         network.supply[0] = UNLIMITED;
         network.demand[1] = UNLIMITED;
-        let mut flow = 0u64;
+        let mut flow = network.resume_until(now, usize::MAX);
+        let mut cheapest: Option<Cheapest> = None;
         let found = loop {
-            flow += network.resume(usize::MAX);
             if flow >= now || network.work >= *left {
                 break None;
             }
-            let cheapest = Cheapest::new(&mut network, self.vertices.len());
-            let sides = [&cheapest.least_first, &cheapest.least_second];
+            let cuts = cheapest.get_or_insert_with(|| Cheapest::new(&mut network, self.vertices.len()));
+            let sides = [&cuts.least_first[..], cuts.least_second()];
             let loads = sides.map(|side| self.loads(state, side));
             let fitting = sides.iter().zip(&loads).filter(|(_, loads)| self.fits(state, loads));
             if let Some((side, _)) = fitting.min_by_key(|(_, loads)| loads.iter().max().copied()) {
@@ -225,10 +225,16 @@ impl Region {
             }
             // The lighter side grows, which leads towards balance.
             let grower = if loads[0][0] <= loads[1][1] { Grower::First } else { Grower::Second };
-            let has = |at: usize| cheapest.has(grower, at);
+            let has = |at: usize| cuts.has(grower, at);
             (0..self.vertices.len()).filter(|&at| has(at)).for_each(|at| grower.take(&mut network, at));
-            let Some(next) = self.next(state, &network, &cheapest, grower, rng) else { break None };
+            let Some(next) = self.next(state, &network, cuts, grower, rng) else { break None };
             grower.take(&mut network, next);
+            if cuts.has(grower.other(), next) {
+                flow += network.resume_until(now - flow, usize::MAX);
+                cheapest = None;
+            } else {
+                cuts.add(&mut network, grower, next);
+            }
         };
         *left = left.saturating_sub(network.work);
         found
@@ -321,16 +327,30 @@ impl Region {
 /// second block.
 struct Cheapest {
     least_first: Vec<bool>,
-    least_second: Vec<bool>,
+    /// By vertex of the network: whether more could flow from it to the second terminal.
+    reaching: Vec<bool>,
 }
 
 impl Cheapest {
     fn new(network: &mut Network, vertices: usize) -> Self {
         let reaching = network.reaching();
-        let all = ENDS..ENDS + vertices;
-        Self {
-            least_first: all.clone().map(|at| !network.is_reached(at)).collect(),
-            least_second: reaching[all].to_vec(),
+        Self { least_first: (0..vertices).map(|at| !network.is_reached(ENDS + at)).collect(), reaching }
+    }
+
+    fn least_second(&self) -> &[bool] {
+        &self.reaching[ENDS..ENDS + self.least_first.len()]
+    }
+
+    /// Lets a terminal have one vertex more, from or to which no more can flow: the other's side stays as it is.
+    fn add(&mut self, network: &mut Network, grower: Grower, at: usize) {
+        match grower {
+            Grower::First => {
+                network.reach_from(ENDS + at);
+                for (at, is_left) in self.least_first.iter_mut().enumerate() {
+                    *is_left = !network.is_reached(ENDS + at);
+                }
+            }
+            Grower::Second => network.reach_back(&[ENDS + at], &mut self.reaching),
         }
     }
 
@@ -338,7 +358,7 @@ impl Cheapest {
     fn has(&self, of: Grower, at: usize) -> bool {
         match of {
             Grower::First => !self.least_first[at],
-            Grower::Second => self.least_second[at],
+            Grower::Second => self.reaching[ENDS + at],
         }
     }
 }

@@ -183,7 +183,7 @@ impl MultilevelSearch<'_, '_, '_> {
             let Some((best, others)) = found.split_first().filter(|_| !self.is_enough()) else { break };
             let pairs = others.iter().map(Some).chain([None]);
             self.do_all(pairs.filter_map(|other| self.refinement(best, other, cycle)).collect());
-            if before == self.best_bytes() || self.context.control.stopped() {
+            if !self.is_worthwhile(before) || self.context.control.stopped() {
                 break;
             }
         }
@@ -191,6 +191,14 @@ impl MultilevelSearch<'_, '_, '_> {
 
     fn is_enough(&self) -> bool {
         self.context.is_enough(&self.incumbents.pool)
+    }
+
+    /// Whether the best has become so much better that another cycle may be worth its work.
+    fn is_worthwhile(&self, before: Option<Bytes>) -> bool {
+        let after = self.best_bytes();
+        let saved = before.zip(after).map(|(before, after)| before.saturating_sub(after).get());
+        before != after
+            && saved.zip(before).is_none_or(|(saved, before)| saved >= before.get() / self.work.worthwhile)
     }
 
     fn best_bytes(&self) -> Option<Bytes> {

@@ -148,7 +148,7 @@ impl<'a> Launched<'a> {
     fn contents_of(&self, i: usize) -> impl Iterator<Item = (&'a str, Option<u32>)> {
         let (plan, none): (&'a Plan, &'a [u32]) = (self.plan, &[]);
         let (reads, writes) = match &self.resolved.steps[i].touch {
-            Touch::Launch { reads, writes } => (reads.as_slice(), writes.as_slice()),
+            Touch::Launch { reads, writes } => (&reads[..], &writes[..]),
             Touch::Copy { .. } | Touch::Nothing => (none, none),
         };
         let buffers = reads.iter().chain(writes).map(|&id| &plan.buffers[id as usize]);

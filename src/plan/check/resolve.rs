@@ -7,10 +7,10 @@ use super::super::{Action, Buffer, BufferKind, CopyAction, Lane, Plan, Step};
 use super::Faults;
 use super::parts::ByteRange;
 
-/// What a step touches, by number.
+/// What a step touches, by number. There are millions of steps: lists have no room to grow.
 pub(super) enum Touch {
     /// Operands and results of a launch.
-    Launch { reads: Vec<u32>, writes: Vec<u32> },
+    Launch { reads: Box<[u32]>, writes: Box<[u32]> },
     /// Source and target of a copy, and the bytes of both that it moves, as a start and an end.
     Copy { from: u32, to: u32, range: ByteRange },
     /// Nothing: the plan has no buffers.
@@ -23,7 +23,7 @@ pub(super) struct ResolvedStep {
     /// Position among the lanes in use.
     pub(super) lane: u32,
     /// Positions in the list of the steps under `after`, all before its own.
-    pub(super) after: Vec<u32>,
+    pub(super) after: Box<[u32]>,
     pub(super) touch: Touch,
 }
 
@@ -210,13 +210,19 @@ fn steps(
     // Lanes are numbered as they come into use: every clock has an entry for each.
     let mut lane_of = vec![NO_LANE; plan.devices.len() * 2];
     let mut lanes = 0;
-    let mut positions: HashMap<u64, u32> = HashMap::with_capacity(plan.steps.len());
+    // Whoever numbers steps by their positions, as the planner does, needs no table of them.
+    let numbered = plan.steps.iter().zip(0u64..).all(|(step, at)| step.id == at);
+    let mut positions: HashMap<u64, u32> = HashMap::new();
     let mut resolved = Vec::with_capacity(plan.steps.len());
     let mut whole = true;
     for (i, step) in plan.steps.iter().enumerate() {
         // Looked up before the step itself is known: it cannot wait for itself.
-        let after = after(step, &positions, faults);
-        if positions.insert(step.id, i as u32).is_some() {
+        let position = |other: u64| match numbered {
+            true => (other < i as u64).then_some(other as u32),
+            false => positions.get(&other).copied(),
+        };
+        let after = after(step, position, faults);
+        if !numbered && positions.insert(step.id, i as u32).is_some() {
             faults.add(|| format!("step {} appears twice", step.id));
             whole = false;
         }
@@ -239,18 +245,18 @@ fn steps(
     whole.then_some((resolved, lanes as usize))
 }
 
-fn after(step: &Step, positions: &HashMap<u64, u32>, faults: &mut Faults) -> Option<Vec<u32>> {
+fn after(step: &Step, position: impl Fn(u64) -> Option<u32>, faults: &mut Faults) -> Option<Box<[u32]>> {
     let mut after = Vec::with_capacity(step.after.len());
-    for other in &step.after {
-        match positions.get(other) {
-            Some(&position) => after.push(position),
+    for &other in &step.after {
+        match position(other) {
+            Some(position) => after.push(position),
             None => {
                 faults.add(|| format!("step {} is after {other}, which does not come before it", step.id));
                 return None;
             }
         }
     }
-    Some(after)
+    Some(after.into_boxed_slice())
 }
 
 fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Faults) -> Option<Touch> {
@@ -263,8 +269,8 @@ fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Fa
     };
     match &step.action {
         Action::Launch(launch) => {
-            let reads = launch.reads.iter().map(|id| find(id)).collect::<Option<Vec<_>>>()?;
-            let writes = launch.writes.iter().map(|id| find(id)).collect::<Option<Vec<_>>>()?;
+            let reads = launch.reads.iter().map(|id| find(id)).collect::<Option<_>>()?;
+            let writes = launch.writes.iter().map(|id| find(id)).collect::<Option<_>>()?;
             Some(Touch::Launch { reads, writes })
         }
         Action::Copy(copy) if plan.buffers.is_empty() && copy.node.is_some() => Some(Touch::Nothing),

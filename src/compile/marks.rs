@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 
 use wildmatch::WildMatch;
 
+use super::split::is_of_parts;
 use crate::error::Result;
 use crate::ir::{Graph, SourceId};
 use crate::place;
 
-/// Puts the caller's pins and colocation patterns on the sources they match. Inputs match too.
+/// Puts the caller's pins and colocation patterns on the sources they match. Inputs match too. Pins of parts are left for
+/// what divides the graph.
 pub(super) fn mark(graph: &mut Graph, options: &place::Options) -> Result<()> {
     for (pattern, device) in &options.pins {
+        if is_of_parts(graph, pattern) {
+            continue;
+        }
         let what = format!("--pin {pattern}={device}");
         for id in matching(graph, pattern, &what)? {
             graph.source_mut(id).pin = Some(device.clone());

@@ -316,8 +316,10 @@ pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let places = options.places.as_ref().map(|places| score::numbered_places(&graph, places));
     let divided = options.pipeline.is_some() || options.unrolled.is_some();
     let places = phases(&graph, places.unwrap_or_default(), divided);
+    let pins = &options.place.pins;
+    let of_parts: Vec<bool> = pins.iter().map(|(pattern, _)| split::is_of_parts(&graph, pattern)).collect();
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
-    options.split.parted(graph, places)?.network(assumed, dims)
+    options.split.parted(graph, places)?.pinned(pins, &of_parts)?.network(assumed, dims)
 }
 
 /// A network without what need not be computed; dimensions taken as 1; all dimensions.

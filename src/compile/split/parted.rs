@@ -144,6 +144,11 @@ impl Parted {
         source.index() >= self.history.sources && !self.history.wholes.contains(&source)
     }
 
+    /// Names of what are parts of others.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &str> {
+        self.history.parts.iter().map(|&source| self.graph.source(source).name.as_str())
+    }
+
     /// The network, grouped.
     pub(in crate::compile) fn network(
         self,

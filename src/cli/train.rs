@@ -172,6 +172,11 @@ fn parallel(
     console: &Console,
 ) -> Result<train::Options> {
     let way: Parallel = way.parse()?;
+    let split = &options.compile.split;
+    if way == Parallel::Split && !split.auto && split.rules.is_empty() {
+        return Err(Error::usage("--parallel split", "with --split none nothing is divided")
+            .with_help("leave one of them out"));
+    }
     options.replicas = Some(replicas(&args.spread, 1)?);
     // As the ways are compared.
     options.compile.place.objective = Objective::Latency;

@@ -65,22 +65,20 @@ impl Planned {
 impl Problem<'_> {
     /// Plans a network as it is.
     pub(super) fn plan(&self, network: &Network) -> Result<Planned> {
-        self.plan_as(network, false)
+        self.plan_as(network, As::Whole)
     }
 
-    /// Plans a network. One of many ways (`is_way`) is not rewritten where it does not fit: the next is
-    /// tried in its place.
-    fn plan_as(&self, network: &Network, is_way: bool) -> Result<Planned> {
+    fn plan_as(&self, network: &Network, kind: As) -> Result<Planned> {
         let Self { topology, options, divided, control } = *self;
         let (lowered, mut place) = self.lowered(network)?;
-        if is_way && network.graph.node_count() > LARGE {
+        if kind != As::Whole && network.graph.node_count() > LARGE {
             place.effort = place::Effort::Fast;
         }
         let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
         let turns = options.unrolled.map(|_| unrolled::turns(network, &lowered, Turn::Sum));
         let unrolled = options.unrolled.zip(turns.as_deref());
         let pipeline = options.pipeline;
-        let may_rewrite = !is_way;
+        let may_rewrite = kind != As::Way;
         let asked = Asked { graph, sizes, topology, place: &place, pipeline, unrolled, may_rewrite };
         let mut meta = options.network_meta(network);
         // The sizes are those of a microbatch; the plan names the whole batch.
@@ -146,7 +144,7 @@ impl Problem<'_> {
             return Ok(None);
         }
         for network in self.ways(network)? {
-            match self.plan_as(&network, true) {
+            match self.plan_as(&network, As::Way) {
                 Ok(planned) => return Ok(Some(Faster { planned, network })),
                 Err(error) if is_no_plan(&error) && !control.stopped() => {}
                 Err(error) if is_no_plan(&error) => break,
@@ -211,24 +209,35 @@ impl Problem<'_> {
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
         let mut ways = split::narrower(Parted::whole(graph, places), topology, &options.place, exact)?;
         let (mut closest, mut coarsest) = (None, Vec::new());
+        let most = MOST_NODES.max(2 * ways.nodes());
         while !self.control.stopped()
             && let Some(parted) = ways.next()?
         {
+            if parted.graph.node_count() > most {
+                continue;
+            }
             let network = parted.network(assumed.clone(), dims.clone())?;
-            match self.plan_as(&network, true) {
+            match self.plan_as(&network, As::Way) {
                 Ok(planned) => return Ok(planned.compiled(network, self.topology)),
                 Err(Error::Infeasible(split)) => closest = Some(split.conflict),
+                // Other devices are asked for than those that it puts parts on.
+                Err(Error::Usage(split)) => closest = closest.or(Some(split.message)),
                 Err(error) => return Err(error),
             }
-            if trains && coarsest.len() < REWRITTEN {
+            if trains {
                 coarsest.push(network);
+                coarsest.sort_by_key(|network: &Network| network.graph.node_count());
+                coarsest.truncate(REWRITTEN);
             }
         }
         // What steps keep for their gradients may be made again, or offloaded, beside.
         for network in coarsest {
-            match self.plan_as(&network, false) {
+            if self.control.stopped() {
+                break;
+            }
+            match self.plan_as(&network, As::RewrittenWay) {
                 Ok(planned) => return Ok(planned.compiled(network, self.topology)),
-                Err(Error::Infeasible(_)) => {}
+                Err(error) if is_no_plan(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -267,7 +276,18 @@ const fn most_ways(effort: place::Effort) -> usize {
 /// little is left to decide but orders.
 const LARGE: usize = 1 << 14;
 
-/// Ways to split a training step that are rewritten where none fits as it is, from the first, which have the fewest parts.
+/// What a network that is planned is among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum As {
+    /// The only one.
+    Whole,
+    /// One of several ways to split: where it does not fit, the next is tried and it is not rewritten.
+    Way,
+    /// One of those ways, when none fits as it is.
+    RewrittenWay,
+}
+
+/// Ways to split a training step that are rewritten where none fits as it is: those of the fewest nodes.
 const REWRITTEN: usize = 3;
 
 /// Nodes of a split network that is tried, at most.

@@ -1,6 +1,6 @@
 //! Parameters as XLA's partitioner annotates them (GSPMD: Xu et al. 2021): a sharding over all devices of the mesh.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Plan;
 use super::shards::{Stored, stored};
@@ -16,9 +16,14 @@ use crate::escape::quoted;
 pub(super) fn gspmd(plan: &Plan) -> Result<String> {
     const FORMAT: &str = "--format gspmd";
     let params = stored(plan, FORMAT)?;
-    let used = |device: &str| plan.steps.iter().any(|step| step.device == device);
+    let mut used: BTreeSet<&str> = plan.steps.iter().map(|step| step.device.as_str()).collect();
+    for kept in params.values() {
+        match kept {
+            Stored::Whole(devices) | Stored::Shards { devices, .. } => used.extend(devices),
+        }
+    }
     let mesh: Vec<&str> =
-        plan.devices.iter().map(|device| device.name.as_str()).filter(|name| used(name)).collect();
+        plan.devices.iter().map(|device| device.name.as_str()).filter(|name| used.contains(name)).collect();
     let numbers: BTreeMap<&str, usize> = mesh.iter().copied().zip(0..).collect();
     let number = |device: &&str| numbers.get(device).copied().unwrap_or(0);
     let mut lines = Vec::with_capacity(params.len());

@@ -75,12 +75,13 @@ fn shards<'a>(places: &[(&'a str, Lies<'a>)]) -> std::result::Result<Stored<'a>,
     places.sort_by_key(|(_, lies)| lies.map(|bounds| bounds[axis]));
     let own: Vec<(u64, u64)> =
         places.iter().filter_map(|(_, lies)| lies.map(|bounds| bounds[axis])).collect();
-    let size = own[0].1 - own[0].0;
-    let last = own.len() - 1;
-    let is_chunk = |(at, &(from, to)): (usize, &(u64, u64))| {
-        from == at as u64 * size && (to == from + size || at == last && from < to && to < from + size)
+    let (extent, parts) = (own.last().map_or(0, |last| last.1), own.len() as u64);
+    // As such tensors are cut: each is as long as the extent by the number of parts, rounded up.
+    let size = extent.div_ceil(parts.max(1));
+    let is_chunk = |(at, &(from, to)): (u64, &(u64, u64))| {
+        from == at * size && to == extent.min(from + size) && from < to
     };
-    if !own.iter().enumerate().all(is_chunk) {
+    if !(0..).zip(&own).all(is_chunk) {
         return Err("is in slices of unequal sizes");
     }
     let devices: Vec<&str> = devices(&places);

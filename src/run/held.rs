@@ -1,6 +1,7 @@
 //! A parameter of a program: where it lies, and how it is written and read in the order of axes in which it is supplied.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use super::interpret::check_type;
 use crate::error::{Error, Result};
@@ -49,6 +50,11 @@ impl<P> Held<P> {
         }
         held.permuted(&back)
     }
+}
+
+/// By name: the place of each of some parameters among them.
+pub(super) fn numbers<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<String, usize> {
+    names.map(str::to_owned).zip(0..).collect()
 }
 
 /// The error of a parameter that a plan does not hold.

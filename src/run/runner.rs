@@ -185,9 +185,7 @@ impl Runner {
         let Some(slices) = self.slices.cut(name, value) else {
             return either!(&mut self.backend, program => program.set_param(name, value));
         };
-        // Some readers may have all of it beside.
-        let is_whole = either!(&self.backend, program => program.params().any(|own| own == name));
-        let whole = is_whole.then(|| (name, value.clone()));
+        let whole = self.slices.is_whole_too(name).then(|| (name, value.clone()));
         for (own, value) in whole.into_iter().chain(slices?) {
             either!(&mut self.backend, program => program.set_param(own, &value))?;
         }

@@ -1,8 +1,8 @@
 //! Parameters by the network's own names, where a program holds slices of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
 
 /// Which parameters of a program are slices, and of what.
@@ -12,6 +12,8 @@ pub(super) struct Slices {
     of: BTreeMap<String, Vec<Held>>,
     /// By the slice's name: the network's. Looked up, never iterated.
     wholes: HashMap<String, String>,
+    /// Those of which some reader has all.
+    whole_too: BTreeSet<String>,
 }
 
 /// One slice, along an axis of what is supplied.
@@ -45,6 +47,8 @@ impl Slices {
             slices.wholes.insert(param.name.clone(), slice.name.clone());
         }
         slices.of.values_mut().for_each(|slices| slices.sort_unstable());
+        let whole = graph.params().iter().filter(|param| param.slice.is_none()).map(|param| &param.name);
+        slices.whole_too = whole.filter(|name| slices.of.contains_key(*name)).cloned().collect();
         slices
     }
 
@@ -78,11 +82,28 @@ impl Slices {
     /// What a parameter of the network comes to by each name under which slices of it are held. None where it is held
     /// whole alone.
     ///
-    /// Errors: none but internal ones.
+    /// Errors: it has other sizes.
     pub(super) fn cut(&self, name: &str, value: &Tensor) -> Option<Result<Vec<(&str, Tensor)>>> {
-        let part = |slice: &'_ Held| value.sliced(slice.axis as usize, slice.start, slice.size);
+        let part = |slice: &'_ Held| {
+            let own = value.dims().get(slice.axis as usize).copied();
+            if own != Some(slice.extent) {
+                let message = format!(
+                    "axis {} has {} elements, and is of sizes {:?}",
+                    slice.axis,
+                    slice.extent,
+                    value.dims()
+                );
+                return Err(Error::usage(format!("parameter {name}"), message));
+            }
+            value.sliced(slice.axis as usize, slice.start, slice.size)
+        };
         let slices = self.of.get(name)?.iter();
         Some(slices.map(|slice| Ok((slice.name.as_str(), part(slice)?))).collect())
+    }
+
+    /// Whether a parameter of which there are slices is held whole beside.
+    pub(super) fn is_whole_too(&self, name: &str) -> bool {
+        self.whole_too.contains(name)
     }
 }
 

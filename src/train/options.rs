@@ -91,8 +91,15 @@ impl Options {
     }
 }
 
-/// Error: a pipeline with workers that do not wait.
+/// Error: a pipeline, or rules of splitting, with workers that do not wait.
 fn check_pipeline(options: &Options) -> Result<()> {
+    if options.asynchronous.is_some() && !options.compile.split.rules.is_empty() {
+        return Err(Error::usage(
+            "--split",
+            "workers that do not wait have a step each, beside that of the updates",
+        )
+        .with_help("leave the rules out, or --sync allreduce"));
+    }
     if options.pipeline.is_some() && options.asynchronous.is_some() {
         return Err(Error::usage("--schedule", "the microbatches of a pipeline wait for one another")
             .with_help("--sync allreduce"));

@@ -10,7 +10,9 @@ use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::place::{Effort, Objective};
 use partition::unstable::plan::{Plan, check};
 use partition::unstable::topology::Topology;
-use partition::unstable::train::{Fit, Loss, Options, Rate, Strategy, Trainer, candidates, fit};
+use partition::unstable::train::{
+    Async, Fit, Loss, Options, Rate, Stale, Strategy, Trainer, candidates, fit,
+};
 
 use crate::random_graph::Random;
 use crate::shared;
@@ -212,6 +214,68 @@ fn what_is_not_finite_is_named_in_a_divided_step() {
     wrong[0].1 = Tensor::from_f32(wrong[0].1.dims().to_vec(), &values).unwrap();
     let error = trainer.step(&wrong).unwrap_err().to_string();
     assert!(error.contains("input x") && error.contains("element 70"), "{error}");
+}
+
+/// Rules are of the step: validation beside it and a shorter last batch are planned without them.
+#[test]
+fn rules_are_of_the_step_alone() {
+    let graph = graph(include_bytes!("../../examples/mlp.json"));
+    let mut options = options("sgd", false);
+    options.compile.batch = Some(8);
+    let reached = |devices: &str, options: &Options| {
+        let mut trainer = Trainer::new(graph.clone(), &Topology::parse(devices).unwrap(), options).unwrap();
+        let source = Source::open("random:records=12", &trainer.fields()).unwrap();
+        let validation = Source::open("random:records=8", &trainer.fields()).unwrap();
+        let fitting = Fit { epochs: 1, validation: Some(&validation), ..Fit::default() };
+        fit(&mut trainer, &source, &fitting, &mut |_| {}).unwrap();
+        (arrays_of(&trainer), trainer.plan().options.splits.len())
+    };
+    let alone = reached("cpu", &options);
+    let rules = ["block0/up_proj=1:2", "block0/up/update=1:2", "embed=0:8"];
+    options.compile.split.rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    options.split = true;
+    let divided = reached("2xcpu", &options);
+    assert!(alone.1 == 0 && divided.1 > 0);
+    for (name, values) in &alone.0 {
+        for (a, b) in divided.0[name].iter().zip(values) {
+            assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{name}: {a}, on one device {b}");
+        }
+    }
+    options.asynchronous = Some(Async { workers: 2, staleness: 1, stale: Stale::default(), warm_up: 0 });
+    let refused =
+        Trainer::new(graph, &Topology::parse("2xcpu").unwrap(), &options).err().unwrap().to_string();
+    assert!(refused.contains("--split"), "{refused}");
+}
+
+/// Microbatches that add up, parameters that stay, and parameters with two readers.
+#[test]
+fn what_steps_keep_beside_weights_goes_with_their_slices() {
+    let text = r#"{"partition_model": 1, "name": "tied", "dims": ["batch"],
+        "inputs": [{"name": "x", "type": "f32[batch, 48]"}], "params": [
+        {"name": "w", "type": "f32[48, 48]", "init": "he_normal"}, {"name": "v", "type": "f32[48, 48]", "init": "he_normal"},
+        {"name": "scale", "type": "f32[48]", "init": "ones"}, {"name": "shift", "type": "f32[48]", "init": "zeros"}],
+        "nodes": [{"name": "a", "op": "dense", "inputs": ["x", "w"], "activation": "tanh"},
+        {"name": "b", "op": "dense", "inputs": ["a", "w"], "activation": "relu"},
+        {"name": "n", "op": "layer_norm", "inputs": ["b", "scale", "shift"]},
+        {"name": "c", "op": "dense", "inputs": ["n", "v"]}], "outputs": ["c"]}"#;
+    let graph = graph(text.as_bytes());
+    for (optimizer, microbatches, frozen) in
+        [("adam", 1, false), ("sgd:momentum=0.9", 1, true), ("adam", 3, false)]
+    {
+        let mut options = options(optimizer, true);
+        options.recipe.updates.microbatches = microbatches;
+        options.compile.batch = Some(6);
+        if frozen {
+            options.recipe.freeze = vec!["v".to_owned()];
+        }
+        let what = format!("{optimizer}, {microbatches} microbatches, frozen {frozen}");
+        // A weight takes 9 kB; with its gradient and the optimizer's arrays 37 to 46.
+        let found =
+            trained(&graph, "cpu[6x26kB]", &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(!found.plan.options.splits.is_empty(), "{what}");
+        sound(&what, &found.plan);
+        same(&what, &found, &trained(&graph, "cpu", &options).unwrap());
+    }
 }
 
 #[test]

@@ -120,7 +120,7 @@ pub(in crate::compile) fn narrower(
     let trains = whole.graph.params().iter().any(|param| param.update.is_some());
     let tries = if trains { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
     let left = tries.concat().into_iter().rev().collect();
-    let side_by_side = Rc::new(SideBySide::new(topology, place));
+    let side_by_side = Rc::new(SideBySide::new(topology, place)?);
     Ok(Splits { whole, memory, workspace, limits, side_by_side, left, last })
 }
 
@@ -136,6 +136,11 @@ fn uncuttable_inputs(graph: &Graph, memory: u64) -> Result<Vec<String>> {
 }
 
 impl Splits {
+    /// Nodes of the graph that is split.
+    pub(in crate::compile) fn nodes(&self) -> usize {
+        self.whole.graph.node_count()
+    }
+
     /// The next way that is unlike the one before; none where there is none. O(nodes + edges x parts).
     ///
     /// Errors: none but internal ones.
@@ -147,7 +152,9 @@ impl Splits {
             let bytes = share(self.memory, attempt.hundredths, 100);
             let limits = Limits { bytes, whole: bytes, ..self.limits };
             let Some(found) = divisions(self.choices(&self.whole.graph, attempt), limits, |_| true)? else {
-                return Ok(None);
+                // What is finer has more parts still; other ways have fewer.
+                self.left.retain(|other| other.side_by_side != attempt.side_by_side);
+                continue;
             };
             if self.last.as_ref() == Some(&found) {
                 continue;

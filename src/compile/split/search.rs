@@ -87,8 +87,10 @@ impl<'g> Work<'g> {
         for ((_, value), updated) in graph.outputs().iter().zip(graph.updates()) {
             match updated {
                 // It stays where it is made, and is the parameter of the next step.
-                Some(id) => is_state[graph.node(graph.param(id).node).first_result.index()] = true,
-                None => last[value.index()] = Last::AtEnd,
+                Some(id) if graph.param(id).statistic.is_none() => {
+                    is_state[graph.node(graph.param(id).node).first_result.index()] = true;
+                }
+                Some(_) | None => last[value.index()] = Last::AtEnd,
             }
         }
         let units = Units::new(graph, &found)?;

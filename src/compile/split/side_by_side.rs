@@ -1,5 +1,6 @@
 //! Devices that each compute one part of whatever is divided.
 
+use crate::error::Result;
 use crate::place::{self, DeviceUse};
 use crate::topology::Topology;
 
@@ -16,8 +17,11 @@ impl SideBySide {
     const MOST: usize = 64;
 
     /// Those with most memory, as many as may be used, in the specification's order. O(devices log devices).
-    pub(super) fn new(topology: &Topology, place: &place::Options) -> Self {
-        let room = |id| place.usable(topology.device(id).memory).get();
+    ///
+    /// Errors: the caps are not one for each device.
+    pub(super) fn new(topology: &Topology, place: &place::Options) -> Result<Self> {
+        let caps = place.arena_caps(topology)?;
+        let room = |id: crate::topology::DeviceId| caps[id.index()].get();
         let mut devices: Vec<_> = topology.computing().filter(|&id| room(id) > 0).collect();
         let most = match place.devices {
             DeviceUse::Count(count) => (count as usize).min(Self::MOST),
@@ -26,10 +30,10 @@ impl SideBySide {
         devices.sort_by_key(|&id| (std::cmp::Reverse(room(id)), id));
         devices.truncate(most);
         devices.sort_unstable();
-        Self {
+        Ok(Self {
             names: devices.iter().map(|&id| topology.device(id).name.clone()).collect(),
             shares: devices.iter().map(|&id| room(id)).collect(),
-        }
+        })
     }
 
     pub(super) fn len(&self) -> usize {

@@ -9,7 +9,7 @@ use super::super::arena::Range;
 use super::super::executor::plan::{Checker, ExecPlan, Located, Task};
 use super::super::executor::ports::Ports;
 use super::super::group::Compiled;
-use super::super::held::Held;
+use super::super::held::{self, Held};
 use super::super::packing::Packing;
 use super::choose::Chooser;
 use super::driver::{Event, Fault, GemmArgs, HostPointer, Pointer, Span};
@@ -103,7 +103,7 @@ pub(super) fn build(
     builder.number_marks(&streams, &window, orders.len())?;
     let gpus = builder.beginnings()?;
     let clock = builder.clock(streams.lanes[0].gpu)?;
-    let params =
+    let params: Vec<Held<Vec<Located>>> =
         data.iter().filter_map(|(value, places)| Held::new(network, *value, places.clone())).collect();
     let steps = orders.len();
     let program = CudaProgram {
@@ -115,6 +115,7 @@ pub(super) fn build(
         host,
         window,
         ports,
+        numbers: held::numbers(params.iter().map(|param| param.name.as_str())),
         params,
         devices: plan
             .devices

@@ -3,7 +3,7 @@
 //! Contains `unsafe`: what goes into and out of arenas in host memory while no stream runs.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -136,6 +136,8 @@ pub struct CudaProgram {
     pub(super) window: Window,
     pub(super) ports: Ports,
     pub(super) params: Vec<Held<Vec<Located>>>,
+    /// By name: its place among them. Looked up, never iterated.
+    pub(super) numbers: HashMap<String, usize>,
     /// Names, and by lane the streams.
     pub(super) devices: Vec<(String, [Option<usize>; 2])>,
     pub(super) graph: Option<Graph>,
@@ -247,7 +249,8 @@ impl CudaProgram {
     /// Errors: a step did not end; the driver's.
     pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
         self.reachable()?;
-        let Some(param) = self.params.iter().find(|param| param.name == name) else { return Ok(None) };
+        let Some(&at) = self.numbers.get(name) else { return Ok(None) };
+        let param = &self.params[at];
         let Some(&place) = param.places.first() else { return Ok(None) };
         param.supplied(tensor(&param.ty, &self.read(place)?)?).map(Some)
     }
@@ -262,7 +265,7 @@ impl CudaProgram {
     /// Errors: no such parameter; a value of another type; an earlier run that failed; the driver's.
     pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
         self.usable()?;
-        let found = self.params.iter().find(|param| param.name == name);
+        let found = self.numbers.get(name).map(|&at| &self.params[at]);
         let param = found.ok_or_else(|| held::missing(name))?;
         let value = param.laid(value)?;
         param.places.iter().try_for_each(|&at| self.write(at, value.bytes()))

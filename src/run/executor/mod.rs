@@ -20,7 +20,7 @@ mod worker;
 mod write_set;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -118,6 +118,8 @@ pub struct Program {
     written: WriteSet,
     /// Each parameter with its form.
     params: Vec<(Held<Vec<Located>>, Form)>,
+    /// By name: its place among them. Looked up, never iterated.
+    numbers: HashMap<String, usize>,
     /// Constants and their places.
     constants: Vec<(ValueId, Vec<Located>)>,
     names: Vec<String>,
@@ -199,14 +201,17 @@ impl Program {
         let pools = pools(plan, &compiled, &options.engines)?;
         let shared = Arc::new(Shared::new(plan, arenas, compiled, tasks, pools, options.before_step));
         let workers = Workers::start(&shared)?;
+        let constants = data.iter().filter(|(value, _)| is_constant(graph, *value)).cloned().collect();
+        let params = parameters(graph, &packing, data);
         Ok(Self {
             shared,
             workers,
             ports,
             updates,
             written,
-            constants: data.iter().filter(|(value, _)| is_constant(graph, *value)).cloned().collect(),
-            params: parameters(graph, &packing, data),
+            constants,
+            numbers: held::numbers(params.iter().map(|(param, _)| param.name.as_str())),
+            params,
             names: plan.devices.iter().map(|device| device.name.clone()).collect(),
             timeout: options.timeout,
         })
@@ -281,7 +286,7 @@ impl Program {
     ///
     /// Errors: none but internal ones.
     pub fn param(&self, name: &str) -> Result<Option<Tensor>> {
-        let Some((param, form)) = self.params.iter().find(|(own, _)| own.name == name) else {
+        let Some((param, form)) = self.numbers.get(name).map(|&at| &self.params[at]) else {
             return Ok(None);
         };
         let Some(&place) = param.places.first() else { return Ok(None) };
@@ -300,7 +305,7 @@ impl Program {
     /// Errors: no such parameter; a value of another type; an earlier run that did not end.
     pub fn set_param(&mut self, name: &str, value: &Tensor) -> Result<()> {
         self.workers.usable()?;
-        let found = self.params.iter().find(|(own, _)| own.name == name);
+        let found = self.numbers.get(name).map(|&at| &self.params[at]);
         let (param, form) = found.ok_or_else(|| held::missing(name))?;
         let value = param.laid(value)?;
         for &at in &param.places {

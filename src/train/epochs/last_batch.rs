@@ -43,6 +43,9 @@ impl Trainer {
             self.last_batch.as_ref().ok_or_else(|| Error::Internal("a batch that is not open".into()))?;
         let mut options = last_batch.options.clone();
         options.compile.batch = Some(samples as i64);
+        // Rules speak of the whole batch, which may have more parts than this one has samples.
+        options.compile.split.rules.clear();
+        options.split = false;
         let most = self.batch / self.microbatches as usize;
         let fits = |parts: &usize| samples.is_multiple_of(*parts) && samples / parts <= most;
         let parts = (1..=samples).find(fits).unwrap_or(1);

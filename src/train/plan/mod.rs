@@ -70,6 +70,8 @@ pub(crate) fn evaluation_plan(
     let graph = evaluation(forward.clone(), loss)?;
     let devices = topology.devices.iter().zip(&step.devices);
     let mut asked = asked.clone();
+    // Rules speak of the step's nodes; the network alone is split where it must be.
+    asked.split.rules.clear();
     asked.place.caps = Some(devices.map(|(device, own)| device.memory.saturating_sub(own.arena)).collect());
     compile::compile(Model::Graph(graph), topology, &asked)
         .map_err(|error| error.within("validation, beside the training step"))
@@ -147,10 +149,13 @@ fn in_layers(
         layers_together(&mut together, losses);
         Model::Graph(together)
     };
-    let mut compiled = compile::compile_with(marked(Losses::WithLayers), topology, asked, control);
+    // What goes together is whole.
+    let split = compile::SplitOptions { auto: false, ..asked.split.clone() };
+    let whole = compile::Options { split, ..asked.clone() };
+    let mut compiled = compile::compile_with(marked(Losses::WithLayers), topology, &whole, control);
     if let Err(Error::Usage(_)) = compiled {
         // There may be fewer layers than devices that are to compute something.
-        compiled = compile::compile_with(marked(Losses::Free), topology, asked, control);
+        compiled = compile::compile_with(marked(Losses::Free), topology, &whole, control);
     }
     match compiled {
         // A layer with all that its training needs may be too large for one device.

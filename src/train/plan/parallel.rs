@@ -195,7 +195,9 @@ fn strategies(devices: usize, options: &Options) -> Vec<Strategy> {
     if devices < 2 {
         return all;
     }
-    all.extend([Strategy::Model, Strategy::Split]);
+    all.push(Strategy::Model);
+    let split = &options.compile.split;
+    all.extend((split.auto || !split.rules.is_empty()).then_some(Strategy::Split));
     let counts = std::iter::successors(Some(devices), |count| Some(count / 2)).take_while(|&count| count > 1);
     all.extend(counts.map(|count| Strategy::Data(Replicas::new(count))));
     for zero in [Zero::Optimizer, Zero::Gradients, Zero::Parameters] {

@@ -128,9 +128,11 @@ impl Problem<'_> {
         Ok(strategy::value(place.objective, &step.schedule.cost))
     }
 
-    /// Whether operations of a network may be split without having been asked for.
+    /// Whether operations of a network may be split without having been asked for. A training step on one device is made
+    /// smaller by microbatches.
     pub(super) fn may_split(&self, network: &Network) -> bool {
-        may_split(network, self.options)
+        let trains = network.graph.params().iter().any(|param| param.update.is_some());
+        may_split(network, self.options) && (!trains || self.topology.computing().count() > 1)
     }
 
     /// The best plan found in which parts of operations are computed on several devices, so that a step takes less time,

@@ -46,3 +46,25 @@ fn best_half(rates: &Rates) -> Flops {
         Reached::Parts => rates.half_flops.max(rates.flops),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Rate;
+
+    fn rates(flops: u64, half_flops: u64, reached: Reached) -> Rates {
+        let [flops, half_flops] = [flops, half_flops].map(Flops);
+        Rates { flops, half_flops, bandwidth: Rate::INFINITE, launch: Nanos::ZERO, reached }
+    }
+
+    #[test]
+    fn halves_are_charged_at_the_rate_that_plans_are_timed_at() {
+        let halves = [Flops(0), Flops(1_000)];
+        let time = |rates: &[Rates]| least_time(rates.iter().map(|rates| (rates, 1)), halves).get();
+        // A second each 100 operations in f32, and 50 or 200 in halves.
+        assert_eq!(time(&[rates(100, 50, Reached::Peaks)]), 20_000_000_000);
+        assert_eq!(time(&[rates(100, 50, Reached::Parts)]), 10_000_000_000);
+        assert_eq!(time(&[rates(100, 200, Reached::Parts)]), 5_000_000_000);
+        assert_eq!(time(&[rates(100, 50, Reached::Parts); 2]), 5_000_000_000);
+    }
+}

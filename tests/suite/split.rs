@@ -270,20 +270,21 @@ fn what_a_caller_asks_for_is_split_so() {
     };
     assert!(told(&["hiden_0=1:2"], false).contains("hidden_0"), "the nearest name");
     assert!(told(&["hidden_0=5:2"], false).contains("hidden_0: axis 1, at most 1000 parts"));
-    let pinned = |rules: &[&str], pin: &str| {
+    let pinned = |rules: &[&str], pins: &[(&str, &str)]| {
         let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let split = SplitOptions { auto: false, rules, ..SplitOptions::default() };
         let mut asked = options(&network, split);
-        asked.place.pins = vec![(pin.to_owned(), "cpu1".to_owned())];
+        asked.place.pins = pins.iter().map(|&(part, device)| (part.to_owned(), device.to_owned())).collect();
         compile(Model::Graph(network.graph.clone()), &Topology::parse("2xcpu").unwrap(), &asked)
     };
-    let compiled = pinned(&["hidden_3=1:3"], "hidden_3[1/3]").unwrap();
+    let compiled =
+        pinned(&["hidden_3=1:3"], &[("hidden_3[1/3]", "cpu1"), ("hidden_3[0/*]", "cpu0")]).unwrap();
     sound("a part that is pinned", &network, &compiled);
     let at = |name: &str| compiled.plan.placement.iter().find(|(node, _)| node == name).unwrap().1.clone();
     assert_eq!((at("hidden_3[1/3]"), at("hidden_3[0/3]")), ("cpu1".to_owned(), "cpu0".to_owned()));
-    let error = pinned(&["hidden_3=1:3"], "hidden_3[3/3]").unwrap_err().to_string();
+    let error = pinned(&["hidden_3=1:3"], &[("hidden_3[3/3]", "cpu1")]).unwrap_err().to_string();
     assert!(error.contains("hidden_3[2/3]"), "the nearest part: {error}");
-    let error = pinned(&[], "hidden_3[0/3]").unwrap_err().to_string();
+    let error = pinned(&[], &[("hidden_3[0/3]", "cpu1")]).unwrap_err().to_string();
     assert!(error.contains("nothing is split that was asked for"), "{error}");
     assert!(told(&["hidden_0=sum:2"], true).contains("can be split so"), "an exact plan has no partial sums");
     assert!(told(&["hidden_0=1:2@cpu0,cpu9"], false).contains("cpu9"));

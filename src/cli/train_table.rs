@@ -146,11 +146,20 @@ pub(super) fn memory_table(plan: &Plan, width: Option<usize>) -> String {
     )
 }
 
+/// A word on sums that are divided, where nobody asked for that.
+fn divided_sums(plan: &Plan) -> Option<String> {
+    let sums = plan.options.splits.iter().filter(|split| split.over.starts_with("sum"));
+    let count: usize = sums.map(|split| split.nodes.len()).sum();
+    (count > 0).then(|| {
+        format!("the sums of {count} operations are divided, and round differently from those of one device; --exact keeps them whole")
+    })
+}
+
 /// Prints and writes what a plan is.
 pub(super) fn report_plan(args: &TrainArgs, plan: &Plan, console: &Console) -> Result<()> {
     console.print(&plan_line(plan))?;
     plan.notes.iter().for_each(|line| console.note(line));
-    if let Some(line) = one_device(args, plan) {
+    if let Some(line) = one_device(args, plan).or_else(|| divided_sums(plan)) {
         console.note(&line);
     }
     match &args.plan {

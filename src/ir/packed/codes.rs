@@ -21,6 +21,7 @@ pub(crate) trait Code {
     /// Bytes of a block.
     const BYTES: usize;
     /// Runs that share a scale: 1 or 2.
+    #[cfg_attr(not(feature = "run"), allow(dead_code))]
     const SHARED: usize = 2;
     /// What the whole numbers stand for, where it is not themselves.
     const STEPS: Option<&'static [f32; 16]> = None;

@@ -5,7 +5,7 @@
 
 use super::super::half::f16_to_f32;
 
-/// What 4 bits stand for in [`Iq4Nl`] and [`Iq4Xs`].
+/// What 4 bits stand for in IQ4_NL and IQ4_XS.
 pub const UNEQUAL: [f32; 16] = [
     -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0,
 ];

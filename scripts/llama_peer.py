@@ -7,7 +7,8 @@
 
 Makes a llama of 100 million random weights for each type of weights, lets both programs decode greedily from the same
 prompt, in turns, and prints the best and the median tokens per second of each as a table of Markdown. `--split` adds this
-program on two virtual devices that share the cores.
+program on two virtual devices that share the cores; `--plain` keeps llama.cpp from its buffers of repacked weights, among them
+those for AMX, which end it where the machine shows AMX and does not give it.
 """
 
 import argparse
@@ -79,10 +80,17 @@ def made(path, kind):
     writer.close()
 
 
-def of_llama(path, threads, tokens):
+def of_llama(path, threads, tokens, plain):
     """Tokens per second of llama.cpp, in a process of its own."""
     code = f"""
 import time, llama_cpp, numpy as np
+if {plain}:
+    defaults = llama_cpp.llama_cpp.llama_model_default_params
+    def without():
+        params = defaults()
+        params.use_extra_bufts = False
+        return params
+    llama_cpp.llama_cpp.llama_model_default_params = llama_cpp.llama_model_default_params = without
 llama = llama_cpp.Llama({path!r}, n_ctx={SHAPE['context']}, n_threads={threads}, n_threads_batch={threads}, n_batch=128, verbose=False)
 llama.eval({PROMPT!r})
 scores = lambda: llama_cpp.llama_get_logits_ith(llama.ctx, -1)
@@ -130,6 +138,7 @@ def main():
     arguments.add_argument("--repeat", type=int, default=5)
     arguments.add_argument("--kinds", default="F16,Q8_0,Q4_0")
     arguments.add_argument("--split", action="store_true")
+    arguments.add_argument("--plain", action="store_true")
     given = arguments.parse_args()
     os.makedirs(given.folder, exist_ok=True)
     devices = ["cpu"] + (["2xcpu"] if given.split else [])
@@ -143,7 +152,7 @@ def main():
         heads = {}
         for _ in range(given.repeat):
             for name in runs:
-                speed, head = of_llama(path, given.threads, given.tokens) if name == "llama.cpp" \
+                speed, head = of_llama(path, given.threads, given.tokens, given.plain) if name == "llama.cpp" \
                     else of_ours(given.binary, path, kind, given.tokens, name)
                 runs[name].append(speed)
                 heads[name] = head

@@ -75,23 +75,55 @@ impl From<f32> for Scale {
     }
 }
 
+// Loops without closures, here and below: those of arrays are not always made part of the kernels of an instruction set.
+
 /// 16 bytes from one on.
 #[inline(always)]
 fn sixteen(bytes: &[u8], at: usize) -> [u8; 16] {
-    let bytes = &bytes[at..at + 16];
-    std::array::from_fn(|i| bytes[i])
+    let mut some = [0; 16];
+    some.copy_from_slice(&bytes[at..at + 16]);
+    some
+}
+
+/// Bytes as the signed numbers that they are.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)]
+fn signed(bytes: [u8; 16]) -> [i8; 16] {
+    let mut numbers = [0; 16];
+    for i in 0..16 {
+        numbers[i] = bytes[i] as i8;
+    }
+    numbers
 }
 
 /// So many low bits of bytes, from one on.
 #[inline(always)]
 fn bits(bytes: [u8; 16], shift: usize, mask: u8) -> [u8; 16] {
-    bytes.map(|byte| byte >> shift & mask)
+    let mut low = bytes;
+    for byte in &mut low {
+        *byte = *byte >> shift & mask;
+    }
+    low
+}
+
+/// Bits moved up.
+#[inline(always)]
+fn raised(mut bits: [u8; 16], by: usize) -> [u8; 16] {
+    for byte in &mut bits {
+        *byte <<= by;
+    }
+    bits
 }
 
 /// Nibbles with bits above them, less what is in the middle of their range.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn joined(low: [u8; 16], high: [u8; 16], middle: u8) -> [i8; 16] {
-    std::array::from_fn(|i| (low[i] | high[i]).wrapping_sub(middle) as i8)
+    let mut numbers = [0; 16];
+    for i in 0..16 {
+        numbers[i] = (low[i] | high[i]).wrapping_sub(middle) as i8;
+    }
+    numbers
 }
 
 /// The binary16 that begins at a byte.
@@ -119,7 +151,7 @@ impl Code for Q8_0 {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        sixteen(block, 2 + run * 16).map(|byte| byte as i8)
+        signed(sixteen(block, 2 + run * 16))
     }
 }
 
@@ -254,7 +286,7 @@ impl Code for Q3K {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        let high = bits(sixteen(block, run % 2 * 16), run / 2, 1).map(|bit| bit << 2);
+        let high = raised(bits(sixteen(block, run % 2 * 16), run / 2, 1), 2);
         joined(pairs(&block[32..96], run), high, 4)
     }
 }
@@ -314,7 +346,7 @@ impl Code for Q5K {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        let high = bits(sixteen(block, 16 + run % 2 * 16), run / 2, 1).map(|bit| bit << 4);
+        let high = raised(bits(sixteen(block, 16 + run % 2 * 16), run / 2, 1), 4);
         joined(nibbles_of_64(&block[48..], run), high, 0)
     }
 }
@@ -337,7 +369,7 @@ impl Code for Q6K {
         let (part, quarter, side) = (run / 8, run % 8 / 2, run % 2 * 16);
         let low = sixteen(block, part * 64 + quarter % 2 * 32 + side);
         let high = sixteen(block, 128 + part * 32 + side);
-        let high = bits(high, quarter * 2, 3).map(|bits| bits << 4);
+        let high = raised(bits(high, quarter * 2, 3), 4);
         joined(bits(low, quarter / 2 * 4, 15), high, 32)
     }
 }

@@ -238,10 +238,13 @@ impl<const BITS: usize> Narrow for Group<'_, BITS> {
             let zero = lanes.splat(self.row.zeros.of(BITS as u8, group));
             let (factor, middle) = (lanes.splat(self.row.scales[group]), lanes.splat(128.0));
             let bytes = &bytes[run * RUN * BITS / 8..][..RUN * BITS / 8];
-            let quants: [i8; RUN] = std::array::from_fn(|i| match BITS {
-                4 => (bytes[i / 2] >> (i % 2 * 4) & 15) as i8,
-                _ => (bytes[i] ^ 128) as i8,
-            });
+            let mut quants = [0i8; RUN];
+            for (i, quant) in quants.iter_mut().enumerate() {
+                *quant = match BITS {
+                    4 => (bytes[i / 2] >> (i % 2 * 4) & 15) as i8,
+                    _ => (bytes[i] ^ 128) as i8,
+                };
+            }
             for v in 0..RUN / L::WIDTH {
                 let number = lanes.load_bytes(&quants[v * L::WIDTH..]);
                 let number = if BITS == 4 { number } else { lanes.add(number, middle) };

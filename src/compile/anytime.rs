@@ -8,7 +8,7 @@ use super::{Compiled, Options};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::place::Effort;
-use crate::plan::{Bound, Peaks, Plan};
+use crate::plan::Plan;
 use crate::strategy::Until;
 use crate::units::Bytes;
 
@@ -123,9 +123,7 @@ fn raise(plan: &mut Plan, other: &Plan) {
         && is_same
         && (value(plan) + 1..=reached).contains(&bound.value)
     {
-        let gap = 1.0 - bound.value as f64 / reached as f64;
-        let peaks = bound.peaks.as_ref().map(|peaks| Peaks::new(peaks.value, reached));
-        plan.bound = Some(Bound { gap, peaks, ..bound.clone() });
+        plan.bound = Some(bound.beside(reached));
     }
 }
 
@@ -145,6 +143,7 @@ fn mark(plan: &Plan, control: &Control<'_>) -> f64 {
 mod tests {
     use super::*;
     use crate::place::Objective;
+    use crate::plan::Bound;
     use crate::units::Nanos;
 
     impl Planned for Plan {
@@ -179,8 +178,7 @@ mod tests {
             };
             let mut plan = plan.clone();
             plan.cost.latency_ns = Nanos(latency);
-            plan.bound =
-                plan.bound.map(|bound| Bound { gap: 1.0 - bound.value as f64 / latency as f64, ..bound });
+            plan.bound = plan.bound.map(|bound| bound.beside(latency));
             Ok(plan)
         });
         (found, spent)

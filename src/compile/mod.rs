@@ -101,8 +101,8 @@ pub struct Network {
 impl Network {
     /// A network of which nothing is split.
     fn whole(graph: Graph, grouping: Grouping, assumed: Vec<String>, dims: BTreeMap<String, i64>) -> Self {
-        let (splits, parts, slices) = (Vec::new(), Vec::new(), BTreeMap::new());
         let operations = cost::operations(&graph);
+        let (splits, parts, slices) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { graph, grouping, assumed, dims, splits, added: 0, parts, slices, operations }
     }
 }
@@ -316,10 +316,9 @@ pub fn prepare(graph: Graph, options: &Options) -> Result<Network> {
     let places = options.places.as_ref().map(|places| score::numbered_places(&graph, places));
     let divided = options.pipeline.is_some() || options.unrolled.is_some();
     let places = phases(&graph, places.unwrap_or_default(), divided);
-    let pins = &options.place.pins;
-    let of_parts: Vec<bool> = pins.iter().map(|(pattern, _)| split::is_of_parts(&graph, pattern)).collect();
+    let pins = split::pins_of_parts(&graph, &options.place.pins);
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
-    options.split.parted(graph, places)?.pinned(pins, &of_parts)?.network(assumed, dims)
+    options.split.parted(graph, places)?.pinned(&pins)?.network(assumed, dims)
 }
 
 /// A network without what need not be computed; dimensions taken as 1; all dimensions.

@@ -131,8 +131,8 @@ impl Problem<'_> {
     /// Whether operations of a network may be split without having been asked for. A training step on one device is made
     /// smaller by microbatches.
     pub(super) fn may_split(&self, network: &Network) -> bool {
-        let trains = network.graph.params().iter().any(|param| param.update.is_some());
-        may_split(network, self.options) && (!trains || self.topology.computing().count() > 1)
+        may_split(network, self.options)
+            && (!network.graph.has_updates() || self.topology.computing().count() > 1)
     }
 
     /// The best plan found in which parts of operations are computed on several devices, so that a step takes less time,
@@ -207,7 +207,7 @@ impl Problem<'_> {
             why.details.push(line);
             return Err(Error::Infeasible(why));
         }
-        let trains = graph.params().iter().any(|param| param.update.is_some());
+        let trains = graph.has_updates();
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
         let mut ways = split::narrower(Parted::whole(graph, places), topology, &options.place, exact)?;
         let (mut closest, mut coarsest) = (None, Vec::new());

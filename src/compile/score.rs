@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Compiled, Network, Options, grouped, labels, profile, simplified};
+use super::{Compiled, Network, Options, grouped, labels, profile, simplified, split};
 use crate::cost::{self, Lowered, Origin};
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Report, Result};
@@ -88,6 +88,10 @@ fn score_network(
     let mut lookup = Lookup::new(foreign, topology);
     let wanted: Vec<_> = graph.sources().iter().map(|source| lookup.find(&source.name)).collect();
     let places: Vec<u32> = wanted.iter().map(|id| id.map_or(u32::MAX, |id| id.0)).collect();
+    if let Some((pattern, device)) = split::pins_of_parts(&graph, &options.place.pins).first() {
+        let message = "a foreign placement is scored on whole operations, which have no parts";
+        return Err(Error::usage(format!("--pin {pattern}={device}"), message));
+    }
     let (graph, assumed, dims) = simplified(graph, options, &places)?;
     for param in graph.params() {
         // Parameters float: to be known is all that is asked of their names.

@@ -413,6 +413,11 @@ impl Graph {
         }
     }
 
+    /// Whether a step updates a parameter.
+    pub fn has_updates(&self) -> bool {
+        self.params.iter().any(|param| param.update.is_some())
+    }
+
     /// By output: the parameter whose place it takes.
     pub fn updates(&self) -> Vec<Option<ParamId>> {
         let mut of = vec![None; self.outputs.len()];

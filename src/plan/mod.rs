@@ -577,6 +577,12 @@ fn gap(value: u64, reached: u64) -> f64 {
 }
 
 impl Bound {
+    /// The same proof beside another plan, that reaches `reached`.
+    pub(crate) fn beside(&self, reached: u64) -> Self {
+        let peaks = self.peaks.as_ref().map(|peaks| Peaks::new(peaks.value, reached));
+        Self { gap: gap(self.value, reached), peaks, ..self.clone() }
+    }
+
     /// What a certificate says of a plan that reaches `reached`.
     pub fn new(certificate: place::Certificate, reached: u64) -> Self {
         let place::Certificate { objective, value, proof, data } = certificate;

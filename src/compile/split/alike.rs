@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use petgraph::unionfind::UnionFind;
+
 use crate::ir::{Graph, ValueId};
 
 /// By value: the parameters that a step updates and between which and the value stand elementwise operations alone, all
@@ -16,45 +18,24 @@ pub(super) struct Alike {
 impl Alike {
     /// O(nodes + edges), but for an inverse Ackermann function.
     pub(super) fn new(graph: &Graph, is_state: &[bool]) -> Self {
-        let mut found = Self { first: (0..graph.value_count() as u32).collect(), states: HashMap::new() };
+        let mut alike = UnionFind::<u32>::new(graph.value_count());
         for node in graph.node_ids().map(|id| graph.node(id)).filter(|node| node.op.is_elementwise()) {
             let made = node.first_result;
-            for &value in &node.operands {
-                if graph.ty(value).shape == graph.ty(made).shape {
-                    found.join(value, made);
-                }
+            let same = |value: &&ValueId| graph.ty(**value).shape == graph.ty(made).shape;
+            for value in node.operands.iter().filter(same) {
+                alike.union(value.0, made.0);
             }
         }
+        let first = alike.into_labeling();
+        let mut states: HashMap<u32, Vec<ValueId>> = HashMap::new();
         for at in (0..is_state.len()).filter(|&at| is_state[at]) {
-            let value = ValueId(at as u32);
-            let first = found.first_of(value.0);
-            found.states.entry(first).or_default().push(value);
+            states.entry(first[at]).or_default().push(ValueId(at as u32));
         }
-        found
+        Self { first, states }
     }
 
-    /// The parameters that are like a value.
+    /// The parameters that are like a value. O(1).
     pub(super) fn states(&self, value: ValueId) -> &[ValueId] {
-        let mut at = value.0;
-        while self.first[at as usize] != at {
-            at = self.first[at as usize];
-        }
-        self.states.get(&at).map_or(&[], Vec::as_slice)
-    }
-
-    fn join(&mut self, one: ValueId, other: ValueId) {
-        let (one, other) = (self.first_of(one.0), self.first_of(other.0));
-        self.first[one.max(other) as usize] = one.min(other);
-    }
-
-    fn first_of(&mut self, value: u32) -> u32 {
-        let mut at = value;
-        while self.first[at as usize] != at {
-            // Halves the way for those that come later.
-            let next = self.first[self.first[at as usize] as usize];
-            self.first[at as usize] = next;
-            at = next;
-        }
-        at
+        self.states.get(&self.first[value.index()]).map_or(&[], Vec::as_slice)
     }
 }

@@ -117,8 +117,8 @@ pub(in crate::compile) fn narrower(
         last = None;
     }
     let workspace = if topology.has_accelerators() { workspace_on_gpu } else { workspace };
-    let trains = whole.graph.params().iter().any(|param| param.update.is_some());
-    let tries = if trains { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
+    let tries =
+        if whole.graph.has_updates() { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
     let left = tries.concat().into_iter().rev().collect();
     let side_by_side = Rc::new(SideBySide::new(topology, place)?);
     Ok(Splits { whole, memory, workspace, limits, side_by_side, left, last })

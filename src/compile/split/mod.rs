@@ -31,7 +31,7 @@ pub(super) use self::keep::together;
 pub(super) use self::otherwise::{is_of, other_ways, own_ways};
 pub(super) use self::parted::Parted;
 pub(super) use self::pay::faster;
-pub(super) use self::pins::is_of_parts;
+pub(super) use self::pins::{is_of_parts, pins_of_parts};
 pub use self::rule::{SplitAxis, SplitRule};
 
 /// What may be split.

@@ -168,8 +168,7 @@ impl Parted {
             (false, _) => grouping.find_slices(&graph),
         }
         let added = graph.sources().len() - sources;
-        let whole = Network::whole(graph, grouping, assumed, dims);
-        Ok(Network { splits, added, parts, slices, operations, ..whole })
+        Ok(Network { graph, grouping, assumed, dims, splits, added, parts, slices, operations })
     }
 }
 

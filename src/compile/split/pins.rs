@@ -19,12 +19,20 @@ pub(in crate::compile) fn is_of_parts(graph: &Graph, pattern: &str) -> bool {
     ends_so && !graph.sources().iter().any(|source| glob.matches(&source.name))
 }
 
+/// Those of some pins that are of parts.
+pub(in crate::compile) fn pins_of_parts<'p>(
+    graph: &Graph,
+    pins: &'p [(String, String)],
+) -> Vec<&'p (String, String)> {
+    pins.iter().filter(|(pattern, _)| is_of_parts(graph, pattern)).collect()
+}
+
 impl Parted {
     /// With the parts that pins name on their devices. O(pins x sources).
     ///
     /// Error: there is no such part.
-    pub(in crate::compile) fn pinned(mut self, pins: &[(String, String)], of_parts: &[bool]) -> Result<Self> {
-        for ((pattern, device), _) in pins.iter().zip(of_parts).filter(|(_, of_parts)| **of_parts) {
+    pub(in crate::compile) fn pinned(mut self, pins: &[&(String, String)]) -> Result<Self> {
+        for (pattern, device) in pins {
             let glob = WildMatch::new(pattern);
             let mut any = false;
             for id in (0..self.graph.sources().len() as u32).map(SourceId) {

@@ -28,8 +28,11 @@ pub(crate) trait Code {
     /// Whether an offset is added.
     const HAS_OFFSET: bool = false;
 
-    /// The scale and the offset of a run; `half` widens a binary16.
-    fn scale(block: &[u8], run: usize, half: impl Fn(u16) -> f32) -> Scale;
+    /// The scale and the offset of a run; `half` widens a binary16. A block begins with its scale, where nothing else is said.
+    #[inline(always)]
+    fn scale(block: &[u8], _run: usize, half: impl Fn(u16) -> f32) -> Scale {
+        half_at(block, 0, half).into()
+    }
     /// The whole numbers of a run.
     fn quants(block: &[u8], run: usize) -> [i8; 16];
 
@@ -146,10 +149,6 @@ impl Code for Q8_0 {
     const BYTES: usize = 34;
 
     #[inline(always)]
-    fn scale(block: &[u8], _: usize, half: impl Fn(u16) -> f32) -> Scale {
-        half_at(block, 0, half).into()
-    }
-    #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
         signed(sixteen(block, 2 + run * 16))
     }
@@ -162,10 +161,6 @@ impl Code for Q4_0 {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 18;
 
-    #[inline(always)]
-    fn scale(block: &[u8], _: usize, half: impl Fn(u16) -> f32) -> Scale {
-        half_at(block, 0, half).into()
-    }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
         joined(nibbles(&block[2..], run), [0; 16], 8)
@@ -214,10 +209,6 @@ impl Code for Q5_0 {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 22;
 
-    #[inline(always)]
-    fn scale(block: &[u8], _: usize, half: impl Fn(u16) -> f32) -> Scale {
-        half_at(block, 0, half).into()
-    }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
         joined(nibbles(&block[6..], run), fifths(&block[2..6], run), 16)
@@ -382,10 +373,6 @@ impl Code for Iq4Nl {
     const BYTES: usize = 18;
     const STEPS: Option<&'static [f32; 16]> = Some(&UNEQUAL);
 
-    #[inline(always)]
-    fn scale(block: &[u8], _: usize, half: impl Fn(u16) -> f32) -> Scale {
-        half_at(block, 0, half).into()
-    }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
         joined(nibbles(&block[2..], run), [0; 16], 0)

@@ -255,6 +255,16 @@ impl<'g> Fuser<'g> {
         })
     }
 
+    /// Whether nodes of two lists, of each of which no two update different parameters, may share a kernel, and so a
+    /// device: the length of all gradients would bring all updates to one.
+    fn is_one_update(&self, one: &[NodeId], other: &[NodeId]) -> bool {
+        let update = |nodes: &[NodeId]| {
+            let mut sources = nodes.iter().map(|&node| self.graph.node(node).source);
+            sources.find(|&source| self.graph.source(source).phase == Phase::Update)
+        };
+        update(one).zip(update(other)).is_none_or(|(one, other)| one == other)
+    }
+
     fn maker(&self, value: ValueId) -> Option<GroupId> {
         self.group_of[self.graph.value(value).node.index()]
     }
@@ -275,7 +285,8 @@ impl<'g> Fuser<'g> {
             return false;
         }
         let Some(begin) = group.hero_node(self.graph) else { return false };
-        if !same_marks(self.graph, self.place, node.source, self.graph.node(begin).source) {
+        let marks = same_marks(self.graph, self.place, node.source, self.graph.node(begin).source);
+        if !marks || !self.is_one_update(&group.nodes, &[id]) {
             return false;
         }
         let first = self.graph.node(begin).first_result;
@@ -423,7 +434,8 @@ impl<'g> Fuser<'g> {
                 && read().all(|value| value == result)
                 && self.writes_over(group, result, readers);
         let source = |node: NodeId| self.graph.node(node).source;
-        if !followed || !same_marks(self.graph, self.place, source(begin), source(follows)) {
+        let marks = same_marks(self.graph, self.place, source(begin), source(follows));
+        if !followed || !marks || !self.is_one_update(&head.nodes, &group.nodes) {
             return None;
         }
         let update = |&node: &NodeId| self.graph.source(source(node)).phase == Phase::Update;

@@ -122,6 +122,7 @@ mod split;
 mod split_faster;
 mod split_kernels;
 mod split_random;
+mod split_states;
 mod split_steps;
 mod spread;
 mod state;

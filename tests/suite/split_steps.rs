@@ -19,14 +19,14 @@ use crate::shared;
 use crate::split_random::network;
 use crate::sweep::Share;
 
-fn graph(text: &[u8]) -> Graph {
+pub(crate) fn graph(text: &[u8]) -> Graph {
     match load(text, None, &LoadOptions::default()).unwrap() {
         Model::Graph(graph) => graph,
         Model::CostGraph { .. } => panic!("a network"),
     }
 }
 
-fn options(optimizer: &str, exact: bool) -> Options {
+pub(crate) fn options(optimizer: &str, exact: bool) -> Options {
     let mut options = Options::new(Loss::MeanSquared);
     options.recipe.updates = optimizer.parse().unwrap();
     options.rate = Rate { base: 0.01, ..Rate::default() };
@@ -51,29 +51,29 @@ fn arrays(trainer: &Trainer, step: u64) -> Vec<(String, Tensor)> {
 }
 
 /// Losses of some steps, and the weights and the optimizer's arrays behind them.
-struct Trained {
+pub(crate) struct Trained {
     losses: Vec<f64>,
     arrays: BTreeMap<String, Vec<f32>>,
-    plan: Plan,
+    pub(crate) plan: Plan,
 }
 
-fn steps(trainer: &mut Trainer, numbers: std::ops::Range<u64>) -> Vec<f64> {
+pub(crate) fn steps(trainer: &mut Trainer, numbers: std::ops::Range<u64>) -> Vec<f64> {
     numbers.map(|step| trainer.step(&arrays(trainer, step)).unwrap().loss).collect()
 }
 
-fn trained(graph: &Graph, devices: &str, options: &Options) -> Result<Trained> {
+pub(crate) fn trained(graph: &Graph, devices: &str, options: &Options) -> Result<Trained> {
     let mut trainer = Trainer::new(graph.clone(), &Topology::parse(devices)?, options)?;
     let losses = steps(&mut trainer, 0..3);
     Ok(Trained { losses, arrays: arrays_of(&trainer), plan: trainer.plan().clone() })
 }
 
-fn arrays_of(trainer: &Trainer) -> BTreeMap<String, Vec<f32>> {
+pub(crate) fn arrays_of(trainer: &Trainer) -> BTreeMap<String, Vec<f32>> {
     let kept = trainer.checkpoint(Position::default()).unwrap();
     let all = kept.weights.into_iter().chain(kept.optimizer);
-    all.map(|(name, tensor)| (name, tensor.to_f32().unwrap())).collect()
+    all.filter_map(|(name, tensor)| Some((name, tensor.to_f32()?))).collect()
 }
 
-fn same(what: &str, found: &Trained, expected: &Trained) {
+pub(crate) fn same(what: &str, found: &Trained, expected: &Trained) {
     let sums = found.plan.options.splits.iter().any(|split| split.over.starts_with("sum"));
     let near = |a: f64, b: f64| if sums { (a - b).abs() <= 3e-3 * (1.0 + b.abs()) } else { a == b };
     assert_eq!(found.losses.len(), expected.losses.len());
@@ -91,7 +91,7 @@ fn same(what: &str, found: &Trained, expected: &Trained) {
 }
 
 /// A plan holds what its devices have, in every form, and the independent verifier finds it sound.
-fn sound(what: &str, plan: &Plan) {
+pub(crate) fn sound(what: &str, plan: &Plan) {
     check(plan).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(plan.devices.iter().all(|device| device.arena <= device.memory), "{what}: over its cap");
     let read = Plan::from_text(&plan.to_text(), what).unwrap();
@@ -105,7 +105,7 @@ fn sound(what: &str, plan: &Plan) {
 }
 
 sweep! {
-    steps_that_fit_nowhere_whole_are_divided_and_train_the_same: one of 12;
+    steps_that_fit_nowhere_whole_are_divided_and_train_the_same: one of 30;
 }
 
 /// How many cases there are; `PARTITION_CASES=1000` in a release build for more.
@@ -296,9 +296,7 @@ fn parts_that_a_caller_asks_for_train_the_same() {
         assert!(!found.plan.options.splits.is_empty());
         let what = format!("{rules:?}");
         sound(&what, &found.plan);
-        // Of a batch that is divided, gradients are sums of parts.
-        let expected = if rules[0].contains("=0:2") { &found } else { &alone };
-        same(&what, &found, expected);
+        same(&what, &found, &alone);
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Compare, Init, ParamId, Real, Shape, SourceId, Type, Unary, ValueId};
+use crate::ir::{Binary, Compare, Graph, Init, ParamId, Real, Shape, Source, SourceId, Type, Unary, ValueId};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::train::spec::Spec;
 
@@ -314,20 +314,21 @@ impl Updates {
             }
         }
         let (Some(most), Some(&(_, first, _))) = (self.clip_norm, gradients.first()) else { return Ok(()) };
+        let met = joint_source(b.graph, first, "norm");
         let mut total: Option<ValueId> = None;
         for (_, source, gradient) in &*gradients {
             b.source = *source;
             let square = b.mul(*gradient, *gradient)?;
             let axes: Vec<u32> = (0..b.rank(square) as u32).collect();
             let sum = b.sum(square, &axes, ReducedAxes::Dropped)?;
-            b.source = first;
+            b.source = met;
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,
                 None => sum,
             });
         }
         let Some(total) = total else { return Ok(()) };
-        b.source = first;
+        b.source = met;
         let norm = b.unary(Unary::Sqrt, total)?;
         let safe = b.with(Binary::Add, norm, 1e-6)?;
         let most = b.number(b.dtype(safe), most)?;
@@ -441,6 +442,19 @@ impl Updates {
             }
         }
     }
+}
+
+/// A source for what all gradients come to, such as their length: beside an update, but no part of it, so that no
+/// parameter has to be where it is. Of several beside one update, each has a name of its own. O(sources).
+pub(crate) fn joint_source(graph: &mut Graph, update: SourceId, what: &str) -> SourceId {
+    let beside = graph.source(update).clone();
+    let name = format!("{}/{what}", beside.name);
+    let before = graph.sources().iter().filter(|source| source.op == what && source.name.starts_with(&name));
+    let name = match before.count() {
+        0 => name,
+        number => format!("{name}@{number}"),
+    };
+    graph.add_source(Source { name, op: what.to_owned(), ..beside })
 }
 
 /// `beta old + (1 - beta) new`.

@@ -400,7 +400,6 @@ impl Replicated<'_> {
             if let Some(scale) = &self.scale {
                 scalars.finite = scale.finite(&mut b, &list)?;
                 if set == 0 {
-                    b.source = list.first().map_or(hyper, |&(_, source, _)| source);
                     scale.follow(&mut b, &recipe.updates, &scalars)?;
                 }
             }

@@ -292,7 +292,6 @@ fn apply(
     recipe.updates.accumulate(&mut b, &scalars, gradients, &names)?;
     if let Some(scale) = &scale {
         scalars.finite = scale.finite(&mut b, gradients)?;
-        b.source = source;
         scale.follow(&mut b, &recipe.updates, &scalars)?;
     }
     recipe.updates.clip(&mut b, gradients)?;

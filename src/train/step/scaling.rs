@@ -14,7 +14,7 @@ use crate::ir::{
     Binary, Compare, DType, Graph, Init, ParamId, Real, Shape, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
-use crate::train::optimize::{Scalar, Scalars, Updates};
+use crate::train::optimize::{Scalar, Scalars, Updates, joint_source};
 use crate::train::spec::Spec;
 
 /// The factor of the loss.
@@ -135,6 +135,7 @@ impl Scale {
         let Some(&(_, first, _)) = gradients.first().filter(|_| self.scaling.skips()) else {
             return Ok(None);
         };
+        let decided = joint_source(b.graph, first, "finite");
         let mut total: Option<ValueId> = None;
         for &(_, source, gradient) in gradients {
             b.source = source;
@@ -142,7 +143,7 @@ impl Scale {
             let zeros = b.with(Binary::Mul, gradient, 0.0)?;
             let axes: Vec<u32> = (0..b.rank(zeros) as u32).collect();
             let sum = b.sum(zeros, &axes, ReducedAxes::Dropped)?;
-            b.source = first;
+            b.source = decided;
             // One number from each gradient: only these travel to where the step is decided.
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,
@@ -150,14 +151,15 @@ impl Scale {
             });
         }
         let Some(total) = total else { return Ok(None) };
-        b.source = first;
+        b.source = decided;
         let zero = b.number(b.dtype(total), 0.0)?;
         b.compare(Compare::Eq, total, zero).map(Some)
     }
 
-    /// What the state becomes, once in a step.
+    /// What the state becomes, once in a step, where it is decided whether the step counts.
     pub(crate) fn follow(&self, b: &mut Build<'_>, updates: &Updates, scalars: &Scalars) -> Result<()> {
         let Some(finite) = scalars.finite else { return Ok(()) };
+        b.source = b.graph.maker(finite).source;
         let ends = if updates.microbatches > 1 { Some(scalars.holds(b, Scalar::Ends)?) } else { None };
         let set = |b: &mut Build<'_>, (id, old): (ParamId, ValueId), new: ValueId| {
             let new = match ends {

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use partition::unstable::compile::{Options, prepare};
 use partition::unstable::ir::{
-    DType, Graph, NodeId, Op, ParamId, Real, ReduceKind, Shape, Source, SourceRole, Tensor, Type, ValueId,
-    verify,
+    Attention, DType, Graph, HeadOrder, NodeId, Op, ParamId, Real, ReduceKind, Shape, Source, SourceRole,
+    Tensor, Type, ValueId, verify,
 };
-use partition::unstable::kernel::split::{Made, Split, splits};
+use partition::unstable::kernel::split::{Split, splits};
 use partition::unstable::pass::{self, Division};
 use partition::unstable::run::{interpret, watch};
 
@@ -70,7 +70,7 @@ fn divisions(graph: &Graph, rng: &mut Rng, exact: bool) -> BTreeMap<NodeId, Divi
     let mut found = BTreeMap::new();
     for node in graph.node_ids() {
         let mut ways = splits(graph, node).unwrap();
-        ways.retain(|way| !exact || matches!(way.made, Made::Slices(_)));
+        ways.retain(|way| !exact || !way.is_partial());
         if ways.is_empty() || rng.next().is_multiple_of(4) {
             continue;
         }
@@ -159,6 +159,82 @@ fn sum_of_few(rng: &mut Rng) -> Alone {
     Alone { graph, node, inputs: vec![("x".to_owned(), x)] }
 }
 
+/// A gradient by itself that gives the gradients of several operands: of a normalisation with a factor, of rows or of
+/// channels, or of an attention.
+fn gradient_alone(rng: &mut Rng) -> Alone {
+    let mut any = |most: u64| 1 + rng.next() % most;
+    let (op, dims): (Op, Vec<Vec<u64>>) = match any(3) {
+        1 => {
+            let heads = [(4, 4), (4, 2), (6, 2)][any(3) as usize - 1];
+            let (batch, rows, keys, size) = (any(3), 8 * any(40), 4 + any(60), 4 * any(4));
+            let order = [HeadOrder::HeadsFirst, HeadOrder::RowsFirst][any(2) as usize - 1];
+            let of = |heads: i64, rows: u64| match order {
+                HeadOrder::HeadsFirst => vec![batch, heads as u64, rows, size],
+                HeadOrder::RowsFirst => vec![batch, rows, heads as u64, size],
+            };
+            let attention = Attention {
+                heads: heads.0,
+                key_heads: heads.1,
+                first: [0; 3],
+                orders: [order; 4],
+                scale: Real(0.5),
+                causal: (any(2) == 1).then_some(keys as i64 - rows as i64),
+                positioned: false,
+                fill: Real(-1e9),
+                zeros: false,
+            };
+            let (q, k) = (of(heads.0, rows), of(heads.1, keys));
+            (Op::AttentionGradient(Box::new(attention)), vec![q.clone(), k.clone(), k, q.clone(), q])
+        }
+        kind => {
+            let dims = vec![2 + any(5), 2 + any(6), 2 + any(40)];
+            // Rows of a layer's norm share a factor, channels of a batch's have one each.
+            let (axes, factor, each) = match kind {
+                2 => (vec![2], vec![dims[2]], vec![dims[0], dims[1]]),
+                _ => (vec![0, 1], vec![dims[2]], vec![dims[2]]),
+            };
+            let (center, moments) = [(true, true), (true, false), (false, false)][any(3) as usize - 1];
+            let op = Op::NormalizeGradient { axes, epsilon: Real(1e-3), center, scaled: true, moments };
+            let mut operands = vec![dims.clone(), dims, factor];
+            operands.extend(moments.then_some([each.clone(), each]).into_iter().flatten());
+            (op, operands)
+        }
+    };
+    let mut graph = Graph::new("gradient");
+    let source = graph.add_source(Source::new("node", op.name(), SourceRole::Node));
+    let (mut operands, mut inputs) = (Vec::new(), Vec::new());
+    for (at, dims) in dims.iter().enumerate() {
+        let name = format!("x{at}");
+        let data = graph.add_source(Source::new(&name, "input", SourceRole::Data));
+        let sizes: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
+        operands.push(graph.add_input(&name, Type::new(DType::F32, Shape::known(&sizes)), data));
+        // Variances are not negative.
+        let values: Vec<f32> =
+            (0..dims.iter().product()).map(|_| (1 + rng.next() % 4096) as f32 / 2048.0).collect();
+        inputs.push((name, Tensor::from_f32(dims.clone(), &values).unwrap()));
+    }
+    let node = graph.push(op, &operands, source).unwrap();
+    for (at, value) in graph.results(node).collect::<Vec<_>>().into_iter().enumerate() {
+        graph.add_output(format!("y{at}"), value);
+    }
+    Alone { graph, node, inputs }
+}
+
+/// Of gradients by several operands some are slices and others partial sums.
+#[test]
+fn each_way_to_divide_gradients_gives_them() {
+    let mut rng = Rng::new(23);
+    let (mut exact, mut partial) = (0, 0);
+    for _ in 0..300 {
+        let alone = gradient_alone(&mut rng);
+        for split in splits(&alone.graph, alone.node).unwrap() {
+            *if split.is_partial() { &mut partial } else { &mut exact } += 1;
+            gives_its_results("gradient", &alone, split, &mut rng);
+        }
+    }
+    assert!(exact > 200 && partial > 150, "{exact} exact ways, {partial} with sums");
+}
+
 /// The order of a sum does not depend on how far the axes go that it leaves.
 #[test]
 fn sums_of_few_elements_keep_their_bits_in_the_least_of_parts() {
@@ -168,7 +244,7 @@ fn sums_of_few_elements_keep_their_bits_in_the_least_of_parts() {
         let Alone { graph, node, inputs } = sum_of_few(&mut rng);
         let whole = interpret(&graph, &inputs, &no_params).unwrap();
         for split in splits(&graph, node).unwrap() {
-            if !matches!(split.made, Made::Slices(_)) {
+            if split.is_partial() {
                 continue;
             }
             ways += 1;
@@ -183,6 +259,31 @@ fn sums_of_few_elements_keep_their_bits_in_the_least_of_parts() {
     assert!(ways > 800, "{ways}");
 }
 
+/// A node divided one way gives what it gives whole: the same bits, or nearly where sums are divided.
+fn gives_its_results(file: &str, alone: &Alone, split: Split, rng: &mut Rng) {
+    let Alone { graph, node, inputs } = alone;
+    let whole = interpret(graph, inputs, &no_params).unwrap();
+    let bounds = bounds(rng, &split);
+    let what = format!("{file}: {:?} by {split:?} at {bounds:?}", graph.node(*node).op);
+    let exact = !split.is_partial();
+    let division = Division { split, bounds, devices: Vec::new(), apart: false };
+    let divided = pass::split(graph, &BTreeMap::from([(*node, division)]), &[])
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    verify(&divided.graph).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found =
+        interpret(&divided.graph, inputs, &no_params).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for ((_, found), (_, whole)) in found.iter().zip(&whole) {
+        if exact {
+            assert!(found == whole, "{what}: other bits");
+            continue;
+        }
+        let (found, whole) = (found.to_f64(), whole.to_f64());
+        let largest = whole.iter().fold(1e-6_f64, |most, value| most.max(value.abs()));
+        let apart = found.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart <= 1e-5 * largest, "{what}: {apart} of {largest} apart");
+    }
+}
+
 /// Every way to divide every node, one node at a time.
 #[test]
 fn each_way_to_divide_each_node_gives_its_results() {
@@ -190,29 +291,10 @@ fn each_way_to_divide_each_node_gives_its_results() {
         let Some((network, graph)) = open(file) else { return };
         let mut rng = Rng::new(5);
         let mut ways = 0;
-        for Alone { graph, node, inputs } in alone(&network, &graph) {
-            let whole = interpret(&graph, &inputs, &no_params).unwrap();
-            for split in splits(&graph, node).unwrap() {
+        for alone in alone(&network, &graph) {
+            for split in splits(&alone.graph, alone.node).unwrap() {
                 ways += 1;
-                let bounds = bounds(&mut rng, &split);
-                let what = format!("{file}: {:?} by {split:?} at {bounds:?}", graph.node(node).op);
-                let exact = matches!(split.made, Made::Slices(_));
-                let division = Division { split, bounds, devices: Vec::new(), apart: false };
-                let divided = pass::split(&graph, &BTreeMap::from([(node, division)]), &[])
-                    .unwrap_or_else(|error| panic!("{what}: {error}"));
-                verify(&divided.graph).unwrap_or_else(|error| panic!("{what}: {error}"));
-                let found = interpret(&divided.graph, &inputs, &no_params)
-                    .unwrap_or_else(|error| panic!("{what}: {error}"));
-                for ((_, found), (_, whole)) in found.iter().zip(&whole) {
-                    if exact {
-                        assert!(found == whole, "{what}: other bits");
-                        continue;
-                    }
-                    let (found, whole) = (found.to_f64(), whole.to_f64());
-                    let largest = whole.iter().fold(1e-6_f64, |most, value| most.max(value.abs()));
-                    let apart = found.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-                    assert!(apart <= 1e-5 * largest, "{what}: {apart} of {largest} apart");
-                }
+                gives_its_results(file, &alone, split, &mut rng);
             }
         }
         assert!(ways > 0, "{file}: nothing can be divided");

@@ -137,11 +137,11 @@ impl<'g> Choices<'g> {
         self.hold_states(node, &division)?;
         self.parts_of[self.graph.node(node).source.index()] = Some(division.parts());
         for (at, result) in self.graph.results(node).enumerate() {
-            self.layouts[result.index()] = match &division.split.made {
+            self.layouts[result.index()] = match division.split.made[at] {
                 Made::Partial(_) => scattered(self.graph.ty(result), division.parts() as u64)
                     .map(|(axis, bounds)| Layout { axis, bounds }),
-                Made::Slices(axes) => {
-                    Some(Layout { axis: axes[at], bounds: self.result_bounds(result, axes[at], &division) })
+                Made::Slice(axis) => {
+                    Some(Layout { axis, bounds: self.result_bounds(result, axis, &division) })
                 }
             };
             if let Some(layout) = self.layouts[result.index()].clone() {
@@ -419,12 +419,11 @@ impl<'g> Choices<'g> {
             let part = part(self.graph, node, &division.split, pair[0], pair[1])?;
             sum = self.moved_to(node, number, &part)?.saturating_add(sum);
         }
-        if let Made::Partial(_) = division.split.made {
-            // All but what each part keeps of its own is sent to be folded.
-            let made = total(self.graph.results(node).map(|value| bytes(self.graph.ty(value))))?;
-            sum = made.saturating_mul(division.parts() as u64 - 1).saturating_add(sum);
-        }
-        Ok(sum)
+        let results = self.graph.results(node).zip(&division.split.made);
+        let partial = results.filter(|(_, made)| made.axis().is_none());
+        // All but what each part keeps of its own is sent to be folded.
+        let folded = total(partial.map(|(value, _)| bytes(self.graph.ty(value))))?;
+        Ok(folded.saturating_mul(division.parts() as u64 - 1).saturating_add(sum))
     }
 
     fn moved_to(&self, node: NodeId, number: usize, part: &Part) -> Result<u64> {

@@ -39,18 +39,16 @@ impl Choices<'_> {
         for &(value, region) in operands.iter().filter(|&&(value, _)| !self.is_stored(value)) {
             most = most.max(self.put_together(value, region, number)?);
         }
-        if let Made::Partial(_) = division.split.made {
-            for result in self.graph.results(node) {
-                most = most.max(folded(self.graph.ty(result), division.parts() as u64, self.apart)?);
-            }
-        }
-        if let Made::Slices(axes) = &division.split.made {
-            for (result, &axis) in self.graph.results(node).zip(axes) {
+        for (result, made) in self.graph.results(node).zip(&division.split.made) {
+            let ty = self.graph.ty(result);
+            match *made {
+                Made::Partial(_) => most = most.max(folded(ty, division.parts() as u64, self.apart)?),
                 // Put together for the caller.
-                if self.is_output[result.index()] {
+                Made::Slice(axis) if self.is_output[result.index()] => {
                     let layout = Layout { axis, bounds: self.result_bounds(result, axis, division) };
-                    most = most.max(joined(self.graph.ty(result), None, &layout)?);
+                    most = most.max(joined(ty, None, &layout)?);
                 }
+                Made::Slice(_) => {}
             }
         }
         Ok(most)

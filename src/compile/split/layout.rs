@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Type};
-use crate::kernel::split::{Made, Region, Split};
+use crate::kernel::split::{Region, Split};
 use crate::units::ALIGNMENT;
 
 /// How a value is held, as far as choices go: in slices along an axis.
@@ -80,9 +80,9 @@ pub(super) fn scaled(bounds: &[u64], split: &Split) -> Option<Vec<u64>> {
 /// several times that.
 pub(super) fn aligned_unit(graph: &Graph, node: NodeId, split: &Split) -> Result<u64> {
     let unit = split.unit.max(1);
-    let Made::Slices(axes) = &split.made else { return Ok(unit) };
+    let Some(axis) = split.made.first().and_then(|made| made.axis()) else { return Ok(unit) };
     let ty = graph.ty(graph.node(node).first_result);
-    let size = ty.shape.sizes()[axes[0] as usize].known().unwrap_or(1).unsigned_abs().max(1);
+    let size = ty.shape.sizes()[axis as usize].known().unwrap_or(1).unsigned_abs().max(1);
     // Bytes of a slice one unit long.
     let each = share(share(bytes(ty)?, 1, size), size.saturating_mul(unit), split.extent) % ALIGNMENT;
     let mut times = 1;

@@ -103,6 +103,7 @@ fn foreign(name: &str, message: &str) -> Error {
 
 pub(super) fn over(split: &Split) -> String {
     match split.over {
+        Loop::Axis(axis) if split.is_partial() => format!("sums beside axis {axis}"),
         Loop::Axis(axis) => format!("axis {axis}"),
         Loop::Summed(axis) => format!("sum {axis}"),
     }

@@ -10,7 +10,7 @@ use super::choose::Choices;
 use super::layout::share;
 use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, NodeId};
-use crate::kernel::split::{Loop, Made, Split, splits};
+use crate::kernel::split::{Loop, Split, splits};
 use crate::pass::Division;
 use crate::place;
 
@@ -144,7 +144,10 @@ fn offered(graph: &Graph, node: NodeId, split: &Split) -> String {
     let name = &graph.source(graph.node(node).source).name;
     let most = parts(split);
     match split.over {
-        Loop::Axis(axis) => format!("{name}: axis {axis}, at most {most} parts"),
+        Loop::Axis(axis) => {
+            let sums = if split.is_partial() { ", adding up what all of it shares" } else { "" };
+            format!("{name}: axis {axis}{sums}, at most {most} parts")
+        }
         Loop::Summed(_) => format!("{name}: sum, at most {most} parts"),
     }
 }
@@ -169,7 +172,7 @@ fn is_asked(graph: &Graph, node: NodeId, split: &Split, rule: &SplitRule, exact:
 
 /// Whether results may have other bits than those of one device.
 pub(super) fn is_inexact(split: &Split) -> bool {
-    matches!(split.made, Made::Partial(_))
+    split.is_partial()
 }
 
 /// Bounds of parts as equal as units allow.

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::ir::{Graph, NodeId};
-use crate::kernel::split::{Loop, Made, Split, part};
+use crate::kernel::split::{Loop, Split, part};
 
 /// By value and axis: how many elements belong together, as the columns of one head.
 pub(super) struct Units(Vec<Vec<u64>>);
@@ -39,9 +39,9 @@ impl Units {
     /// How many elements of a loop belong together.
     pub(super) fn of(&self, graph: &Graph, node: NodeId, split: &Split) -> u64 {
         let unit = split.unit.max(1);
-        let Made::Slices(axes) = &split.made else { return unit };
         let mut all = unit;
-        for (value, &axis) in graph.results(node).zip(axes) {
+        for (value, made) in graph.results(node).zip(&split.made) {
+            let Some(axis) = made.axis() else { continue };
             let size =
                 graph.ty(value).shape.sizes()[axis as usize].known().unwrap_or(1).unsigned_abs().max(1);
             let own = self.0[value.index()][axis as usize];

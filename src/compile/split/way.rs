@@ -105,11 +105,11 @@ impl Way {
     ) -> Result<()> {
         let ty = graph.ty(value);
         let parts = bounds.len() as u64 - 1;
-        self.makes.push(match &split.made {
-            Made::Slices(axes) => {
-                let size = ty.shape.sizes()[axes[at] as usize].known().unwrap_or(0).unsigned_abs();
+        self.makes.push(match split.made[at] {
+            Made::Slice(axis) => {
+                let size = ty.shape.sizes()[axis as usize].known().unwrap_or(0).unsigned_abs();
                 let scale = |&bound: &u64| share(size, bound, split.extent);
-                Held::slices(axes[at], bounds.iter().map(scale).collect())
+                Held::slices(axis, bounds.iter().map(scale).collect())
             }
             Made::Partial(_) => {
                 let all = region_bytes(ty, None)?;

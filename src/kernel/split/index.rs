@@ -29,7 +29,7 @@ pub(super) fn ways(op: IndexOp<'_>, shapes: &Shapes) -> Vec<Way> {
         IndexOp::TopK(topk) => {
             let free = (0..rank).filter(|&at| at != topk.axis as usize);
             let way = |at: usize| Way {
-                made: Made::Slices(vec![at as u32; 2]),
+                made: vec![Made::Slice(at as u32); 2],
                 ..Way::axis(shapes, at, vec![Access::along(at)])
             };
             free.map(way).collect()

@@ -34,8 +34,15 @@ pub struct Split {
     pub unit: u64,
     /// No part is shorter than this: kernels of fewer elements add in another order.
     pub least: u64,
-    /// What parts make.
-    pub made: Made,
+    /// What parts make of each result.
+    pub made: Vec<Made>,
+}
+
+impl Split {
+    /// Whether parts make partial results, whose sums may have other bits than those of the whole.
+    pub fn is_partial(&self) -> bool {
+        self.made.iter().any(|made| matches!(made, Made::Partial(_)))
+    }
 }
 
 /// A loop.
@@ -47,13 +54,23 @@ pub enum Loop {
     Summed(u32),
 }
 
-/// What the parts of a loop make.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// What the parts of a loop make of one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Made {
-    /// Slices of each result along these axes, one for each result.
-    Slices(Vec<u32>),
-    /// Results of the whole sizes, to be combined element by element.
+    /// Slices of it along this axis.
+    Slice(u32),
+    /// Tensors of its sizes, to be combined element by element.
     Partial(Fold),
+}
+
+impl Made {
+    /// The axis of slices.
+    pub const fn axis(self) -> Option<u32> {
+        match self {
+            Self::Slice(axis) => Some(axis),
+            Self::Partial(_) => None,
+        }
+    }
 }
 
 /// How partial results are combined.
@@ -171,7 +188,8 @@ struct Way {
     extent: u64,
     unit: u64,
     least: u64,
-    made: Made,
+    /// By result.
+    made: Vec<Made>,
     operands: Vec<Access>,
     adapt: Adapt,
 }
@@ -257,7 +275,7 @@ impl Way {
             extent: shapes.results[0][axis],
             unit: 1,
             least: 1,
-            made: Made::Slices(vec![axis as u32]),
+            made: vec![Made::Slice(axis as u32)],
             operands,
             adapt: Adapt::Same,
         }
@@ -270,7 +288,7 @@ impl Way {
             extent: shapes.operands[0][axis],
             unit: 1,
             least: 1,
-            made: Made::Partial(fold),
+            made: vec![Made::Partial(fold)],
             operands,
             adapt: Adapt::Same,
         }
@@ -284,18 +302,14 @@ impl Way {
     fn part(&self, shapes: &Shapes, op: &Op, start: u64, end: u64) -> Result<Part> {
         let operands: Vec<Option<Region>> =
             self.operands.iter().map(|access| access.region(start, end)).collect();
-        let results = match &self.made {
-            Made::Partial(_) => vec![None; shapes.results.len()],
-            Made::Slices(axes) => {
-                let slice = |(&axis, dims): (&u32, &Vec<u64>)| {
-                    // Results whose axis is longer or shorter follow in proportion: fewer heads of keys.
-                    let size = u128::from(dims[axis as usize]);
-                    let at = |i: u64| (u128::from(i) * size / u128::from(self.extent)) as u64;
-                    Some(Region { axis, start: at(start), size: at(end) - at(start) })
-                };
-                axes.iter().zip(&shapes.results).map(slice).collect()
-            }
+        let slice = |(made, dims): (&Made, &Vec<u64>)| {
+            let axis = made.axis()?;
+            // Results whose axis is longer or shorter follow in proportion: fewer heads of keys.
+            let size = u128::from(dims[axis as usize]);
+            let at = |i: u64| (u128::from(i) * size / u128::from(self.extent)) as u64;
+            Some(Region { axis, start: at(start), size: at(end) - at(start) })
         };
+        let results = self.made.iter().zip(&shapes.results).map(slice).collect();
         let op = match self.adapt {
             Adapt::Same => op.clone(),
             Adapt::Sizes => layout::resized(op, self.over, end - start)?,

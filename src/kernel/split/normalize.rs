@@ -1,6 +1,6 @@
 //! Rows that are divided by what is summed over them: only what tells rows apart is parallel.
 
-use super::{Access, Made, Shapes, Way, fewest_left, others};
+use super::{Access, Fold, Made, Shapes, Way, broadcast, fewest_left, others};
 use crate::ir::NormalizeOp;
 
 pub(super) fn ways(op: NormalizeOp<'_>, shapes: &Shapes) -> Vec<Way> {
@@ -20,25 +20,42 @@ pub(super) fn ways(op: NormalizeOp<'_>, shapes: &Shapes) -> Vec<Way> {
         NormalizeOp::Normalize(of) => {
             let left: Vec<usize> = others(rank, of.axes).collect();
             let way = |(at, &axis): (usize, &usize)| {
-                let mut made = vec![axis as u32];
-                made.resize(shapes.results.len(), at as u32);
+                let mut made = vec![Made::Slice(axis as u32)];
+                made.resize(shapes.results.len(), Made::Slice(at as u32));
                 let way = Way::axis(shapes, axis, vec![Access::along(axis)]);
-                Way { made: Made::Slices(made), least: fewest_left(&shapes.operands[0], of.axes), ..way }
+                Way { made, least: fewest_left(&shapes.operands[0], of.axes), ..way }
             };
             left.iter().enumerate().map(way).collect()
         }
-        // The gradient of the factor is summed over all rows.
-        NormalizeOp::NormalizeGradient { scaled: true, .. } => Vec::new(),
-        NormalizeOp::NormalizeGradient { of, scaled: false } => {
+        NormalizeOp::NormalizeGradient { of, scaled } => {
             let left: Vec<usize> = others(rank, of.axes).collect();
             let way = |(at, &axis): (usize, &usize)| {
                 let mut operands = vec![Access::along(axis); 2];
+                let mut made = vec![Made::Slice(axis as u32)];
+                if scaled {
+                    let (read, own) = factor(shapes, axis);
+                    operands.push(read);
+                    made.extend([own; 2]);
+                }
                 operands.resize(shapes.operands.len(), Access::along(at));
-                Way { least: fewest_left(&shapes.operands[0], of.axes), ..Way::axis(shapes, axis, operands) }
+                let least = fewest_left(&shapes.operands[0], of.axes);
+                Way { made, least, ..Way::axis(shapes, axis, operands) }
             };
             left.iter().enumerate().map(way).collect()
         }
     }
+}
+
+/// How the factor of a gradient is read along an axis that is left, and what parts make of the factor's gradient and of
+/// the summand's: slices of what each row has its own of, partial sums of what all rows share.
+fn factor(shapes: &Shapes, axis: usize) -> (Access, Made) {
+    let sizes = &shapes.operands[2];
+    let read = broadcast(sizes, shapes.rank(), axis, shapes.operands[0][axis]);
+    let made = match read {
+        Access::Slice { axis, .. } => Made::Slice(axis),
+        _ => Made::Partial(Fold::Sum),
+    };
+    (read, made)
 }
 
 /// Axes but some, of operands of the result's sizes.

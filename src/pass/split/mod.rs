@@ -166,10 +166,9 @@ impl Splitter<'_> {
             }
         }
         for (at, (values, mut bounds)) in pieces.into_iter().zip(starts).enumerate() {
-            match &division.split.made {
-                Made::Partial(fold) => self.holder.hold_partial(results[at], *fold, values),
-                Made::Slices(axes) => {
-                    let axis = axes[at];
+            match division.split.made[at] {
+                Made::Partial(fold) => self.holder.hold_partial(results[at], fold, values),
+                Made::Slice(axis) => {
                     bounds.push(self.holder.extent(results[at], axis)?);
                     self.holder.hold_pieces(results[at], Pieces { axis, bounds, values });
                 }

@@ -6,7 +6,7 @@ use super::Division;
 use super::held::is_cut_along;
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, ValueId};
-use crate::kernel::split::{Made, Region, part};
+use crate::kernel::split::{Region, part};
 
 /// Slices along an axis that tile a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,15 +47,15 @@ pub(super) fn states(
 fn made_in(graph: &Graph, value: ValueId, divisions: &BTreeMap<NodeId, Division>) -> Result<Option<Tiling>> {
     let node = graph.value(value).node;
     let Some(Division { split, bounds, .. }) = divisions.get(&node) else { return Ok(None) };
-    let Made::Slices(axes) = &split.made else { return Ok(None) };
     let at = (value.0 - graph.node(node).first_result.0) as usize;
+    let Some(axis) = split.made.get(at).and_then(|made| made.axis()) else { return Ok(None) };
     let mut own = Vec::with_capacity(bounds.len());
     for pair in bounds.windows(2) {
         let part = part(graph, node, split, pair[0], pair[1])?;
         let region = part.results.get(at).copied().flatten();
         own.extend(region.map(|region| region.start));
     }
-    let size = graph.ty(value).shape.sizes()[axes[at] as usize].known();
+    let size = graph.ty(value).shape.sizes()[axis as usize].known();
     own.extend(size.map(i64::unsigned_abs));
-    Ok(Some(Tiling { axis: axes[at], bounds: own }))
+    Ok(Some(Tiling { axis, bounds: own }))
 }

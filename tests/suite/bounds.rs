@@ -325,7 +325,10 @@ fn count(tally: &mut Tally, (proof, tight): (String, bool)) {
     entry.1 += usize::from(tight);
 }
 
-#[test]
+long! {
+    no_bound_on_the_load_is_above_the_best_of_all_placements;
+}
+
 fn no_bound_on_the_load_is_above_the_best_of_all_placements() {
     let mut tally = Tally::new();
     for seed in 0..700 {

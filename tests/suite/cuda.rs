@@ -365,8 +365,7 @@ pub(crate) fn operation_kernels(each: usize) -> BTreeMap<String, Kernel> {
 }
 
 sweep! {
-    kernels_of_every_operation_run_on_the_cpu: one of 8;
-    every_form_of_a_hero_runs_on_the_cpu: one of 32;
+    kernels_of_every_operation_run_on_the_cpu: one of 16;
     kernels_of_the_small_models_run_on_the_cpu: one of 10;
     kernels_of_small_models_in_halves_run_on_the_cpu: one of 10;
 }
@@ -395,7 +394,6 @@ pub(crate) fn kernels_within(
     kernels.map(|kernel| (kernel.name.clone(), kernel)).collect()
 }
 
-#[test]
 fn convolutions_straight_from_images_run_on_the_cpu() {
     let all: Vec<Trial> = from_images().iter().flat_map(trials).collect();
     let of = |form: &str| all.iter().filter(|one| one.kernel.text.contains(form)).count();
@@ -403,7 +401,17 @@ fn convolutions_straight_from_images_run_on_the_cpu() {
     compare(&all);
 }
 
-fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
+long! {
+    every_form_of_a_hero_runs_on_the_cpu;
+    convolutions_straight_from_images_run_on_the_cpu;
+    products_of_odd_rows_run_on_the_cpu;
+    scatters_run_on_the_cpu;
+    gradients_of_attention_in_tiles_run_on_the_cpu;
+    attention_by_groups_runs_on_the_cpu;
+    gradients_of_attention_by_groups_run_on_the_cpu;
+}
+
+fn every_form_of_a_hero_runs_on_the_cpu() {
     let cases = hero_cases();
     let trials: Vec<Trial> = cases.iter().flat_map(trials).collect();
     assert!(trials.len() >= cases.len());
@@ -475,7 +483,7 @@ fn every_form_of_a_hero_runs_on_the_cpu(share: Share) {
         };
         assert!(trials.iter().any(has), "no {form}");
     }
-    compare(&share.among(trials).collect::<Vec<_>>());
+    compare(&trials);
 }
 
 #[test]
@@ -486,7 +494,6 @@ fn sums_of_nothing_run_on_the_cpu() {
 }
 
 /// Products of halves whose rows begin anywhere, with neighbours that end in the middle of 8 and infinities behind them.
-#[test]
 fn products_of_odd_rows_run_on_the_cpu() {
     let mut all = Vec::new();
     for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -512,7 +519,6 @@ fn products_of_odd_rows_run_on_the_cpu() {
 }
 
 /// In stages where there are many steps: digits, parts of rows that have many, the rows.
-#[test]
 fn scatters_run_on_the_cpu() {
     let all: Vec<Trial> = scatters().iter().flat_map(trials).collect();
     let count = |form: &str| all.iter().filter(|one| one.kernel.text.contains(form)).count();
@@ -523,7 +529,6 @@ fn scatters_run_on_the_cpu() {
     compare(&all);
 }
 
-#[test]
 fn gradients_of_attention_in_tiles_run_on_the_cpu() {
     let all = attention_gradients();
     let all = all.iter().flat_map(trials);
@@ -546,12 +551,10 @@ fn attention_by_groups_runs(forms: &[&str], is_gradient: bool) {
     compare(&all);
 }
 
-#[test]
 fn attention_by_groups_runs_on_the_cpu() {
     attention_by_groups_runs(&["attention_groups<"], false);
 }
 
-#[test]
 fn gradients_of_attention_by_groups_run_on_the_cpu() {
     let forms = ["attention_gradient_rows_groups<", "attention_gradient_keys_groups<"];
     attention_by_groups_runs(&forms, true);

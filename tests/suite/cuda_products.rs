@@ -75,8 +75,14 @@ fn ran_with(lines: &str, build: Build, products: Products) -> Option<(u64, u64)>
     Some((kernels / runs, products))
 }
 
+long! {
+    products_of_odd_rows_are_not_the_librarys;
+    a_bias_gradient_comes_with_the_product_that_reads_the_same;
+    a_convolution_of_single_elements_is_a_product_of_the_library;
+    long_sums_of_few_results_are_added_in_two_kernels;
+}
+
 /// Halves in rows of which every second one begins within a word: the library has slow kernels for them alone.
-#[test]
 fn products_of_odd_rows_are_not_the_librarys() {
     let dense = |dtype: &str, k: u32, n: u32| {
         written(&format!(
@@ -122,7 +128,6 @@ output \"dw\" %5
     )
 }
 
-#[test]
 fn a_bias_gradient_comes_with_the_product_that_reads_the_same() {
     let plain = |dtype: &str| format!("%4: {dtype}[24] = reduce %1 kind=sum axes=[0, 1] @s0");
     for dtype in ["f32", "bf16", "f16"] {
@@ -298,7 +303,6 @@ fn what_others_read_is_normalised_once() {
     assert_eq!(ran(&skinny(Skinny { sizes: [9, 12, 32], ..one }), Build::default()), Some((2, 0)));
 }
 
-#[test]
 fn a_convolution_of_single_elements_is_a_product_of_the_library() {
     let conv = |dtype: &str, attributes: &str, made: &str| {
         format!(
@@ -328,7 +332,6 @@ output \"y\" %4
 }
 
 /// Gradients of weights have few results and long sums, and blocks of tiles alone would leave a GPU idle.
-#[test]
 fn long_sums_of_few_results_are_added_in_two_kernels() {
     let dense = |dtype: &str, inner: u64| {
         format!(

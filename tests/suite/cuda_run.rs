@@ -88,7 +88,11 @@ fn runs(program: &mut CudaProgram, setup: &Setup, what: &str) {
     }
 }
 
-#[test]
+long! {
+    random_cuts_over_slices_and_gpus_give_what_the_interpreter_gives;
+    small_models_in_halves_on_slices_and_gpus_are_near_what_is_stored;
+}
+
 fn random_cuts_over_slices_and_gpus_give_what_the_interpreter_gives() {
     let Some(toolchain) = CpuToolchain::shared() else { return };
     for seed in 0..8 {
@@ -718,7 +722,6 @@ fn some_small_models_on_slices_and_gpus_give_what_is_stored() {
     models(&["keras/siamese_multi_io.k3.json", "keras/mlp_small.k2.json"].map(Into::into), None);
 }
 
-#[test]
 fn small_models_in_halves_on_slices_and_gpus_are_near_what_is_stored() {
     models(&["onnx/s_lstm.onnx".into()], Some(DType::F16));
     models(&["keras/mlp_small.k3.json".into()], Some(DType::Bf16));

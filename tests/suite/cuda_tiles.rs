@@ -135,7 +135,11 @@ fn difference(tile: Tile, sizes @ [m, n, k]: [usize; 3]) -> Option<f64> {
     Some(far.fold(0.0, |most, far| if far.is_nan() { f64::INFINITY } else { most.max(far) }))
 }
 
-#[test]
+long! {
+    tiles_of_every_size_multiply_as_f64_does;
+    tiles_by_groups_multiply_as_f64_does;
+}
+
 fn tiles_of_every_size_multiply_as_f64_does() {
     let wide = [true; 2];
     for (rows, columns, threads, stages, left_along, right_along, wide) in [
@@ -159,7 +163,6 @@ fn tiles_of_every_size_multiply_as_f64_does() {
     }
 }
 
-#[test]
 fn tiles_by_groups_multiply_as_f64_does() {
     for (rows, columns, stages, right_along, beside) in [
         (128, 64, 4, true, true),

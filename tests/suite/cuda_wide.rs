@@ -77,7 +77,10 @@ fn wide() -> Vec<(&'static str, Vec<Kernel>)> {
     ]
 }
 
-#[test]
+long! {
+    more_than_two_to_the_31_elements_have_indices_of_64_bits;
+}
+
 fn more_than_two_to_the_31_elements_have_indices_of_64_bits() {
     let mut all: BTreeMap<String, Kernel> = BTreeMap::new();
     for (hero, kernels) in wide() {

@@ -62,7 +62,10 @@ fn a_search_that_is_stopped_at_once_still_gives_a_sound_plan() {
     assert!(stopped > 40, "{stopped} searches had work left");
 }
 
-#[test]
+long! {
+    a_limit_of_memory_that_suffices_changes_nothing_and_one_that_does_not_is_told;
+}
+
 fn a_limit_of_memory_that_suffices_changes_nothing_and_one_that_does_not_is_told() {
     let mut rng = Rng::new(11);
     let devices = topology(4, 1, Bytes(1 << 34), Links::Staged, Nanos(100), Communication::Overlapped);

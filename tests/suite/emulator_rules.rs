@@ -421,7 +421,12 @@ fn a_vector_that_is_not_aligned_fails_its_kernel() {
     );
 }
 
-#[test]
+long! {
+    threads_that_meet_in_shared_memory_without_a_barrier_fail_their_kernel;
+    groups_that_do_not_heed_a_signal_fail_their_kernel;
+    lanes_that_part_before_they_meet_fail_their_kernel;
+}
+
 fn threads_that_meet_in_shared_memory_without_a_barrier_fail_their_kernel() {
     let swap = |between: &str, other: &str| {
         format!(
@@ -474,7 +479,6 @@ fn turns(begin: &str, [before_filling, before_emptying, after]: [&str; 3]) -> St
     )
 }
 
-#[test]
 fn groups_that_do_not_heed_a_signal_fail_their_kernel() {
     let begin = "if (t == 0) places.begin(128, 1); __syncthreads();";
     let [filling, emptying, after] =
@@ -503,7 +507,6 @@ fn groups_that_do_not_heed_a_signal_fail_their_kernel() {
     }
 }
 
-#[test]
 fn lanes_that_part_before_they_meet_fail_their_kernel() {
     let product = "float sum[4] = {0, 0, 0, 0}; const u32 x[4] = {0, 0, 0, 0}; mma<0>(sum, x, x, bf16()); a[threadIdx.x] = sum[0];";
     let Some(good) = ran("together", product, 32) else { return };

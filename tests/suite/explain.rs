@@ -159,7 +159,7 @@ fn rewritten_plans_are_explained_by_their_own_steps() {
 }
 
 sweep! {
-    control_dependencies_are_told_with_their_reasons: one of 4;
+    control_dependencies_are_told_with_their_reasons: one of 10;
 }
 
 /// Each dependency that the data does not ask for is told with its reason, and no other one.
@@ -192,7 +192,12 @@ fn control_dependencies_are_told_with_their_reasons(share: Share) {
     assert!(memory >= share.least(8) && urgent >= 1, "{memory} for memory, {urgent} for urgency");
 }
 
-#[test]
+long! {
+    the_longest_chain_adds_up_to_the_step;
+    fewer_devices_are_said_to_be_as_good_only_where_they_are;
+    prices_of_memory_are_plans_that_exist;
+}
+
 fn the_longest_chain_adds_up_to_the_step() {
     let mut chains = 0;
     for seed in 100..160 {
@@ -211,7 +216,6 @@ fn the_longest_chain_adds_up_to_the_step() {
     assert!(chains >= 40, "{chains}");
 }
 
-#[test]
 fn fewer_devices_are_said_to_be_as_good_only_where_they_are() {
     let (mut as_good, mut helping) = (0, 0);
     for seed in 200..260 {
@@ -268,7 +272,6 @@ fn a_schedule_timed_again_on_its_own_machine_costs_the_same() {
     }
 }
 
-#[test]
 fn prices_of_memory_are_plans_that_exist() {
     let mut priced = 0;
     for seed in 300..340 {

@@ -106,7 +106,11 @@ fn planned(graph: &CostGraph, objective: Objective) -> Vec<(u64, [u64; 3], Optio
     sets().into_iter().map(plan).collect()
 }
 
-#[test]
+long! {
+    the_set_found_is_the_cheapest_of_all;
+    devices_none_of_which_holds_a_parameter_are_found;
+}
+
 fn the_set_found_is_the_cheapest_of_all() {
     let catalogue = Catalogue::parse(&catalogue()).unwrap();
     let (mut found, mut refused, mut proven) = (0, 0, 0);
@@ -418,7 +422,6 @@ fn answer(folder: &Folder, offer: &str, rest: &[&str]) -> serde_json::Value {
     serde_json::from_str(&folder.ok(&[&args[..], rest].concat())).unwrap()
 }
 
-#[test]
 fn devices_none_of_which_holds_a_parameter_are_found() {
     let folder = Folder::new();
     // Weights of 4 MB each.

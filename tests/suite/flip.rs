@@ -254,7 +254,11 @@ const COSTS: &str = r#"{"costgraph":1,"name":"c","kinds":["cpu","a100-80g"],"nod
  {"id":"c","op":"matmul","time_ns":[9999,410],"param_bytes":20000000,"outputs":[64],"forward":"a","backward":true}],
  "edges":[["x",0,"a"],["w",0,"a"],["a",0,"b"],["a",1,"c"],["b",0,"c"]]}"#;
 
-#[test]
+long! {
+    a_changed_cost_graph;
+    immense_dimensions_are_counted_or_refused;
+}
+
 fn a_changed_cost_graph() {
     let topology = topology();
     survives("a cost graph", COSTS.as_bytes(), 4000, 100, |bytes| model(bytes, &topology).map(drop));
@@ -362,7 +366,6 @@ fn changed_devices() {
 
 /// Sizes that nobody has memory for are planned where they can be counted, and refused where they
 /// cannot.
-#[test]
 fn immense_dimensions_are_counted_or_refused() {
     let bytes = std::fs::read(example("mlp.json")).expect("the example is there");
     let topology = Topology::parse("cpu:memory=900PB").expect("sound");

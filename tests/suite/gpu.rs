@@ -253,8 +253,12 @@ pub(crate) fn staged_cases() -> Vec<Case> {
     hero_cases().into_iter().filter(|case| is_quick(case) && is_staged(case)).collect()
 }
 
+long! {
+    operations_in_stages_run_on_an_emulated_gpu;
+    what_fails_on_a_gpu_ends_its_process_alone;
+}
+
 /// Operations that kernels compute in stages, whose parts lie in the workspace of the plan.
-#[test]
 fn operations_in_stages_run_on_an_emulated_gpu() {
     let Some(toolchain) = CpuToolchain::shared() else { return };
     let emulator = Emulator::new(Build { library: Library::WHOLE, ..Build::default() });
@@ -287,7 +291,6 @@ pub(crate) fn some_products() -> Vec<Case> {
 }
 
 /// A kernel that fails takes its process with it, and nothing else: each case has its verdict.
-#[test]
 fn what_fails_on_a_gpu_ends_its_process_alone() {
     if CpuToolchain::shared().is_none() {
         return;

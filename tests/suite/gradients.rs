@@ -604,7 +604,10 @@ fn recurrent_layers_of_very_many_steps_are_refused_and_left_whole() {
     assert!(matches!(error, Error::Infeasible(_)), "{error}");
 }
 
-#[test]
+long! {
+    random_networks_have_the_gradients_that_differences_give;
+}
+
 fn random_networks_have_the_gradients_that_differences_give() {
     let (mut compared, mut graphs) = (0, 0);
     for seed in 0..12 {

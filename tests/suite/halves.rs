@@ -307,7 +307,12 @@ fn what_halves_need_is_what_they_are_refused_for() {
 
 const HALVES: [DType; 2] = [DType::Bf16, DType::F16];
 
-#[test]
+long! {
+    products_of_several_blocks;
+    products_round_an_operand_of_f32_as_a_conversion_does;
+    operations_of_several_pieces;
+}
+
 fn products_of_several_blocks() {
     let mut random = Random::new(71);
     for dtype in HALVES {
@@ -335,7 +340,6 @@ fn products_of_several_blocks() {
 }
 
 /// A weight of f32 is rounded on the way to the bit as before it.
-#[test]
 fn products_round_an_operand_of_f32_as_a_conversion_does() {
     for (half, [m, n, k]) in
         [(DType::Bf16, [8, 200, 300]), (DType::F16, [140, 70, 1100]), (DType::Bf16, [3, 5, 7])]
@@ -447,7 +451,6 @@ fn transposed_convolutions_of_several_planes() {
 }
 
 /// Operands of several hundred kilobytes, which are computed in several pieces.
-#[test]
 fn operations_of_several_pieces() {
     let mut random = Random::new(74);
     for (number, dtype) in HALVES.into_iter().enumerate() {

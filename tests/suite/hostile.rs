@@ -259,7 +259,10 @@ fn only_regular_files_are_opened() {
     writer.join().expect("no panic");
 }
 
-#[test]
+long! {
+    compressed_files_that_hold_far_more;
+}
+
 fn compressed_files_that_hold_far_more() {
     let folder = folder();
     for (name, start) in [("zeros", &b"\0"[..]), ("json", b"{\"a\":\""), ("spaces", b" ")] {
@@ -470,7 +473,7 @@ fn headers_that_promise_more_than_there_is() {
 }
 
 sweep! {
-    many_devices_for_one_node: one of 6;
+    many_devices_for_one_node: one of 18;
 }
 
 /// Many equal devices: tables are as long as there are devices, and limits of time hold.

@@ -445,8 +445,8 @@ fn assert_none(found: &BTreeSet<String>) {
 }
 
 sweep! {
-    numbers_of_onnx_files: one of 12;
-    numbers_of_json_files: one of 30;
+    numbers_of_onnx_files: one of 36;
+    numbers_of_json_files: one of 60;
 }
 
 fn numbers_of_onnx_files(share: Share) {

@@ -87,7 +87,11 @@ fn own(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-#[test]
+long! {
+    the_largest_batch_that_trains_is_that_of_brute_force;
+    microbatches_replicas_pipelines_and_workers_that_do_not_wait_have_a_largest_batch;
+}
+
 fn the_largest_batch_that_trains_is_that_of_brute_force() {
     check(&own("tests/data/residual_norm.onnx"), ("cpu", &options("sgd:momentum=0.9", 1)), 1, 5);
     for (name, optimizer) in [("mlp_small", "sgd"), ("cnn_small", "adam"), ("transformer_small", "rmsprop")] {
@@ -111,7 +115,6 @@ fn folder() -> Folder {
     folder
 }
 
-#[test]
 fn microbatches_replicas_pipelines_and_workers_that_do_not_wait_have_a_largest_batch() {
     let folder = folder();
     let path = folder.path("net.json");

@@ -42,7 +42,10 @@ fn timed(graph: &CostGraph, topology: &Topology, placement: &Placement, found: &
     free.into_iter().max().unwrap_or(0)
 }
 
-#[test]
+long! {
+    steps_are_never_longer_than_on_one_device_and_take_the_time_they_say;
+}
+
 fn steps_are_never_longer_than_on_one_device_and_take_the_time_they_say() {
     let topology = devices();
     let options = Options { objective: Objective::Latency, ..Options::default() };

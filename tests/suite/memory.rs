@@ -363,8 +363,11 @@ fn the_largest_batch_is_that_of_brute_force() {
     }
 }
 
+long! {
+    the_largest_batch_of_a_pipeline_is_that_of_brute_force;
+}
+
 /// In microbatches the sizes are their multiples, and the equation speaks of one of them.
-#[test]
 fn the_largest_batch_of_a_pipeline_is_that_of_brute_force() {
     let Some(path) = shared::file("corpus/keras/mlp_small.k3.json") else { return };
     let network = Network::open(&path).unwrap();

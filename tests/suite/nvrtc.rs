@@ -84,10 +84,9 @@ fn kernels_of(programs: Vec<Program>) -> BTreeMap<String, Kernel> {
 }
 
 sweep! {
-    kernels_of_every_operation_compile: one of 4;
-    kernels_of_every_form_compile: one of 6;
-    kernels_of_the_small_models_compile: one of 6;
-    kernels_of_the_real_models_compile: one of 20;
+    kernels_of_every_operation_compile: one of 12;
+    kernels_of_the_small_models_compile: one of 12;
+    kernels_of_the_real_models_compile: one of 60;
 }
 
 fn kernels_of_every_operation_compile(share: Share) {
@@ -96,11 +95,16 @@ fn kernels_of_every_operation_compile(share: Share) {
     compile_in_turns(&kernels, share);
 }
 
-fn kernels_of_every_form_compile(share: Share) {
+long! {
+    kernels_of_every_form_compile;
+    kernels_for_older_gpus_compile;
+}
+
+fn kernels_of_every_form_compile() {
     let mut kernels = hero_kernels(emit::Gives::SM_80);
     kernels.extend(skinny_kernels().into_iter().map(|kernel| (kernel.name.clone(), kernel)));
     assert!(kernels.len() > 100, "{}", kernels.len());
-    compile_for(&kernels, &["sm_80", "sm_90"], share);
+    compile_for(&kernels, &["sm_80", "sm_90"], Share::ALL);
     // What Hopper alone has.
     let hopper = emit::Gives::of("sm_90");
     let products = kernels_within(products_by_groups(), hopper);
@@ -109,7 +113,7 @@ fn kernels_of_every_form_compile(share: Share) {
     own.extend(products);
     own.retain(|_, kernel| kernel.architecture("sm_90") == "sm_90a");
     assert!(own.len() >= 8, "{}", own.len());
-    compile_for(&own, &["sm_90a"], share);
+    compile_for(&own, &["sm_90a"], Share::ALL);
 }
 
 /// Of the small models, whose kernels other tests run, and of a training step.
@@ -150,7 +154,6 @@ fn compile_corpus(
 
 /// Halves, rows and tiles for GPUs before sm_80, which have neither the instructions of later ones nor tensor cores that take
 /// pieces of sixteen.
-#[test]
 fn kernels_for_older_gpus_compile() {
     if compiler().is_none() {
         return;

@@ -393,8 +393,11 @@ fn supported_operators_give_the_stored_results() {
     assert!(same >= 1000, "only {same} ran");
 }
 
+long! {
+    initialisers_for_inputs_give_the_stored_results;
+}
+
 /// The same, planned, with all inputs but the first as initialisers of the model, or all.
-#[test]
 fn initialisers_for_inputs_give_the_stored_results() {
     let Some((_folder, tests)) = unpacked() else { return };
     let (mut same, mut different) = (0, Vec::new());

@@ -198,7 +198,7 @@ fn reads_back(plan: &Plan) {
 }
 
 sweep! {
-    plans_are_sound_respect_what_was_asked_and_compute_the_same_bits: one of 4;
+    plans_are_sound_respect_what_was_asked_and_compute_the_same_bits: one of 8;
 }
 
 fn plans_are_sound_respect_what_was_asked_and_compute_the_same_bits(share: Share) {

@@ -423,9 +423,12 @@ fn what_does_not_go_with_microbatches_says_so() {
     assert!(text.contains("is the largest that fits") && text.contains("pipeline "), "{text}");
 }
 
+long! {
+    repairs_of_a_pipeline_are_pipelines;
+}
+
 /// What would help a pipeline that does not fit: memory, with kernels that run again or as it is, or more
 /// microbatches.
-#[test]
 fn repairs_of_a_pipeline_are_pipelines() {
     use partition::unstable::error::Repair;
     let layer = Layer { activation: 1 << 16, ..EQUAL };

@@ -10,6 +10,7 @@ use partition::{Bytes, Error};
 use crate::random_costgraph::Rng;
 use crate::random_plan::{Case, case, large_case, library_case};
 use crate::shared;
+use crate::sweep::Share;
 
 /// Keeps snapshots in the top-level folder.
 fn with_snapshots(assert: impl FnOnce()) {
@@ -33,10 +34,13 @@ fn plans_of_random_graphs_are_sound() {
     }
 }
 
-#[test]
-fn the_independent_verifier_agrees() {
+sweep! {
+    the_independent_verifier_agrees: one of 4;
+}
+
+fn the_independent_verifier_agrees(share: Share) {
     let dir = tempfile::tempdir().unwrap();
-    for seed in 0..20 {
+    for seed in share.among(0..40) {
         let case = any_case(seed, 40);
         for (name, plan) in [("plan", &case.plan), ("bare", &case.bare)] {
             let path = dir.path().join(format!("{name}{seed}.json"));

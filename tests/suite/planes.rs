@@ -83,8 +83,11 @@ fn poolings() {
     }
 }
 
+long! {
+    normalised_rows;
+}
+
 /// Rows far from zero, and rows whose first element is far from the others, or the first 128 are.
-#[test]
 fn normalised_rows() {
     let mut random = Random::new(33);
     for size in [1, 2, 31, 32, 33, 127, 128, 129, 300, 700] {

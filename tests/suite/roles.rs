@@ -212,9 +212,9 @@ fn third(first: usize) -> impl Iterator<Item = fn()> {
 }
 
 sweep! {
-    operands_of_a_first_third_of_operations_in_every_role: one of 6;
-    operands_of_a_second_third_of_operations_in_every_role: one of 6;
-    operands_of_the_last_third_of_operations_in_every_role: one of 6;
+    operands_of_a_first_third_of_operations_in_every_role: one of 15;
+    operands_of_a_second_third_of_operations_in_every_role: one of 15;
+    operands_of_the_last_third_of_operations_in_every_role: one of 15;
 }
 
 fn operands_of_a_first_third_of_operations_in_every_role(share: Share) {

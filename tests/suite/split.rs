@@ -131,8 +131,11 @@ fn what_fits_nowhere_whole_is_split() {
     assert!(split > 0, "nothing was split");
 }
 
+long! {
+    networks_of_the_corpus_are_split_where_they_must_be;
+}
+
 /// Small ones, of which each is split.
-#[test]
 fn networks_of_the_corpus_are_split_where_they_must_be() {
     for file in [
         "exports/batched_matmul_const_2x11x11.onnx",
@@ -160,8 +163,7 @@ fn the_whole_corpus_is_split_where_it_must_be() {
     every_network_of_the_corpus_is_split_where_it_must_be(Share::ALL);
 }
 
-/// Networks of which no way that is tried fits, though none is proven not to: a join of parts
-/// fits on no device, what is placed is over its caps by little, or (`s_lstm`) the search takes minutes.
+/// Networks of which no way that is tried fits, though none is proven not to: what is placed is over its caps by little.
 const OPEN: [&str; 5] = [
     "keras/gru_conv1d_small.k2.json",
     "keras/gru_conv1d_small.k3.json",

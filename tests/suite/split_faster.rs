@@ -33,7 +33,7 @@ fn latency(compiled: &Compiled) -> u64 {
 }
 
 sweep! {
-    a_step_is_never_slower_for_what_is_split: one of 6;
+    a_step_is_never_slower_for_what_is_split: one of 12;
 }
 
 /// Networks of every kind, on equal devices, unequal ones and ones that are far apart.
@@ -167,8 +167,11 @@ fn layers_of(widths: &[u64]) -> Network {
     Network::open(&path).unwrap()
 }
 
+long! {
+    the_busiest_device_is_less_busy_for_what_is_split;
+}
+
 /// The largest of three layers takes most of the time: whole, it keeps one device busy and the others waiting.
-#[test]
 fn the_busiest_device_is_less_busy_for_what_is_split() {
     let network = layers([512, 4096, 512, 64]).with_batch(256).unwrap();
     let devices = "3xcpu:cores=1";

@@ -121,7 +121,7 @@ fn planned(network: &Network, devices: &str) -> Result<Compiled, Error> {
 }
 
 sweep! {
-    what_is_split_computes_what_one_device_does: one of 25;
+    what_is_split_computes_what_one_device_does: one of 60;
 }
 
 fn what_is_split_computes_what_one_device_does(share: Share) {

@@ -12,7 +12,7 @@ use crate::sweep::Share;
 
 sweep! {
     arenas_stay_under_their_caps: one of 5;
-    no_objective_is_worse_than_one_device: one of 5;
+    no_objective_is_worse_than_one_device: one of 12;
 }
 
 fn arenas_stay_under_their_caps(share: Share) {

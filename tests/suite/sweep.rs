@@ -1,5 +1,5 @@
-//! Tests of many cases: a share of them runs with all other tests, and the others as tests called `others`, which are
-//! ignored, by `cargo test -- --ignored ::others`. CI runs both.
+//! Tests that take long. Of many cases a share runs with all other tests, and the others as tests called `others`, which
+//! are ignored, by `cargo test -- --ignored ::others`; so do single tests that take seconds. CI runs both.
 
 /// What a test takes of many cases: one of so many, or all others.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,19 @@ macro_rules! sweep {
             #[ignore = "long: cargo test -- --ignored ::others"]
             fn others() {
                 super::$check(Share::OthersOf($count));
+            }
+        }
+    )+};
+}
+
+/// Tests that take seconds each and look at one thing closely: each is one of the others.
+macro_rules! long {
+    ($($check:ident;)+) => {$(
+        mod $check {
+            #[test]
+            #[ignore = "long: cargo test -- --ignored ::others"]
+            fn others() {
+                super::$check();
             }
         }
     )+};

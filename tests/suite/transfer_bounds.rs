@@ -225,7 +225,11 @@ impl Placed {
     }
 }
 
-#[test]
+long! {
+    no_placement_moves_less_than_a_certificate_says;
+    a_bound_that_its_proof_does_not_give_is_refused;
+}
+
 fn no_placement_moves_less_than_a_certificate_says() {
     let (mut found, mut tight) = (0, 0);
     for seed in 0..1000 {
@@ -268,7 +272,6 @@ fn the_checker_confirms_what_the_planner_proves() {
     assert_eq!(Vec::from_iter(kinds), ["cut", "cuts", "forest"]);
 }
 
-#[test]
 fn a_bound_that_its_proof_does_not_give_is_refused() {
     for (mut plan, graph) in certified().into_iter().take(40) {
         let bound = plan.bound.as_mut().unwrap();

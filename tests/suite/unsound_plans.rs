@@ -98,7 +98,7 @@ fn compare(cases: &[Case], seeds: impl Iterator<Item = u64>) -> (usize, usize, u
 }
 
 sweep! {
-    no_plan_that_is_proven_wrong_is_accepted: one of 12;
+    no_plan_that_is_proven_wrong_is_accepted: one of 36;
 }
 
 fn no_plan_that_is_proven_wrong_is_accepted(share: Share) {

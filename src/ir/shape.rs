@@ -87,6 +87,9 @@ impl Size {
 
     /// The sum; none where it overflows.
     pub fn add(&self, other: &Self) -> Option<Self> {
+        if let (Some(one), Some(other)) = (self.known(), other.known()) {
+            return one.checked_add(other).map(Self::Known);
+        }
         let constant = self.constant().checked_add(other.constant())?;
         Self::new(constant, self.terms().iter().chain(other.terms()).copied())
     }
@@ -98,6 +101,9 @@ impl Size {
 
     /// The product with a number; none where it overflows.
     pub fn scale(&self, factor: i64) -> Option<Self> {
+        if let Some(size) = self.known() {
+            return size.checked_mul(factor).map(Self::Known);
+        }
         let constant = self.constant().checked_mul(factor)?;
         let terms: Option<Vec<_>> =
             self.terms().iter().map(|&(dim, c)| Some((dim, c.checked_mul(factor)?))).collect();

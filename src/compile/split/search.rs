@@ -17,11 +17,12 @@ use crate::control::Control;
 use crate::cost::NodeWork;
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, ValueId};
-use crate::kernel::split::{Split, splits};
+use crate::kernel::split::{Loop, Split, splits};
 use crate::pass::Division;
 use crate::units::Nanos;
 
 /// A graph, and what its nodes take.
+#[derive(Clone)]
 pub(super) struct Work<'g> {
     pub(super) graph: &'g Graph,
     /// By node.
@@ -97,6 +98,13 @@ impl<'g> Work<'g> {
         let mut all = Self { graph, works, splits: found, units, kinds: Vec::new(), last, is_state };
         all.kinds = kinds(&all);
         Ok(all)
+    }
+
+    /// The same nodes, of which only the first axis can be divided: that of the batch.
+    pub(super) fn by_first_axis(&self) -> Self {
+        let first =
+            |ways: &Vec<Split>| ways.iter().filter(|way| way.over == Loop::Axis(0)).cloned().collect();
+        Self { splits: self.splits.iter().map(first).collect(), ..self.clone() }
     }
 
     /// The way that is expected to take the least time; none where the search was stopped.

@@ -5,6 +5,7 @@ use crate::ir::{Graph, NodeId};
 use crate::kernel::split::{Loop, Split, part};
 
 /// By value and axis: how many elements belong together, as the columns of one head.
+#[derive(Clone)]
 pub(super) struct Units(Vec<Vec<u64>>);
 
 impl Units {

@@ -69,8 +69,11 @@ fn mode(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
     let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
     let mut arguments = node.inputs.into_iter();
     let mut inner = None;
-    while let (None, Some(mut input)) = (&inner, arguments.next()) {
+    for mut input in arguments.by_ref() {
         inner = called(&mut input.arg)?;
+        if inner.is_some() {
+            break;
+        }
     }
     let inner = inner.ok_or_else(|| wrong("it calls no graph"))?;
     // A number has no name, and is read where it stands.

@@ -14,12 +14,11 @@ pub const UNEQUAL: [f32; 16] = [
 pub const E2M1: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
-/// What 4 bits stand for: themselves, themselves less 8, and the lower two of them.
+/// What 4 bits stand for: themselves, and themselves less 8.
 pub(crate) const WHOLE: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 const CENTRED: [f32; 16] =
     [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-const LOW_PAIRS: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0];
 
 /// What a block says of its numbers, 16 of which are a *run*. Every slice is a whole block.
 pub(crate) trait Code {
@@ -32,7 +31,7 @@ pub(crate) trait Code {
     const SHARED: usize = 2;
     /// What the whole numbers stand for, where it is not themselves.
     const STEPS: Option<&'static [f32; 16]> = None;
-    /// What the four bits of [`Self::fields`] stand for, where these say all of a number but its scale.
+    /// What the four bits of [`Self::fields`] stand for, where these say all of a number but a scale that both runs share.
     #[cfg_attr(not(feature = "run"), allow(dead_code))]
     const FIELDS: Option<&'static [f32; 16]> = None;
     /// Whether an offset is added.
@@ -287,7 +286,6 @@ impl Code for Q2K {
     const BYTES: usize = 84;
     const SHARED: usize = 1;
     const HAS_OFFSET: bool = true;
-    const FIELDS: Option<&'static [f32; 16]> = Some(&LOW_PAIRS);
 
     #[inline(always)]
     fn scale(block: &[u8], run: usize, half: impl Fn(u16) -> f32) -> Scale {
@@ -297,11 +295,7 @@ impl Code for Q2K {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(Self::fields(block, run).low(3), [0; 16], 0)
-    }
-    #[inline(always)]
-    fn fields(block: &[u8], run: usize) -> Fields {
-        pairs(&block[16..80], run)
+        joined(pairs(&block[16..80], run).low(3), [0; 16], 0)
     }
 }
 

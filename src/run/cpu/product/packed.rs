@@ -223,14 +223,12 @@ fn picked<L: Lanes<f32>, C: Code>(
     steps: &[f32; 16],
 ) -> [L::Vector; VECTORS] {
     let (mut made, mut table) = ([lanes.zero(); VECTORS], [lanes.zero(); 16]);
+    let scale = C::scale(block, first, |bits| lanes.half(bits));
+    table[0] = lanes.mul(lanes.splat(scale.factor), lanes.load(steps));
+    if C::HAS_OFFSET {
+        table[0] = lanes.add(table[0], lanes.splat(scale.offset));
+    }
     for run in 0..SOME / RUN {
-        if run == 0 || C::SHARED == 1 {
-            let scale = C::scale(block, first + run, |bits| lanes.half(bits));
-            table[0] = lanes.mul(lanes.splat(scale.factor), lanes.load(steps));
-            if C::HAS_OFFSET {
-                table[0] = lanes.add(table[0], lanes.splat(scale.offset));
-            }
-        }
         let fields = C::fields(block, first + run);
         made[run] = lanes.pick_fields(table, &fields.bytes, fields.shift);
     }

@@ -7,7 +7,7 @@ use crate::ir::{ArgReduce, Binary, DType, Graph, Op, ReduceKind, Size, ValueId};
 /// Values that are looked at for one question, at most.
 const LOOKED_AT: usize = 256;
 
-/// At most so much is every element. None where nothing says so. Constant time.
+/// At most so much is every element. None where nothing says so. O(constants on the way).
 pub(super) fn most(graph: &Graph, value: ValueId) -> Option<Size> {
     Search { graph, left: LOOKED_AT }.most(value)
 }

@@ -115,3 +115,43 @@ case("trees_of_two_classes_with_a_logistic_end", [
 case("nearest_by_scales_with_fractions", [
     h.make_node("Resize", ["x", "", "scales"], ["y"], coordinate_transformation_mode="half_pixel", nearest_mode="floor"),
 ], {"x": floats(4, 5)}, {"scales": np.array([0.6, 3.0], "float32")}, {"y": T.FLOAT})
+# Weights of two bits, whose last block is cut short, with zero points packed four to a byte; tables of four bits, an element each.
+case("products_of_two_bits", [
+    h.make_node("MatMulNBits", ["x", "w", "s", "z"], ["y"], domain="com.microsoft", bits=2, block_size=16, K=40, N=6),
+    h.make_node("MatMulNBits", ["x", "w", "s"], ["middle"], domain="com.microsoft", bits=2, block_size=16, K=40, N=6),
+], {"x": floats(3, 40)}, {
+    "w": rng.integers(0, 256, (6, 3, 4)).astype("uint8"), "s": abs(floats(6, 3)), "z": rng.integers(0, 256, (6, 1)).astype("uint8"),
+}, {"y": T.FLOAT, "middle": T.FLOAT})
+for name, kind, low in [("signed", T.INT4, -8), ("unsigned", T.UINT4, 0)]:
+    case(f"rows_of_four_bits_{name}", [
+        h.make_node("GatherBlockQuantized", ["w", "i", "s", "z"], ["y"], domain="com.microsoft", block_size=16, gather_axis=0, quantize_axis=1),
+        h.make_node("GatherBlockQuantized", ["w", "i", "s"], ["plain"], domain="com.microsoft", block_size=16, gather_axis=0, quantize_axis=1),
+        h.make_node("GatherBlockQuantized", ["v", "i", "t"], ["columns"], domain="com.microsoft", block_size=16, gather_axis=1, quantize_axis=0),
+    ], {"i": np.array([[3, 0], [4, 3]])}, {
+        "w": h.make_tensor("w", kind, [5, 32], rng.integers(low, low + 16, 160).tolist()), "s": abs(floats(5, 2)),
+        "z": h.make_tensor("z", kind, [5, 2], rng.integers(low, low + 16, 10).tolist()),
+        "v": h.make_tensor("v", kind, [32, 5], rng.integers(low, low + 16, 160).tolist()), "t": abs(floats(2, 5)),
+    }, {"y": T.FLOAT, "plain": T.FLOAT, "columns": T.FLOAT}, opset=21)
+# Ranges up to a limit of data that is bounded: by a number, by what is counted, by places, by how many elements were chosen.
+case("ranges_up_to_bounded_data", [
+    h.make_node("ReduceMax", ["lengths"], ["longest"], keepdims=0), h.make_node("Min", ["longest", "eight"], ["limit"]),
+    h.make_node("Range", ["zero", "limit", "one"], ["places"]), h.make_node("Gather", ["table", "places"], ["rows"]),
+    h.make_node("Greater", ["x", "none"], ["holds"]), h.make_node("Cast", ["holds"], ["ones"], to=T.INT64),
+    h.make_node("ReduceSum", ["ones"], ["held"], keepdims=0), h.make_node("Range", ["one", "held", "two"], ["odd"]),
+    h.make_node("ArgMax", ["x"], ["best"], axis=0, keepdims=0), h.make_node("Range", ["zero", "best", "one"], ["before"]),
+    h.make_node("NonZero", ["holds"], ["found"]), h.make_node("Shape", ["found"], ["sizes"]), h.make_node("Gather", ["sizes", "one"], ["size"]),
+    h.make_node("Range", ["zero", "size", "one"], ["counted"]),
+], {"lengths": np.array([3, 5, 2]), "x": floats(9)}, {
+    "eight": np.array(8), "zero": np.array(0), "one": np.array(1), "two": np.array(2), "none": np.float32(0), "table": floats(8, 3),
+}, {"places": T.INT64, "rows": T.FLOAT, "odd": T.INT64, "before": T.INT64, "counted": T.INT64})
+# A loop that data ends, and what it stacks until then.
+value = lambda key, kind, shape: h.make_tensor_value_info(key, kind, shape)
+case("loops_that_stack_until_data_says", [
+    h.make_node("Loop", ["most", "start", "x"], ["last", "stacked"], body=h.make_graph([
+        h.make_node("Mul", ["old", "two"], ["new"]), h.make_node("ReduceSum", ["new"], ["sum"], keepdims=0),
+        h.make_node("Less", ["sum", "limit"], ["goes_on"]), h.make_node("Identity", ["new"], ["part"]),
+    ], "body", [value("trip", T.INT64, []), value("before", T.BOOL, []), value("old", T.FLOAT, [3])],
+        [value("goes_on", T.BOOL, []), value("new", T.FLOAT, [3]), value("part", T.FLOAT, [3])])),
+    h.make_node("ReduceSum", ["stacked", "first"], ["sums"], keepdims=0),
+], {"x": abs(floats(3))}, {"most": np.array(9), "start": np.array(True), "two": np.float32(2), "limit": np.float32(60), "first": np.array([0])},
+    {"last": T.FLOAT, "stacked": T.FLOAT, "sums": T.FLOAT})

@@ -103,6 +103,23 @@ class Regions(nn.Module):
         )
 
 
+class Branches(nn.Module):
+    """Branches that data decides, one in the other, and what they pass on; tokens counted for each expert that they choose."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.gate = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        def deeper(x):
+            return torch.cond(x.amax() > 1, lambda x: (x.exp(), self.inner(x)), lambda x: (x - 1, x.clone()), (x,))
+
+        first, second = torch.cond(x.sum() > 0, deeper, lambda x: (x * 2, x + 1), (x,))
+        _, chosen = self.gate(x).topk(2, -1)
+        weights = x.abs().sum(-1, keepdim=True).expand(-1, 2).flatten()
+        return first, second, torch.bincount(chosen.flatten(), minlength=3), torch.bincount(chosen.flatten(), weights)
+
+
 class Counted(nn.Module):
     """Integers that stand for numbers, as PyTorch's and torchao's tools write them."""
 
@@ -444,6 +461,7 @@ def modules():
         "solved": (Solved(), (torch.randn(2, 3, 4), torch.tensor([[3, -4, 1, 0, 7], [-1, 2, -8, 5, 5], [0, 9, -9, 4, 6]])), None),
         "regions": (Regions(), (torch.randn(2, 4, 6, 6), torch.tensor([[0.0, 0, 4, 4], [1, 1, 5, 5], [0, 0, 3.5, 4.2], [2, 2, 7, 7], [2.1, 2.2, 7, 9]]), torch.tensor([0.9, 0.8, 0.7, 0.95, 0.5]), torch.randn(2, 18, 6, 6) * 0.5, torch.rand(2, 9, 6, 6)), None),
         "counted": (Counted(), (torch.randn(3, 8),), None),
+        "branches": (Branches(), (torch.randn(3, 4),), None),
         "runs": (Runs(), (torch.randn(4, 4), torch.tensor([[3, 3, 1], [1, 1, 3]]), torch.tensor([2, 0, 4, 1])), None),
         "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
@@ -578,6 +596,17 @@ def arrays(program, inputs, module):
     return found
 
 
+def without_lines(part):
+    """Takes out the lines of source that nodes come from, also of graphs in graphs."""
+    if isinstance(part, dict):
+        if "metadata" in part:
+            part["metadata"] = {}
+        part = part.values()
+    for inner in part:
+        if isinstance(inner, (dict, list)):
+            without_lines(inner)
+
+
 def save_plain(program, path):
     """As torch saves it, without sample inputs and the lines of source that nodes come from; the program is compressed."""
     save(program, path)
@@ -590,8 +619,7 @@ def save_plain(program, path):
                 entry.compress_type = zipfile.ZIP_DEFLATED
             if "/models/" in name:
                 document = json.loads(data)
-                for node in document["graph_module"]["graph"]["nodes"]:
-                    node["metadata"] = {}
+                without_lines(document)
                 data = json.dumps(document, separators=(",", ":")).encode()
             archive.writestr(entry, data)
 
@@ -605,7 +633,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

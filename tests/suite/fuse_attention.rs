@@ -158,6 +158,31 @@ output \"y\" %11";
     assert_eq!((op.heads, op.key_heads), (6, 2));
 }
 
+/// Keys of fewer heads that the products themselves repeat: an axis of one, and axes that are not there.
+#[test]
+fn heads_that_share_keys_along_an_axis_of_one() {
+    let op = becomes(
+        ["f32[1, 1, 24]", "f32[1, 7, 8]", "f32[1, 2, 1, 7, 4]"],
+        "%3: f32[1, 2, 3, 1, 4] = reshape %0
+%4: f32[1, 7, 2, 1, 4] = reshape %1
+%5: f32[1, 2, 1, 7, 4] = transpose %4 perm=[0, 2, 3, 1, 4]
+%6: f32[1, 2, 3, 1, 7] = matmul %3, %5 transpose_right=true
+%7: f32[1, 2, 3, 1, 7] = softmax %6 axis=4
+%8: f32[1, 2, 3, 1, 4] = matmul %7, %2
+output \"y\" %8",
+    );
+    assert_eq!((op.heads, op.key_heads), (6, 2));
+    assert_eq!(op.orders[1..3], [HeadOrder::RowsFirst, HeadOrder::HeadsFirst]);
+    let op = becomes(
+        ["f32[5, 3, 6, 4]", "f32[7, 4]", "f32[7, 4]"],
+        "%3: f32[5, 3, 6, 7] = matmul %0, %1 transpose_right=true
+%4: f32[5, 3, 6, 7] = softmax %3 axis=3
+%5: f32[5, 3, 6, 4] = matmul %4, %2
+output \"y\" %5",
+    );
+    assert_eq!((op.heads, op.key_heads), (15, 1));
+}
+
 #[test]
 fn masks_of_bools_and_causal_ones() {
     let masked = |mask: &str, fill: &str| {

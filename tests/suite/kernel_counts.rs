@@ -2,6 +2,7 @@
 //! snapshot, and so noticed where either grows. What the main patterns come to is derived by hand.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use partition::unstable::compile::{Network, Options, prepare};
 use partition::unstable::ir::text::parse;
@@ -177,6 +178,36 @@ fn a_token_with_caches_takes_the_launches_that_it_must() {
         programs.filter(|program| !program.is_copy()).map(|program| program.name).collect();
     // Two rows more than above: the position is added to.
     assert_eq!(names.len(), 4 + 12 * (5 + 2), "{}", names.join("\n"));
+}
+
+/// Whatever heads share their keys: attention is one kernel of each layer, over whole sequences and token by token, where its
+/// scores are those of rows and keys alone.
+#[test]
+fn attention_of_heads_that_share_keys_is_one_kernel() {
+    let families = ["llama", "mistral_window", "qwen2", "llama_scaled"];
+    for family in families {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers");
+        let path = [format!("{family}.config.json"), format!("{family}/config.json")]
+            .iter()
+            .map(|name| folder.join(name))
+            .find(|path| path.exists())
+            .unwrap_or_else(|| panic!("{family}"));
+        let Model::Graph(graph) =
+            load(&std::fs::read(&path).unwrap(), Some(&path), &LoadOptions::default()).unwrap()
+        else {
+            panic!("a network")
+        };
+        for mut graph in [cached(&graph).unwrap(), graph] {
+            let size = |name: &str| if name == CONTEXT { 12 } else { 1 };
+            let bound = graph.dims().iter().map(|dim| (dim.name.clone(), size(&dim.name)));
+            graph.bind(&bound.collect()).unwrap();
+            let network = prepare(graph, &Options::default()).unwrap();
+            let heroes = heroes(&network);
+            let found = heroes.iter().filter(|hero| hero.split(' ').any(|op| op == "attention")).count();
+            let left = heroes.iter().filter(|hero| hero.contains("softmax")).count();
+            assert_eq!((found, left), (2, 0), "{family}:\n{}", heroes.join("\n"));
+        }
+    }
 }
 
 /// Convolutional networks by hand: a kernel for each convolution with bias, activation and residual sum.

@@ -14,6 +14,12 @@ pub const UNEQUAL: [f32; 16] = [
 pub const E2M1: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
+/// What 4 bits stand for: themselves, and themselves less 8.
+pub(crate) const WHOLE: [f32; 16] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+const CENTRED: [f32; 16] =
+    [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+
 /// What a block says of its numbers, 16 of which are a *run*. Every slice is a whole block.
 pub(crate) trait Code {
     /// Numbers of a block: whole times 32.
@@ -25,6 +31,9 @@ pub(crate) trait Code {
     const SHARED: usize = 2;
     /// What the whole numbers stand for, where it is not themselves.
     const STEPS: Option<&'static [f32; 16]> = None;
+    /// What the four bits of [`Self::fields`] stand for, where these say all of a number but a scale that both runs share.
+    #[cfg_attr(not(feature = "run"), allow(dead_code))]
+    const FIELDS: Option<&'static [f32; 16]> = None;
     /// Whether an offset is added.
     const HAS_OFFSET: bool = false;
 
@@ -35,6 +44,11 @@ pub(crate) trait Code {
     }
     /// The whole numbers of a run.
     fn quants(block: &[u8], run: usize) -> [i8; 16];
+    /// The bits of a run as they lie, where [`Self::FIELDS`] says what they stand for.
+    #[inline(always)]
+    fn fields(_block: &[u8], _run: usize) -> Fields {
+        Fields { bytes: [0; 16], shift: 0 }
+    }
 
     /// Writes numbers of a row of blocks from one on.
     #[inline(always)]
@@ -78,6 +92,21 @@ impl From<f32> for Scale {
     }
 }
 
+/// Bits of each of 16 bytes, those from one on. What lies above and below them is of other runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields {
+    pub(crate) bytes: [u8; 16],
+    pub(crate) shift: u32,
+}
+
+impl Fields {
+    /// So many of them as a mask has.
+    #[inline(always)]
+    fn low(self, mask: u8) -> [u8; 16] {
+        bits(self.bytes, self.shift, mask)
+    }
+}
+
 // Loops without closures, here and below: those of arrays are not always made part of the kernels of an instruction set.
 
 /// 16 bytes from one on.
@@ -101,7 +130,7 @@ fn signed(bytes: [u8; 16]) -> [i8; 16] {
 
 /// So many low bits of bytes, from one on.
 #[inline(always)]
-fn bits(bytes: [u8; 16], shift: usize, mask: u8) -> [u8; 16] {
+fn bits(bytes: [u8; 16], shift: u32, mask: u8) -> [u8; 16] {
     let mut low = bytes;
     for byte in &mut low {
         *byte = *byte >> shift & mask;
@@ -137,8 +166,8 @@ fn half_at(bytes: &[u8], at: usize, half: impl Fn(u16) -> f32) -> f32 {
 
 /// Nibbles of which a byte holds those of both runs of 32 numbers.
 #[inline(always)]
-fn nibbles(bytes: &[u8], run: usize) -> [u8; 16] {
-    bits(sixteen(bytes, run / 2 * 16), run % 2 * 4, 15)
+fn nibbles(bytes: &[u8], run: usize) -> Fields {
+    Fields { bytes: sixteen(bytes, run / 2 * 16), shift: run as u32 % 2 * 4 }
 }
 
 /// 32 numbers in 34 bytes: a scale (f16) and 32 signed bytes.
@@ -160,10 +189,15 @@ pub(crate) struct Q4_0;
 impl Code for Q4_0 {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 18;
+    const FIELDS: Option<&'static [f32; 16]> = Some(&CENTRED);
 
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles(&block[2..], run), [0; 16], 8)
+        joined(Self::fields(block, run).low(15), [0; 16], 8)
+    }
+    #[inline(always)]
+    fn fields(block: &[u8], run: usize) -> Fields {
+        nibbles(&block[2..], run)
     }
 }
 
@@ -174,6 +208,7 @@ impl Code for Q4_1 {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 20;
     const HAS_OFFSET: bool = true;
+    const FIELDS: Option<&'static [f32; 16]> = Some(&WHOLE);
 
     #[inline(always)]
     fn scale(block: &[u8], _: usize, half: impl Fn(u16) -> f32) -> Scale {
@@ -181,7 +216,11 @@ impl Code for Q4_1 {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles(&block[4..], run), [0; 16], 0)
+        joined(Self::fields(block, run).low(15), [0; 16], 0)
+    }
+    #[inline(always)]
+    fn fields(block: &[u8], run: usize) -> Fields {
+        nibbles(&block[4..], run)
     }
 }
 
@@ -211,7 +250,7 @@ impl Code for Q5_0 {
 
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles(&block[6..], run), fifths(&block[2..6], run), 16)
+        joined(nibbles(&block[6..], run).low(15), fifths(&block[2..6], run), 16)
     }
 }
 
@@ -229,14 +268,14 @@ impl Code for Q5_1 {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles(&block[8..], run), fifths(&block[4..8], run), 0)
+        joined(nibbles(&block[8..], run).low(15), fifths(&block[4..8], run), 0)
     }
 }
 
 /// Two bits each: halves of 128 numbers have 32 bytes, whose pairs of bits are 32 numbers apart.
 #[inline(always)]
-fn pairs(bytes: &[u8], run: usize) -> [u8; 16] {
-    bits(sixteen(bytes, run / 8 * 32 + run % 2 * 16), run % 8 / 2 * 2, 3)
+fn pairs(bytes: &[u8], run: usize) -> Fields {
+    Fields { bytes: sixteen(bytes, run / 8 * 32 + run % 2 * 16), shift: run as u32 % 8 / 2 * 2 }
 }
 
 /// 256 numbers in 84 bytes: a scale and an offset of 4 bits for each 16, 2 bits each, and two scales (f16).
@@ -256,7 +295,7 @@ impl Code for Q2K {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(pairs(&block[16..80], run), [0; 16], 0)
+        joined(pairs(&block[16..80], run).low(3), [0; 16], 0)
     }
 }
 
@@ -277,8 +316,8 @@ impl Code for Q3K {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        let high = raised(bits(sixteen(block, run % 2 * 16), run / 2, 1), 2);
-        joined(pairs(&block[32..96], run), high, 4)
+        let high = raised(bits(sixteen(block, run % 2 * 16), run as u32 / 2, 1), 2);
+        joined(pairs(&block[32..96], run).low(3), high, 4)
     }
 }
 
@@ -301,8 +340,8 @@ fn scale_of_32(block: &[u8], run: usize, half: impl Fn(u16) -> f32) -> Scale {
 
 /// Nibbles of which a byte holds those of two neighbouring 32 numbers.
 #[inline(always)]
-fn nibbles_of_64(bytes: &[u8], run: usize) -> [u8; 16] {
-    bits(sixteen(bytes, run / 4 * 32 + run % 2 * 16), run / 2 % 2 * 4, 15)
+fn nibbles_of_64(bytes: &[u8], run: usize) -> Fields {
+    Fields { bytes: sixteen(bytes, run / 4 * 32 + run % 2 * 16), shift: run as u32 / 2 % 2 * 4 }
 }
 
 /// 256 numbers in 144 bytes: two scales (f16), a scale and an offset of 6 bits for each 32 numbers, and 4 bits each.
@@ -312,6 +351,7 @@ impl Code for Q4K {
     const ELEMENTS: usize = 256;
     const BYTES: usize = 144;
     const HAS_OFFSET: bool = true;
+    const FIELDS: Option<&'static [f32; 16]> = Some(&WHOLE);
 
     #[inline(always)]
     fn scale(block: &[u8], run: usize, half: impl Fn(u16) -> f32) -> Scale {
@@ -319,7 +359,11 @@ impl Code for Q4K {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles_of_64(&block[16..], run), [0; 16], 0)
+        joined(Self::fields(block, run).low(15), [0; 16], 0)
+    }
+    #[inline(always)]
+    fn fields(block: &[u8], run: usize) -> Fields {
+        nibbles_of_64(&block[16..], run)
     }
 }
 
@@ -337,8 +381,8 @@ impl Code for Q5K {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        let high = raised(bits(sixteen(block, 16 + run % 2 * 16), run / 2, 1), 4);
-        joined(nibbles_of_64(&block[48..], run), high, 0)
+        let high = raised(bits(sixteen(block, 16 + run % 2 * 16), run as u32 / 2, 1), 4);
+        joined(nibbles_of_64(&block[48..], run).low(15), high, 0)
     }
 }
 
@@ -360,8 +404,8 @@ impl Code for Q6K {
         let (part, quarter, side) = (run / 8, run % 8 / 2, run % 2 * 16);
         let low = sixteen(block, part * 64 + quarter % 2 * 32 + side);
         let high = sixteen(block, 128 + part * 32 + side);
-        let high = raised(bits(high, quarter * 2, 3), 4);
-        joined(bits(low, quarter / 2 * 4, 15), high, 32)
+        let high = raised(bits(high, quarter as u32 * 2, 3), 4);
+        joined(bits(low, quarter as u32 / 2 * 4, 15), high, 32)
     }
 }
 
@@ -372,10 +416,15 @@ impl Code for Iq4Nl {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 18;
     const STEPS: Option<&'static [f32; 16]> = Some(&UNEQUAL);
+    const FIELDS: Option<&'static [f32; 16]> = Self::STEPS;
 
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles(&block[2..], run), [0; 16], 0)
+        joined(Self::fields(block, run).low(15), [0; 16], 0)
+    }
+    #[inline(always)]
+    fn fields(block: &[u8], run: usize) -> Fields {
+        nibbles(&block[2..], run)
     }
 }
 
@@ -386,6 +435,7 @@ impl Code for Iq4Xs {
     const ELEMENTS: usize = 256;
     const BYTES: usize = 136;
     const STEPS: Option<&'static [f32; 16]> = Some(&UNEQUAL);
+    const FIELDS: Option<&'static [f32; 16]> = Self::STEPS;
 
     #[inline(always)]
     fn scale(block: &[u8], run: usize, half: impl Fn(u16) -> f32) -> Scale {
@@ -395,7 +445,11 @@ impl Code for Iq4Xs {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles(&block[8..], run), [0; 16], 0)
+        joined(Self::fields(block, run).low(15), [0; 16], 0)
+    }
+    #[inline(always)]
+    fn fields(block: &[u8], run: usize) -> Fields {
+        nibbles(&block[8..], run)
     }
 }
 
@@ -406,6 +460,7 @@ impl Code for Mxfp4 {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 17;
     const STEPS: Option<&'static [f32; 16]> = Some(&E2M1);
+    const FIELDS: Option<&'static [f32; 16]> = Self::STEPS;
 
     #[inline(always)]
     fn scale(block: &[u8], _: usize, _: impl Fn(u16) -> f32) -> Scale {
@@ -413,7 +468,11 @@ impl Code for Mxfp4 {
     }
     #[inline(always)]
     fn quants(block: &[u8], run: usize) -> [i8; 16] {
-        joined(nibbles(&block[1..], run), [0; 16], 0)
+        joined(Self::fields(block, run).low(15), [0; 16], 0)
+    }
+    #[inline(always)]
+    fn fields(block: &[u8], run: usize) -> Fields {
+        nibbles(&block[1..], run)
     }
 }
 

@@ -69,12 +69,12 @@ pub enum BlockFormat {
     Iq4Xs,
     /// 32 numbers in 17 bytes: a power of two, and floats of 4 bits (e2m1).
     Mxfp4,
-    /// Groups of so many numbers of 4 or 8 bits, neighbours side by side, whose scales, and zero points if any, are
+    /// Groups of so many numbers of 2, 4 or 8 bits, neighbours side by side, whose scales, and zero points if any, are
     /// tensors of their own.
     Groups {
-        /// 4 or 8.
+        /// 2, 4 or 8.
         bits: u8,
-        /// Numbers of a group; of 4 bits, an even number.
+        /// Numbers of a group: whole bytes.
         size: u32,
     },
 }
@@ -140,7 +140,9 @@ impl BlockFormat {
     /// False for groups of sizes that are none.
     pub const fn is_known(self) -> bool {
         match self {
-            Self::Groups { bits, size } => size >= 1 && (bits == 8 || bits == 4 && size.is_multiple_of(2)),
+            Self::Groups { bits, size } => {
+                size >= 1 && matches!(bits, 2 | 4 | 8) && size.is_multiple_of(each_byte(bits) as u32)
+            }
             Self::Q8_0
             | Self::Q4_0
             | Self::Q4_1
@@ -155,6 +157,15 @@ impl BlockFormat {
             | Self::Iq4Xs
             | Self::Mxfp4 => true,
         }
+    }
+}
+
+/// How many numbers of 2, 4 or 8 bits a byte holds.
+const fn each_byte(bits: u8) -> u64 {
+    match bits {
+        2 => 4,
+        4 => 2,
+        _ => 1,
     }
 }
 
@@ -183,7 +194,7 @@ impl Packed {
     /// Bytes of a row's zero points, where these are packed.
     pub fn zero_bytes(self) -> u64 {
         match self.format {
-            BlockFormat::Groups { bits: 4, .. } => self.blocks().div_ceil(2),
+            BlockFormat::Groups { bits, .. } => self.blocks().div_ceil(each_byte(bits)),
             _ => self.blocks(),
         }
     }
@@ -191,7 +202,7 @@ impl Packed {
     /// Blocks begin, and so do bytes of packed zero points, at multiples of so many numbers.
     pub fn unit(self) -> u64 {
         match self.format {
-            BlockFormat::Groups { bits: 4, size } => 2 * u64::from(size),
+            BlockFormat::Groups { bits, size } => each_byte(bits) * u64::from(size),
             other => other.elements(),
         }
     }
@@ -220,7 +231,7 @@ pub struct PackedRow<'a> {
 }
 
 impl BlockFormat {
-    /// Writes numbers of a row from `first` on, which is even, as many as `out` has. Numbers of groups with scales
+    /// Writes numbers of a row from `first` on, where a byte begins, as many as `out` has. Numbers of groups with scales
     /// beside are `(q - zero) * scale`, in f32. Panics where the row has fewer.
     pub fn unpack(self, row: PackedRow<'_>, first: usize, out: &mut [f32]) {
         with_code!(self, C => C::numbers(row.bytes, first, out), groups(bits, size) => {
@@ -264,8 +275,7 @@ impl Zeros<'_> {
     pub(crate) fn of(self, bits: u8, block: usize) -> f32 {
         match self {
             Self::Middle => f32::from(1u8 << (bits - 1)),
-            Self::Packed(zeros) if bits == 4 => f32::from(zeros[block / 2] >> (block % 2 * 4) & 15),
-            Self::Packed(zeros) => f32::from(zeros[block]),
+            Self::Packed(zeros) => f32::from(of_bits(zeros, bits, block)),
             Self::Real(zeros) => zeros[block],
         }
     }
@@ -285,17 +295,17 @@ fn groups(bits: u8, size: usize, row: PackedRow<'_>, first: usize, out: &mut [f3
 
 #[inline(always)]
 fn group(bits: u8, from: &[u8], scale: f32, zero: f32, out: &mut [f32]) {
-    let number = |q: u8| (f32::from(q) - zero) * scale;
-    if bits == 8 {
-        out.iter_mut().zip(from).for_each(|(out, &byte)| *out = number(byte));
-        return;
+    for (at, out) in out.iter_mut().enumerate() {
+        *out = (f32::from(of_bits(from, bits, at)) - zero) * scale;
     }
-    for (pair, &byte) in out.chunks_mut(2).zip(from) {
-        pair[0] = number(byte & 15);
-        if let Some(second) = pair.get_mut(1) {
-            *second = number(byte >> 4);
-        }
-    }
+}
+
+/// One of numbers of so many bits, 2, 4 or 8, the first of a byte in its lowest.
+#[inline(always)]
+fn of_bits(bytes: &[u8], bits: u8, at: usize) -> u8 {
+    let each = each_byte(bits) as usize;
+    let byte = bytes[at / each] >> (at % each * usize::from(bits));
+    byte & (u8::MAX >> (8 - bits))
 }
 
 fn to_q8_0(block: &[f32], to: &mut Vec<u8>) {
@@ -363,6 +373,11 @@ mod tests {
             &mut out[..3],
         );
         assert_eq!(&out[..3], [1.0, -1.0, 3.0]);
+        // Of two bits, four to a byte.
+        let pairs = BlockFormat::Groups { bits: 2, size: 16 };
+        let row = PackedRow { bytes: &bytes[..8], scales: &scales, zeros: Zeros::Packed(&[0b1101]) };
+        pairs.unpack(row, 0, &mut out);
+        assert_eq!((out[0], out[1], out[2], out[4], out[16], out[20]), (-0.5, -0.5, 1.0, 0.0, -6.0, -4.0));
         // From within a block.
         let row = PackedRow { bytes: &bytes, scales: &scales, zeros: Zeros::Middle };
         let mut all = [0.0; 32];

@@ -21,6 +21,7 @@ mod declared;
 mod dimension;
 mod function;
 mod known;
+mod limits;
 mod lower;
 #[cfg(feature = "torch")]
 pub(super) mod model_builder;

@@ -365,7 +365,7 @@ pub(super) fn check(at: &At<'_>) -> Result<()> {
     let Some(first) = operands.first() else { return Ok(()) };
     match at.op_type() {
         "Cast" | "CastLike" | "Shape" | "Size" | "If" | "Loop" | "Scan" => Ok(()),
-        "DequantizeLinear" | "QuantizeLinear" => Ok(()),
+        "DequantizeLinear" | "QuantizeLinear" | "GatherBlockQuantized" => Ok(()),
         op if MOVES.contains(&op) && operands.iter().all(|one| one == first) => Ok(()),
         "LabelEncoder" if matches!(first, Narrow::Text(_)) => Ok(()),
         _ if operands.iter().any(|one| matches!(one, Narrow::Text(_))) => Err(of_texts(at)),

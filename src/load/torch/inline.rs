@@ -1,5 +1,6 @@
-//! Parts of a program that stand in a graph of their own, for a mode that changes nothing at inference (`torch.no_grad`,
-//! a disabled `torch.autocast`): their nodes are put where the graph is called, under names of their own.
+//! Parts of a program that stand in a graph of their own: for a mode that changes nothing at inference (`torch.no_grad`,
+//! a disabled `torch.autocast`), or as the branches of `torch.cond`, both of which are computed. Their nodes are put where the graph
+//! is called, under names of their own.
 
 use std::collections::HashMap;
 
@@ -12,40 +13,54 @@ use crate::json::json_error;
 
 const MODES: [&str; 2] =
     ["torch.ops.higher_order.wrap_with_set_grad_enabled", "torch.ops.higher_order.wrap_with_autocast"];
+const BRANCHES: &str = "torch.ops.higher_order.cond";
 
 /// Puts all such graphs in their places, also those inside of them.
 ///
 /// Errors: a graph that is damaged; a mode that changes what is computed.
 pub(super) fn inline(graph: &mut Graph) -> Result<()> {
     let mut calls = 0;
-    if !graph.nodes.iter().any(is_mode) {
+    if !graph.nodes.iter().any(calls_graph) {
         return Ok(());
     }
     // The last node is on top.
     let mut waiting: Vec<Node> = std::mem::take(&mut graph.nodes);
     waiting.reverse();
     while let Some(node) = waiting.pop() {
-        if !is_mode(&node) {
+        if !calls_graph(&node) {
             graph.nodes.push(node);
             continue;
         }
         let place = format!("node {}", super::call::name(&node));
         calls += 1;
-        let inner = body(graph, node, calls).map_err(|error| error.within(&place))?;
+        let own = format!("call{calls}");
+        let inner = match node.target == BRANCHES {
+            true => branches(graph, node, &own),
+            false => mode(graph, node, &own),
+        };
+        let inner = inner.map_err(|error| error.within(&place))?;
         waiting.extend(inner.into_iter().rev());
     }
     Ok(())
 }
 
-fn is_mode(node: &Node) -> bool {
-    MODES.contains(&node.target.as_str())
+fn calls_graph(node: &Node) -> bool {
+    node.target == BRANCHES || MODES.contains(&node.target.as_str())
 }
 
-/// The nodes of the graph that a node calls, with the names that they have outside of it: behind the number of the call,
-/// so that they stay short however deep it is.
-fn body(outer: &mut Graph, node: Node, call: usize) -> Result<Vec<Node>> {
-    let wrong = |message: &str| Error::format("", message.to_owned());
-    let own = format!("call{call}");
+fn wrong(message: &str) -> Error {
+    Error::format("", message.to_owned())
+}
+
+/// The graph that an argument is; none where it is something else.
+fn called(argument: &mut Argument) -> Result<Option<Graph>> {
+    let Some(value) = argument.0.get_mut("as_graph") else { return Ok(None) };
+    let graph = value.get_mut("graph").map(Value::take).ok_or_else(|| wrong("it calls no graph"))?;
+    serde_json::from_value(graph).map(Some).map_err(|error| json_error(&error))
+}
+
+/// The nodes of the graph that a mode is for.
+fn mode(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
     if node.target.ends_with("autocast") && !is_disabled(&node) {
         let report =
             Report::new("", "a part of the program in other types (torch.autocast) is not supported yet");
@@ -53,28 +68,81 @@ fn body(outer: &mut Graph, node: Node, call: usize) -> Result<Vec<Node>> {
     }
     let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
     let mut arguments = node.inputs.into_iter();
-    let called = arguments.find_map(|input| input.arg.0.into_iter().find(|(kind, _)| kind == "as_graph"));
-    let called = called.and_then(|(_, mut value)| value.get_mut("graph").map(Value::take));
-    let mut inner: Graph = serde_json::from_value(called.ok_or_else(|| wrong("it calls no graph"))?)
-        .map_err(|error| json_error(&error))?;
-    let passed: Vec<NamedArgument> = arguments.collect();
+    let mut inner = None;
+    for mut input in arguments.by_ref() {
+        inner = called(&mut input.arg)?;
+        if inner.is_some() {
+            break;
+        }
+    }
+    let inner = inner.ok_or_else(|| wrong("it calls no graph"))?;
+    // A number has no name, and is read where it stands.
+    let passed = arguments.map(|input| input.arg.name().map(str::to_owned)).collect();
+    let Body { mut nodes, outputs } = body(outer, inner, Outside { passed, given: &given, own })?;
+    // What is passed on, or given twice, is another view of it.
+    let others = outputs.iter().zip(&given).filter(|(output, given)| !given.is_empty() && output != given);
+    nodes.extend(
+        others.map(|(output, given)| made("torch.ops.aten.alias.default", &[("self", output)], given)),
+    );
+    Ok(nodes)
+}
+
+/// The nodes of both branches, and the choice between what they give.
+fn branches(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
+    let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
+    let [condition, yes, no, operands] = <[NamedArgument; 4]>::try_from(node.inputs)
+        .map_err(|_| wrong("it has not a condition, two graphs and what they read"))?;
+    let (Some(condition), Some(passed)) = (condition.arg.name(), operands.arg.names()) else {
+        let report = Report::new("", "a condition or operands that are no tensors are not supported yet");
+        return Err(Error::Unsupported(report));
+    };
+    let (mut nodes, mut ends) = (Vec::new(), Vec::new());
+    for (side, mut branch) in [("then", yes), ("else", no)] {
+        let inner = called(&mut branch.arg)?.ok_or_else(|| wrong("a branch is no graph"))?;
+        let passed = passed.iter().map(|&name| Some(name.to_owned())).collect();
+        let body = body(outer, inner, Outside { passed, given: &[], own: &format!("{own}/{side}") })?;
+        nodes.extend(body.nodes);
+        ends.push(body.outputs);
+    }
+    for ((yes, no), given) in ends[0].iter().zip(&ends[1]).zip(given).filter(|(_, given)| !given.is_empty()) {
+        let operands = [("condition", condition), ("self", yes.as_str()), ("other", no.as_str())];
+        nodes.push(made("torch.ops.aten.where.self", &operands, &given));
+    }
+    Ok(nodes)
+}
+
+/// The nodes of a graph where it is called, and what it gives by the names that these have there.
+struct Body {
+    nodes: Vec<Node>,
+    outputs: Vec<String>,
+}
+
+/// The names that a graph meets where it is called.
+struct Outside<'a> {
+    /// What it reads; none for a number.
+    passed: Vec<Option<String>>,
+    /// What its results are called, as far as they are.
+    given: &'a [String],
+    /// What stands before all other names: the number of the call, so that they stay short however deep it is.
+    own: &'a str,
+}
+
+/// The nodes of a graph with the names that they have outside of it.
+fn body(outer: &mut Graph, mut inner: Graph, outside: Outside<'_>) -> Result<Body> {
+    let Outside { passed, given, own } = outside;
     let mut names: HashMap<String, String> = HashMap::new();
     let inputs = std::mem::take(&mut inner.inputs);
     if inputs.len() != passed.len() {
         return Err(wrong("its graph has another number of inputs than it is given"));
     }
-    for (input, passed) in inputs.iter().zip(&passed) {
-        // A number has no name, and is read where it stands.
-        if let (Some(input), Some(passed)) = (input.name(), passed.arg.name()) {
-            names.insert(input.to_owned(), passed.to_owned());
+    for (input, passed) in inputs.iter().zip(passed) {
+        if let (Some(input), Some(passed)) = (input.name(), passed) {
+            names.insert(input.to_owned(), passed);
         }
     }
-    let mut ends = Vec::new();
     for (output, given) in inner.outputs.iter().filter_map(Argument::name).zip(given) {
-        // A result by the name that it has outside; what is passed on, or given twice, is another view of it.
-        match names.contains_key(output) || given.is_empty() {
-            true => ends.push((output.to_owned(), given)),
-            false => drop(names.insert(output.to_owned(), given)),
+        if !given.is_empty() {
+            names.entry(output.to_owned()).or_insert_with(|| given.clone());
         }
     }
     let renamed = |name: &str| names.get(name).cloned().unwrap_or_else(|| format!("{own}/{name}"));
@@ -89,18 +157,20 @@ fn body(outer: &mut Graph, node: Node, call: usize) -> Result<Vec<Node>> {
             argument.0.iter_mut().for_each(|(kind, value)| rename(kind, value, &renamed))
         });
     }
-    for (output, given) in ends.into_iter().filter(|(_, given)| !given.is_empty()) {
-        let tensor =
-            |name: &str| Argument([("as_tensor".to_owned(), serde_json::json!({"name": name}))].into());
-        let arg = tensor(&renamed(&output));
-        nodes.push(Node {
-            target: "torch.ops.aten.alias.default".to_owned(),
-            inputs: vec![NamedArgument { name: "self".to_owned(), arg }],
-            outputs: vec![tensor(&given)],
-            name: None,
-        });
+    let outputs = inner.outputs.iter().filter_map(Argument::name).map(renamed).collect();
+    Ok(Body { nodes, outputs })
+}
+
+/// A node of tensors that makes one.
+fn made(target: &str, operands: &[(&str, &str)], result: &str) -> Node {
+    let tensor = |name: &str| Argument([("as_tensor".to_owned(), serde_json::json!({"name": name}))].into());
+    let input = |&(name, of): &(&str, &str)| NamedArgument { name: name.to_owned(), arg: tensor(of) };
+    Node {
+        target: target.to_owned(),
+        inputs: operands.iter().map(input).collect(),
+        outputs: vec![tensor(result)],
+        name: None,
     }
-    Ok(nodes)
 }
 
 /// Whether a mode of types is switched off: the only truth value before its graph, or the first.

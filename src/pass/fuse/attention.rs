@@ -36,6 +36,8 @@ struct Core {
     /// The right operand of the first product is `[..., keys, size]`, that of the second
     /// `[..., size, keys]`.
     turned: [bool; 2],
+    /// The axes of each product before its last two.
+    lead: [Vec<i64>; 2],
     /// Sizes of the scores where the mask meets them.
     scores: Vec<i64>,
     scale: f64,
@@ -56,6 +58,9 @@ impl Core {
         else {
             return None;
         };
+        let before_rows =
+            |value| look.dims(value).and_then(|dims| Some(dims[..dims.len().checked_sub(2)?].to_vec()));
+        let mixed = before_rows(node.first_result)?;
         let (weights, zeros) = look.guarded(look.in_rows(weights));
         let softmax = look.maker(look.in_rows(weights));
         let Op::Softmax { axis, log: false } = softmax.op else { return None };
@@ -74,7 +79,8 @@ impl Core {
             match (&maker.op, &maker.operands[..]) {
                 (Op::MatMul { transpose_left: false, transpose_right: turned, .. }, &[query, key]) => {
                     let turned = [*turned, *transpose_right];
-                    return Some(Self { query, key, value, turned, scores, scale, mask, zeros });
+                    let lead = [before_rows(at)?, mixed];
+                    return Some(Self { query, key, value, turned, lead, scores, scale, mask, zeros });
                 }
                 (Op::Binary(Binary::Mul), &[x, y]) => {
                     let (x, number) =
@@ -113,7 +119,7 @@ impl Core {
             splits.push([self.scores[0], self.scores[1]]);
         }
         // Heads beside batches in one axis: as the query lies, or all alike.
-        let query = View::chain(look, self.query, Through::MovesAndFactors);
+        let query = self.chain(look, self.query, 0, Through::MovesAndFactors);
         let runs = query.last().map(|view| view.axes[..view.axes.len() - 2].concat());
         let mut outer = 1;
         for run in merged(&runs.unwrap_or_default()) {
@@ -124,6 +130,12 @@ impl Core {
         let fitting = splits.into_iter().filter(|split| split[0].checked_mul(split[1]) == Some(lead));
         let found = fitting.filter_map(|split| self.with_heads(look, split, written, result, &query));
         found.reduce(|best, other| if other.1 > best.1 { other } else { best }).map(|(found, _)| found)
+    }
+
+    /// An operand of one of the products as views, ever deeper.
+    fn chain(&self, look: &Look<'_>, value: ValueId, product: usize, through: Through) -> Vec<View> {
+        let views = View::chain(look, value, through).into_iter();
+        views.map(|view| view.repeated(&self.lead[product])).collect()
     }
 
     /// The operation with so many heads, and how many views it reads through.
@@ -142,8 +154,8 @@ impl Core {
             views.find_map(|(at, view)| Some((StridedOperand::new(look, view, lead, turned)?, at)))
         };
         let (q, of_query) = deepest(query, [batch, heads, 1], false)?;
-        let keys = View::chain(look, self.key, Through::MovesAndFactors);
-        let values = View::chain(look, self.value, Through::Moves);
+        let keys = self.chain(look, self.key, 0, Through::MovesAndFactors);
+        let values = self.chain(look, self.value, 1, Through::Moves);
         let shares = keys.last().map_or(1, |view| shared(&view.axes[..view.axes.len() - 2].concat()));
         // First as the keys are shared; where that does not fit, each head with keys of its own.
         let (share, (k, of_key), (v, of_value)) = [shares, 1].into_iter().find_map(|share| {

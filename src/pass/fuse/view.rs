@@ -94,6 +94,18 @@ impl View {
         Some(Self { base: value, offset: 0, axes, factor: 1.0 })
     }
 
+    /// As an operand of a product that has these axes before its last two: repeated along those that it has not.
+    pub(super) fn repeated(mut self, lead: &[i64]) -> Self {
+        let missing = (lead.len() + 2).saturating_sub(self.axes.len());
+        self.axes.splice(0..0, vec![Vec::new(); missing]);
+        for (runs, &count) in self.axes.iter_mut().zip(lead) {
+            if runs.is_empty() && count > 1 {
+                runs.push(Run { count, stride: 0 });
+            }
+        }
+        self
+    }
+
     /// As a view of the operand of what makes the base, of which axis `i` of the base lies `to[i]`
     /// apart, from `start` on.
     fn through(&self, look: &Look<'_>, base: ValueId, to: &[i64], start: i64) -> Option<Self> {

@@ -333,34 +333,32 @@ impl ProgramBuilder<'_> {
 
     /// `(q - zero) * scale`
     fn group(&mut self, row: &Row<'_>, bits: u8, column: ExprId, block: ExprId) -> Lowered<ExprId> {
-        let find = |builder: &mut Self, at: ExprId| -> Lowered<ExprId> {
-            if bits == 8 {
-                return builder.byte(row, at);
-            }
-            let (byte, side) = (builder.exprs.div(at, 2), builder.exprs.modulo(at, 2));
-            let byte = builder.byte(row, byte)?;
-            Ok(builder.nibble(byte, side))
-        };
-        let number = find(self, column)?;
+        let number = self.of_bits(row, bits, column)?;
         let number = self.exprs.convert(DType::F32, number);
         let zero = match row.operands.get(2) {
             None => self.exprs.constant(f64::from(1u32 << (bits - 1)), DType::F32),
             Some(&zeros) if self.dtype(zeros) == DType::F32 => self.beside(row, zeros, block)?,
             Some(&zeros) => {
                 let of_zeros = Row { operands: &[zeros], ..*row };
-                let zero = if bits == 8 {
-                    self.byte(&of_zeros, block)?
-                } else {
-                    let (byte, side) = (self.exprs.div(block, 2), self.exprs.modulo(block, 2));
-                    let byte = self.byte(&of_zeros, byte)?;
-                    self.nibble(byte, side)
-                };
+                let zero = self.of_bits(&of_zeros, bits, block)?;
                 self.exprs.convert(DType::F32, zero)
             }
         };
         let scale = self.beside(row, row.operands[1], block)?;
         let number = self.exprs.binary(Binary::Sub, number, zero);
         Ok(self.exprs.binary(Binary::Mul, number, scale))
+    }
+
+    /// One of numbers of so many bits, the first of a byte in its lowest.
+    fn of_bits(&mut self, row: &Row<'_>, bits: u8, at: ExprId) -> Lowered<ExprId> {
+        let field = Field { width: bits.into(), count: u32::from(8 / bits) };
+        if field.count == 1 {
+            return self.byte(row, at);
+        }
+        let each = i64::from(field.count);
+        let (byte, which) = (self.exprs.div(at, each), self.exprs.modulo(at, each));
+        let byte = self.byte(row, byte)?;
+        Ok(self.field(byte, which, field))
     }
 
     /// An element of a row that lies beside the packed one.

@@ -6,7 +6,7 @@ use super::super::known::Known;
 use super::super::lower::{Form, Ragged};
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{DType, Op, Shape, Size, ValueId};
+use crate::ir::{Binary, DType, Op, Shape, Size, ValueId};
 
 pub(super) fn branch(at: &mut At<'_>) -> Result<()> {
     let Some(condition) = at.binding(0) else { return Err(at.wrong("its condition is missing")) };
@@ -84,6 +84,9 @@ struct Loop {
     stacked: Vec<Vec<usize>>,
     /// Whether iterations still count, where that depends on data.
     active: Option<ValueId>,
+    /// How many count whatever the data, and how many more do, where any depend on it.
+    certain: i64,
+    more: Option<ValueId>,
 }
 
 /// A limit to the iterations that are unrolled.
@@ -99,8 +102,13 @@ pub(super) fn unrolled(at: &mut At<'_>) -> Result<()> {
         return Err(at.wrong("its body has another number of inputs or outputs"));
     };
     let condition = at.binding(1).filter(|_| at.has(1));
-    let mut state = Loop { body, trips, carried, stacked: vec![Vec::new(); stacked], active: None };
+    let stacked = vec![Vec::new(); stacked];
+    let mut state = Loop { body, trips, carried, stacked, active: None, certain: 0, more: None };
     iterate(at, &mut state, condition)?;
+    let count = match state.more {
+        Some(more) => Some(at.binary_scalar(Binary::Add, more, state.certain as f64)?),
+        None => None,
+    };
     for (i, &carried) in state.carried.iter().enumerate() {
         at.set_binding(i, carried)?;
     }
@@ -112,6 +120,9 @@ pub(super) fn unrolled(at: &mut At<'_>) -> Result<()> {
         if !parts.is_empty() {
             let stack = stack(at, parts, 0)?;
             at.set(output, stack);
+            if let Some(count) = count {
+                at.set_ragged_output(output, Ragged::along(0, count));
+            }
         }
     }
     Ok(())
@@ -139,9 +150,6 @@ fn iterate(at: &mut At<'_>, state: &mut Loop, mut condition: Option<usize>) -> R
 
 /// Notes that the iterations from here on count only where a condition holds as well.
 fn still_active(at: &mut At<'_>, state: &mut Loop, condition: usize) -> Result<()> {
-    if !state.stacked.is_empty() {
-        return Err(at.unsupported("that stacks as many values as data says"));
-    }
     let holds = scalar(at, condition)?;
     state.active = Some(match state.active {
         Some(active) => at.and(active, holds)?,
@@ -170,6 +178,16 @@ fn step(at: &mut At<'_>, state: &mut Loop, trip: i64, condition: Option<usize>) 
     }
     for (parts, &part) in state.stacked.iter_mut().zip(stacked) {
         parts.push(part);
+    }
+    match state.active {
+        None => state.certain += 1,
+        Some(active) => {
+            let one = at.convert(active, DType::I64)?;
+            state.more = Some(match state.more {
+                Some(more) => at.binary(Binary::Add, more, one)?,
+                None => one,
+            });
+        }
     }
     Ok(next)
 }

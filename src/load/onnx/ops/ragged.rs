@@ -5,7 +5,7 @@ use super::super::lower::Ragged;
 use super::super::node::At;
 use super::select::{Chosen, chosen};
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Shape};
+use crate::ir::{Binary, Compare, DType, Shape, Size};
 
 /// Operators of each element, and those that broadcast.
 const ELEMENTWISE: &[&str] = &[
@@ -161,6 +161,10 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
         }
         return Ok(());
     }
+    if counts_up_to(at, inputs) {
+        at.set_ragged_output(0, Ragged::along(0, first.count));
+        return Ok(());
+    }
     let sizes = match at.op_type() {
         "Expand" | "Reshape" => inputs.get(1).copied().flatten(),
         "ConstantOfShape" => inputs.first().copied().flatten(),
@@ -181,8 +185,7 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
             (Some(own), "Expand") => own.axis + rank.saturating_sub(at.rank(0)?) == axis,
             (Some(own), _) => same_axis(at, own.axis)? == Some(axis),
             (None, "Expand") => {
-                at.rank(0)? + axis < rank
-                    || at.ty(0)?.shape[at.rank(0)? + axis - rank] == crate::ir::Size::Known(1)
+                at.rank(0)? + axis < rank || at.ty(0)?.shape[at.rank(0)? + axis - rank] == Size::Known(1)
             }
             (None, _) => false,
         };
@@ -194,6 +197,16 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
     Ok(())
 }
 
+/// Whether a result is the numbers from 0 up to a size: as many as that.
+fn counts_up_to(at: &At<'_>, inputs: &[Option<Ragged>]) -> bool {
+    let is =
+        |input, number| at.known(input).and_then(|known| known.sizes()) == Some(&[Size::Known(number)][..]);
+    at.op_type() == "Range"
+        && matches!(inputs, [None, Some(limit), None] if limit.is_size)
+        && is(0, 0)
+        && is(2, 1)
+}
+
 /// Where a size stands in a result that only passes on sizes; no place where it is not among them, and none at all where
 /// the operator is another one.
 fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Option<Option<usize>>> {
@@ -201,7 +214,7 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
     Ok(match at.op_type() {
         _ if !is_alone => None,
         "Gather" if inputs[0].is_some() => {
-            let length = at.ty(0)?.shape.sizes().iter().filter_map(crate::ir::Size::known).product::<i64>();
+            let length = at.ty(0)?.shape.sizes().iter().filter_map(Size::known).product::<i64>();
             let places = at.integers(1, "places")?;
             let counted = places.iter().map(|&place| if place < 0 { place + length } else { place });
             let found: Vec<usize> = counted
@@ -222,7 +235,7 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
                 if of.is_some() {
                     break;
                 }
-                let own = at.ty(i)?.shape.sizes().first().and_then(crate::ir::Size::known);
+                let own = at.ty(i)?.shape.sizes().first().and_then(Size::known);
                 let Some(own) = own.and_then(|own| usize::try_from(own).ok()) else { return Ok(None) };
                 before += own;
             }
@@ -260,7 +273,7 @@ fn broadcast(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {
         }
         let shape = at.ty(i)?.shape;
         let own = (axis + shape.rank()).checked_sub(rank);
-        if own.is_some_and(|own| shape[own] != crate::ir::Size::Known(1)) {
+        if own.is_some_and(|own| shape[own] != Size::Known(1)) {
             return Ok(None);
         }
     }

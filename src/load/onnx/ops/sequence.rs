@@ -1,6 +1,8 @@
 //! Sources of known sizes: shapes, and ranges of numbers.
 
 use super::super::known::{self, Items, Known, LIMIT};
+use super::super::limits;
+use super::super::lower::Ragged;
 use super::super::node::At;
 use crate::error::Result;
 use crate::ir::{Binary, DType, Shape, Size, Type};
@@ -34,6 +36,9 @@ pub(super) fn range(at: &mut At<'_>) -> Result<()> {
         }
     }
     at.ignore(&["stash_type"]);
+    if !dtype.is_float() && at.known(1).is_none() {
+        return range_of_data(at, dtype);
+    }
     let count = if dtype.is_float() { real_count(at)? } else { integer_count(at)? };
     if let Some(known) = small(at, dtype, &count) {
         at.set_known(0, known);
@@ -51,6 +56,33 @@ pub(super) fn range(at: &mut At<'_>) -> Result<()> {
         value = at.binary(Binary::Add, value, start)?;
     }
     at.set(0, value);
+    Ok(())
+}
+
+/// Integers up to a limit that data says: planned for the most that there can be, with their number beside.
+fn range_of_data(at: &mut At<'_>, dtype: DType) -> Result<()> {
+    let (start, step) = (at.sizes(0, "start")?[0].clone(), at.integer(2, "step")?);
+    let limit = at.value(1)?;
+    let most = if step > 0 { limits::most(at.graph(), limit) } else { None };
+    let planned = most.and_then(|most| known::div_ceil(&most.sub(&start)?, step));
+    let Some(planned) = planned.and_then(|planned| known::larger(&planned, &Size::Known(0))) else {
+        let way_out = "whose limit depends on data and is not bounded (by Min with a constant, say)";
+        return Err(at.unsupported(way_out));
+    };
+    let limit = at.reshape(limit, [])?;
+    let limit = at.convert(limit, DType::I64)?;
+    let first = at.size_value(&start, DType::I64)?;
+    // Rounded up: the numbers below the limit, one of each step.
+    let span = at.binary(Binary::Sub, limit, first)?;
+    let span = at.binary_scalar(Binary::Add, span, (step - 1) as f64)?;
+    let span = at.binary_scalar(Binary::Max, span, 0.0)?;
+    let count = at.binary_scalar(Binary::Div, span, step as f64)?;
+    let value = at.iota(Type::new(dtype, Shape::new([planned])), 0);
+    let value = at.binary_scalar(Binary::Mul, value, step as f64)?;
+    let first = at.convert(first, dtype)?;
+    let value = at.binary(Binary::Add, value, first)?;
+    at.set(0, value);
+    at.set_ragged_output(0, Ragged::along(0, count));
     Ok(())
 }
 

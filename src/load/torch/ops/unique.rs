@@ -13,10 +13,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let axis = call.axis("dim", 0)?;
             unique(call, Some(axis))
         },
-        "bincount" => |call| {
-            let other = "torch.zeros(n, dtype=...).index_add(0, x, weights) has n";
-            Err(call.unsupported(format!("of as many results as its largest element says: {other}")))
-        },
+        "bincount" => counts,
         "unique_consecutive" => runs,
         "nonzero_static" => first_places,
         "item" | "_local_scalar_dense" => |call| {
@@ -26,6 +23,33 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         _ => return None,
     })
+}
+
+/// How often each number from 0 up to the largest element is there, or the weights of those elements. The numbers are planned
+/// up to the largest that there can be.
+fn counts(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, column) = (call.operand("self", DType::I64)?, call.integers(&[-1]));
+    let least = call.scalar(DType::I64, call.int("minlength", 0)? as f64);
+    let largest = call.op("ReduceMax", &[&x], &[("keepdims", Attribute::Int(0))]);
+    let (zero, one) = (call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0));
+    let end = call.plain("Add", &[&largest, &one]);
+    let end = call.plain("Max", &[&end, &least]);
+    let numbers = call.plain("Range", &[&zero, &end, &one]);
+    let x = call.plain("Unsqueeze", &[&x, &column]);
+    let is = call.plain("Equal", &[&x, &numbers]);
+    let value = match call.argument("weights") {
+        None => call.cast(&is, DType::I64),
+        Some(_) => {
+            let dtype = call.result_dtype()?;
+            let weights = call.operand("weights", dtype)?;
+            let weights = call.plain("Unsqueeze", &[&weights, &column]);
+            let is = call.cast(&is, dtype);
+            call.plain("Mul", &[&is, &weights])
+        }
+    };
+    let first = call.integers(&[0]);
+    let value = call.op("ReduceSum", &[&value, &first], &[("keepdims", Attribute::Int(0))]);
+    call.result(value)
 }
 
 /// Elements, or parts along an axis, in order: with the place of each among those that differ, and how often it is there.

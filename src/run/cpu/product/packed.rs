@@ -12,7 +12,7 @@ use super::blocks::{self, Multiply, PANEL, Part, Rhs};
 use super::matmul::{Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strides, parts, with_strip};
 use super::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
 use crate::error::{Error, Result};
-use crate::ir::codes::Code;
+use crate::ir::codes::{Code, WHOLE};
 use crate::ir::{BlockFormat, DType, MAX_AXES, MatMul, Packed, PackedOp, PackedRow, Zeros, with_code};
 
 /// Numbers that are unpacked together, about, where products add up along rows: they stay in the first cache.
@@ -49,6 +49,10 @@ macro_rules! with_narrow {
             let $narrow = Blocks::<C> { rows, code: PhantomData };
             $body
         }, groups(bits, size) => match (bits, Rows::shift(size)) {
+            (2, Some(shift)) => {
+                let $narrow = Groups::<2> { rows, shift };
+                $body
+            }
             (4, Some(shift)) => {
                 let $narrow = Groups::<4> { rows, shift };
                 $body
@@ -172,7 +176,10 @@ impl<C: Code> Narrow for Block<'_, C> {
     #[inline(always)]
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
         let block = &self.bytes[at / C::ELEMENTS * C::BYTES..][..C::BYTES];
-        let first = at % C::ELEMENTS / RUN;
+        let first = if C::ELEMENTS == SOME { 0 } else { at % C::ELEMENTS / RUN };
+        if let (RUN, Some(steps)) = (L::WIDTH, C::FIELDS) {
+            return picked::<L, C>(lanes, block, first, steps);
+        }
         let mut made = [lanes.zero(); VECTORS];
         let mut scale = C::scale(block, first, |bits| lanes.half(bits));
         for run in 0..SOME / RUN {
@@ -206,6 +213,38 @@ impl<C: Code> Narrow for Block<'_, C> {
     }
 }
 
+/// [`SOME`] numbers from a run of a block on, where a vector has a run: what its bits can stand for is made once for each
+/// scale, and picked from by the bits as they lie.
+#[inline(always)]
+fn picked<L: Lanes<f32>, C: Code>(
+    lanes: L,
+    block: &[u8],
+    first: usize,
+    steps: &[f32; 16],
+) -> [L::Vector; VECTORS] {
+    let (mut made, mut table) = ([lanes.zero(); VECTORS], [lanes.zero(); 16]);
+    let scale = C::scale(block, first, |bits| lanes.half(bits));
+    table[0] = lanes.mul(lanes.splat(scale.factor), lanes.load(steps));
+    if C::HAS_OFFSET {
+        table[0] = lanes.add(table[0], lanes.splat(scale.offset));
+    }
+    for run in 0..SOME / RUN {
+        let fields = C::fields(block, first + run);
+        made[run] = lanes.pick_fields(table, &fields.bytes, fields.shift);
+    }
+    made
+}
+
+/// The whole numbers of a run of `BITS` bits each, the first of a byte in its lowest.
+#[inline(always)]
+fn quants<const BITS: usize>(bytes: &[u8]) -> [u8; RUN] {
+    let mut quants = [0; RUN];
+    for i in 0..RUN {
+        quants[i] = bytes[i * BITS / 8] >> (i * BITS % 8) & (u8::MAX >> (8 - BITS));
+    }
+    quants
+}
+
 /// Rows of groups of `BITS` bits, whose sizes are powers of two, with scales beside.
 struct Groups<'a, const BITS: usize> {
     rows: &'a Rows<'a>,
@@ -236,18 +275,24 @@ impl<const BITS: usize> Narrow for Group<'_, BITS> {
         for run in 0..SOME / RUN {
             let group = (at + run * RUN) >> self.shift;
             let zero = lanes.splat(self.row.zeros.of(BITS as u8, group));
-            let (factor, middle) = (lanes.splat(self.row.scales[group]), lanes.splat(128.0));
-            let bytes = &bytes[run * RUN * BITS / 8..][..RUN * BITS / 8];
-            let mut quants = [0i8; RUN];
-            for (i, quant) in quants.iter_mut().enumerate() {
-                *quant = match BITS {
-                    4 => (bytes[i / 2] >> (i % 2 * 4) & 15) as i8,
-                    _ => (bytes[i] ^ 128) as i8,
-                };
+            let factor = lanes.splat(self.row.scales[group]);
+            let quants = quants::<BITS>(&bytes[run * RUN * BITS / 8..][..RUN * BITS / 8]);
+            if BITS < 8 && L::WIDTH == RUN {
+                let mut table = [lanes.zero(); 16];
+                table[0] = lanes.mul(lanes.sub(lanes.load(&WHOLE), zero), factor);
+                made[run] = lanes.pick_fields(table, &quants, 0);
+                continue;
+            }
+            // Bytes are read as signed ones: those of eight bits less their middle.
+            let middle = if BITS == 8 { 128 } else { 0 };
+            let mut signed = [0; RUN];
+            for i in 0..RUN {
+                signed[i] = (quants[i] ^ middle) as i8;
             }
             for v in 0..RUN / L::WIDTH {
-                let number = lanes.load_bytes(&quants[v * L::WIDTH..]);
-                let number = if BITS == 4 { number } else { lanes.add(number, middle) };
+                let number = lanes.load_bytes(&signed[v * L::WIDTH..]);
+                let number =
+                    if BITS == 8 { lanes.add(number, lanes.splat(f32::from(middle))) } else { number };
                 made[run * (RUN / L::WIDTH) + v] = lanes.mul(lanes.sub(number, zero), factor);
             }
         }
@@ -469,7 +514,8 @@ mod tests {
     }
 
     fn formats() -> impl Iterator<Item = BlockFormat> {
-        let groups = [(4, 16), (4, 32), (4, 128), (4, 24), (8, 16), (8, 64), (8, 7)];
+        let groups =
+            [(2, 16), (2, 64), (2, 24), (4, 16), (4, 32), (4, 128), (4, 24), (8, 16), (8, 64), (8, 7)];
         let groups = groups.map(|(bits, size)| BlockFormat::Groups { bits, size });
         BlockFormat::WHOLE.into_iter().chain(groups)
     }

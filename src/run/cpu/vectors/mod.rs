@@ -48,6 +48,9 @@ pub(super) trait Lanes<T>: Copy {
     /// Of each of the first `WIDTH` bytes, all of them below 16, the number at that place of the table. Panics where there
     /// are fewer.
     fn pick_bytes(self, table: &[T; 16], from: &[i8]) -> Self::Vector;
+    /// Of each of the first `WIDTH` bytes, the number of the table whose place the four bits from `shift` on hold. The table
+    /// is in as many vectors as hold it.
+    fn pick_fields(self, table: [Self::Vector; 16], from: &[u8; 16], shift: u32) -> Self::Vector;
     /// The first `WIDTH` numbers of binary16, widened. Panics where there are fewer.
     fn load_halves(self, from: &[u16]) -> Self::Vector;
     /// The first `WIDTH` numbers of bfloat16, widened. Panics where there are fewer.
@@ -233,3 +236,48 @@ macro_rules! vectorised {
 
 vectorised!(f32);
 vectorised!(f64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers that [`Lanes::pick_fields`] picks for its first bytes, from a table of the squares of their places.
+    fn picked<T: Plain + From<u16>, L: Lanes<T>>(lanes: L, bytes: &[u8; 16], shift: u32) -> Vec<T> {
+        let numbers: Vec<T> = (0..16u16).map(|place| T::from(place * place)).collect();
+        let mut table = [lanes.zero(); 16];
+        for (vector, numbers) in table.iter_mut().zip(numbers.chunks_exact(L::WIDTH)) {
+            *vector = lanes.load(numbers);
+        }
+        let mut out = vec![T::from(0u16); L::WIDTH];
+        lanes.store(lanes.pick_fields(table, bytes, shift), &mut out);
+        out
+    }
+
+    #[test]
+    fn fields_are_picked_by_every_set() {
+        let bytes: [u8; 16] = std::array::from_fn(|i| (i * 89 + 7) as u8);
+        for shift in [0, 2, 4] {
+            let expected: Vec<f64> =
+                bytes.iter().map(|byte| f64::from(byte >> shift & 15)).map(|place| place * place).collect();
+            let check_f32 = |found: Vec<f32>| {
+                let found: Vec<f64> = found.into_iter().map(f64::from).collect();
+                assert_eq!(found, expected[..found.len()], "{shift}");
+            };
+            let check_f64 = |found: Vec<f64>| assert_eq!(found, expected[..found.len()], "{shift}");
+            check_f32(picked(Portable, &bytes, shift));
+            check_f32(picked(Alone(Portable), &bytes, shift));
+            check_f64(picked(Portable, &bytes, shift));
+            #[cfg(target_arch = "x86_64")]
+            {
+                if let Some(lanes) = Avx512::find() {
+                    check_f32(picked(lanes, &bytes, shift));
+                    check_f64(picked(lanes, &bytes, shift));
+                }
+                if let Some(lanes) = Avx2::find() {
+                    check_f32(picked(lanes, &bytes, shift));
+                    check_f64(picked(lanes, &bytes, shift));
+                }
+            }
+        }
+    }
+}

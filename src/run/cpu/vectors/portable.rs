@@ -44,6 +44,13 @@ macro_rules! portable {
                 std::array::from_fn(|lane| table[(from[lane] & 15) as usize])
             }
             #[inline(always)]
+            fn pick_fields(self, table: [Self::Vector; 16], from: &[u8; 16], shift: u32) -> Self::Vector {
+                std::array::from_fn(|lane| {
+                    let place = usize::from(from[lane] >> shift & 15);
+                    table[place / $width][place % $width]
+                })
+            }
+            #[inline(always)]
             fn load_halves(self, from: &[u16]) -> Self::Vector {
                 let from = &from[..$width];
                 std::array::from_fn(|lane| $type::from(f16_to_f32(from[lane])))
@@ -186,6 +193,10 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn pick_bytes(self, table: &[f32; 16], from: &[i8]) -> f32 {
         table[(from[0] & 15) as usize]
+    }
+    #[inline(always)]
+    fn pick_fields(self, table: [f32; 16], from: &[u8; 16], shift: u32) -> f32 {
+        table[usize::from(from[0] >> shift & 15)]
     }
     #[inline(always)]
     fn load_halves(self, from: &[u16]) -> f32 {

@@ -57,7 +57,7 @@ macro_rules! lanes {
     ($set:ident $features:literal, $type:ident: $width:literal x $vectors:literal, $vector:ident,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $any_less:ident, $power:ident, $signed:ident, $pick:ident,
-     $bytes:ident, $picked:ident, $halves:ident, $bfloats:ident) => {
+     $bytes:ident, $picked:ident, $fields:ident, $half:ident, $halves:ident, $bfloats:ident) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
             const WIDTH: usize = $width;
@@ -100,6 +100,11 @@ macro_rules! lanes {
                 unsafe { $picked(table, &from[..$width]) }
             }
             #[inline(always)]
+            fn pick_fields(self, table: [Self::Vector; 16], from: &[u8; 16], shift: u32) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $fields(table, from, shift) }
+            }
+            #[inline(always)]
             fn load_halves(self, from: &[u16]) -> Self::Vector {
                 // SAFETY: as above.
                 unsafe { $halves(&from[..$width]) }
@@ -112,7 +117,7 @@ macro_rules! lanes {
             #[inline(always)]
             fn half(self, bits: u16) -> f32 {
                 // SAFETY: as above.
-                unsafe { half(bits) }
+                unsafe { $half(bits) }
             }
             #[inline(always)]
             fn store(self, vector: Self::Vector, to: &mut [$type]) {
@@ -436,13 +441,17 @@ fn pick_wide_pd(table: &[f64; 16], at: arch::__m512d) -> arch::__m512d {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pick_narrow_ps(table: &[f32; 16], at: arch::__m256) -> arch::__m256 {
-    // The permutations look at three bits of a place; the fourth becomes the sign that the choice looks at.
-    let places = arch::_mm256_castps_si256(at);
-    let upper = arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<28>(places));
     // SAFETY: all numbers of both vectors lie within the table.
-    let low = unsafe { arch::_mm256_loadu_ps(table.as_ptr()) };
-    // SAFETY: as above.
-    let high = unsafe { arch::_mm256_loadu_ps(table[8..].as_ptr()) };
+    let [low, high] = [0, 8].map(|from| unsafe { arch::_mm256_loadu_ps(table[from..].as_ptr()) });
+    pick_halves(low, high, arch::_mm256_castps_si256(at))
+}
+
+/// Numbers of a table in two vectors.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn pick_halves(low: arch::__m256, high: arch::__m256, places: arch::__m256i) -> arch::__m256 {
+    // The permutations look at three bits of a place; the fourth becomes the sign that the choice looks at.
+    let upper = arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<28>(places));
     let [low, high] = [low, high].map(|half| arch::_mm256_permutevar8x32_ps(half, places));
     arch::_mm256_blendv_ps(low, high, upper)
 }
@@ -457,10 +466,17 @@ fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
     arch::_mm256_setr_pd(a, b, c, d)
 }
 
-#[target_feature(enable = "f16c")]
+#[target_feature(enable = "avx2,f16c")]
 #[inline]
-fn half(bits: u16) -> f32 {
+fn half_narrow(bits: u16) -> f32 {
     arch::_mm_cvtss_f32(arch::_mm_cvtph_ps(arch::_mm_cvtsi32_si128(i32::from(bits))))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn half_wide(bits: u16) -> f32 {
+    // All lanes are the number: put into the first lane alone, it would wait for what the register held before.
+    arch::_mm512_cvtss_f32(arch::_mm512_cvtph_ps(arch::_mm256_set1_epi16(bits as i16)))
 }
 
 /// 16 bytes that begin somewhere.
@@ -499,6 +515,23 @@ fn picked_narrow_ps(table: &[f32; 16], from: &[i8]) -> arch::__m256 {
 
 #[target_feature(enable = "avx512f")]
 #[inline]
+fn fields_wide_ps([table, ..]: [arch::__m512; 16], from: &[u8; 16], shift: u32) -> arch::__m512 {
+    let numbers = arch::_mm512_cvtepu8_epi32(quarter(from));
+    let places = arch::_mm512_srl_epi32(numbers, arch::_mm_cvtsi32_si128(shift as i32));
+    // The permutation looks at four bits of a place.
+    arch::_mm512_permutexvar_ps(places, table)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn fields_narrow_ps([low, high, ..]: [arch::__m256; 16], from: &[u8; 16], shift: u32) -> arch::__m256 {
+    let numbers = arch::_mm256_cvtepu8_epi32(quarter(from));
+    let places = arch::_mm256_srl_epi32(numbers, arch::_mm_cvtsi32_si128(shift as i32));
+    pick_halves(low, high, places)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
 fn halves_wide_ps(from: &[u16]) -> arch::__m512 {
     let all = arch::_mm256_setr_m128i(quarter(from), quarter(&from[8..]));
     arch::_mm512_cvtph_ps(all)
@@ -530,9 +563,17 @@ fn bfloats_narrow_ps(from: &[u16]) -> arch::__m256 {
     arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<16>(words))
 }
 
+/// A number of a vector of f64. Panics where it has fewer.
+#[inline(always)]
+fn number<V>(vector: &V, lane: usize) -> f64 {
+    assert!(lane < size_of::<V>() / 8);
+    // SAFETY: a vector of f64 is as many numbers, as was just checked.
+    unsafe { std::ptr::from_ref(vector).cast::<f64>().add(lane).read() }
+}
+
 /// Vectors of f64, number by number.
 macro_rules! one_by_one {
-    ($features:literal, $vector:ident of $width:literal, $load:ident, $bytes:ident, $picked:ident, $halves:ident, $bfloats:ident) => {
+    ($features:literal, $vector:ident of $width:literal, $load:ident, $bytes:ident, $picked:ident, $fields:ident, $halves:ident, $bfloats:ident) => {
         #[target_feature(enable = $features)]
         #[inline]
         fn $bytes(from: &[i8]) -> arch::$vector {
@@ -544,6 +585,15 @@ macro_rules! one_by_one {
         #[inline]
         fn $picked(table: &[f64; 16], from: &[i8]) -> arch::$vector {
             let numbers: [f64; $width] = std::array::from_fn(|lane| table[(from[lane] & 15) as usize]);
+            // SAFETY: as above.
+            unsafe { arch::$load(numbers.as_ptr()) }
+        }
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn $fields(table: [arch::$vector; 16], from: &[u8; 16], shift: u32) -> arch::$vector {
+            let place = |lane: usize| usize::from(from[lane] >> shift & 15);
+            let numbers: [f64; $width] =
+                std::array::from_fn(|lane| number(&table[place(lane) / $width], place(lane) % $width));
             // SAFETY: as above.
             unsafe { arch::$load(numbers.as_ptr()) }
         }
@@ -564,18 +614,18 @@ macro_rules! one_by_one {
     };
 }
 
-one_by_one!("avx512f", __m512d of 8, _mm512_loadu_pd, bytes_wide_pd, picked_wide_pd, halves_wide_pd, bfloats_wide_pd);
-one_by_one!("avx2", __m256d of 4, _mm256_loadu_pd, bytes_narrow_pd, picked_narrow_pd, halves_narrow_pd, bfloats_narrow_pd);
+one_by_one!("avx512f", __m512d of 8, _mm512_loadu_pd, bytes_wide_pd, picked_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd);
+one_by_one!("avx2", __m256d of 4, _mm256_loadu_pd, bytes_narrow_pd, picked_narrow_pd, fields_narrow_pd, halves_narrow_pd, bfloats_narrow_pd);
 
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
     _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, any_less_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps,
-    bytes_wide_ps, picked_wide_ps, halves_wide_ps, bfloats_wide_ps);
+    bytes_wide_ps, picked_wide_ps, fields_wide_ps, half_wide, halves_wide_ps, bfloats_wide_ps);
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
     _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, any_less_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd,
-    bytes_wide_pd, picked_wide_pd, halves_wide_pd, bfloats_wide_pd);
+    bytes_wide_pd, picked_wide_pd, fields_wide_pd, half_wide, halves_wide_pd, bfloats_wide_pd);
 lanes!(Avx2 "avx2,fma,f16c", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
     _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, any_less_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps,
-    bytes_narrow_ps, picked_narrow_ps, halves_narrow_ps, bfloats_narrow_ps);
+    bytes_narrow_ps, picked_narrow_ps, fields_narrow_ps, half_narrow, halves_narrow_ps, bfloats_narrow_ps);
 lanes!(Avx2 "avx2,fma,f16c", f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
     _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, any_less_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd,
-    bytes_narrow_pd, picked_narrow_pd, halves_narrow_pd, bfloats_narrow_pd);
+    bytes_narrow_pd, picked_narrow_pd, fields_narrow_pd, half_narrow, halves_narrow_pd, bfloats_narrow_pd);

@@ -2,10 +2,11 @@
 
 use super::super::super::node::At;
 use super::super::quantized::{
-    Along, Integers, Scaled, dynamically, input_numbers, product, scaled, set_quantized, zero_point,
+    Along, Integers, Quantisation, Scaled, dynamically, input_numbers, numbers, product, scaled,
+    set_quantized, zero_point,
 };
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Unary, ValueId};
+use crate::ir::{Binary, Compare, DType, Op, Packed, ReduceKind, Unary, ValueId};
 
 /// One scale for all.
 const ALL: Along = Along::Axis(0);
@@ -144,31 +145,36 @@ pub(super) fn dynamic_quantize_matmul(at: &mut At<'_>) -> Result<()> {
     set_floats(at, sum, [scale, other], 4)
 }
 
-/// Rows of a table of blocks of few bits, whose scales are beside, along the last axis.
+/// Parts of a table of blocks of few bits, whose scales are beside.
 pub(super) fn gather_block_quantized(at: &mut At<'_>) -> Result<()> {
     let (bits, size) = (at.int_or("bits", 4)?, at.int_or("block_size", 128)?);
     let (gathered, along) = (at.int_or("gather_axis", 0)?, at.int_or("quantize_axis", 1)?);
     let rank = at.rank(0)?;
-    let dtype = at.ty(0)?.dtype;
     let (gathered, along) = (at.axis(gathered, rank)?, at.axis(along, rank)?);
-    if gathered != 0 || along + 1 != rank || !matches!(bits, 4 | 8) || dtype != DType::U8 {
-        return Err(at.unsupported("but of rows of bytes, blocks along the last axis"));
+    if gathered == along {
+        return Err(at.wrong("it gathers along the axis of its blocks"));
     }
-    let (table, indices) = (at.value(0)?, at.value(1)?);
-    let scales = at.value(2)?;
+    let (indices, scales) = (at.value(1)?, at.value(2)?);
     let to = at.type_of(scales).dtype;
-    let mut operands = vec![];
-    let blocks = at.type_of(scales).shape.sizes().last().and_then(crate::ir::Size::known);
-    let bytes = at.type_of(table).shape.sizes().last().and_then(crate::ir::Size::known);
-    let (Some(_), Some(bytes)) = (blocks, bytes) else { return Err(at.undecided("blocks", &[])) };
-    let columns = bytes.saturating_mul(8 / bits);
-    for (input, value) in [(0, Some(table)), (2, Some(scales)), (3, at.optional(3)?)] {
-        let Some(value) = value else { continue };
-        let value = if input == 2 { at.convert(value, DType::F32)? } else { value };
-        operands.push(at.apply(Op::Gather { axis: 0 }, &[value, indices])?);
+    let mut parts = Vec::new();
+    for value in [Some(at.value(0)?), Some(scales), at.optional(3)?].into_iter().flatten() {
+        parts.push(at.apply(Op::Gather { axis: gathered as u32 }, &[value, indices])?);
     }
-    let format = super::packed::groups(at, bits, size)?;
-    let y = at.apply(Op::Unpack(crate::ir::Packed { format, columns }), &operands)?;
+    let beyond = at.type_of(indices).shape.rank();
+    let y = if at.narrow(0).is_some() {
+        // An element each: their type says what is zero.
+        let axis = if along > gathered { along + beyond - 1 } else { along };
+        let along = Along::Blocks { axis, size };
+        numbers(at, parts[0], Quantisation { scale: parts[1], zero: parts.get(2).copied(), along })?
+    } else {
+        if along + 1 != rank || at.ty(0)?.dtype != DType::U8 {
+            return Err(at.unsupported("of bytes but with blocks along the last axis"));
+        }
+        let format = super::packed::groups(at, bits, size)?;
+        let bytes = at.ty(0)?.shape[along].known().ok_or_else(|| at.undecided("blocks", &[]))?;
+        parts[1] = at.convert(parts[1], DType::F32)?;
+        at.apply(Op::Unpack(Packed { format, columns: bytes.saturating_mul(8 / bits) }), &parts)?
+    };
     let y = at.convert(y, to)?;
     at.set(0, y);
     Ok(())

@@ -5,7 +5,7 @@
 //! at the least effort, reading the file not counted; `-- memory` how memory grows with the graph;
 //! `-- reading [NODES...]` what a cost graph takes to be built, and to be read in each form;
 //! `-- robust [N]` what becomes of N random problems; `-- threads` whether plans are the same bytes
-//! for any number of threads and any run.
+//! for any number of threads and any run; `-- idle [COSTGRAPH.json...]` how much of 2 and of 12 threads planning uses.
 
 #[allow(missing_docs, unreachable_pub, reason = "shared with the tests")]
 #[path = "../tests/suite/random_costgraph.rs"]
@@ -322,6 +322,45 @@ fn reading_row(nodes: usize, form: usize, file: &str, json: &str) -> partition::
     Ok(())
 }
 
+/// Processor time of this thread so far.
+fn own_processor() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+/// How much of several threads planning at default effort would use, reading the file not counted: it is done by one, and
+/// what each part of it works decides when others would be idle.
+fn idle(files: &[String]) -> partition::Result<()> {
+    println!(
+        "| graph | nodes | objective | CPU s | on 2 threads s | 2 in use | on 12 threads s | 12 in use |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    let mut graphs = vec![blocks(1_000)?, blocks(10_000)?, blocks(100_000)?];
+    for file in files {
+        graphs.push(read(file)?);
+    }
+    for graph in &graphs {
+        for objective in Objective::ALL {
+            let mut row = format!("| {} | {} | {}", graph.name, graph.node_count(), objective.name());
+            for threads in [2, 12] {
+                let control = Control::new().imagine(threads, own_processor);
+                let options = Options { objective, ..Options::default() };
+                let start = own_processor();
+                partition::unstable::compile::plan_with(graph, &eight(graph)?, &options, &control)?;
+                let worked = own_processor().saturating_sub(start);
+                let took = worked.saturating_sub(control.saved()).as_secs_f64();
+                let worked = worked.as_secs_f64();
+                if threads == 2 {
+                    row += &format!(" | {worked:.2}");
+                }
+                row += &format!(" | {took:.2} | {:.0} %", 100.0 * worked / took / threads as f64);
+            }
+            println!("{row} |");
+        }
+    }
+    Ok(())
+}
+
 /// Whether plans are the same bytes for 1, 2 and 4 threads and ten runs.
 fn threads(files: &[String]) -> partition::Result<usize> {
     let mut graphs = vec![blocks(1_000)?, blocks(5_000)?];
@@ -393,6 +432,7 @@ fn main() -> partition::Result<()> {
             return reading(if sizes.is_empty() { &[100_000, 1_000_000] } else { &sizes });
         }
         Some("fast") => return fast(&args[1..]),
+        Some("idle") => return idle(&args[1..]),
         Some("memory") => {
             memory();
             return Ok(());

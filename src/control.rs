@@ -107,6 +107,46 @@ pub struct Control<'c> {
     below: AtomicU64,
     /// Threads beside the caller's that are at work for [`Control::map`].
     helpers: AtomicUsize,
+    /// How many threads are imagined, where that is asked for.
+    imagined: Option<Imagined>,
+}
+
+/// Threads that there are not, by a clock of what one thread works.
+#[derive(Debug)]
+struct Imagined {
+    threads: usize,
+    clock: fn() -> Duration,
+    /// What they would have saved so far.
+    saved: Mutex<Duration>,
+}
+
+impl Imagined {
+    /// Replaces what was saved, and gives what it was.
+    fn replace(&self, saved: Duration) -> Duration {
+        std::mem::replace(&mut *self.saved.lock().unwrap_or_else(PoisonError::into_inner), saved)
+    }
+
+    /// Does jobs one after the other, and adds what it would save to do so many of them `at_once`: each goes to the thread
+    /// that is idle first. A job's own jobs are taken to find all threads idle, so that too much is saved and not too little.
+    fn map<T>(&self, at_once: usize, jobs: usize, job: impl Fn(usize) -> T) -> Vec<T> {
+        let before = self.replace(Duration::ZERO);
+        let mut idle_from = vec![Duration::ZERO; at_once.min(self.threads)];
+        let mut worked = Duration::ZERO;
+        let mut results = Vec::with_capacity(jobs);
+        for number in 0..jobs {
+            let start = (self.clock)();
+            results.push(job(number));
+            let took = (self.clock)().saturating_sub(start);
+            worked += took;
+            let own = took.saturating_sub(self.replace(Duration::ZERO));
+            if let Some(first) = idle_from.iter_mut().min() {
+                *first += own;
+            }
+        }
+        let last = idle_from.into_iter().max().unwrap_or_default();
+        self.replace(before + worked.saturating_sub(last));
+        results
+    }
 }
 
 impl std::fmt::Debug for Control<'_> {
@@ -131,6 +171,20 @@ impl<'c> Control<'c> {
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
+    }
+
+    /// Works on the caller's thread alone, and counts what so many threads would save of the time that `clock` tells:
+    /// see [`Control::saved`].
+    #[must_use]
+    pub fn imagine(mut self, threads: usize, clock: fn() -> Duration) -> Self {
+        self.imagined = Some(Imagined { threads: threads.max(1), clock, saved: Mutex::default() });
+        self
+    }
+
+    /// What the threads of [`Control::imagine`] would have saved so far, about and at most.
+    pub fn saved(&self) -> Duration {
+        let saved = |imagined: &Imagined| *imagined.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        self.imagined.as_ref().map_or(Duration::ZERO, saved)
     }
 
     /// Stops soon after `cancel` turns true.
@@ -270,6 +324,9 @@ impl<'c> Control<'c> {
         let limit = self.memory.map_or(SIDE_BY_SIDE, Bytes::get);
         let affordable = limit / tables.max(1);
         let at_once = usize::try_from(affordable).unwrap_or(usize::MAX).max(1).min(jobs);
+        if let Some(imagined) = self.imagined.as_ref().filter(|_| jobs > 0) {
+            return imagined.map(at_once, jobs, job);
+        }
         let helpers = self.hire(at_once.saturating_sub(1));
         if helpers.is_empty() {
             return (0..jobs).map(job).collect();
@@ -355,6 +412,26 @@ mod tests {
         let expected: Vec<usize> = (0..100).map(|job| job * 7).collect();
         for threads in [1, 2, 4, 200] {
             assert_eq!(Control::new().threads(threads).map(100, |job| job * 7), expected);
+        }
+    }
+
+    #[test]
+    fn imagined_threads_take_the_jobs_that_real_ones_would() {
+        /// A clock that only jobs move.
+        static NOW: AtomicU64 = AtomicU64::new(0);
+        let clock = || Duration::from_secs(NOW.load(Ordering::Relaxed));
+        let work = |seconds: u64| _ = NOW.fetch_add(seconds, Ordering::Relaxed);
+        for (threads, last) in [(1, 34), (2, 22), (3, 20), (100, 20)] {
+            NOW.store(0, Ordering::Relaxed);
+            let control = Control::new().imagine(threads, clock);
+            // Jobs of 10, 1 + 2 x 2 and 9 s, then 10 s that nobody shares.
+            let inner = |number: usize| {
+                work([10, 1, 9][number]);
+                control.map(2 * usize::from(number == 1), |_| work(2));
+            };
+            control.map(3, inner);
+            work(10);
+            assert_eq!(clock() - control.saved(), Duration::from_secs(last), "{threads} threads");
         }
     }
 

@@ -86,11 +86,29 @@ impl Effort {
     pub(super) const ALL: Self = Self { refined: usize::MAX, ..Self::USUAL };
 }
 
-/// Blocks for all vertices. O(log blocks) times the cost of a cut.
+/// How much of what blocks may take more than their share is for a cut, and how much for those after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leeway {
+    /// An equal part for each of the cuts that follow one another.
+    Shared,
+    /// All for the first: the cheapest cut often needs it, and where there is a swarm of light vertices it balances the rest.
+    Eager,
+}
+
+impl Leeway {
+    /// Each in turn.
+    pub(super) fn numbered(number: usize) -> Self {
+        if number.is_multiple_of(2) { Self::Shared } else { Self::Eager }
+    }
+}
+
+/// Blocks for all vertices, by a `cut` of each part into the two sides of a pair of blocks. O(log blocks) times the cost of a
+/// cut.
 pub(super) fn partition(
     graph: &Hypergraph,
     blocks: &Blocks,
-    effort: Effort,
+    leeway: Leeway,
+    cut: impl Fn(&Hypergraph, &Blocks, &mut Rng) -> Vec<u32> + Sync,
     rng: &mut Rng,
     control: &Control<'_>,
 ) -> Vec<u32> {
@@ -111,7 +129,8 @@ pub(super) fn partition(
         let halves = control.map(open.len(), |number| {
             let part = &open[number];
             let whole = part.graph.as_ref().unwrap_or(graph);
-            part.halves(whole, blocks, effort, &mut Rng::new(seeds[number]), control)
+            let pair = part.pair(whole, blocks, leeway);
+            part.halves(whole, &cut(whole, &pair, &mut Rng::new(seeds[number])), blocks.ordered)
         });
         open = halves.into_iter().flatten().collect();
     }
@@ -128,19 +147,23 @@ struct Subgraph {
 }
 
 impl Subgraph {
-    fn halves(
-        &self,
-        graph: &Hypergraph,
-        blocks: &Blocks,
-        effort: Effort,
-        rng: &mut Rng,
-        control: &Control<'_>,
-    ) -> [Self; 2] {
-        let (first, end) = (self.first, self.end);
-        let middle = first + (end - first).div_ceil(2);
-        let side = cut(graph, &pair(graph, blocks, first, middle, end), effort, rng, control);
-        [(0, first, middle), (1, middle, end)].map(|(number, first, end)| {
-            let (half, inner) = extract(graph, &side, number, blocks.ordered);
+    fn middle(&self) -> usize {
+        self.first + (self.end - self.first).div_ceil(2)
+    }
+
+    /// What the two sides of its cut may take.
+    fn pair(&self, graph: &Hypergraph, blocks: &Blocks, leeway: Leeway) -> Blocks {
+        let cuts = match leeway {
+            Leeway::Shared => (self.end - self.first).next_power_of_two().trailing_zeros(),
+            Leeway::Eager => 1,
+        };
+        pair(graph, blocks, [self.first, self.middle(), self.end], cuts)
+    }
+
+    fn halves(&self, graph: &Hypergraph, side: &[u32], ordered: bool) -> [Self; 2] {
+        let middle = self.middle();
+        [(0, self.first, middle), (1, middle, self.end)].map(|(number, first, end)| {
+            let (half, inner) = extract(graph, side, number, ordered);
             let ids = inner.iter().map(|&inner| self.ids[inner as usize]).collect();
             Self { graph: Some(half), ids, first, end }
         })
@@ -148,18 +171,17 @@ impl Subgraph {
 }
 
 /// The two sides of a cut that are to become the blocks up to `middle` and those from there. What
-/// they may take more than their share is left to the cuts that follow, in equal parts.
-fn pair(graph: &Hypergraph, blocks: &Blocks, first: usize, middle: usize, end: usize) -> Blocks {
+/// they may take more than their share is for so many `cuts`, in equal parts.
+fn pair(graph: &Hypergraph, blocks: &Blocks, [first, middle, end]: [usize; 3], cuts: u32) -> Blocks {
     let sides = [first..middle, middle..end];
     let total: Vec<f64> = (0..graph.kinds).map(|kind| graph.total_time(kind).max(1) as f64).collect();
     let all = graph.total_bytes().max(1) as f64;
-    let depth = f64::from((end - first).next_power_of_two().trailing_zeros());
     let limited = |side: usize| sides[side].clone().filter(|&b| blocks.limit[b] != u64::MAX);
     let time = [0, 1].map(|side| limited(side).map(|b| blocks.limit[b] as f64 / total[blocks.kind[b]]).sum());
     let capacity = [0, 1].map(|side| sides[side].clone().map(|b| blocks.capacity[b] as f64 / all).sum());
     let part = |of: &[f64; 2], side: usize| {
         let sum = of[0] + of[1];
-        of[side] / sum * (1.0 + ((sum - 1.0) / depth).max(0.0))
+        of[side] / sum * (1.0 + ((sum - 1.0) / f64::from(cuts)).max(0.0))
     };
     let kind = [middle - 1, end - 1].map(|b| blocks.kind[b]);
     let limit = |side: usize| match limited(side).next() {
@@ -217,11 +239,17 @@ fn extract(graph: &Hypergraph, side: &[u32], number: u32, ordered: bool) -> (Hyp
 }
 
 /// Cuts in two: coarsened, begun in many ways, refined level by level.
-fn cut(graph: &Hypergraph, pair: &Blocks, effort: Effort, rng: &mut Rng, control: &Control<'_>) -> Vec<u32> {
+pub(super) fn cut(
+    graph: &Hypergraph,
+    pair: &Blocks,
+    effort: Effort,
+    rng: &mut Rng,
+    control: &Control<'_>,
+) -> Vec<u32> {
     // Enough vertices for each block to keep as many as it must.
     let least = coarsen::FEWEST * pair.least.iter().sum::<u32>() as usize;
     let enough = coarsen::drawn(effort.enough, rng).max(least);
-    let levels = coarsen::levels(graph, pair, None, Extent { enough, merging: effort.merging }, rng);
+    let levels = coarsen::levels(graph, pair, None, Extent { enough, stop: 0, merging: effort.merging }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut side = begin(coarsest, pair, effort, rng, control);
     for at in (0..levels.len()).rev() {

@@ -25,8 +25,10 @@ const MOST_SHRINK: usize = 20;
 /// How far a hypergraph is made smaller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// Vertices down to which it is.
+    /// Vertices down to which it is in the end: what one may weigh follows from that.
     pub(super) enough: usize,
+    /// Vertices at which it stops before that.
+    pub(super) stop: usize,
     /// How clusters are made; one of these is drawn.
     pub(super) merging: &'static [Merging],
 }
@@ -100,7 +102,7 @@ pub(super) fn levels(
     extent: Extent,
     rng: &mut Rng,
 ) -> Vec<Level> {
-    let enough = extent.enough;
+    let Extent { enough, stop, .. } = extent;
     let merging = match drawn(extent.merging, rng) {
         // Nets know no order.
         Merging::Nets { .. } | Merging::Bottleneck { .. } if blocks.ordered => Merging::VERTICES[0],
@@ -118,7 +120,7 @@ pub(super) fn levels(
     }
     loop {
         let fine = levels.last().map_or(graph, |level| &level.graph);
-        if fine.len() <= enough {
+        if fine.len() <= enough.max(stop) {
             break;
         }
         let stalls = |count: usize| count * 20 > fine.len() * 19;

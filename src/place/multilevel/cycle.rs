@@ -4,13 +4,14 @@
 //! Source: Karypis, Aggarwal, Kumar, Shekhar, Multilevel Hypergraph Partitioning, 1997; iterated
 //! cycles after Walshaw, Multilevel Refinement for Combinatorial Optimisation Problems, 2004.
 
-use super::bisect;
+use super::bisect::{self, Leeway};
 use super::coarsen::{self, Extent};
 use super::escape;
 use super::flows;
 use super::fm::{self, Search};
 use super::hypergraph::{Blocks, Hypergraph};
 use super::label;
+use super::nested::{self, Nested};
 use super::rebalance::rebalance;
 use super::state::State;
 use crate::control::Control;
@@ -25,6 +26,10 @@ pub(super) struct Scheme<'c> {
     pub(super) communities: Option<&'c [u32]>,
     /// How hard to look for the cuts of the coarsest level.
     pub(super) cuts: bisect::Effort,
+    /// The number of a [`Leeway`]; further tries have those after it.
+    pub(super) leeway: usize,
+    /// Searches among fewer vertices that a search from nothing begins with; none where it goes down in one.
+    pub(super) nested: Option<Nested>,
     /// Refinement on each level.
     pub(super) search: Search,
 }
@@ -66,14 +71,17 @@ pub(super) fn partition(
     control: &Control<'_>,
 ) -> Vec<u32> {
     let search = scheme.search;
+    let nested = scheme.nested.filter(|_| start.is_none());
+    let stop = nested.map_or(0, |nested| graph.len() / nested.smaller.max(1));
     let enough = scheme.extent.enough.saturating_mul(blocks.len());
     let constraint = start.as_ref().map(|start| start.constraint(blocks.len()));
     let apart = constraint.as_deref().or(scheme.communities);
-    let levels = coarsen::levels(graph, blocks, apart, Extent { enough, ..scheme.extent }, rng);
+    let levels = coarsen::levels(graph, blocks, apart, Extent { enough, stop, ..scheme.extent }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
-    let mut block = match start {
-        None => first(coarsest, blocks, tries(graph, coarsest), scheme, rng, control),
-        Some(start) => levels
+    let mut block = match (start, nested) {
+        (None, Some(nested)) => nested::best(coarsest, blocks, scheme, nested, rng, control),
+        (None, None) => first(coarsest, blocks, tries(graph, coarsest), scheme, rng, control),
+        (Some(start), _) => levels
             .iter()
             .fold(start.block, |start, level| coarsen::project_up(&start, &level.cluster, level.graph.len())),
     };
@@ -104,7 +112,9 @@ fn first(
     let seeds: Vec<u64> = (0..tries).map(|_| rng.next_u64()).collect();
     let found = control.map(tries, |number| {
         let rng = &mut Rng::new(seeds[number]);
-        let block = bisect::partition(graph, blocks, scheme.cuts, rng, control);
+        let leeway = Leeway::numbered(scheme.leeway + number);
+        let cut = |part: &_, pair: &_, rng: &mut _| bisect::cut(part, pair, scheme.cuts, rng, control);
+        let block = bisect::partition(graph, blocks, leeway, cut, rng, control);
         let state = refine(graph, blocks, block, scheme.search, rng, control);
         (state.excess(), state.connectivity(), state.block)
     });

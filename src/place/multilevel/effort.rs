@@ -4,6 +4,7 @@ use super::bisect;
 use super::coarsen::Merging;
 use super::flows::Cuts;
 use super::fm::Search;
+use super::nested::Nested;
 use crate::place::Effort;
 use crate::place::context::Context;
 use crate::place::problem::Problem;
@@ -21,6 +22,21 @@ const FEW: usize = 10_000;
 /// five orders, one beginning seldom leads to the best, and what is moved is found with many tiny ones
 /// (`scripts/bench_planner fx`).
 const FEW_UNEVEN: usize = 60_000;
+
+/// Pins from which on one search at full size takes most of the time: what decides is sought among fewer vertices.
+const MANY: usize = 1_000_000;
+
+/// What is sought there.
+const NESTED: Nested = Nested { smaller: 8, starts: 4, cycles: 3, ways: Clustering::USUAL };
+
+/// How each half is sought where each is cut again.
+const HALVED: Nested = Nested { smaller: 1, starts: 4, cycles: 2, ways: Clustering::OF_FEW };
+
+/// Pins up to which that costs little.
+const HALVED_WELL: usize = 5_000;
+
+/// As [`HALVED`], of more pins.
+const HALVED_MORE: Nested = Nested { starts: 2, cycles: 1, ..HALVED };
 
 /// Vertices for each block down to which searches coarsen, in turn.
 const DEPTHS: &[usize] = &[160, 50];
@@ -59,11 +75,11 @@ impl Clustering {
         Self { in_communities: false, merging: Merging::BOTTLENECK, of_cuts: Merging::BOTTLENECK };
 
     /// For what has few pins. Which one serves a graph shows in what they find.
-    const OF_FEW: &'static [Self] =
+    pub(super) const OF_FEW: &'static [Self] =
         &[Self::VERTICES_OF_FEW, Self::BOTTLENECK, Self::NETS_IN_COMMUNITIES, Self::NETS];
 
     /// For more.
-    const USUAL: &'static [Self] = &[Self::VERTICES, Self::COMMUNITIES];
+    pub(super) const USUAL: &'static [Self] = &[Self::VERTICES, Self::COMMUNITIES];
 }
 
 /// How much to search.
@@ -84,6 +100,10 @@ pub(super) struct Work {
     pub(super) clusterings: &'static [Clustering],
     /// How hard to look for the cuts of what is coarsest.
     pub(super) cuts: bisect::Effort,
+    /// Searches among fewer vertices that those from nothing begin with.
+    pub(super) nested: Option<Nested>,
+    /// How to search for halves, and for the halves of each, before all blocks are; none where that is not done.
+    pub(super) halved: Option<Nested>,
     /// Whether data may only cross one way in one of the partitions from nothing.
     pub(super) acyclic: bool,
     /// How hard to refine.
@@ -106,6 +126,7 @@ impl Work {
             (true, false) => Cuts { work: 250_000, most: 1000 },
             (false, _) => Cuts::NONE,
         };
+        let is_halved = few && uneven && blocks > 2;
         let depths = if few { DEPTHS_OF_FEW } else { DEPTHS };
         match context.problem.options.effort {
             Effort::Fast => Self {
@@ -117,6 +138,8 @@ impl Work {
                 depths: DEPTHS,
                 clusterings: if few && uneven { &[Clustering::NETS] } else { &[Clustering::VERTICES] },
                 cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
+                nested: None,
+                halved: None,
                 acyclic: false,
                 search: Search {
                     passes: usize::from(pins < SMALL),
@@ -134,13 +157,15 @@ impl Work {
                 Self {
                     starts,
                     seeds: 1,
-                    refined_seeds: 1,
+                    refined_seeds: usize::from(pins < MANY),
                     cycles,
                     // Where nets are many and alike (random graphs), cycle after cycle saves a little.
                     worthwhile: if few && !uneven { 300 } else { ALL_CYCLES },
                     depths,
-                    clusterings,
+                    clusterings: if pins < MANY { clusterings } else { &[Clustering::VERTICES] },
                     cuts: if few { bisect::Effort::VARIED } else { bisect::Effort::USUAL },
+                    nested: (pins >= MANY).then_some(NESTED),
+                    halved: is_halved.then_some(if pins < HALVED_WELL { HALVED } else { HALVED_MORE }),
                     acyclic: false,
                     search,
                 }
@@ -155,6 +180,8 @@ impl Work {
                 depths,
                 clusterings,
                 cuts: if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL },
+                nested: (pins >= MANY).then_some(NESTED),
+                halved: is_halved.then_some(HALVED),
                 acyclic: true,
                 search: Search { passes: 10, fruitless: 200, cuts, ..search },
             },
@@ -179,17 +206,17 @@ fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
         0..FEW if blocks <= 4 => (8, &[6; 4]),
         0..FEW => (8, &[6; 6]),
         FEW..150_000 => (8, &[2, 2]),
-        150_000..1_000_000 => (3, &[2, 1]),
-        _ => (2, &[1]),
+        150_000..MANY => (3, &[2, 1]),
+        _ => (1, &[]),
     }
 }
 
-/// As [`affordable`], where times are uneven: searches from nothing visit about 100,000 pins.
+/// As [`affordable`], where times are uneven: searches from nothing visit about 80,000 pins.
 fn affordable_uneven(pins: usize) -> (usize, &'static [usize]) {
     let cycles: &[usize] = match pins {
         0..FEW => &[4; 6],
         FEW..20_000 => &[3; 6],
         _ => &[2; 6],
     };
-    ((100_000 / pins).clamp(6, 24), cycles)
+    ((80_000 / pins).clamp(4, 20), cycles)
 }

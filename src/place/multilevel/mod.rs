@@ -23,6 +23,7 @@ mod heap;
 mod hypergraph;
 mod instance;
 mod label;
+mod nested;
 mod rebalance;
 mod state;
 #[cfg(test)]
@@ -62,6 +63,10 @@ struct Job {
     enough: usize,
     /// Which way of the work's to coarsen.
     way: usize,
+    /// The number of a [`bisect::Leeway`].
+    leeway: usize,
+    /// Whether halves, and halves of each, are searched for before all blocks are.
+    halved: bool,
     /// Whether data may only cross to later blocks.
     ordered: bool,
     seed: u64,
@@ -168,6 +173,7 @@ impl MultilevelSearch<'_, '_, '_> {
         let starts = self.work.starts;
         let first = starts.min((starts / 2).max(self.work.clusterings.len() * self.sets.len()));
         let mut jobs: Vec<Job> = (0..first).map(|number| self.afresh(number, first)).collect();
+        jobs.extend(self.halvings());
         jobs.extend(
             seeds.iter().take(self.work.refined_seeds).filter_map(|seed| self.refinement(seed, None, 0)),
         );
@@ -230,12 +236,30 @@ impl MultilevelSearch<'_, '_, '_> {
     fn afresh(&self, number: usize, first: usize) -> Job {
         let (set, turn) = (number % self.sets.len(), number / self.sets.len());
         let ways = self.ranked.len();
-        let (way, depth) = match number < first {
-            true => ((turn + set) % ways, turn / ways),
-            false => (self.ranked[turn % ways.min(2)], turn),
+        let (way, depth, leeway) = match number < first {
+            true => ((turn + set) % ways, turn / ways, turn / ways),
+            false => (self.ranked[turn % ways.min(2)], turn, turn / ways.min(2)),
         };
         let ordered = self.work.acyclic && turn == ORDERED && self.instance.graph.arcs.is_some();
-        Job { set, start: None, enough: self.enough(depth), way, ordered, seed: self.seed(number) }
+        let (enough, seed) = (self.enough(depth), self.seed(number));
+        Job { set, start: None, enough, way, leeway, halved: false, ordered, seed }
+    }
+
+    /// Searches for halves first, on each set of devices. The first cut has all leeway: what shares it is found by others.
+    fn halvings(&self) -> Vec<Job> {
+        let count = if self.work.halved.is_some() { self.sets.len() } else { 0 };
+        let (enough, ordered) = (self.enough(0), false);
+        let job = |number: usize| Job {
+            set: number,
+            start: None,
+            enough,
+            way: 0,
+            leeway: 0,
+            halved: true,
+            ordered,
+            seed: self.seed(number),
+        };
+        (0..count).map(job).collect()
     }
 
     /// A search that begins with what was found, and with another where both are on one set.
@@ -249,23 +273,39 @@ impl MultilevelSearch<'_, '_, '_> {
         };
         let start = Some(Start { block, other });
         let way = self.ranked[number.saturating_sub(1) % self.ranked.len().min(2)];
-        Some(Job { set, start, enough: self.enough(number), way, ordered: false, seed: self.seed(number) })
+        Some(Job {
+            set,
+            start,
+            enough: self.enough(number),
+            way,
+            leeway: 0,
+            halved: false,
+            ordered: false,
+            seed: self.seed(number),
+        })
     }
 
     /// Does them side by side; how good the best is that came of each.
     fn do_all(&mut self, jobs: Vec<Job>) -> Vec<Quality> {
         let context = self.context;
         let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
-            let Job { set, start, enough, way, ordered, seed } = &jobs[number];
+            let Job { set, start, enough, way, leeway, halved, ordered, seed } = &jobs[number];
             let Clustering { in_communities, merging, of_cuts } = self.work.clusterings[*way];
-            let extent = Extent { enough: *enough, merging };
+            let extent = Extent { enough: *enough, stop: 0, merging };
             let cuts = bisect::Effort { merging: of_cuts, ..self.work.cuts };
             let communities = in_communities.then_some(&self.communities[..]);
-            let scheme = Scheme { extent, communities, cuts, search: self.work.search };
-            let mut rng = Rng::new(*seed);
+            let Work { nested, search, .. } = self.work;
+            let scheme = Scheme { extent, communities, cuts, leeway: *leeway, nested, search };
+            let (mut rng, control) = (Rng::new(*seed), context.control);
             let graph = &self.instance.graph;
             let blocks = Blocks { ordered: *ordered, ..self.blocks[*set].clone() };
-            (*set, cycle::partition(graph, &blocks, start.clone(), scheme, &mut rng, context.control))
+            let halves = self
+                .work
+                .halved
+                .filter(|_| *halved)
+                .map(|nested| nested::halves(graph, &blocks, scheme, nested, &mut rng, control));
+            let start = halves.map(|block| Start { block, other: None }).or_else(|| start.clone());
+            (*set, cycle::partition(graph, &blocks, start, scheme, &mut rng, control))
         });
         found.into_iter().map(|found| self.settle(found)).collect()
     }

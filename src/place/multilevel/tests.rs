@@ -1,16 +1,18 @@
 //! Partitions of small random hypergraphs against enumeration and recomputation.
 
 use super::arcs::Arcs;
-use super::bisect;
+use super::bisect::{self, Leeway};
 use super::coarsen::{self, Extent, Merging};
 use super::communities::communities;
 use super::contract::contract;
 use super::cycle::{self, Scheme, Start};
+use super::effort::Clustering;
 use super::escape;
 use super::flows::{self, Cuts};
 use super::fm::{self, Search};
 use super::hypergraph::{Blocks, Hypergraph};
 use super::label;
+use super::nested::{self, Nested};
 use super::rebalance::rebalance;
 use super::state::State;
 use crate::control::Control;
@@ -26,12 +28,14 @@ const SEARCH: Search = Search {
     cuts: Cuts { work: 1_000_000, most: 1000 },
 };
 
-const EXTENT: Extent = Extent { enough: 20, merging: Merging::VERTICES };
+const EXTENT: Extent = Extent { enough: 20, stop: 0, merging: Merging::VERTICES };
 
 const SCHEME: Scheme<'static> = Scheme {
-    extent: Extent { enough: 50, merging: Merging::VERTICES },
+    extent: Extent { enough: 50, stop: 0, merging: Merging::VERTICES },
     communities: None,
     cuts: bisect::Effort::ALL,
+    leeway: 0,
+    nested: None,
     search: SEARCH,
 };
 
@@ -414,8 +418,13 @@ fn net_by_net_the_heaviest_are_kept_whole_as_far_as_limits_allow() {
         let apart: Vec<u32> = (0..300).map(|vertex| vertex % 2).collect();
         for constraint in [None, Some(&apart[..])] {
             let merging = &[Merging::Nets { share: 2 }];
-            let levels =
-                coarsen::levels(&graph, &blocks, constraint, Extent { enough: 20, merging }, &mut rng);
+            let levels = coarsen::levels(
+                &graph,
+                &blocks,
+                constraint,
+                Extent { enough: 20, stop: 0, merging },
+                &mut rng,
+            );
             let mut of: Vec<u32> = (0..300).collect();
             for level in &levels {
                 of.iter_mut().for_each(|vertex| *vertex = level.cluster[*vertex as usize]);
@@ -494,7 +503,7 @@ fn above_the_bottleneck_all_is_joined_and_fits_a_block() {
         let apart: Vec<u32> = (0..120).map(|vertex| vertex / 60).collect();
         for constraint in [None, Some(&apart[..])] {
             let merging = &[Merging::Bottleneck { heavy: 3 }];
-            let extent = Extent { enough: 100, merging };
+            let extent = Extent { enough: 100, stop: 0, merging };
             let levels = coarsen::levels(&graph, &blocks, constraint, extent, &mut rng);
             let found = &levels.first().expect("something is joined").cluster;
             let fits = |of: &[usize]| {
@@ -543,6 +552,70 @@ fn what_is_above_the_bottleneck_is_not_cut() {
         let found = of(Merging::BOTTLENECK, &mut rng);
         assert!(found < 400_000, "{found}");
     }
+}
+
+/// What several searches find among an eighth of the vertices is as good as what one finds that goes down in one.
+#[test]
+fn searches_among_fewer_vertices_find_as_little() {
+    let control = Control::new().threads(1);
+    let (mut alone, mut nested) = (0, 0);
+    for seed in 0..4 {
+        let graph = random(3000, 6000, &mut Rng::new(seed));
+        let blocks = balanced(&graph, 4, 3);
+        let of = |nested: Option<Nested>| {
+            let scheme = Scheme { nested, search: Search { passes: 1, ..SEARCH }, ..SCHEME };
+            let found = cycle::partition(&graph, &blocks, None, scheme, &mut Rng::new(seed), &control);
+            assert_eq!(State::new(&graph, &blocks, found.clone()).excess(), (0, 0));
+            graph.connectivity(&found)
+        };
+        alone += of(None);
+        nested += of(Some(Nested { smaller: 8, starts: 4, cycles: 2, ways: Clustering::USUAL }));
+    }
+    assert!(nested < alone, "{nested} where one search comes to {alone}");
+}
+
+/// As in training steps: four pieces, of which the two that a dear net holds together are 2 % more than half of all time.
+/// The cut between the pairs costs next to nothing, and is not within a half of the leeway unless light vertices move, which is dear.
+#[test]
+fn the_first_cut_may_take_all_leeway() {
+    let mut rng = Rng::new(31);
+    let (size, swarm) = (50, 400);
+    let core = 4 * size;
+    let vertices = core + swarm;
+    // 2 x 50 x 1000 and 200 x 20 on the one side, 2 x 50 x 960 and 200 x 20 on the other.
+    let time = (0..vertices).map(|vertex| match vertex {
+        _ if vertex >= core => 20,
+        _ if vertex < 2 * size => 1000,
+        _ => 960,
+    });
+    let time: Vec<u64> = time.collect();
+    let pairs = (1..vertices).map(|vertex| match (vertex < core, vertex % size) {
+        (true, 0) if vertex == 2 * size => ([vertex - 1, vertex], 10),
+        (true, 0) => ([vertex - 1, vertex], 400_000),
+        (true, _) => ([vertex - 1 - rng.below(vertex % size), vertex], 3_000_000),
+        (false, _) => ([(vertex % 4) * size + rng.below(size), vertex], 1_000),
+    });
+    let graph = of_pairs(time, pairs);
+    let blocks = balanced(&graph, 4, 3);
+    let control = Control::new().threads(1);
+    let of = |leeway: Leeway| {
+        let first = std::sync::Mutex::new(None);
+        let cut = |part: &Hypergraph, pair: &Blocks, rng: &mut Rng| {
+            let side = bisect::cut(part, pair, bisect::Effort::ALL, rng, &control);
+            first.lock().unwrap().get_or_insert(part.connectivity(&side));
+            side
+        };
+        let found = bisect::partition(&graph, &blocks, leeway, cut, &mut Rng::new(5), &control);
+        assert_eq!(State::new(&graph, &blocks, found).excess(), (0, 0));
+        first.into_inner().unwrap().expect("there is a first cut")
+    };
+    assert_eq!(of(Leeway::Eager), 10);
+    assert!(of(Leeway::Shared) > 1_000);
+    // Each half is cut again where a dear net joins its pieces.
+    let searches = Nested { smaller: 1, starts: 2, cycles: 1, ways: Clustering::OF_FEW };
+    let found = nested::halves(&graph, &blocks, SCHEME, searches, &mut Rng::new(5), &control);
+    assert_eq!(State::new(&graph, &blocks, found.clone()).excess(), (0, 0));
+    assert_eq!(graph.connectivity(&found), 2 * 400_000 + 10);
 }
 
 #[test]

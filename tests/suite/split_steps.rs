@@ -105,7 +105,7 @@ pub(crate) fn sound(what: &str, plan: &Plan) {
 }
 
 sweep! {
-    steps_that_fit_nowhere_whole_are_divided_and_train_the_same: one of 30;
+    steps_that_fit_nowhere_whole_are_divided_and_train_the_same: one of 60;
 }
 
 /// How many cases there are; `PARTITION_CASES=1000` in a release build for more.
@@ -148,8 +148,12 @@ fn steps_that_fit_nowhere_whole_are_divided_and_train_the_same(share: Share) {
     assert!(split * 10 >= (split + whole + none.len()) * 4, "{split} were split; no plan: {none:#?}");
 }
 
+long! {
+    a_checkpoint_goes_from_one_device_to_slices_and_back;
+    validation_and_last_batches_join_slices;
+}
+
 /// What steps keep is the network's own, whatever device holds which slice of it.
-#[test]
 fn a_checkpoint_goes_from_one_device_to_slices_and_back() {
     let graph = graph(include_bytes!("../../examples/mlp.json"));
     let mut options = options("adam", true);
@@ -174,7 +178,6 @@ fn a_checkpoint_goes_from_one_device_to_slices_and_back() {
 }
 
 /// Validation and a shorter last batch take the parameters of a step that holds slices of them.
-#[test]
 fn validation_and_last_batches_join_slices() {
     let graph = graph(include_bytes!("../../examples/mlp.json"));
     let mut options = options("adam", true);

@@ -10,11 +10,14 @@ mod steps;
 use partition::unstable::plan::{self, Action, BufferKind, Launch, Plan};
 
 use crate::random_graph::Random;
-use crate::sweep::Share;
 use cases::{Case, cases, inference};
 use damage::{buffer_of, damage, settle};
 
-#[test]
+long! {
+    sound_plans_of_every_kind_are_accepted;
+    no_plan_that_is_proven_wrong_is_accepted;
+}
+
 fn sound_plans_of_every_kind_are_accepted() {
     let cases = cases();
     let has = |wanted: &dyn Fn(&Plan) -> bool| cases.iter().filter(|case| wanted(&case.plan)).count();
@@ -97,15 +100,10 @@ fn compare(cases: &[Case], seeds: impl Iterator<Item = u64>) -> (usize, usize, u
     (damaged, accepted, proven)
 }
 
-sweep! {
-    no_plan_that_is_proven_wrong_is_accepted: one of 36;
-}
-
-fn no_plan_that_is_proven_wrong_is_accepted(share: Share) {
-    let (damaged, accepted, proven) = compare(cases(), share.among(0..3000));
+fn no_plan_that_is_proven_wrong_is_accepted() {
+    let (damaged, accepted, proven) = compare(cases(), 0..3000);
     println!("{damaged} damaged, {accepted} accepted; {proven} of a few refused ones proven wrong");
-    let enough = damaged > share.least(3000) && accepted > share.least(50) && proven > share.least(100);
-    assert!(enough, "{damaged}, {accepted}, {proven}");
+    assert!(damaged > 1500 && accepted > 25 && proven > 50, "{damaged}, {accepted}, {proven}");
 }
 
 #[test]

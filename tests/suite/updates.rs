@@ -155,7 +155,10 @@ fn of_product(graph: &mut Graph, layer: SourceId, half: DType, samples: i64) -> 
     graph.apply(product, &halves, layer).unwrap()
 }
 
-#[test]
+long! {
+    a_weight_is_updated_where_it_lies_and_its_gradient_is_nowhere;
+}
+
 fn a_weight_is_updated_where_it_lies_and_its_gradient_is_nowhere() {
     let dims = [ROWS, COLUMNS];
     let products = [DType::Bf16, DType::F16].into_iter().flat_map(|half| {

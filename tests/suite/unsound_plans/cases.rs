@@ -234,11 +234,16 @@ pub(super) fn cases() -> &'static [Case] {
 }
 
 fn planned() -> Vec<Case> {
-    let mut cases: Vec<Case> = (0..16).filter_map(inference).collect();
-    cases.extend((0..12).filter_map(stateful));
-    cases.extend(divided());
-    cases.extend(training());
-    cases.extend(rewritten_training());
-    cases.extend(pipelined_training());
-    cases
+    let kinds: [fn() -> Vec<Case>; 6] = [
+        || (0..16).filter_map(inference).collect(),
+        || (0..12).filter_map(stateful).collect(),
+        divided,
+        training,
+        rewritten_training,
+        pipelined_training,
+    ];
+    std::thread::scope(|scope| {
+        let running = kinds.map(|kind| scope.spawn(kind));
+        running.into_iter().flat_map(|kind| kind.join().expect("planned")).collect()
+    })
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::alike::Alike;
 use super::layout::{Layout, aligned_unit, bytes, own_bytes, region_bytes, scaled, share};
-use super::rule::{by_share, even_by, is_inexact, parts};
+use super::rule::{by_share, even_by, parts};
 use super::side_by_side::SideBySide;
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, Type, ValueId};
@@ -192,7 +192,7 @@ impl<'g> Choices<'g> {
             return Ok(());
         }
         for split in splits(self.graph, node)? {
-            if is_inexact(&split) {
+            if split.is_partial() {
                 continue;
             }
             for bounds in self.bounds_of_operands(node, &split)? {
@@ -230,7 +230,7 @@ impl<'g> Choices<'g> {
         };
         take(alone, None);
         for split in splits(self.graph, node)? {
-            if limits.exact && is_inexact(&split) {
+            if limits.exact && split.is_partial() {
                 continue;
             }
             for bounds in self.candidates(node, &split, whole, limits)? {
@@ -258,7 +258,7 @@ impl<'g> Choices<'g> {
     /// the second is for the next round. O(loops^2 x counts^2 x operands).
     fn first_of_two(&self, node: NodeId, limits: Limits) -> Result<Option<Division>> {
         let mut ways = splits(self.graph, node)?;
-        ways.retain(|split| !(limits.exact && is_inexact(split)));
+        ways.retain(|split| !(limits.exact && split.is_partial()));
         let mut cuts = Vec::new();
         for split in &ways {
             for number in COUNTS.into_iter().take_while(|&number| number <= parts(split).min(limits.parts)) {

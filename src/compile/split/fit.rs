@@ -6,7 +6,6 @@ use std::rc::Rc;
 use super::choose::{Choices, Limits, Workspace};
 use super::layout::{region_bytes, share};
 use super::parted::{Parted, unsplittable_layers};
-use super::rule::is_inexact;
 use super::side_by_side::SideBySide;
 use crate::error::Result;
 use crate::ir::{Graph, Node, NodeId, Op, ValueId};
@@ -312,7 +311,7 @@ fn least_params(graph: &Graph, node: NodeId, exact: bool) -> Result<u64> {
         return Ok(0);
     }
     let mut least = whole.clone();
-    for split in splits(graph, node)?.into_iter().filter(|split| !(exact && is_inexact(split))) {
+    for split in splits(graph, node)?.into_iter().filter(|split| !(exact && split.is_partial())) {
         // The shortest part that there can be.
         let shortest = split.least.max(split.unit).min(split.extent);
         let shortest = shortest.next_multiple_of(split.unit.max(1)).min(split.extent);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::record::{Names, over};
-use super::rule::{even, is_inexact, parts};
+use super::rule::{even, parts};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, SourceId};
 use crate::kernel::split::splits;
@@ -68,7 +68,7 @@ pub(in crate::compile) fn other_ways(
                 splits: others.clone(),
             });
             way.parts = way.parts.max(parts);
-            way.is_inexact |= is_inexact(&split);
+            way.is_inexact |= split.is_partial();
             let (nodes, bounds) = (vec![names.of(graph, node)], even(&split, parts));
             way.splits.push(PlanSplit { nodes, over, bounds, devices: Vec::new(), apart });
         }

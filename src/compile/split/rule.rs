@@ -167,12 +167,7 @@ fn is_asked(graph: &Graph, node: NodeId, split: &Split, rule: &SplitRule, exact:
         (Loop::Summed(_), SplitAxis::Sum) => true,
         (Loop::Axis(_), SplitAxis::Sum) | (Loop::Summed(_), SplitAxis::Result(_)) => false,
     };
-    axis && parts(split) >= u64::from(rule.parts) && !(exact && is_inexact(split))
-}
-
-/// Whether results may have other bits than those of one device.
-pub(super) fn is_inexact(split: &Split) -> bool {
-    split.is_partial()
+    axis && parts(split) >= u64::from(rule.parts) && !(exact && split.is_partial())
 }
 
 /// Bounds of parts as equal as units allow.

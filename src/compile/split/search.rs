@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 use super::beam::Beam;
 use super::kinds::kinds;
-use super::rule::is_inexact;
 use super::team::Team;
 use super::units::Units;
 use crate::control::Control;
@@ -75,7 +74,7 @@ impl<'g> Work<'g> {
             // What the caller has put somewhere stays whole.
             let is_whole = fixed[node.index()] || source.pin.is_some() || source.colocate.is_some();
             let mut ways = if is_whole { Vec::new() } else { splits(graph, node)? };
-            ways.retain(|way| !(exact && is_inexact(way)));
+            ways.retain(|way| !(exact && way.is_partial()));
             found.push(ways);
         }
         let mut last = vec![Last::Unread; graph.value_count()];
@@ -102,9 +101,9 @@ impl<'g> Work<'g> {
 
     /// The same nodes, of which only the first axis can be divided: that of the batch.
     pub(super) fn by_first_axis(&self) -> Self {
-        let first =
-            |ways: &Vec<Split>| ways.iter().filter(|way| way.over == Loop::Axis(0)).cloned().collect();
-        Self { splits: self.splits.iter().map(first).collect(), ..self.clone() }
+        let mut only = self.clone();
+        only.splits.iter_mut().for_each(|ways| ways.retain(|way| way.over == Loop::Axis(0)));
+        only
     }
 
     /// The way that is expected to take the least time; none where the search was stopped.

@@ -63,12 +63,17 @@ impl Search<'_> {
             Op::Reduce { kind: ReduceKind::Sum, axes, .. } => {
                 let mut sum = at_least_zero(self.most(operands[0])?)?;
                 for &axis in axes {
-                    sum = product(&sum, &self.graph.ty(operands[0]).shape[axis as usize])?;
+                    sum = sum.mul(&self.graph.ty(operands[0]).shape[axis as usize])?;
                 }
                 Some(sum)
             }
-            Op::Convert { .. }
-            | Op::Reduce { kind: ReduceKind::Max | ReduceKind::Min, .. }
+            // Of all others the bits that are left may stand for more.
+            Op::Convert { .. } => {
+                let (from, to) = (self.graph.ty(operands[0]).dtype, self.graph.ty(value).dtype);
+                let keeps = to == DType::I64 || (to == DType::I32 && from.size() <= to.size());
+                if keeps { self.most(operands[0]) } else { None }
+            }
+            Op::Reduce { kind: ReduceKind::Max | ReduceKind::Min, .. }
             | Op::Reshape { .. }
             | Op::Transpose { .. }
             | Op::Broadcast { .. }
@@ -103,14 +108,5 @@ fn either(left: Option<Size>, right: Option<Size>) -> Option<Size> {
     match (left, right) {
         (Some(left), Some(right)) => Some(known::smaller(&left, &right).unwrap_or(left)),
         (left, right) => left.or(right),
-    }
-}
-
-/// The product of two, one of which is a number.
-fn product(left: &Size, right: &Size) -> Option<Size> {
-    match (left.known(), right.known()) {
-        (Some(factor), _) => right.scale(factor),
-        (_, Some(factor)) => left.scale(factor),
-        _ => None,
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Effort {
     pub(super) refined: usize,
     /// Refinement of a cut.
     pub(super) search: Search,
+    /// How partitions share leeway, in turn.
+    pub(super) leeways: &'static [Leeway],
 }
 
 impl Effort {
@@ -40,6 +42,7 @@ impl Effort {
     pub(super) const LITTLE: Self = Self {
         enough: &[20],
         merging: Merging::VERTICES,
+        leeways: Leeway::SHARED,
         drawn: 2,
         refined: 2,
         search: Search {
@@ -59,6 +62,7 @@ impl Effort {
     pub(super) const USUAL: Self = Self {
         enough: &[40],
         merging: Merging::VERTICES,
+        leeways: Leeway::SHARED,
         drawn: 8,
         refined: 8,
         search: Search {
@@ -96,10 +100,11 @@ pub(super) enum Leeway {
 }
 
 impl Leeway {
-    /// Each in turn.
-    pub(super) fn numbered(number: usize) -> Self {
-        if number.is_multiple_of(2) { Self::Shared } else { Self::Eager }
-    }
+    /// Where vertices are alike: each cut has as much of them to choose from.
+    pub(super) const SHARED: &'static [Self] = &[Self::Shared];
+
+    /// For training steps, and where several searches share what is large.
+    pub(super) const BOTH: &'static [Self] = &[Self::Shared, Self::Eager];
 }
 
 /// Blocks for all vertices, by a `cut` of each part into the two sides of a pair of blocks. O(log blocks) times the cost of a

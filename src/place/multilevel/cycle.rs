@@ -4,7 +4,7 @@
 //! Source: Karypis, Aggarwal, Kumar, Shekhar, Multilevel Hypergraph Partitioning, 1997; iterated
 //! cycles after Walshaw, Multilevel Refinement for Combinatorial Optimisation Problems, 2004.
 
-use super::bisect::{self, Leeway};
+use super::bisect;
 use super::coarsen::{self, Extent};
 use super::escape;
 use super::flows;
@@ -26,7 +26,7 @@ pub(super) struct Scheme<'c> {
     pub(super) communities: Option<&'c [u32]>,
     /// How hard to look for the cuts of the coarsest level.
     pub(super) cuts: bisect::Effort,
-    /// The number of a [`Leeway`]; further tries have those after it.
+    /// Which of the cuts' ways to share leeway; further tries have those after it.
     pub(super) leeway: usize,
     /// Searches among fewer vertices that a search from nothing begins with; none where it goes down in one.
     pub(super) nested: Option<Nested>,
@@ -112,7 +112,8 @@ fn first(
     let seeds: Vec<u64> = (0..tries).map(|_| rng.next_u64()).collect();
     let found = control.map(tries, |number| {
         let rng = &mut Rng::new(seeds[number]);
-        let leeway = Leeway::numbered(scheme.leeway + number);
+        let leeways = scheme.cuts.leeways;
+        let leeway = leeways[(scheme.leeway + number) % leeways.len()];
         let cut = |part: &_, pair: &_, rng: &mut _| bisect::cut(part, pair, scheme.cuts, rng, control);
         let block = bisect::partition(graph, blocks, leeway, cut, rng, control);
         let state = refine(graph, blocks, block, scheme.search, rng, control);

@@ -1,6 +1,6 @@
 //! How much to search, by effort and size: work is counted, not timed.
 
-use super::bisect;
+use super::bisect::{self, Leeway};
 use super::coarsen::Merging;
 use super::flows::Cuts;
 use super::fm::Search;
@@ -128,6 +128,9 @@ impl Work {
         };
         let is_halved = few && uneven && blocks > 2;
         let depths = if few { DEPTHS_OF_FEW } else { DEPTHS };
+        let nested = (pins >= MANY).then_some(NESTED);
+        let leeways = if nested.is_some() || (few && uneven) { Leeway::BOTH } else { Leeway::SHARED };
+        let cut = |effort| bisect::Effort { leeways, ..effort };
         match context.problem.options.effort {
             Effort::Fast => Self {
                 starts: 1,
@@ -163,8 +166,8 @@ impl Work {
                     worthwhile: if few && !uneven { 300 } else { ALL_CYCLES },
                     depths,
                     clusterings: if pins < MANY { clusterings } else { &[Clustering::VERTICES] },
-                    cuts: if few { bisect::Effort::VARIED } else { bisect::Effort::USUAL },
-                    nested: (pins >= MANY).then_some(NESTED),
+                    cuts: cut(if few { bisect::Effort::VARIED } else { bisect::Effort::USUAL }),
+                    nested,
                     halved: is_halved.then_some(if pins < HALVED_WELL { HALVED } else { HALVED_MORE }),
                     acyclic: false,
                     search,
@@ -179,8 +182,8 @@ impl Work {
                 worthwhile: ALL_CYCLES,
                 depths,
                 clusterings,
-                cuts: if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL },
-                nested: (pins >= MANY).then_some(NESTED),
+                cuts: cut(if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL }),
+                nested,
                 halved: is_halved.then_some(HALVED),
                 acyclic: true,
                 search: Search { passes: 10, fruitless: 200, cuts, ..search },

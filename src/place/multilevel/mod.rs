@@ -41,6 +41,7 @@ use cycle::{Scheme, Start};
 use effort::{Clustering, Work};
 use hypergraph::Blocks;
 use instance::Instance;
+use nested::Nested;
 use rebalance::rebalance;
 use state::State;
 
@@ -57,19 +58,24 @@ const ROUNDS: usize = 4;
 struct Job {
     /// Which devices, of the sets that are tried.
     set: usize,
-    /// What to begin with; nothing where there is none.
-    start: Option<Start>,
+    begin: Begin,
     /// How far to coarsen: few vertices for each block, or more.
     enough: usize,
     /// Which way of the work's to coarsen.
     way: usize,
-    /// The number of a [`bisect::Leeway`].
+    /// Which of the cuts' ways to share leeway.
     leeway: usize,
-    /// Whether halves, and halves of each, are searched for before all blocks are.
-    halved: bool,
     /// Whether data may only cross to later blocks.
     ordered: bool,
     seed: u64,
+}
+
+/// What a search begins with.
+enum Begin {
+    Nothing,
+    /// Halves, and halves of each, that are searched for first.
+    Halves(Nested),
+    Found(Start),
 }
 
 /// What a search found: which set of devices, and the block of each vertex.
@@ -242,24 +248,22 @@ impl MultilevelSearch<'_, '_, '_> {
         };
         let ordered = self.work.acyclic && turn == ORDERED && self.instance.graph.arcs.is_some();
         let (enough, seed) = (self.enough(depth), self.seed(number));
-        Job { set, start: None, enough, way, leeway, halved: false, ordered, seed }
+        Job { set, begin: Begin::Nothing, enough, way, leeway, ordered, seed }
     }
 
     /// Searches for halves first, on each set of devices. The first cut has all leeway: what shares it is found by others.
     fn halvings(&self) -> Vec<Job> {
-        let count = if self.work.halved.is_some() { self.sets.len() } else { 0 };
-        let (enough, ordered) = (self.enough(0), false);
-        let job = |number: usize| Job {
-            set: number,
-            start: None,
-            enough,
+        let Some(nested) = self.work.halved else { return Vec::new() };
+        let job = |set: usize| Job {
+            set,
+            begin: Begin::Halves(nested),
+            enough: self.enough(0),
             way: 0,
             leeway: 0,
-            halved: true,
-            ordered,
-            seed: self.seed(number),
+            ordered: false,
+            seed: self.seed(set),
         };
-        (0..count).map(job).collect()
+        (0..self.sets.len()).map(job).collect()
     }
 
     /// A search that begins with what was found, and with another where both are on one set.
@@ -271,15 +275,13 @@ impl MultilevelSearch<'_, '_, '_> {
             Some(other) => Some(on(&self.sets[set], other)?),
             None => None,
         };
-        let start = Some(Start { block, other });
         let way = self.ranked[number.saturating_sub(1) % self.ranked.len().min(2)];
         Some(Job {
             set,
-            start,
+            begin: Begin::Found(Start { block, other }),
             enough: self.enough(number),
             way,
             leeway: 0,
-            halved: false,
             ordered: false,
             seed: self.seed(number),
         })
@@ -289,7 +291,7 @@ impl MultilevelSearch<'_, '_, '_> {
     fn do_all(&mut self, jobs: Vec<Job>) -> Vec<Quality> {
         let context = self.context;
         let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
-            let Job { set, start, enough, way, leeway, halved, ordered, seed } = &jobs[number];
+            let Job { set, begin, enough, way, leeway, ordered, seed } = &jobs[number];
             let Clustering { in_communities, merging, of_cuts } = self.work.clusterings[*way];
             let extent = Extent { enough: *enough, stop: 0, merging };
             let cuts = bisect::Effort { merging: of_cuts, ..self.work.cuts };
@@ -299,12 +301,14 @@ impl MultilevelSearch<'_, '_, '_> {
             let (mut rng, control) = (Rng::new(*seed), context.control);
             let graph = &self.instance.graph;
             let blocks = Blocks { ordered: *ordered, ..self.blocks[*set].clone() };
-            let halves = self
-                .work
-                .halved
-                .filter(|_| *halved)
-                .map(|nested| nested::halves(graph, &blocks, scheme, nested, &mut rng, control));
-            let start = halves.map(|block| Start { block, other: None }).or_else(|| start.clone());
+            let start = match begin {
+                Begin::Nothing => None,
+                Begin::Halves(nested) => {
+                    let block = nested::halves(graph, &blocks, scheme, *nested, &mut rng, control);
+                    Some(Start { block, other: None })
+                }
+                Begin::Found(start) => Some(start.clone()),
+            };
             (*set, cycle::partition(graph, &blocks, start, scheme, &mut rng, control))
         });
         found.into_iter().map(|found| self.settle(found)).collect()

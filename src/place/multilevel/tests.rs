@@ -563,7 +563,8 @@ fn searches_among_fewer_vertices_find_as_little() {
         let graph = random(3000, 6000, &mut Rng::new(seed));
         let blocks = balanced(&graph, 4, 3);
         let of = |nested: Option<Nested>| {
-            let scheme = Scheme { nested, search: Search { passes: 1, ..SEARCH }, ..SCHEME };
+            let cuts = bisect::Effort { leeways: Leeway::BOTH, ..bisect::Effort::ALL };
+            let scheme = Scheme { nested, cuts, search: Search { passes: 1, ..SEARCH }, ..SCHEME };
             let found = cycle::partition(&graph, &blocks, None, scheme, &mut Rng::new(seed), &control);
             assert_eq!(State::new(&graph, &blocks, found.clone()).excess(), (0, 0));
             graph.connectivity(&found)

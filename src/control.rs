@@ -128,14 +128,13 @@ impl Imagined {
 
     /// Does jobs one after the other, and adds what it would save to do so many of them `at_once`: each goes to the thread
     /// that is idle first. A job's own jobs are taken to find all threads idle, so that too much is saved and not too little.
-    fn map<T>(&self, at_once: usize, jobs: usize, job: impl Fn(usize) -> T) -> Vec<T> {
+    fn each(&self, at_once: usize, jobs: usize, job: &dyn Fn(usize)) {
         let before = self.replace(Duration::ZERO);
         let mut idle_from = vec![Duration::ZERO; at_once.min(self.threads)];
         let mut worked = Duration::ZERO;
-        let mut results = Vec::with_capacity(jobs);
         for number in 0..jobs {
             let start = (self.clock)();
-            results.push(job(number));
+            job(number);
             let took = (self.clock)().saturating_sub(start);
             worked += took;
             let own = took.saturating_sub(self.replace(Duration::ZERO));
@@ -145,7 +144,6 @@ impl Imagined {
         }
         let last = idle_from.into_iter().max().unwrap_or_default();
         self.replace(before + worked.saturating_sub(last));
-        results
     }
 }
 
@@ -324,21 +322,31 @@ impl<'c> Control<'c> {
         let limit = self.memory.map_or(SIDE_BY_SIDE, Bytes::get);
         let affordable = limit / tables.max(1);
         let at_once = usize::try_from(affordable).unwrap_or(usize::MAX).max(1).min(jobs);
+        let done: Vec<Mutex<Option<T>>> = (0..jobs).map(|_| Mutex::new(None)).collect();
+        self.each(at_once, jobs, &|number| {
+            let result = job(number);
+            *done[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        });
+        let result = |slot: Mutex<Option<T>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.into_iter().filter_map(result).collect()
+    }
+
+    /// Does jobs, so many of them `at_once` where threads are idle. Not generic, so that threads are compiled once.
+    fn each(&self, at_once: usize, jobs: usize, job: &(dyn Fn(usize) + Sync)) {
         if let Some(imagined) = self.imagined.as_ref().filter(|_| jobs > 0) {
-            return imagined.map(at_once, jobs, job);
+            return imagined.each(at_once, jobs, job);
         }
         let helpers = self.hire(at_once.saturating_sub(1));
         if helpers.is_empty() {
-            return (0..jobs).map(job).collect();
+            return (0..jobs).for_each(job);
         }
         let next = AtomicUsize::new(0);
-        let done: Vec<Mutex<Option<T>>> = (0..jobs).map(|_| Mutex::new(None)).collect();
         let work = || {
             loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(slot) = done.get(number) else { break };
-                let result = job(number);
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                match next.fetch_add(1, Ordering::Relaxed) {
+                    number if number < jobs => job(number),
+                    _ => break,
+                }
             }
         };
         std::thread::scope(|scope| {
@@ -350,8 +358,6 @@ impl<'c> Control<'c> {
             }
             work();
         });
-        let result = |slot: Mutex<Option<T>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.into_iter().filter_map(result).collect()
     }
 
     /// As many helpers as are wanted and idle.

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -17,6 +18,10 @@ use crate::files;
 use crate::ir::Tensor;
 
 const LOCK: &str = ".lock";
+
+/// How often a lock that another holds is tried, and the time between.
+const TRIES: usize = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 /// What the names of folders begin with that are being written or removed.
 const UNFINISHED: &str = ".part-";
 
@@ -77,6 +82,19 @@ pub struct Store {
     _lock: Option<File>,
 }
 
+/// Locks a file, and says whether it could. One that is locked is tried for a while: who held it may be about to end, and
+/// what this process starts holds it from its fork until it runs.
+fn soon_locked(lock: &File) -> io::Result<bool> {
+    for _ in 0..TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_TRIES),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
 impl Store {
     /// Opens a folder to write checkpoints, makes it where it is not there, and clears away what a
     /// process that was killed left half-written.
@@ -86,15 +104,12 @@ impl Store {
         let io = |error| Error::io(path.display().to_string(), error);
         fs::create_dir_all(path).map_err(io)?;
         let lock = open_lock(&path.join(LOCK))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let message = "another process writes checkpoints there";
-                return Err(
-                    Error::run(path.display().to_string(), message).with_help("give each run its own folder")
-                );
-            }
-            Err(TryLockError::Error(error)) => return Err(io(error)),
+        let taken = soon_locked(&lock).map_err(io)?;
+        if !taken {
+            let message = "another process writes checkpoints there";
+            return Err(
+                Error::run(path.display().to_string(), message).with_help("give each run its own folder")
+            );
         }
         let store = Self { path: path.to_owned(), keep, _lock: Some(lock) };
         store.clear().map_err(io)?;

@@ -89,6 +89,7 @@ class Regions(nn.Module):
         from torchvision import ops
         kept = ops.nms(boxes, scores, 0.4)
         rois = torch.cat([torch.tensor([[0.0], [1.0], [1.0], [0.0], [1.0]]), boxes], 1)
+        far = torch.tensor([[0.0, -90, -3, 4, 200], [0, 3, 2, 1, 1], [1, 7, 0, 70, 5.5], [1, 0.2, 0.1, 0.3, 0.2]])
         deformed = ops.deform_conv2d(x, moved, self.conv.weight, self.conv.bias, padding=1, mask=mask)
         return (
             boxes[kept[:3]],
@@ -98,6 +99,9 @@ class Regions(nn.Module):
             torch.cat([boxes[kept], boxes[:1], boxes[ops.nms(boxes, -scores, 0.2)]]),
             ops.roi_align(x, rois, (3, 2), 0.5, 2, aligned=True),
             ops.roi_align(x, rois, 2, 1.0, 1),
+            ops.roi_align(x, rois, (3, 2), 0.7, -1),
+            ops.roi_align(x, far, 2, 1.0, 0, aligned=True),
+            ops.roi_align(x[:1], far[:2], (1, 4), 1.0, 0),
             ops.roi_pool(x, rois, (2, 3), 0.5),
             deformed,
         )
@@ -469,7 +473,9 @@ class Triangle(nn.Module):
         length, kept = x.shape[1], before.shape[1]
         seen = torch.ones(length, length + kept, dtype=torch.bool).tril(kept)
         keys = torch.cat([before, x], 1)
-        return F.scaled_dot_product_attention(x, keys, keys, attn_mask=seen), seen.float().triu(kept - 1)
+        biases = torch.stack([seen.float(), seen.float() * 2])
+        heads = F.scaled_dot_product_attention(x[:, None].expand(-1, 2, -1, -1), *[keys[:, None].expand(-1, 2, -1, -1)] * 2, attn_mask=biases)
+        return F.scaled_dot_product_attention(x, keys, keys, attn_mask=seen), seen.float().triu(kept - 1), heads
 
 
 def modules():

@@ -4,25 +4,35 @@
     pip install numpy gguf llama-cpp-python        # the last is built from source, for this machine
     # (where the machine shows AMX and does not give it: CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON ...")
     python scripts/llama_peer.py target/release/partition [FOLDER] [--threads N] [--tokens N] [--repeat N] [--kinds F16,Q8_0,Q4_0]
+    python scripts/llama_peer.py target/release/partition [FOLDER] --prompt 512
 
 Makes a llama of 100 million random weights for each type of weights, lets both programs decode greedily from the same
-prompt, in turns, and prints the best and the median tokens per second of each as a table of Markdown. `--split` adds this
-program on two virtual devices that share the cores; `--plain` keeps llama.cpp from its buffers of repacked weights, among them
-those for AMX, which end it where the machine shows AMX and does not give it.
+prompt, in turns, and prints the best and the median tokens per second of each as a table of Markdown. Both have the same
+cores, as many as `--threads`. `--prompt N` times the reading of a prompt of N tokens instead. `--processor-time` divides by the
+processor's time, which other work on the machine changes less than the clock. `--split` adds this program on two virtual
+devices that share the cores; `--plain` keeps llama.cpp from its buffers of repacked weights, among them those for AMX, which end
+it where the machine shows AMX and does not give it. What instruction sets llama.cpp was built with is printed first.
 """
 
 import argparse
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
-import time
 
 import numpy as np
 
 SHAPE = dict(vocabulary=16384, width=768, layers=12, heads=12, shared=4, inner=2048, context=1024)
-PROMPT = [1] + [5 + i * 37 % 1000 for i in range(31)]
+# Tokens of a run from which the time of another is counted: what both do before them is not.
+FEW = 8
+# Tokens of the prompt of a run that times decoding.
+SHORT = 32
+
+
+def prompt_of(length):
+    return [1] + [5 + i * 37 % 1000 for i in range(length - 1)]
 
 
 def made(path, kind):
@@ -80,27 +90,35 @@ def made(path, kind):
     writer.close()
 
 
-def of_llama(path, threads, tokens, plain):
-    """Tokens per second of llama.cpp, in a process of its own."""
+def of_llama(path, given):
+    """Tokens per second of llama.cpp, in a process of its own, and the tokens that it chose first."""
     code = f"""
 import time, llama_cpp, numpy as np
-if {plain}:
+if {given.plain}:
     defaults = llama_cpp.llama_cpp.llama_model_default_params
     def without():
         params = defaults()
         params.use_extra_bufts = False
         return params
     llama_cpp.llama_cpp.llama_model_default_params = llama_cpp.llama_model_default_params = without
-llama = llama_cpp.Llama({path!r}, n_ctx={SHAPE['context']}, n_threads={threads}, n_threads_batch={threads}, n_batch=128, verbose=False)
-llama.eval({PROMPT!r})
+clock = time.process_time if {given.processor_time} else time.perf_counter
+threads, prompt = {given.threads}, {prompt_of(given.prompt or SHORT)}
+llama = llama_cpp.Llama({path!r}, n_ctx={SHAPE['context']}, n_threads=threads, n_threads_batch=threads, n_batch=512, verbose=False)
+if {bool(given.prompt)}:
+    llama.eval(prompt)
+    llama.reset()
+start = clock()
+llama.eval(prompt)
+read = len(prompt) / (clock() - start)
 scores = lambda: llama_cpp.llama_get_logits_ith(llama.ctx, -1)
 best = lambda: int(np.argmax(np.ctypeslib.as_array(scores(), shape=({SHAPE['vocabulary']},))))
-token, out, start = best(), [], time.perf_counter()
-for _ in range({tokens} - 1):
+token, out, start = best(), [], clock()
+for _ in range({FEW if given.prompt else given.tokens}):
     out.append(token)
     llama.eval([token])
     token = best()
-print(({tokens} - 1) / (time.perf_counter() - start), out[:8])
+written = len(out) / (clock() - start)
+print(read if {bool(given.prompt)} else written, out[:{FEW}])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if done.returncode:
@@ -109,24 +127,46 @@ print(({tokens} - 1) / (time.perf_counter() - start), out[:8])
     return float(speed), first.strip()
 
 
-def of_ours(binary, path, kind, tokens, devices):
-    """Tokens per second of this program."""
+def run_ours(path, kind, given, devices, length, tokens):
+    """A run of this program with a prompt of some length: what it printed, and the processor's time that it took."""
     packed = [] if kind in ("F16", "F32") else ["--weights-as", kind.lower()]
-    prompt = ",".join(map(str, PROMPT))
-    command = [binary, "generate", path, "-d", devices, "--tokens", prompt, "--max-tokens", str(tokens),
+    prompt = ",".join(map(str, prompt_of(length)))
+    command = [given.binary, "generate", path, "-d", devices, "--tokens", prompt, "--max-tokens", str(tokens),
                "--context", str(SHAPE["context"]), *packed]
     if devices.startswith("2x"):
         command += ["--use", "all"]
     if kind == "F16":
         command += ["--precision", "f16"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(done.stderr)
-    speed = re.search(r"generated: \d+ tokens, ([\d.,]+) tokens/s", done.stderr)
-    if not speed:
-        raise SystemExit("no speed in:\n" + done.stderr)
-    first = re.findall(r"\d+", done.stdout)[:8]
-    return float(speed.group(1).replace(",", "")), "[" + ", ".join(first) + "]"
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def of_ours(path, kind, given, devices):
+    """Tokens per second of this program, and the tokens that it chose first."""
+    length, tokens = (given.prompt, FEW) if given.prompt else (SHORT, given.tokens)
+    done, time_of_many = run_ours(path, kind, given, devices, length, tokens)
+    first = re.findall(r"\d+", done.stdout)[:FEW]
+    if given.processor_time:
+        few = (FEW, FEW) if given.prompt else (SHORT, FEW)
+        _, time_of_few = run_ours(path, kind, given, devices, *few)
+        speed = ((given.prompt or tokens) - FEW) / (time_of_many - time_of_few)
+    else:
+        of = "prompt" if given.prompt else "generated"
+        found = re.search(of + r": \d+ tokens, ([\d.,]+) tokens/s", done.stderr)
+        if not found:
+            raise SystemExit("no speed in:\n" + done.stderr)
+        speed = float(found.group(1).replace(",", ""))
+    return speed, "[" + ", ".join(first) + "]"
+
+
+def built_with():
+    """The instruction sets that llama.cpp says it uses here."""
+    code = "import llama_cpp; print(llama_cpp.llama_print_system_info().decode())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
 
 
 def main():
@@ -139,9 +179,13 @@ def main():
     arguments.add_argument("--kinds", default="F16,Q8_0,Q4_0")
     arguments.add_argument("--split", action="store_true")
     arguments.add_argument("--plain", action="store_true")
+    arguments.add_argument("--prompt", type=int, metavar="TOKENS")
+    arguments.add_argument("--processor-time", action="store_true")
     given = arguments.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-given.threads:])
     os.makedirs(given.folder, exist_ok=True)
     devices = ["cpu"] + (["2xcpu"] if given.split else [])
+    print(built_with(), end="\n\n")
     print("| weights | llama.cpp, tokens/s | " + " | ".join(f"ours on `{one}`" for one in devices) + " | ours : llama.cpp |")
     print("|---|---|" + "---|" * len(devices) + "---|")
     for kind in given.kinds.split(","):
@@ -152,12 +196,11 @@ def main():
         heads = {}
         for _ in range(given.repeat):
             for name in runs:
-                speed, head = of_llama(path, given.threads, given.tokens, given.plain) if name == "llama.cpp" \
-                    else of_ours(given.binary, path, kind, given.tokens, name)
+                speed, head = of_llama(path, given) if name == "llama.cpp" else of_ours(path, kind, given, name)
                 runs[name].append(speed)
                 heads[name] = head
         shown = {name: f"{max(speeds):.1f} (median {statistics.median(speeds):.1f})" for name, speeds in runs.items()}
-        ratio = max(runs["cpu"]) / max(runs["llama.cpp"])
+        ratio = statistics.median(runs["cpu"]) / statistics.median(runs["llama.cpp"])
         print(f"| {kind} | " + " | ".join(shown.values()) + f" | {ratio:.2f} |", flush=True)
         if len(set(heads.values())) > 1:
             print(f"{kind}: first tokens differ: {heads}", file=sys.stderr)

@@ -155,3 +155,22 @@ case("loops_that_stack_until_data_says", [
     h.make_node("ReduceSum", ["stacked", "first"], ["sums"], keepdims=0),
 ], {"x": abs(floats(3))}, {"most": np.array(9), "start": np.array(True), "two": np.float32(2), "limit": np.float32(60), "first": np.array([0])},
     {"last": T.FLOAT, "stacked": T.FLOAT, "sums": T.FLOAT})
+# As many updates as data has, to elements and to rows; sums of what counts so far.
+case("updates_of_what_data_names", [
+    h.make_node("Greater", ["x", "zero"], ["holds"]), h.make_node("NonZero", ["holds"], ["n"]), h.make_node("Transpose", ["n"], ["at"]),
+    h.make_node("GatherND", ["x", "at"], ["v"]), h.make_node("Neg", ["v"], ["u"]), h.make_node("ScatterND", ["x", "at", "u"], ["elements"]),
+    h.make_node("ScatterND", ["x", "at", "v"], ["sums"], reduction="add"), h.make_node("CumSum", ["v", "none"], ["running"]),
+    h.make_node("Compress", ["row", "some"], ["picked"], axis=0), h.make_node("Cast", ["picked"], ["numbers"], to=T.FLOAT),
+    h.make_node("ScatterElements", ["row", "picked", "picked"], ["placed"], axis=0),
+], {"x": floats(3, 4), "row": np.array([3, 0, 2, 1, 5, 4], "int64"), "some": np.array([True, False, True, False, False, True])},
+    {"zero": np.float32(0), "none": np.int64(0)}, {"elements": T.FLOAT, "sums": T.FLOAT, "running": T.FLOAT, "placed": T.INT64})
+# A shape in parts, as onnxruntime's optimiser writes it; a triangle whose diagonal is a size; groups of rows without pixels.
+case("shapes_in_parts", [
+    h.make_node("Shape", ["x"], ["s"]), h.make_node("Split", ["s", "ones"], ["rows", "columns"]),
+    h.make_node("Concat", ["rows", "two", "columns"], ["sizes"], axis=0), h.make_node("Unsqueeze", ["x", "one"], ["deep"]),
+    h.make_node("Expand", ["deep", "sizes"], ["wide"]), h.make_node("ReduceSum", ["k"], ["places"], keepdims=0),
+    h.make_node("Trilu", ["x", "places"], ["triangle"], upper=0),
+    h.make_node("GroupNormalization", ["x", "factor", "summand"], ["normed"], num_groups=2),
+], {"x": floats(3, 4), "k": np.array([2, -1], "int64")}, {
+    "ones": np.array([1, 1], "int64"), "one": np.array([1], "int64"), "two": np.array([2], "int64"), "factor": floats(4), "summand": floats(4),
+}, {"wide": T.FLOAT, "triangle": T.FLOAT, "normed": T.FLOAT}, opset=21)

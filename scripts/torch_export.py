@@ -89,6 +89,7 @@ class Regions(nn.Module):
         from torchvision import ops
         kept = ops.nms(boxes, scores, 0.4)
         rois = torch.cat([torch.tensor([[0.0], [1.0], [1.0], [0.0], [1.0]]), boxes], 1)
+        far = torch.tensor([[0.0, -90, -3, 4, 200], [0, 3, 2, 1, 1], [1, 7, 0, 70, 5.5], [1, 0.2, 0.1, 0.3, 0.2]])
         deformed = ops.deform_conv2d(x, moved, self.conv.weight, self.conv.bias, padding=1, mask=mask)
         return (
             boxes[kept[:3]],
@@ -98,6 +99,9 @@ class Regions(nn.Module):
             torch.cat([boxes[kept], boxes[:1], boxes[ops.nms(boxes, -scores, 0.2)]]),
             ops.roi_align(x, rois, (3, 2), 0.5, 2, aligned=True),
             ops.roi_align(x, rois, 2, 1.0, 1),
+            ops.roi_align(x, rois, (3, 2), 0.7, -1),
+            ops.roi_align(x, far, 2, 1.0, 0, aligned=True),
+            ops.roi_align(x[:1], far[:2], (1, 4), 1.0, 0),
             ops.roi_pool(x, rois, (2, 3), 0.5),
             deformed,
         )
@@ -436,6 +440,44 @@ class Runs(nn.Module):
         return value * 2, place, length, torch.unique_consecutive(x > 0), rows, columns, torch.repeat_interleave(counts, output_size=7)
 
 
+class Ranked(nn.Module):
+    """Elements by their rank beside what is not a number, norms of matrices, groups of rows, of columns and of terms, whose ends follow from counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(8, 4), nn.Parameter(torch.randn(4, 8, 4)), nn.Parameter(torch.randn(4, 4, 8))
+        self.norm = nn.GroupNorm(2, 8)
+
+    def forward(self, x, n, gaps):
+        modes = *torch.mode(n, -1), *torch.mode(n, 0, keepdim=True), torch.mode(x[:1].round(), 1).values
+        shares = torch.tensor([0.1, 0.5, 1.0])
+        quantiles = x.quantile(shares, dim=1), x.quantile(shares, keepdim=True), gaps.quantile(0.3, dim=1), gaps.nanquantile(shares[:2], dim=0, keepdim=True)
+        medians = *gaps.nanmedian(1), gaps.nanmedian(), gaps.median(1).values, gaps.median(), n.median(1, keepdim=True).values
+        norms = [torch.linalg.matrix_norm(x.view(2, 2, 8), order, keepdim=order == 1) for order in ("fro", 1, -1, math.inf, -math.inf)]
+        others = torch.linalg.norm(x), torch.linalg.norm(x, 1), torch.linalg.norm(x.view(2, 2, 8), math.inf, (2, 0)), torch.linalg.norm(x, dim=0)
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        order = chosen.flatten().argsort(stable=True)
+        ends = torch.bincount(chosen.flatten(), minlength=4).cumsum(0).to(torch.int32)
+        rows = x.repeat_interleave(2, 0)[order]
+        y = torch._grouped_mm(F.silu(torch._grouped_mm(rows, self.up, offs=ends)), self.down, offs=ends)
+        mixed = (y[order.argsort()].view(-1, 2, 8) * weights[..., None]).sum(1)
+        columns = torch._grouped_mm(self.down, x.repeat(2, 1).mT.contiguous(), offs=ends)
+        terms = torch._grouped_mm(rows.mT.contiguous(), rows, offs=ends)
+        return *modes, *quantiles, *medians, *norms, *others, mixed, columns, terms, self.norm(x)
+
+
+class Triangle(nn.Module):
+    """A mask whose diagonal is an open size."""
+
+    def forward(self, x, before):
+        length, kept = x.shape[1], before.shape[1]
+        seen = torch.ones(length, length + kept, dtype=torch.bool).tril(kept)
+        keys = torch.cat([before, x], 1)
+        biases = torch.stack([seen.float(), seen.float() * 2])
+        heads = F.scaled_dot_product_attention(x[:, None].expand(-1, 2, -1, -1), *[keys[:, None].expand(-1, 2, -1, -1)] * 2, attn_mask=biases)
+        return F.scaled_dot_product_attention(x, keys, keys, attn_mask=seen), seen.float().triu(kept - 1), heads
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
@@ -444,7 +486,12 @@ def modules():
     y = torch.tensor([1, -1, 0.0, -0.0, 0.0, -0.0, inf, inf, -inf, -inf, 3, -3, 1e-30, 2])
     x = torch.tensor([-0.0, -0.0, -1, -1, -0.0, 0.0, inf, -inf, inf, -inf, -2, -4, 1e30, inf])
     far = torch.tensor([0.0, -0.0, 1, -1, -3, inf, -inf, 0.3, -0.3, -5.5, -100.25, 0.6, 3, 6, 12])
+    nan = math.nan
+    whole = torch.tensor([[3, 1, 3, 1, 2], [0, 0, 2, 2, 5], [7, 6, 5, 4, 3]])
+    gaps = torch.tensor([[1.0, nan, -2, 5, 3], [nan, nan, 6, nan, nan], [4, 2, nan, 2, inf], [0, -1, 7, 3, 2]])
     return {
+        "ranked": (Ranked(), (torch.randn(4, 8), whole, gaps), None),
+        "triangle": (Triangle(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({1: length}, {1: Dim("kept", min=2, max=64)})),
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),
         "mlp": (Mlp(), (torch.randn(4, 6),), ({0: rows},)),
         "conv": (Conv(), (torch.randn(2, 3, 12, 10),), None),
@@ -633,7 +680,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

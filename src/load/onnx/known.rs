@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 use super::tensor::{encode, encode_integer};
 use crate::error::Result;
-use crate::ir::{DType, Shape, Size, Tensor, Type};
+use crate::ir::{DType, Shape, Size, Slice, Tensor, Type};
 
 /// Tensors with more elements than this are data, not shape arithmetic.
 pub(super) const LIMIT: u64 = 1024;
@@ -122,6 +122,24 @@ impl Known {
             }
         };
         Some(Self { dtype: self.dtype, dims, items })
+    }
+
+    /// The elements that a slice takes. None: where they are depends on sizes that are open.
+    pub(super) fn slice(&self, plan: &Slice) -> Option<Self> {
+        let starts = plan.starts.iter().map(Size::known).collect::<Option<Vec<i64>>>()?;
+        let sizes = plan.sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>()?;
+        let dims = sizes.iter().map(|&size| u64::try_from(size).ok()).collect::<Option<Vec<u64>>>()?;
+        let mut positions = vec![0i64];
+        for axis in 0..dims.len() {
+            let size = self.dims[axis] as i64;
+            positions = positions
+                .iter()
+                .flat_map(|&outer| (0..sizes[axis]).map(move |i| (outer, i)))
+                .map(|(outer, i)| outer * size + starts[axis] + i * plan.steps[axis])
+                .collect();
+        }
+        let positions: Option<Vec<usize>> = positions.iter().map(|&p| usize::try_from(p).ok()).collect();
+        self.pick(&positions?, dims)
     }
 
     /// Repeated to these dimensions as NumPy's `broadcast_to`. None: does not fit, or too large.

@@ -1,5 +1,5 @@
-//! The largest number that a tensor of integers can hold, as far as the operations that make it say: what is planned where
-//! a size depends on data.
+//! The largest and the least number that a tensor of integers can hold, as far as the operations that make it say: what is
+//! planned where a size depends on data.
 
 use super::known;
 use crate::ir::{ArgReduce, Binary, DType, Graph, Op, ReduceKind, Size, ValueId};
@@ -10,6 +10,38 @@ const LOOKED_AT: usize = 256;
 /// At most so much is every element. None where nothing says so. O(constants on the way).
 pub(super) fn most(graph: &Graph, value: ValueId) -> Option<Size> {
     Search { graph, left: LOOKED_AT }.most(value)
+}
+
+/// At least so much is every element. None where nothing says so. O(constants on the way).
+pub(super) fn least(graph: &Graph, value: ValueId) -> Option<Size> {
+    let mut waiting = vec![value];
+    let mut found = None;
+    for _ in 0..LOOKED_AT {
+        let Some(value) = waiting.pop() else { break };
+        let node = graph.maker(value);
+        let own = match &node.op {
+            Op::Constant(id) => graph.constant(*id).to_i64()?.into_iter().min().map(Size::Known),
+            Op::Sizes(sizes) => match &**sizes {
+                [one] => Some(one.clone()),
+                _ => None,
+            },
+            // The larger of two is no less than either.
+            Op::Binary(Binary::Max) => {
+                waiting.extend(&node.operands[..]);
+                None
+            }
+            Op::Reshape { .. } | Op::Broadcast { .. } => {
+                waiting.push(node.operands[0]);
+                None
+            }
+            _ => None,
+        };
+        found = match (found, own) {
+            (Some(found), Some(own)) => Some(known::larger(&found, &own).unwrap_or(found)),
+            (found, own) => found.or(own),
+        };
+    }
+    found
 }
 
 /// Walks from a value to what makes it, as deep as it may look at values.

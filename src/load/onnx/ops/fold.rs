@@ -352,23 +352,7 @@ fn evaluate_gather(data: &Known, indices: &Known, axis: usize) -> Option<Known> 
 pub(super) fn slice(at: &At<'_>) -> Folded {
     let Some(data) = input(at, 0) else { return Ok(None) };
     let plan = layout::slice_plan(at)?;
-    let numbers = |sizes: &[Size]| sizes.iter().map(Size::known).collect::<Option<Vec<i64>>>();
-    let (Some(starts), Some(sizes)) = (numbers(&plan.starts), numbers(&plan.sizes)) else {
-        return Ok(None);
-    };
-    let dims: Option<Vec<u64>> = sizes.iter().map(|&size| u64::try_from(size).ok()).collect();
-    let Some(dims) = dims else { return Ok(None) };
-    let mut positions = vec![0i64];
-    for axis in 0..dims.len() {
-        let size = data.dims[axis] as i64;
-        positions = positions
-            .iter()
-            .flat_map(|&outer| (0..sizes[axis]).map(move |i| (outer, i)))
-            .map(|(outer, i)| outer * size + starts[axis] + i * plan.steps[axis])
-            .collect();
-    }
-    let positions: Option<Vec<usize>> = positions.iter().map(|&p| usize::try_from(p).ok()).collect();
-    Ok(positions.and_then(|positions| data.pick(&positions, dims)))
+    Ok(data.slice(&plan))
 }
 
 /// The input under the dimensions that a reshaping operator gives it.

@@ -3,7 +3,7 @@
 use super::super::node::At;
 use super::layout::indices;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Op, ScatterKind, Shape, Size, Slice, TopK};
+use crate::ir::{Binary, Compare, DType, Op, ScatterKind, Shape, Size, Slice, TopK, Type, ValueId};
 
 pub(super) fn gather(at: &mut At<'_>) -> Result<()> {
     let axis = at.axis(at.int_or("axis", 0)?, at.rank(0)?)? as u32;
@@ -45,18 +45,55 @@ fn scatter_kind(at: &At<'_>) -> Result<ScatterKind> {
 pub(super) fn scatter_elements(at: &mut At<'_>) -> Result<()> {
     let axis = at.axis(at.int_or("axis", 0)?, at.rank(0)?)? as u32;
     let kind = scatter_kind(at)?;
-    let operands = [at.value(0)?, at.value(1)?, at.value(2)?];
-    let y = at.apply(Op::ScatterElements { axis, kind }, &operands)?;
+    let y = scattered(at, Op::ScatterElements { axis, kind }, axis as usize)?;
     at.set(0, y);
     Ok(())
 }
 
 pub(super) fn scatter_nd(at: &mut At<'_>) -> Result<()> {
     let kind = scatter_kind(at)?;
-    let operands = [at.value(0)?, at.value(1)?, at.value(2)?];
-    let y = at.apply(Op::ScatterNd { kind }, &operands)?;
+    let y = scattered(at, Op::ScatterNd { kind }, 0)?;
     at.set(0, y);
     Ok(())
+}
+
+/// Updates at indices of an axis. Of indices that are ragged, those that do not count name an element behind all, which is
+/// lost.
+fn scattered(at: &mut At<'_>, scatter: Op, axis: usize) -> Result<ValueId> {
+    let [data, indices, updates] = [at.value(0)?, at.value(1)?, at.value(2)?];
+    let Some(of) = at.ragged_input(1).filter(|of| !of.is_size) else {
+        return at.apply(scatter, &[data, indices, updates]);
+    };
+    let (dtype, sizes) = (at.graph().ty(data).dtype, at.sizes_of(data));
+    let Some(size) = sizes.get(axis).cloned() else { return Err(at.wrong("its data has no axes")) };
+    let mut row = sizes;
+    row[axis] = Size::Known(1);
+    let zero = at.scalar(dtype, 0.0)?;
+    let row = at.broadcast(zero, Shape::new(row))?;
+    let longer = at.concat(&[data, row], axis)?;
+    let behind = behind_all(at, &scatter, indices, &size)?;
+    let ty = Type::new(DType::I64, at.type_of(indices).shape);
+    let places = at.iota(ty, of.axis);
+    let counts = at.compare(Compare::Lt, places, of.count)?;
+    let indices = at.convert(indices, DType::I64)?;
+    let indices = at.select(counts, indices, behind)?;
+    let y = at.apply(scatter, &[longer, indices, updates])?;
+    at.part(y, axis, Size::Known(0), size)
+}
+
+/// The index of the element behind all of an axis: of several components that of the axis is the first, and the others
+/// are 0.
+fn behind_all(at: &mut At<'_>, scatter: &Op, indices: ValueId, size: &Size) -> Result<ValueId> {
+    let size = at.size_value(size, DType::I64)?;
+    let shape = at.type_of(indices).shape;
+    match (scatter, shape.rank().checked_sub(1)) {
+        (Op::ScatterNd { .. }, Some(last)) => {
+            let component = at.iota(Type::new(DType::I64, shape), last);
+            let is_first = at.compare_scalar(Compare::Eq, component, 0.0)?;
+            at.select_or(is_first, size, 0.0)
+        }
+        _ => Ok(size),
+    }
 }
 
 /// The number of elements is an attribute before opset 10, then an input.
@@ -125,7 +162,14 @@ fn value_at(at: &mut At<'_>, i: i64) -> Result<crate::ir::ValueId> {
 /// The upper or lower triangle of matrices; zero elsewhere.
 pub(super) fn trilu(at: &mut At<'_>) -> Result<()> {
     let upper = at.flag("upper", true)?;
-    let k = if at.has(1) { at.integer(1, "k")? } else { 0 };
+    let k = match at.has(1) {
+        true => {
+            let k = at.value(1)?;
+            let k = at.reshape(k, [])?;
+            at.convert(k, DType::I64)?
+        }
+        false => at.scalar(DType::I64, 0.0)?,
+    };
     let shape = at.ty(0)?.shape;
     let rank = shape.rank();
     if rank < 2 {
@@ -135,8 +179,6 @@ pub(super) fn trilu(at: &mut At<'_>) -> Result<()> {
     let rows = at.iota(indices([shape[rank - 2].clone(), Size::Known(1)]), 0);
     let columns = at.iota(indices([Size::Known(1), shape[rank - 1].clone()]), 1);
     let diagonal = at.binary(Binary::Sub, columns, rows)?;
-    let known = super::super::known::Known::scalar(Size::Known(k));
-    let k = at.make(&known)?;
     let compare = if upper { Compare::Ge } else { Compare::Le };
     let inside = at.apply(Op::Compare(compare), &[diagonal, k])?;
     let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;

@@ -406,7 +406,8 @@ pub(super) fn split(at: &mut At<'_>) -> Result<()> {
     if sizes.len() != at.output_count() || total.as_ref() != Some(&shape[axis]) {
         return Err(at.wrong(format!("its parts do not add up to {}", at.show(&shape[axis]))));
     }
-    let x = at.value(0)?;
+    // Parts of a shape are known where it is.
+    let known = at.known(0).cloned();
     let mut start = Size::Known(0);
     for (i, size) in sizes.into_iter().enumerate() {
         let mut plan = Slice {
@@ -417,7 +418,10 @@ pub(super) fn split(at: &mut At<'_>) -> Result<()> {
         plan.starts[axis] = start.clone();
         start = start.add(&size).ok_or_else(|| at.wrong("its parts overflow"))?;
         plan.sizes[axis] = size;
-        if at.wants(i) {
+        if let Some(part) = known.as_ref().and_then(|known| known.slice(&plan)) {
+            at.set_known(i, part);
+        } else if at.wants(i) {
+            let x = at.value(0)?;
             let part = at.apply(Op::Slice(Box::new(plan)), &[x])?;
             at.set(i, part);
         }

@@ -93,7 +93,7 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
         at.set_ragged(picked);
         return Ok(());
     }
-    if joined(at, &inputs)? {
+    if joined(at, &inputs)? || is_scattered(at, &inputs)? {
         return Ok(());
     }
     if inputs.iter().flatten().any(|other| other.count != first.count) {
@@ -119,6 +119,8 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
             (all && along != first.axis).then_some(first.axis)
         }
         "Split" | "Slice" | "Softmax" | "LogSoftmax" => same_size(at, first.axis)?,
+        // Sums so far meet only what stands before.
+        "CumSum" if !at.flag("reverse", false)? => Some(first.axis),
         // What is reduced counts those that count.
         op if op.starts_with("Reduce") => match reduced(at, first.axis)? {
             None => return Ok(()),
@@ -145,10 +147,11 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
 /// count.
 fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<()> {
     if at.op_type() == "Shape" {
-        let start = usize::try_from(at.int_or("start", 0)?).ok();
-        let Some(position) = start.and_then(|start| first.axis.checked_sub(start)) else {
-            return Err(refused(at));
-        };
+        let (start, rank) = (at.int_or("start", 0)?, at.rank(0)?);
+        let start = if start < 0 { start.saturating_add(rank as i64).max(0) } else { start };
+        // Sizes from another axis on are known.
+        let start = usize::try_from(start).ok();
+        let Some(position) = start.and_then(|start| first.axis.checked_sub(start)) else { return Ok(()) };
         let count = at.output_shape(0).and_then(|shape| shape[0].known()).unwrap_or(0);
         if (position as i64) < count {
             at.set_ragged_output(0, Ragged { axis: position, count: first.count, is_size: true });
@@ -314,6 +317,18 @@ fn same_size(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
         }
     };
     Ok(whole.then_some(axis))
+}
+
+/// Whether as many updates as count go to indices of the same number: the result has all elements of the data.
+fn is_scattered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
+    let [None, Some(indices), updates] = inputs else { return Ok(false) };
+    let components = match at.op_type() {
+        "ScatterND" => 1,
+        "ScatterElements" => 0,
+        _ => return Ok(false),
+    };
+    let is_of_rows = indices.axis + components < at.rank(1)?;
+    Ok(is_of_rows && updates.is_none_or(|updates| updates == *indices))
 }
 
 /// Joins tensors along the axis of which only the first elements of each count: these move together. False where it is

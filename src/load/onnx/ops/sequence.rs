@@ -64,11 +64,15 @@ fn range_of_data(at: &mut At<'_>, dtype: DType) -> Result<()> {
     let (start, step) = (at.sizes(0, "start")?[0].clone(), at.integer(2, "step")?);
     let limit = at.value(1)?;
     let most = if step > 0 { limits::most(at.graph(), limit) } else { None };
-    let planned = most.and_then(|most| known::div_ceil(&most.sub(&start)?, step));
-    let Some(planned) = planned.and_then(|planned| known::larger(&planned, &Size::Known(0))) else {
+    let planned = most.as_ref().and_then(|most| known::div_ceil(&most.sub(&start)?, step));
+    let planned = planned.and_then(|planned| known::larger(&planned, &Size::Known(0)));
+    let (Some(most), Some(planned)) = (most, planned) else {
         let way_out = "whose limit depends on data and is not bounded (by Min with a constant, say)";
         return Err(at.unsupported(way_out));
     };
+    // As many as there can be are there, where the limit is no less than its bound.
+    let least = limits::least(at.graph(), limit);
+    let is_fixed = least.is_some_and(|least| known::at_least(&least, &most) == Some(true));
     let limit = at.reshape(limit, [])?;
     let limit = at.convert(limit, DType::I64)?;
     let first = at.size_value(&start, DType::I64)?;
@@ -82,7 +86,9 @@ fn range_of_data(at: &mut At<'_>, dtype: DType) -> Result<()> {
     let first = at.convert(first, dtype)?;
     let value = at.binary(Binary::Add, value, first)?;
     at.set(0, value);
-    at.set_ragged_output(0, Ragged::along(0, count));
+    if !is_fixed {
+        at.set_ragged_output(0, Ragged::along(0, count));
+    }
     Ok(())
 }
 

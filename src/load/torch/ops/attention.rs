@@ -40,11 +40,9 @@ fn attention(call: &mut Call<'_, '_>) -> Result<()> {
         return Err(call.unsupported("a mask of another number of axes"));
     }
     if !mask.is_empty() && call.rank(mask_name)? == 3 {
-        let axes = call.integers(&[if rank == 3 { 0 } else { 1 }]);
+        // Axes are aligned from the last.
+        let axes = call.integers(&[0]);
         mask = call.plain("Unsqueeze", &[&mask, &axes]);
-        if rank == 4 {
-            return Err(call.unsupported("a mask of three axes beside tensors of four"));
-        }
     }
     let mut attributes = vec![("is_causal", Attribute::Int(call.int("is_causal", 0)?))];
     if call.argument("scale").is_some() {

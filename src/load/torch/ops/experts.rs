@@ -17,45 +17,90 @@ pub(super) fn find(name: &str) -> Option<Lower> {
     })
 }
 
-/// Row `i` times the matrix of the group that it is in: the first whose end is behind it.
+/// Products of groups of rows, columns or terms, which end at the `offs`.
 ///
-/// How many rows a group has depends on data, up to all of them. So every matrix multiplies all rows, and of the products
-/// each row has its own picked.
+/// How many a group has depends on data, up to all of them. So every group multiplies all, and what is its own is picked
+/// from that, or is all that is not 0 in it.
 fn grouped(call: &mut Call<'_, '_>, left: &str, right: &str) -> Result<()> {
     let (x, weights, dtype) = (call.tensor(left)?, call.tensor(right)?, call.result_dtype()?);
     let (own, other) = (call.rank(left)?, call.rank(right)?);
-    let product = call.plain("MatMul", &[&x, &weights]);
-    if call.argument("offs").is_none() && (own, other) == (3, 3) {
+    let has_ends = call.argument("offs").is_some();
+    if (own, other, has_ends) == (3, 3, false) {
+        let product = call.plain("MatMul", &[&x, &weights]);
         return with_bias(call, product, dtype);
     }
-    if (own, other) != (2, 3) {
-        return Err(call.unsupported(format!("of tensors of {own} and {other} axes")));
+    if call.argument("bias").is_some() {
+        return Err(call.unsupported("with biases"));
     }
-    let groups = call.meta(right)?.sizes.first().and_then(schema::size);
+    let value = match (own, other, has_ends) {
+        // Row `i` times the matrix of its group.
+        (2, 3, true) => {
+            let product = call.plain("MatMul", &[&x, &weights]);
+            of_own_group(call, right, &product, dtype)?
+        }
+        // The matrix of its group times column `i`.
+        (3, 2, true) => {
+            let product = call.plain("MatMul", &[&x, &weights]);
+            let turned = call.op("Transpose", &[&product], &[("perm", Attribute::Ints(&[0, 2, 1]))]);
+            let rows = of_own_group(call, left, &turned, dtype)?;
+            call.op("Transpose", &[&rows], &[("perm", Attribute::Ints(&[1, 0]))])
+        }
+        // Of each group a product of its own terms.
+        (2, 2, true) => terms_by_group(call, &x, &weights, dtype)?,
+        _ => return Err(call.unsupported(format!("of tensors of {own} and {other} axes"))),
+    };
+    call.result(value)
+}
+
+/// Of products `[groups, rows, columns]` each row of its group; 0 behind the last group.
+fn of_own_group(call: &mut Call<'_, '_>, stacked: &str, product: &str, dtype: DType) -> Result<String> {
+    let groups = call.meta(stacked)?.sizes.first().and_then(schema::size);
     let groups = groups.ok_or_else(|| call.unsupported("of an open number of groups"))?;
-    let ends = call.operand("offs", DType::I64)?;
-    let row_axis = [("start", Attribute::Int(0)), ("end", Attribute::Int(1))];
-    let rows = call.op("Shape", &[&x], &row_axis);
-    let (first, column) = (call.integers(&[0]), call.integers(&[-1]));
-    let rows = call.plain("Squeeze", &[&rows, &first]);
-    let (zero, one) = (call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0));
-    let places = call.plain("Range", &[&zero, &rows, &one]);
+    let places = places_along(call, product, 1);
+    let column = call.integers(&[-1]);
     let places = call.plain("Unsqueeze", &[&places, &column]);
+    let ends = call.operand("offs", DType::I64)?;
+    // The first group whose end is behind it.
     let before = call.plain("LessOrEqual", &[&ends, &places]);
     let before = call.cast(&before, DType::I64);
     let group = call.op("ReduceSum", &[&before, &column], &[("keepdims", Attribute::Int(1))]);
-    // Rows behind the last group are 0.
     let last = call.scalar(DType::I64, (groups - 1) as f64);
     let inside = call.plain("LessOrEqual", &[&group, &last]);
     let group = call.plain("Min", &[&group, &last]);
     let index = call.op("Concat", &[&group, &places], &[("axis", Attribute::Int(1))]);
-    let picked = call.plain("GatherND", &[&product, &index]);
+    let picked = call.plain("GatherND", &[product, &index]);
     let none = call.scalar(dtype, 0.0);
-    let value = call.plain("Where", &[&inside, &picked, &none]);
-    if call.argument("bias").is_some() {
-        return Err(call.unsupported("with biases"));
-    }
-    call.result(value)
+    Ok(call.plain("Where", &[&inside, &picked, &none]))
+}
+
+/// `[groups, rows, columns]`: the terms of other groups are 0.
+fn terms_by_group(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> Result<String> {
+    let places = places_along(call, x, 1);
+    let ends = call.operand("offs", DType::I64)?;
+    let (column, groups) = (call.integers(&[1]), call.plain("Shape", &[&ends]));
+    let ends = call.plain("Unsqueeze", &[&ends, &column]);
+    // Before a group's end, and not before that of the one before it.
+    let before = call.plain("Less", &[&places, &ends]);
+    let before = call.cast(&before, DType::I64);
+    let (zero, first) = (call.scalar(DType::I64, 0.0), call.integers(&[0]));
+    let pads = call.integers(&[1, 0, 0, 0]);
+    let shifted = call.plain("Pad", &[&before, &pads, &zero]);
+    let shifted = call.plain("Slice", &[&shifted, &first, &groups, &first]);
+    let own = call.plain("Greater", &[&before, &shifted]);
+    let own = call.plain("Unsqueeze", &[&own, &column]);
+    let none = call.scalar(dtype, 0.0);
+    let terms = call.plain("Where", &[&own, x, &none]);
+    Ok(call.plain("MatMul", &[&terms, y]))
+}
+
+/// The numbers from 0 up to the size of an axis.
+fn places_along(call: &mut Call<'_, '_>, x: &str, axis: i64) -> String {
+    let bounds = [("start", Attribute::Int(axis)), ("end", Attribute::Int(axis + 1))];
+    let count = call.op("Shape", &[x], &bounds);
+    let first = call.integers(&[0]);
+    let count = call.plain("Squeeze", &[&count, &first]);
+    let [zero, one] = [0.0, 1.0].map(|bound| call.scalar(DType::I64, bound));
+    call.plain("Range", &[&zero, &count, &one])
 }
 
 fn with_bias(call: &mut Call<'_, '_>, product: String, dtype: DType) -> Result<()> {

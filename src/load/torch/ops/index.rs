@@ -1,7 +1,6 @@
 //! Elements by their places.
 
 use super::super::call::Call;
-use super::super::schema;
 use super::Lower;
 use super::elementwise::common;
 use crate::error::Result;
@@ -33,7 +32,6 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "topk" => topk,
         "sort" => sort,
         "argsort" => argsort,
-        "kthvalue" => kth,
         "take" => take,
         "bucketize" => bucketize,
         "one_hot" => one_hot,
@@ -45,8 +43,6 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let (values, _) = sorted(call, &x, 0, 0);
             call.result(values)
         },
-        "median" => median,
-        "quantile" => quantile,
         _ => return None,
     })
 }
@@ -193,25 +189,6 @@ fn masked_select(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(value)
 }
 
-/// The k-th smallest element of an axis, and its place.
-fn kth(call: &mut Call<'_, '_>) -> Result<()> {
-    let (x, axis, k) = (call.tensor("self")?, call.axis("dim", -1)?, call.int("k", 1)?);
-    if k < 1 {
-        return Err(call.wrong(format!("element {k} of an axis")));
-    }
-    let keep = call.flag("keepdim", false)?;
-    let count = call.integers(&[k]);
-    let (values, places) = (call.emit.fresh(), call.emit.fresh());
-    let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(0))];
-    call.emit.operation("TopK", &[&x, &count], &[&values, &places], &attributes);
-    let last = if keep { call.integers(&[k - 1]) } else { call.scalar(DType::I64, (k - 1) as f64) };
-    let of = |call: &mut Call<'_, '_>, all: &str| {
-        call.op("Gather", &[all, &last], &[("axis", Attribute::Int(axis))])
-    };
-    let results = vec![Some(of(call, &values)), Some(of(call, &places))];
-    call.results(results)
-}
-
 fn argsort(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, axis) = (call.tensor("self")?, call.axis("dim", -1)?);
     let descending = i64::from(call.flag("descending", false)?);
@@ -322,7 +299,7 @@ fn sort(call: &mut Call<'_, '_>) -> Result<()> {
     call.results(vec![Some(values), Some(places)])
 }
 
-fn sorted(call: &mut Call<'_, '_>, x: &str, axis: i64, descending: i64) -> (String, String) {
+pub(super) fn sorted(call: &mut Call<'_, '_>, x: &str, axis: i64, descending: i64) -> (String, String) {
     let (shape, place) = (call.plain("Shape", &[x]), call.integers(&[axis]));
     let count = call.plain("Gather", &[&shape, &place]);
     best(call, x, &count, axis, descending)
@@ -408,68 +385,4 @@ fn masked_scatter(call: &mut Call<'_, '_>) -> Result<()> {
     let taken = call.op("Gather", &[&source, &places], &[("axis", Attribute::Int(0))]);
     let value = call.plain("Where", &[&mask, &taken, &x]);
     call.result(value)
-}
-
-/// The element in the middle, the lower one of two: of all, or along an axis with its place.
-fn median(call: &mut Call<'_, '_>) -> Result<()> {
-    let Ordered { values, places, axis, count } = ordered(call)?;
-    let keeps = call.argument("dim").is_some() && call.flag("keepdim", false)?;
-    let middle = (count - 1) / 2;
-    let middle = if keeps { call.integers(&[middle]) } else { call.scalar(DType::I64, middle as f64) };
-    let results = [values, places]
-        .map(|from| Some(call.op("Gather", &[&from, &middle], &[("axis", Attribute::Int(axis))])));
-    call.results(results.into())
-}
-
-/// Between the two elements nearest to a share of the way through an axis.
-fn quantile(call: &mut Call<'_, '_>) -> Result<()> {
-    let Ok(share) = call.float("q", 0.5) else {
-        return Err(call.unsupported("at places that are computed"));
-    };
-    if call.text("interpolation", "linear")? != "linear" {
-        return Err(call.unsupported("but between elements"));
-    }
-    let dtype = call.result_dtype()?;
-    let Ordered { values, axis, count, .. } = ordered(call)?;
-    let place = share.clamp(0.0, 1.0) * (count - 1) as f64;
-    let keeps = call.flag("keepdim", false)? && call.argument("dim").is_some();
-    let mut at = |place: f64| {
-        let place = if keeps { call.integers(&[place as i64]) } else { call.scalar(DType::I64, place) };
-        call.op("Gather", &[&values, &place], &[("axis", Attribute::Int(axis))])
-    };
-    let (low, high) = (at(place.floor()), at(place.ceil()));
-    let part = call.scalar(dtype, place.fract());
-    let apart = call.plain("Sub", &[&high, &low]);
-    let more = call.plain("Mul", &[&apart, &part]);
-    let mut value = call.plain("Add", &[&low, &more]);
-    if call.flag("keepdim", false)? && !keeps {
-        let ones = call.integers(&vec![1; call.rank("self")? as usize]);
-        value = call.plain("Reshape", &[&value, &ones]);
-    }
-    call.result(value)
-}
-
-/// Elements in order along an axis, with the places that they had.
-struct Ordered {
-    values: String,
-    places: String,
-    axis: i64,
-    count: i64,
-}
-
-/// The elements along the axis `dim`, or all as one row.
-fn ordered(call: &mut Call<'_, '_>) -> Result<Ordered> {
-    let mut x = call.tensor("self")?;
-    let (axis, count) = if call.argument("dim").is_some() {
-        let axis = call.axis("dim", 0)?;
-        (axis, call.meta("self")?.sizes.get(axis as usize).and_then(schema::size))
-    } else {
-        let all = call.integers(&[-1]);
-        x = call.plain("Reshape", &[&x, &all]);
-        let dims = call.meta("self")?.dims();
-        (0, dims.and_then(|dims| dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim))))
-    };
-    let count = count.filter(|&count| count > 0).ok_or_else(|| call.unsupported("of an open axis"))?;
-    let (values, places) = sorted(call, &x, axis, 0);
-    Ok(Ordered { values, places, axis, count })
 }

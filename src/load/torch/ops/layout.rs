@@ -155,8 +155,11 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "tril" | "triu" => |call| {
-            let (x, k) = (call.tensor("self")?, call.int("diagonal", 0)?);
-            let k = call.scalar(crate::ir::DType::I64, k as f64);
+            let x = call.tensor("self")?;
+            let k = match call.argument("diagonal") {
+                Some(_) => call.operand("diagonal", crate::ir::DType::I64)?,
+                None => String::new(),
+            };
             let upper = i64::from(call.operation() == "triu");
             let value = call.op("Trilu", &[&x, &k], &[("upper", Attribute::Int(upper))]);
             call.result(value)

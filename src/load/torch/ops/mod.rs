@@ -19,6 +19,7 @@ mod make;
 mod normalize;
 mod product;
 mod quantized;
+mod ranked;
 mod recurrent;
 mod reduce;
 mod replace;
@@ -77,6 +78,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         make::find,
         product::find,
         quantized::find,
+        ranked::find,
         normalize::find,
         window::find,
         attention::find,

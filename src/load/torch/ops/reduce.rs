@@ -56,6 +56,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "linalg_vector_norm" | "norm" => norm,
+        "linalg_matrix_norm" => matrix_norm,
+        "linalg_norm" | "frobenius_norm" | "nuclear_norm" => any_norm,
         "cumsum" => |call| {
             let (x, axis) = (call.operand("self", call.result_dtype()?)?, call.axis("dim", 0)?);
             let axis = call.scalar(DType::I64, axis as f64);
@@ -216,6 +218,76 @@ fn loss(call: &mut Call<'_, '_>, of: &str) -> Result<()> {
 fn norm(call: &mut Call<'_, '_>) -> Result<()> {
     let x = call.operand("self", call.result_dtype()?)?;
     norm_of(call, x)
+}
+
+/// Of matrices where two axes are named or an order of matrices is, else of vectors.
+fn any_norm(call: &mut Call<'_, '_>) -> Result<()> {
+    let named = call.ints("dim")?.unwrap_or_default().len();
+    let has_order = call.argument("ord").is_some();
+    let of_matrices = match named {
+        0 => has_order && call.rank("self")? == 2,
+        count => has_order && count == 2,
+    };
+    match call.operation() {
+        "nuclear_norm" => Err(call.unsupported("which needs singular values")),
+        "linalg_norm" if of_matrices => matrix_norm(call),
+        _ => norm(call),
+    }
+}
+
+/// Which norm of a matrix.
+enum MatrixNorm {
+    Frobenius,
+    /// The largest of sums along its first axis, or the second; or the least.
+    Sums {
+        along: usize,
+        of_all: &'static str,
+    },
+}
+
+impl MatrixNorm {
+    fn of(call: &Call<'_, '_>) -> Result<Self> {
+        match call.text("ord", "fro") {
+            Ok("fro") => return Ok(Self::Frobenius),
+            Ok("nuc") => return Err(call.unsupported("which needs singular values")),
+            // An infinity is a text too.
+            _ => {}
+        }
+        let order = call.float("ord", 2.0)?;
+        let of_all = if order < 0.0 { "ReduceMin" } else { "ReduceMax" };
+        match order.abs() {
+            1.0 => Ok(Self::Sums { along: 0, of_all }),
+            f64::INFINITY => Ok(Self::Sums { along: 1, of_all }),
+            _ => Err(call.unsupported("which needs singular values")),
+        }
+    }
+}
+
+fn matrix_norm(call: &mut Call<'_, '_>) -> Result<()> {
+    let name = if call.argument("A").is_some() { "A" } else { "self" };
+    let (dtype, rank, kind) = (call.result_dtype()?, call.rank(name)?, MatrixNorm::of(call)?);
+    let stated = call.ints("dim")?.unwrap_or_else(|| vec![-2, -1]);
+    let axes = stated.iter().map(|&axis| call.axis_of(axis, rank)).collect::<Result<Vec<_>>>()?;
+    let [first, second] = axes[..] else { return Err(call.wrong("a matrix has two axes")) };
+    let x = call.operand(name, dtype)?;
+    let mut value = match kind {
+        MatrixNorm::Frobenius => over(call, "ReduceL2", &x, &[first, second]),
+        MatrixNorm::Sums { along, of_all } => {
+            let sums = over(call, "ReduceL1", &x, &[[first, second][along]]);
+            over(call, of_all, &sums, &[[second, first][along]])
+        }
+    };
+    if !call.flag("keepdim", false)? {
+        let both = call.integers(&[first, second]);
+        value = call.plain("Squeeze", &[&value, &both]);
+    }
+    call.result(value)
+}
+
+/// Reduced over axes that stay.
+fn over(call: &mut Call<'_, '_>, operator: &str, x: &str, axes: &[i64]) -> String {
+    let axes = call.integers(axes);
+    call.op(operator, &[x, &axes], &[("keepdims", Attribute::Int(1))])
 }
 
 /// The norm of a value in place of the operand.

@@ -34,13 +34,26 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 /// and Steele, 1986). `combine` has what is there, and what was before it.
 fn running(call: &mut Call<'_, '_>, combine: fn(&mut Call<'_, '_>, &str, &str) -> String) -> Result<()> {
     let (along, dtype) = (Along::of(call)?, call.result_dtype()?);
-    let mut x = call.operand("self", dtype)?;
-    for distance in along.distances() {
-        let (behind, before) = along.apart(call, &x, distance);
-        let combined = combine(call, &behind, &before);
-        x = along.joined(call, &x, &combined, distance);
+    let x = call.operand("self", dtype)?;
+    let value = along.combined(call, x, combine);
+    call.result(value)
+}
+
+/// How long the run of equal elements is that ends at each element.
+pub(super) fn run_lengths(call: &mut Call<'_, '_>, x: &str, along: &Along) -> String {
+    let places = along.places(call, x);
+    let [zero, one] = [0.0, 1.0].map(|number| call.scalar(DType::I64, number));
+    let mut starts = call.plain("Mul", &[&places, &zero]);
+    if along.size > 1 {
+        let (before, behind) = neighbours(call, x, along.axis);
+        let same = call.plain("Equal", &[&before, &behind]);
+        let (_, own) = neighbours(call, &places, along.axis);
+        let begins = call.plain("Where", &[&same, &zero, &own]);
+        starts = along.joined(call, &starts, &begins, 1);
+        starts = along.combined(call, starts, |call, x, y| call.plain("Max", &[x, y]));
     }
-    call.result(x)
+    let lengths = call.plain("Sub", &[&places, &starts]);
+    call.plain("Add", &[&lengths, &one])
 }
 
 /// The largest or smallest element so far, and the last place that it was at.
@@ -72,10 +85,10 @@ fn extremes(call: &mut Call<'_, '_>, [operator, wins]: [&str; 2]) -> Result<()> 
 }
 
 /// The axis along which elements are combined.
-struct Along {
-    axis: i64,
-    size: i64,
-    rank: i64,
+pub(super) struct Along {
+    pub(super) axis: i64,
+    pub(super) size: i64,
+    pub(super) rank: i64,
 }
 
 impl Along {
@@ -93,6 +106,21 @@ impl Along {
         let size = self.size;
         std::iter::successors(Some(1i64), |distance| distance.checked_mul(2))
             .take_while(move |&distance| distance < size)
+    }
+
+    /// Each element combined with all before it.
+    fn combined(
+        &self,
+        call: &mut Call<'_, '_>,
+        mut x: String,
+        combine: fn(&mut Call<'_, '_>, &str, &str) -> String,
+    ) -> String {
+        for distance in self.distances() {
+            let (behind, before) = self.apart(call, &x, distance);
+            let combined = combine(call, &behind, &before);
+            x = self.joined(call, &x, &combined, distance);
+        }
+        x
     }
 
     /// All elements from a distance on, and for each the one that is so far before it.

@@ -48,11 +48,7 @@ fn regions(call: &mut Call<'_, '_>) -> Result<Regions> {
 }
 
 fn roi_align(call: &mut Call<'_, '_>) -> Result<()> {
-    let samples = call.int("sampling_ratio", -1)?;
-    if samples < 1 {
-        let message = "with a number of points that depends on the regions: state sampling_ratio";
-        return Err(call.unsupported(message));
-    }
+    let samples = call.int("sampling_ratio", -1)?.max(0);
     let x = call.tensor("input")?;
     let Regions { images, corners } = regions(call)?;
     let half = if call.flag("aligned", false)? { "half_pixel" } else { "output_half_pixel" };

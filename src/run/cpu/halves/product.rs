@@ -210,6 +210,8 @@ impl<'a, S: Stored> NarrowRows for Columns<'a, S> {
 struct Column<'a, S>(&'a [S]);
 
 impl<S: Stored> Narrow for Column<'_, S> {
+    const IS_WIDE: bool = true;
+
     #[inline(always)]
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
         let from = &self.0[at..at + SOME];
@@ -226,8 +228,8 @@ impl<S: Stored> Narrow for Column<'_, S> {
     }
 
     #[inline(always)]
-    fn place(self, at: usize) -> *const u8 {
-        self.0.as_ptr().wrapping_add(at).cast()
+    fn start(self) -> *const u8 {
+        self.0.as_ptr().cast()
     }
 }
 

@@ -208,8 +208,8 @@ impl<C: Code> Narrow for Block<'_, C> {
     }
 
     #[inline(always)]
-    fn place(self, at: usize) -> *const u8 {
-        self.bytes.as_ptr().wrapping_add(at / SOME * C::BYTES * SOME / C::ELEMENTS)
+    fn start(self) -> *const u8 {
+        self.bytes.as_ptr()
     }
 }
 
@@ -306,8 +306,8 @@ impl<const BITS: usize> Narrow for Group<'_, BITS> {
     }
 
     #[inline(always)]
-    fn place(self, at: usize) -> *const u8 {
-        self.row.bytes.as_ptr().wrapping_add(at * BITS / 8)
+    fn start(self) -> *const u8 {
+        self.row.bytes.as_ptr()
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! For more rows numbers are widened once ([`Widen`]), or into the panels of a product of blocks ([`IntoPanels`]).
 
-use super::super::vectors::{Lanes, Task, fetch};
+use super::super::vectors::{Lanes, Task, fetch, fetch_second};
 use super::blocks::{CHAIN, PANEL};
 use super::skinny::{DOT, total};
 
@@ -19,12 +19,14 @@ const TOGETHER: usize = 4;
 
 /// A row of numbers that are widened as they are read.
 pub(crate) trait Narrow: Copy {
+    /// Whether rows are so long that those that follow would drive out of the first cache what is read.
+    const IS_WIDE: bool = false;
     /// The [`SOME`] numbers from one on, a multiple of [`SOME`]: as many vectors as hold them, the others unused.
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS];
     /// Numbers from one on, a multiple of [`SOME`], less than [`SOME`] of them.
     fn last(self, at: usize, to: &mut [f32]);
-    /// Where a number is, or near it.
-    fn place(self, at: usize) -> *const u8;
+    /// Where its numbers begin.
+    fn start(self) -> *const u8;
 }
 
 /// Rows of narrow numbers.
@@ -73,15 +75,16 @@ fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(lanes: L, left: &[f32], rows: 
     if read < k {
         (0..N).for_each(|row| rows[row].last(read, &mut last[row][..k - read]));
     }
-    // While some rows are read, those behind them are fetched.
-    let apart = rows[N - 1].place(0).addr().wrapping_sub(rows[0].place(0).addr()) / (N - 1).max(1);
-    let ahead = N * apart;
+    // While some rows are read, those behind them are fetched, in the order in which they lie: as one stream.
+    let apart = rows[N - 1].start().addr().wrapping_sub(rows[0].start().addr()) / (N - 1).max(1);
+    let ahead = Ahead { rows: rows[0].start(), bytes: N * apart, step: N * apart / (k / SOME).max(1) };
     let mut totals = [[lanes.zero(); VECTORS]; N];
     for first in (0..beside).step_by(DOT * CHAIN) {
         let end = beside.min(first + DOT * CHAIN);
         let mut chains = [[lanes.zero(); VECTORS]; N];
         for at in (first..end.min(read)).step_by(SOME) {
-            add_some(lanes, left, rows, at, ahead, &mut chains);
+            ahead.fetch::<R>(at);
+            add_some(lanes, left, rows, at, &mut chains);
         }
         if end > read {
             add_last(lanes, &left[read..], &last, &mut chains);
@@ -106,6 +109,32 @@ fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(lanes: L, left: &[f32], rows: 
     sums
 }
 
+/// Rows that follow those that are read.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Where those that are read begin, and how long they are.
+    rows: *const u8,
+    bytes: usize,
+    /// Bytes of [`SOME`] numbers of each.
+    step: usize,
+}
+
+impl Ahead {
+    /// Groups of rows that the second cache is ahead by: it is slower to fill.
+    const FAR: usize = 4;
+
+    /// Brings near as much of them as is read at a place.
+    #[inline(always)]
+    fn fetch<R: Narrow>(self, at: usize) {
+        let place = self.rows.wrapping_add(at / SOME * self.step);
+        if R::IS_WIDE {
+            fetch_second(place.wrapping_add(Self::FAR * self.bytes), self.step);
+        } else {
+            fetch(place.wrapping_add(self.bytes), self.step);
+        }
+    }
+}
+
 /// Adds [`SOME`] terms to the chains of each row.
 #[inline(always)]
 fn add_some<L: Lanes<f32>, R: Narrow, const N: usize>(
@@ -113,13 +142,11 @@ fn add_some<L: Lanes<f32>, R: Narrow, const N: usize>(
     left: &[f32],
     rows: [R; N],
     at: usize,
-    ahead: usize,
     chains: &mut [[L::Vector; VECTORS]; N],
 ) {
     let left = &left[at..at + SOME];
     // Loops of a known length without iterators or closures: what they hold stays in registers.
     for row in 0..N {
-        fetch(rows[row].place(at).wrapping_add(ahead), 1);
         let numbers = rows[row].some(lanes, at);
         for v in 0..SOME / L::WIDTH {
             let chain = &mut chains[row][v % (DOT / L::WIDTH)];

@@ -4,8 +4,10 @@
 
 pub(super) mod deform;
 pub(super) mod grid;
+mod regions;
 pub(super) mod resample;
 pub(super) mod roi;
+mod roi_weights;
 
 use super::super::node::At;
 use super::layout::indices;

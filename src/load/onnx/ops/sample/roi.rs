@@ -2,19 +2,11 @@
 
 use super::super::super::node::At;
 use super::super::layout::indices;
+use super::regions::{Extent, Line, extent};
+use super::roi_weights::averages;
 use super::{Between, Outside, Points, clamped, elements_of, taps};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, ReduceKind, Size, Unary, ValueId};
-
-/// The points of a region along one axis.
-struct Line {
-    /// Results and samples in each.
-    results: i64,
-    samples: i64,
-    size: i64,
-    /// Columns of the regions that hold start and end.
-    columns: [i64; 2],
-}
 
 pub(in super::super) fn roi_align(at: &mut At<'_>) -> Result<()> {
     let default = if at.opset < 16 { "output_half_pixel" } else { "half_pixel" };
@@ -27,8 +19,8 @@ pub(in super::super) fn roi_align(at: &mut At<'_>) -> Result<()> {
     let (height, width) = (at.int_or("output_height", 1)?, at.int_or("output_width", 1)?);
     let scale = at.float_or("spatial_scale", 1.0)?;
     let samples = at.int_or("sampling_ratio", 0)?;
-    if samples < 1 {
-        return Err(at.unsupported("with sampling_ratio 0, whose points depend on data,"));
+    if samples < 1 && mode != "avg" {
+        return Err(at.unsupported("with sampling_ratio 0, whose points depend on data, but for averages"));
     }
     let (x, rois) = (at.value(0)?, at.value(1)?);
     let (shape, dtype) = (at.sizes_of(x), at.graph().ty(x).dtype);
@@ -43,6 +35,13 @@ pub(in super::super) fn roi_align(at: &mut At<'_>) -> Result<()> {
         Line { results: height, samples, size: rows, columns: [1, 3] },
         Line { results: width, samples, size: columns, columns: [0, 2] },
     ];
+    let images = at.value(2)?;
+    let images = at.convert(images, DType::I64)?;
+    if samples < 1 {
+        let y = averages(at, x, images, rois, &lines, half)?;
+        at.set(0, y);
+        return Ok(());
+    }
     // Axes: region, row and column of the result, row and column of the sample.
     let mut coordinates = Vec::new();
     let mut there = None;
@@ -52,8 +51,6 @@ pub(in super::super) fn roi_align(at: &mut At<'_>) -> Result<()> {
         there = super::both(at, there, Some(inside), Binary::And)?;
     }
     // Samples are read of all images as one list: each region's image begins so many elements in.
-    let images = at.value(2)?;
-    let images = at.convert(images, DType::I64)?;
     let first = at.binary_scalar(Binary::Mul, images, rows as f64 * columns as f64)?;
     let count = at.sizes_of(rois)[0].clone();
     let first = at.reshape(first, [count, Size::Known(1), Size::Known(1), Size::Known(1), Size::Known(1)])?;
@@ -104,18 +101,7 @@ fn line_points(
     half: bool,
 ) -> Result<(ValueId, ValueId)> {
     let dtype = at.graph().ty(rois).dtype;
-    let column = |at: &mut At<'_>, column: i64| -> Result<ValueId> {
-        let value = at.element(rois, 1, column)?;
-        let count = at.sizes_of(value)[0].clone();
-        at.reshape(value, [count, Size::Known(1), Size::Known(1), Size::Known(1), Size::Known(1)])
-    };
-    let (start, end) = (column(at, line.columns[0])?, column(at, line.columns[1])?);
-    // Regions that are not moved by half a pixel had at least a pixel (before opset 16).
-    let mut span = at.sub(end, start)?;
-    if !half {
-        span = at.binary_scalar(Binary::Max, span, 1.0)?;
-    }
-    let bin = at.binary_scalar(Binary::Div, span, line.results as f64)?;
+    let Extent { start, bin } = extent(at, rois, line, 5, half)?;
     let along = |at: &mut At<'_>, axis: usize, size: i64| -> Result<ValueId> {
         let mut sizes = vec![Size::Known(1); 5];
         sizes[axis] = Size::Known(size);

@@ -27,7 +27,7 @@ const FEW_UNEVEN: usize = 60_000;
 const MANY: usize = 1_000_000;
 
 /// What is sought there.
-const NESTED: Nested = Nested { smaller: 8, starts: 4, cycles: 3, ways: Clustering::USUAL };
+const NESTED: Nested = Nested { smaller: 16, starts: 4, cycles: 3, ways: Clustering::USUAL };
 
 /// How each half is sought where each is cut again.
 const HALVED: Nested = Nested { smaller: 1, starts: 4, cycles: 2, ways: Clustering::OF_FEW };
@@ -217,7 +217,7 @@ fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
         0..FEW if blocks <= 4 => (6, &[6; 4]),
         0..FEW => (6, &[6; 6]),
-        FEW..150_000 => (8, &[2, 2]),
+        FEW..150_000 => (5, &[2, 2]),
         150_000..MANY => (3, &[2, 1]),
         _ => (1, &[]),
     }

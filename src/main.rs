@@ -1,12 +1,27 @@
 //! The `partition` program.
 //!
-//! `unsafe` for the allocator alone, which hands every call on to the system's.
+//! `unsafe` for the allocator alone, which hands every call on to the system's, and for a limit of the system's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 
 fn main() -> std::process::ExitCode {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    return_what_is_large();
     partition::unstable::cli::main()
+}
+
+/// Lets what takes 4 MiB or more go back to the system as soon as it is free. By default glibc keeps up to 32 MiB of each for
+/// what comes next, in holes that the larger tables of a planner's next phase do not fit into.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn return_what_is_large() {
+    use std::ffi::c_int;
+    const M_MMAP_THRESHOLD: c_int = -3;
+    unsafe extern "C" {
+        fn mallopt(parameter: c_int, value: c_int) -> c_int;
+    }
+    // SAFETY: it sets a number of the allocator's, and no other thread runs yet.
+    unsafe { mallopt(M_MMAP_THRESHOLD, 4 << 20) };
 }
 
 #[global_allocator]

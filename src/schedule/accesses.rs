@@ -2,6 +2,7 @@
 
 use super::{BufferIx, Content, Schedule};
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
+use crate::csr::Csr;
 use crate::topology::DeviceId;
 
 /// Finds a schedule's buffers by device and content.
@@ -9,41 +10,43 @@ use crate::topology::DeviceId;
 pub struct Accesses<'a> {
     graph: &'a CostGraph,
     schedule: &'a Schedule,
-    /// Ascending.
-    index: Vec<(Key, BufferIx)>,
+    /// By [content](row): devices, ascending, with the buffer that holds it there.
+    holders: Csr<(DeviceId, BufferIx)>,
 }
 
-type Key = (u8, u32, DeviceId);
-
-fn key(content: Content, device: DeviceId) -> Key {
+/// Contents are numbered: tensors, those that come back, parameters, what nodes own, workspaces.
+fn row(graph: &CostGraph, content: Content) -> usize {
+    let params = 2 * graph.tensor_count();
+    let owned = params + graph.param_count();
     match content {
-        Content::Tensor(tensor) => (0, tensor.0, device),
-        Content::Param(param) => (1, param.0, device),
-        Content::Owned(node) => (2, node.0, device),
-        Content::Workspace(node) => (3, node.0, device),
-        Content::Returned(tensor) => (4, tensor.0, device),
+        Content::Tensor(tensor) => tensor.index(),
+        Content::Returned(tensor) => graph.tensor_count() + tensor.index(),
+        Content::Param(param) => params + param.index(),
+        Content::Owned(node) => owned + node.index(),
+        Content::Workspace(node) => owned + graph.node_count() + node.index(),
     }
 }
 
 impl<'a> Accesses<'a> {
-    /// Indexes the buffers of a schedule of `graph`. O(buffers log buffers).
+    /// Indexes the buffers of a schedule of `graph`. O(nodes + buffers log devices).
     pub fn new(graph: &'a CostGraph, schedule: &'a Schedule) -> Self {
-        let buffers = schedule.buffers.iter().enumerate();
-        let mut index: Vec<(Key, BufferIx)> = buffers
-            .map(|(number, buffer)| (key(buffer.content, buffer.device), BufferIx(number as u32)))
+        let own = (0..).zip(&schedule.buffers).map(|(number, buffer)| (buffer.content, BufferIx(number)));
+        let updated = schedule.updates.iter().map(|&(tensor, buffer)| (Content::Tensor(tensor), buffer));
+        let device = |buffer: BufferIx| schedule.buffers[buffer.index()].device;
+        let mut held: Vec<(usize, (DeviceId, BufferIx))> = own
+            .chain(updated)
+            .map(|(content, buffer)| (row(graph, content), (device(buffer), buffer)))
             .collect();
-        index.extend(schedule.updates.iter().map(|&(tensor, buffer)| {
-            (key(Content::Tensor(tensor), schedule.buffers[buffer.index()].device), buffer)
-        }));
-        index.sort_unstable();
-        Self { graph, schedule, index }
+        held.sort_by_key(|&(_, (device, _))| device);
+        let contents = row(graph, Content::Workspace(NodeIx(graph.node_count() as u32)));
+        Self { graph, schedule, holders: Csr::from_pairs(contents, held.iter().copied()) }
     }
 
-    /// The buffer that holds something on a device. O(log buffers).
+    /// The buffer that holds something on a device. O(log devices).
     pub fn find(&self, content: Content, device: DeviceId) -> Option<BufferIx> {
-        let key = key(content, device);
-        let position = self.index.binary_search_by_key(&key, |&(key, _)| key).ok()?;
-        Some(self.index[position].1)
+        let holders = self.holders.row(row(self.graph, content));
+        let position = holders.binary_search_by_key(&device, |&(device, _)| device).ok()?;
+        Some(holders[position].1)
     }
 
     /// What a launch on a device reads: its inputs in order (parameters as such), then what the

@@ -198,12 +198,16 @@ fn hiding(
 /// Steps up to which the least effort affords to hold copies back for shorter arenas.
 const REPACKED_FAST: usize = 500;
 
+/// Steps from which on packing once takes as long as is worth it: each round looks at all uses of all buffers.
+const PACKED_ONCE: usize = 200_000;
+
 /// The schedule that is chosen, its arenas packed as tightly as the effort goes.
 pub fn packed(graph: &CostGraph, options: &Options, schedule: Schedule) -> Schedule {
     // Visits of pairs: counted, so that the result is the same on every machine.
     let packing = match options.effort {
         Effort::Fast if schedule.steps.len() > REPACKED_FAST => Packing { work: 50_000, rounds: 1 },
         Effort::Fast => Packing::new(50_000),
+        Effort::Default if schedule.steps.len() > PACKED_ONCE => Packing { work: 2_000_000, rounds: 1 },
         Effort::Default => Packing::new(2_000_000),
         Effort::Best => Packing::new(400_000_000),
     };

@@ -17,6 +17,16 @@ struct Net {
     maker: Option<u32>,
     /// The blocks that touch it.
     blocks: FixedBitSet,
+    /// How many they are.
+    count: usize,
+}
+
+/// A net at an ideal some blocks of which touch it, and others outside.
+#[derive(Clone, Copy)]
+struct OpenNet {
+    net: u32,
+    /// Blocks of the ideal that touch it.
+    held: u32,
 }
 
 /// What a device takes between two ideals.
@@ -43,8 +53,8 @@ pub(super) struct Costs {
     banned: Vec<u32>,
     devices: usize,
     nets: Vec<Net>,
-    /// By ideal: the nets that are open there.
-    open: Csr,
+    /// By ideal: the nets that are open there, ascending.
+    open: Csr<OpenNet>,
 }
 
 impl Costs {
@@ -75,13 +85,12 @@ impl Costs {
         let mut sum = Block { time: vec![0; self.kinds], resident: 0, banned: vec![0; self.devices] };
         ideal.ones().for_each(|number| sum.add(&of_block[number]));
         for (number, net) in self.nets.iter().enumerate() {
-            let touched = !net.blocks.is_disjoint(ideal);
-            let complete = net.blocks.is_subset(ideal);
-            if touched && net.kind == NetKind::Param {
+            let held = net.blocks.intersection_count(ideal);
+            if held > 0 && net.kind == NetKind::Param {
                 sum.resident = sum.resident.saturating_add(net.weight);
             }
-            if touched && !complete {
-                self.open.push(number as u32);
+            if held > 0 && held < net.count {
+                self.open.push(OpenNet { net: number as u32, held: held as u32 });
             }
         }
         self.open.end_row();
@@ -106,14 +115,17 @@ impl Costs {
         self.resident[outer].saturating_sub(self.resident[inner])
     }
 
-    /// What a device takes between two ideals. O(open nets).
+    /// What a device takes between two ideals, of which the outer one holds the inner one. O(open nets).
     pub(super) fn share(&self, lattice: &Lattice, inner: usize, outer: usize) -> Share {
         let mut share = Share { resident: self.least_held(inner, outer), ..Share::default() };
         let (small, large) = (lattice.ideal(inner), lattice.ideal(outer));
-        for &number in self.open.row(inner) {
-            let net = &self.nets[number as usize];
-            let words = net.blocks.as_slice().iter().zip(small.as_slice().iter().zip(large.as_slice()));
-            if words.into_iter().any(|(net, (small, large))| net & large & !small != 0) {
+        let mut outer_nets = self.open.row(outer).iter().peekable();
+        for open in self.open.row(inner) {
+            while outer_nets.next_if(|other| other.net < open.net).is_some() {}
+            // What is not open there any more is complete.
+            let grows = outer_nets.peek().is_none_or(|other| other.net != open.net || other.held > open.held);
+            let net = &self.nets[open.net as usize];
+            if grows {
                 if net.kind == NetKind::Param {
                     share.resident = share.resident.saturating_add(net.weight);
                     share.loading = share.loading.saturating_add(net.weight);
@@ -122,8 +134,8 @@ impl Costs {
                 }
             }
         }
-        for &number in self.open.row(outer) {
-            let net = &self.nets[number as usize];
+        for open in self.open.row(outer) {
+            let net = &self.nets[open.net as usize];
             let between = |block: usize| large.contains(block) && !small.contains(block);
             let made = net.maker.is_some_and(|block| between(block as usize));
             if made {
@@ -178,7 +190,8 @@ fn nets(context: &Context<'_, '_>, lattice: &Lattice) -> Vec<Net> {
         let mut blocks = FixedBitSet::with_capacity(lattice.blocks.len());
         units.iter().for_each(|&unit| blocks.insert(lattice.block_of[unit as usize] as usize));
         let maker = units.first().filter(|_| nets.made[number]).map(|&unit| lattice.block_of[unit as usize]);
-        Net { weight: nets.weight[number], kind: nets.kind[number], maker, blocks }
+        let count = blocks.count_ones(..);
+        Net { weight: nets.weight[number], kind: nets.kind[number], maker, blocks, count }
     };
     (0..nets.len()).map(net).collect()
 }

@@ -27,13 +27,18 @@ use split::Request;
 /// Rounds in which caps are tightened by what the evaluation found too much.
 const ROUNDS: usize = 5;
 
+/// Ideals at most at the least effort, and where balance is asked for: few contiguous splits have it, and searches for the
+/// fewest bytes do not depend on them.
+const FEW: usize = 600;
+
 /// Splits the problem for each sequence of devices; nothing where there are too many ideals, or where
 /// the latency is what counts.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
     let most = match problem.options.effort {
-        Effort::Fast => 600,
+        Effort::Fast => FEW,
+        Effort::Default if problem.options.balance.is_some() => FEW,
         Effort::Default => 1_500,
         Effort::Best => 8_000,
     };

@@ -88,9 +88,7 @@ pub(super) fn best(
     for inner in 0..ideals {
         table.skip(&slots, inner);
         for outer in inner + 1..ideals {
-            if lattice.is_within(inner, outer) {
-                table.extend(&slots, lattice, costs, request.goal, Between { inner, outer });
-            }
+            table.extend(&slots, lattice, costs, request.goal, Between { inner, outer });
         }
         if context.control.stopped() {
             return None;
@@ -99,7 +97,7 @@ pub(super) fn best(
     (*table.best.last()? != IMPOSSIBLE).then(|| table.devices(lattice, request.sequence))
 }
 
-/// What lies between two ideals, of which the outer one holds the inner one.
+/// What lies between two ideals, where the outer one holds the inner one.
 #[derive(Clone, Copy)]
 struct Between {
     inner: usize,
@@ -126,7 +124,7 @@ impl Table {
         }
     }
 
-    /// Gives each device in turn what lies between two ideals.
+    /// Gives each device in turn what lies between two ideals, where one holds the other.
     fn extend(
         &mut self,
         slots: &[Slot],
@@ -151,7 +149,10 @@ impl Table {
             if time > slot.limit || !costs.may_be_on(slot.id, inner, outer) {
                 continue;
             }
-            // Most pairs fail the tests above, which look at no nets.
+            // Most pairs fail the tests above, which look at no sets.
+            if share.is_none() && !lattice.is_within(inner, outer) {
+                return;
+            }
             let share = share.get_or_insert_with(|| costs.share(lattice, inner, outer));
             let value = joined(goal, before, slot.cost(time, share, goal));
             if share.resident <= slot.cap && value < self.best[after] {

@@ -27,7 +27,7 @@ const FEW_UNEVEN: usize = 60_000;
 const MANY: usize = 1_000_000;
 
 /// What is sought there.
-const NESTED: Nested = Nested { smaller: 8, starts: 4, cycles: 3, ways: Clustering::USUAL };
+const NESTED: Nested = Nested { smaller: 16, starts: 4, cycles: 3, ways: Clustering::USUAL };
 
 /// How each half is sought where each is cut again.
 const HALVED: Nested = Nested { smaller: 1, starts: 4, cycles: 2, ways: Clustering::OF_FEW };
@@ -50,6 +50,9 @@ const ALL_CYCLES: u64 = u64::MAX;
 /// Parts of a block's time, as one in so many, by which searches go beyond it for a while. A quarter: less does not
 /// reach the cuts of real training steps that only many tiny tensors more can balance.
 const BEYOND: &[u64] = &[4];
+
+/// As [`BEYOND`], where times are uneven or most effort is asked for.
+const TWICE_BEYOND: &[u64] = &[4, 4];
 
 /// How a search from nothing coarsens.
 #[derive(Clone, Copy, Debug)]
@@ -118,8 +121,14 @@ impl Work {
         let uneven = is_uneven(context.problem);
         let few = pins < FEW || (uneven && pins < FEW_UNEVEN);
         let worthwhile = if few { 4_000 } else { 400 };
-        let beyond: &[u64] = if few { BEYOND } else { &[] };
-        let search = Search { passes: 4, seeds: 25, fruitless: 50, worthwhile, beyond, cuts: Cuts::NONE };
+        let beyond: &[u64] = match (few, uneven || context.problem.options.effort == Effort::Best) {
+            (true, true) => TWICE_BEYOND,
+            (true, false) => BEYOND,
+            (false, _) => &[],
+        };
+        // Of vertices that are alike there are many beginnings: what one leaves another finds.
+        let passes = if few && !uneven { 2 } else { 4 };
+        let search = Search { passes, seeds: 25, fruitless: 50, worthwhile, beyond, cuts: Cuts::NONE };
         let clusterings = if few { Clustering::OF_FEW } else { Clustering::USUAL };
         let cuts = match (few, uneven) {
             (true, true) => Cuts { work: 1_000_000, most: 1000 },
@@ -206,9 +215,9 @@ fn is_uneven(problem: &Problem<'_>) -> bool {
 /// they are cheap.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
-        0..FEW if blocks <= 4 => (8, &[6; 4]),
-        0..FEW => (8, &[6; 6]),
-        FEW..150_000 => (8, &[2, 2]),
+        0..FEW if blocks <= 4 => (6, &[6; 4]),
+        0..FEW => (6, &[6; 6]),
+        FEW..150_000 => (5, &[2, 2]),
         150_000..MANY => (3, &[2, 1]),
         _ => (1, &[]),
     }

@@ -9,9 +9,6 @@ use super::state::State;
 use crate::control::Control;
 use crate::random::Rng;
 
-/// Times that a search goes beyond the limits by the same part of them, as long as that helps.
-const ROUNDS: usize = 2;
-
 /// Searches beyond the limits and back, as long as that leaves fewer bytes within them; never ends with more.
 pub(super) fn refine(state: &mut State<'_>, search: Search, rng: &mut Rng, control: &Control<'_>) {
     if !state.blocks.time_binds() || state.blocks.ordered {
@@ -19,18 +16,16 @@ pub(super) fn refine(state: &mut State<'_>, search: Search, rng: &mut Rng, contr
     }
     let least = state.blocks.limit.iter().min().copied().unwrap_or(0);
     for part in search.beyond {
-        for _ in 0..ROUNDS {
-            let before = (state.excess(), state.connectivity());
-            let block = state.block.clone();
-            state.tolerance = least / part;
-            fm::refine(state, search, rng, control);
-            state.tolerance = 0;
-            rebalance(state);
-            fm::refine(state, search, rng, control);
-            if (state.excess(), state.connectivity()) >= before {
-                restore(state, &block);
-                break;
-            }
+        let before = (state.excess(), state.connectivity());
+        let block = state.block.clone();
+        state.tolerance = least / part;
+        fm::refine(state, search, rng, control);
+        state.tolerance = 0;
+        rebalance(state);
+        fm::refine(state, search, rng, control);
+        if (state.excess(), state.connectivity()) >= before {
+            restore(state, &block);
+            break;
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Search {
     pub(super) fruitless: usize,
     /// A pass that saves less than one part in this many is the last.
     pub(super) worthwhile: u64,
-    /// Parts of a block's limit, as one in so many, by which searches go beyond it for a while, in turn.
+    /// Parts of a block's limit, as one in so many, by which searches go beyond it for a while, in turn as long as that helps.
     pub(super) beyond: &'static [u64],
     /// How hard to look for cuts of two blocks after that.
     pub(super) cuts: Cuts,

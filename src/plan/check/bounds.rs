@@ -99,12 +99,11 @@ fn peaks(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     let mut at_once: Vec<u64> =
         before.into_iter().zip(after).map(|(before, after)| before.max(after)).collect();
     let mut ranges = Vec::new();
-    for step in &resolved.steps {
-        let touched: [&[u32]; 2] = match &step.touch {
+    for (step, touch) in resolved.steps.touches() {
+        let touched: [&[u32]; 2] = match touch {
             Touch::Launch { reads, writes } => [reads, writes],
             // What a copy reads lies on another device.
             Touch::Copy { to, .. } => [std::slice::from_ref(to), &[]],
-            Touch::Nothing => continue,
         };
         ranges.clear();
         for &id in touched.into_iter().flatten() {

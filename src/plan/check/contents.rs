@@ -23,8 +23,8 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     for buffer in plan.buffers.iter().filter(|buffer| is_named(buffer) && buffer.kind.is_resident()) {
         makers.insert((&buffer.value, buffer.microbatch), Maker::BeforeStep);
     }
-    for (step, at) in plan.steps.iter().zip(&resolved.steps) {
-        let (Action::Launch(launch), Touch::Launch { writes, .. }) = (&step.action, &at.touch) else {
+    for (step, (_, touch)) in plan.steps.iter().zip(resolved.steps.touches()) {
+        let (Action::Launch(launch), Touch::Launch { writes, .. }) = (&step.action, touch) else {
             continue;
         };
         let written: Vec<&Buffer> = writes.iter().map(|&buffer| &plan.buffers[buffer as usize]).collect();

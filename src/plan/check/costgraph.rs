@@ -59,7 +59,7 @@ pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
             awaited: HashMap::new(),
             working: vec![Bytes::ZERO; plan.devices.len()],
         };
-        sweep(&resolved.steps, resolved.lanes, |i, event, past| proof.step(i, event, past));
+        sweep(&resolved.steps, |i, event, past| proof.step(i, event, past));
         proof.finish();
         let (pins, colocate) = (&plan.options.pins, &plan.options.colocate);
         let patterns = Patterns { of: derived.as_ref().map(|derived| (graph, derived)), pins, colocate };

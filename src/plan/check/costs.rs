@@ -13,16 +13,16 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) -
     let (mut copies, mut moved) = (0, Bytes::ZERO);
     let mut buffers = BufferCopies::new(resolved);
     let mut nodes = NodeCopies::default();
-    for (step, at) in plan.steps.iter().zip(&resolved.steps) {
+    for (step, (_, touch)) in plan.steps.iter().zip(resolved.steps.touches()) {
         let Action::Copy(copy) = &step.action else {
-            buffers.launch(resolved, &at.touch);
+            buffers.launch(resolved, touch);
             continue;
         };
         copies += 1;
         moved += copy.bytes;
-        match at.touch {
+        match *touch {
             Touch::Copy { from, to, .. } => buffers.check(plan, resolved, step, copy, (from, to), faults),
-            Touch::Launch { .. } | Touch::Nothing => nodes.check(resolved, step, copy, faults),
+            Touch::Launch { .. } => nodes.check(resolved, step, copy, faults),
         }
     }
     nodes.finish(faults);
@@ -177,8 +177,8 @@ impl BufferCopies {
         }
         back.sort_unstable();
         let mut read = vec![false; plan.buffers.len()];
-        for step in &resolved.steps {
-            if let Touch::Launch { reads, .. } = &step.touch {
+        for (_, touch) in resolved.steps.touches() {
+            if let Touch::Launch { reads, .. } = touch {
                 reads.iter().for_each(|&buffer| read[buffer as usize] = true);
             }
         }

@@ -19,11 +19,19 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     for buffer in &plan.buffers {
         known(plan, buffer.microbatch, faults, || format!("buffer {}", buffer.id));
     }
-    for (i, (step, at)) in plan.steps.iter().zip(&resolved.steps).enumerate() {
-        match (&step.action, &at.touch) {
+    let repeats = |step: &Step| match &step.action {
+        Action::Launch(launch) => launch.again || launch.microbatch.is_some(),
+        Action::Copy(_) => false,
+    };
+    // Millions of launches need not be told from one another where each runs once.
+    let any_repeats = plan.steps.iter().any(repeats);
+    for (i, step) in plan.steps.iter().enumerate() {
+        match (&step.action, resolved.steps.touch(i)) {
             (Action::Launch(launch), touch) => {
                 known(plan, launch.microbatch, faults, || format!("step {}", step.id));
-                launched.launch(i, launch, faults);
+                if any_repeats {
+                    launched.launch(i, launch, faults);
+                }
                 if let Touch::Launch { reads, writes } = touch {
                     own(plan, step, launch, reads, writes, faults);
                 }
@@ -147,9 +155,9 @@ impl<'a> Launched<'a> {
     /// What the buffers that a launch reads, and then writes, hold; its workspace left out.
     fn contents_of(&self, i: usize) -> impl Iterator<Item = (&'a str, Option<u32>)> {
         let (plan, none): (&'a Plan, &'a [u32]) = (self.plan, &[]);
-        let (reads, writes) = match &self.resolved.steps[i].touch {
+        let (reads, writes) = match self.resolved.steps.touch(i) {
             Touch::Launch { reads, writes } => (&reads[..], &writes[..]),
-            Touch::Copy { .. } | Touch::Nothing => (none, none),
+            Touch::Copy { .. } => (none, none),
         };
         let buffers = reads.iter().chain(writes).map(|&id| &plan.buffers[id as usize]);
         let kept = buffers.filter(|buffer| buffer.kind != BufferKind::Workspace);

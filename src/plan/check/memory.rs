@@ -28,10 +28,9 @@ pub(super) fn check(
     views(plan, resolved, faults);
     let mut memory = Memory::new(plan, resolved, faults);
     memory.hold_residents();
-    sweep(&resolved.steps, resolved.lanes, |i, event, past| match &resolved.steps[i].touch {
+    sweep(&resolved.steps, |i, event, past| match resolved.steps.touch(i) {
         Touch::Launch { reads, writes } => memory.launch(i, event, past, reads, writes),
         Touch::Copy { from, to, range } => memory.copy(i, event, past, *from, *to, *range),
-        Touch::Nothing => {}
     });
     memory.finish(kept);
 }
@@ -110,7 +109,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     fn launch(&mut self, i: usize, event: Event, past: &Past<'_>, reads: &[u32], writes: &[u32]) {
         let step = &self.plan.steps[i];
         for &buffer in reads.iter().chain(writes) {
-            if self.resolved.buffers[buffer as usize].device != self.resolved.steps[i].device {
+            if self.resolved.buffers[buffer as usize].device != self.resolved.steps.list[i].device {
                 let there = &self.plan.buffers[buffer as usize].device;
                 let id = self.id(buffer);
                 self.faults.add(|| format!("step {} on {} touches {id} on {there}", step.id, step.device));

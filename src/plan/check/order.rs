@@ -1,6 +1,6 @@
 //! What has happened before a step, whatever the interleaving: vector clocks.
 
-use super::resolve::ResolvedStep;
+use super::resolve::ResolvedSteps;
 
 /// A place on a lane: step number `index` of lane `lane`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,19 +21,15 @@ impl Past<'_> {
 
 /// Calls `visit` for each step in list order, with its own event and its past. A clock is dropped
 /// once the last step that names its step has been visited. O(steps x lanes + dependencies x lanes).
-pub(super) fn sweep(steps: &[ResolvedStep], lanes: usize, mut visit: impl FnMut(usize, Event, &Past<'_>)) {
-    let mut waiting = vec![0u32; steps.len()];
-    for step in steps {
-        for &other in &step.after {
-            waiting[other as usize] += 1;
-        }
-    }
-    let mut clocks: Vec<Option<Box<[u32]>>> = (0..steps.len()).map(|_| None).collect();
+pub(super) fn sweep(steps: &ResolvedSteps, mut visit: impl FnMut(usize, Event, &Past<'_>)) {
+    let (count, lanes) = (steps.list.len(), steps.lanes);
+    let mut waiting = steps.after.occurrences(count);
+    let mut clocks: Vec<Option<Box<[u32]>>> = vec![None; count];
     // The clock at the end of each lane so far: what the lane's next step starts from.
     let mut ends: Vec<Vec<u32>> = vec![vec![0; lanes]; lanes];
-    for (i, step) in steps.iter().enumerate() {
+    for (i, step) in steps.list.iter().enumerate() {
         let mut clock = std::mem::take(&mut ends[step.lane as usize]);
-        for &other in &step.after {
+        for &other in steps.after.row(i) {
             if let Some(other_clock) = &clocks[other as usize] {
                 merge(&mut clock, other_clock);
             }

@@ -86,7 +86,7 @@ impl<'a> Nodes<'a> {
 
 /// Notes the nodes that some step launches; each stands on its step's device.
 fn launched(plan: &Plan, resolved: &Resolved<'_>, nodes: &mut Nodes<'_>, faults: &mut Faults) {
-    for (step, resolved) in plan.steps.iter().zip(&resolved.steps) {
+    for (step, resolved) in plan.steps.iter().zip(&resolved.steps.list) {
         let Action::Launch(launch) = &step.action else {
             if step.lane != Lane::Copy {
                 faults.add(|| format!("step {} is a copy on the compute lane", step.id));

@@ -6,15 +6,14 @@ use std::collections::{HashMap, HashSet};
 use super::super::{Action, Buffer, BufferKind, CopyAction, Lane, Plan, Step};
 use super::Faults;
 use super::parts::ByteRange;
+use crate::csr::Csr;
 
-/// What a step touches, by number. There are millions of steps: lists have no room to grow.
+/// What a step touches, by number.
 pub(super) enum Touch {
     /// Operands and results of a launch.
     Launch { reads: Box<[u32]>, writes: Box<[u32]> },
     /// Source and target of a copy, and the bytes of both that it moves, as a start and an end.
     Copy { from: u32, to: u32, range: ByteRange },
-    /// Nothing: the plan has no buffers.
-    Nothing,
 }
 
 /// A step with numbers for names.
@@ -22,9 +21,36 @@ pub(super) struct ResolvedStep {
     pub(super) device: u32,
     /// Position among the lanes in use.
     pub(super) lane: u32,
-    /// Positions in the list of the steps under `after`, all before its own.
-    pub(super) after: Box<[u32]>,
-    pub(super) touch: Touch,
+}
+
+/// The steps of a plan. There are millions: what all of them lack takes no bytes of each.
+pub(super) struct ResolvedSteps {
+    pub(super) list: Vec<ResolvedStep>,
+    /// By step: positions in the list of the steps under `after`, all before its own.
+    pub(super) after: Csr,
+    /// Number of lanes in use.
+    pub(super) lanes: usize,
+    /// By step; empty where the plan has no buffers.
+    touched: Vec<Touch>,
+    /// What each step of a plan without buffers touches: nothing.
+    nothing: Touch,
+}
+
+impl ResolvedSteps {
+    fn new() -> Self {
+        let nothing = Touch::Launch { reads: Box::default(), writes: Box::default() };
+        Self { list: Vec::new(), after: Csr::new(), lanes: 0, touched: Vec::new(), nothing }
+    }
+
+    /// What a step touches.
+    pub(super) fn touch(&self, step: usize) -> &Touch {
+        self.touched.get(step).unwrap_or(&self.nothing)
+    }
+
+    /// Steps with what they touch.
+    pub(super) fn touches(&self) -> impl Iterator<Item = (&ResolvedStep, &Touch)> {
+        self.list.iter().enumerate().map(|(number, step)| (step, self.touch(number)))
+    }
 }
 
 /// A buffer with numbers for names.
@@ -43,9 +69,7 @@ pub(super) struct ResolvedBuffer {
 pub(super) struct Resolved<'a> {
     pub(super) devices: HashMap<&'a str, u32>,
     pub(super) buffers: Vec<ResolvedBuffer>,
-    pub(super) steps: Vec<ResolvedStep>,
-    /// Number of lanes in use.
-    pub(super) lanes: usize,
+    pub(super) steps: ResolvedSteps,
 }
 
 /// What is made of `alias`.
@@ -62,8 +86,9 @@ pub(super) enum Views<'v> {
 pub(super) fn resolve<'a>(plan: &'a Plan, views: Views<'_>, faults: &mut Faults) -> Option<Resolved<'a>> {
     let before = faults.count;
     let too_many = |len: usize| u32::try_from(len).is_err();
-    if too_many(plan.steps.len()) || too_many(plan.buffers.len()) || too_many(plan.devices.len()) {
-        faults.add(|| "more than 2^32 steps, buffers or devices".into());
+    let waits = plan.steps.iter().map(|step| step.after.len()).sum();
+    if [plan.steps.len(), waits, plan.buffers.len(), plan.devices.len()].into_iter().any(too_many) {
+        faults.add(|| "more than 2^32 steps, entries under `after`, buffers or devices".into());
         return None;
     }
     let devices = devices(plan, faults);
@@ -78,8 +103,8 @@ pub(super) fn resolve<'a>(plan: &'a Plan, views: Views<'_>, faults: &mut Faults)
         others.for_each(|(_, buffer)| buffer.alias = None);
     }
     storages(plan, &mut buffers, faults);
-    let (steps, lanes) = steps(plan, &devices, &ids, faults)?;
-    (faults.count == before).then_some(Resolved { devices, buffers, steps, lanes })
+    let steps = steps(plan, &devices, &ids, faults)?;
+    (faults.count == before).then_some(Resolved { devices, buffers, steps })
 }
 
 /// Devices by name; the list is the topology's.
@@ -205,7 +230,7 @@ fn steps(
     devices: &HashMap<&str, u32>,
     buffers: &HashMap<&str, u32>,
     faults: &mut Faults,
-) -> Option<(Vec<ResolvedStep>, usize)> {
+) -> Option<ResolvedSteps> {
     const NO_LANE: u32 = u32::MAX;
     // Lanes are numbered as they come into use: every clock has an entry for each.
     let mut lane_of = vec![NO_LANE; plan.devices.len() * 2];
@@ -213,7 +238,7 @@ fn steps(
     // Whoever numbers steps by their positions, as the planner does, needs no table of them.
     let numbered = plan.steps.iter().zip(0u64..).all(|(step, at)| step.id == at);
     let mut positions: HashMap<u64, u32> = HashMap::new();
-    let mut resolved = Vec::with_capacity(plan.steps.len());
+    let mut resolved = ResolvedSteps::new();
     let mut whole = true;
     for (i, step) in plan.steps.iter().enumerate() {
         // Looked up before the step itself is known: it cannot wait for itself.
@@ -221,7 +246,7 @@ fn steps(
             true => (other < i as u64).then_some(other as u32),
             false => positions.get(&other).copied(),
         };
-        let after = after(step, position, faults);
+        let waits = after(step, position, &mut resolved.after, faults);
         if !numbered && positions.insert(step.id, i as u32).is_some() {
             faults.add(|| format!("step {} appears twice", step.id));
             whole = false;
@@ -231,7 +256,7 @@ fn steps(
         if device.is_none() {
             faults.add(|| format!("step {}: unknown device {}", step.id, step.device));
         }
-        let (Some(after), Some(touch), Some(device)) = (after, touch, device) else {
+        let (Some(()), Some(touch), Some(device)) = (waits, touch, device) else {
             whole = false;
             continue;
         };
@@ -240,26 +265,40 @@ fn steps(
             *lane = lanes;
             lanes += 1;
         }
-        resolved.push(ResolvedStep { device, lane: *lane, after, touch });
+        resolved.list.push(ResolvedStep { device, lane: *lane });
+        resolved.touched.extend(touch);
     }
-    whole.then_some((resolved, lanes as usize))
+    resolved.lanes = lanes as usize;
+    whole.then_some(resolved)
 }
 
-fn after(step: &Step, position: impl Fn(u64) -> Option<u32>, faults: &mut Faults) -> Option<Box<[u32]>> {
-    let mut after = Vec::with_capacity(step.after.len());
+/// Adds a row with what a step waits for; none where something of it does not come before the step.
+fn after(
+    step: &Step,
+    position: impl Fn(u64) -> Option<u32>,
+    rows: &mut Csr,
+    faults: &mut Faults,
+) -> Option<()> {
     for &other in &step.after {
         match position(other) {
-            Some(position) => after.push(position),
+            Some(position) => rows.push(position),
             None => {
                 faults.add(|| format!("step {} is after {other}, which does not come before it", step.id));
                 return None;
             }
         }
     }
-    Some(after.into_boxed_slice())
+    rows.end_row();
+    Some(())
 }
 
-fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Faults) -> Option<Touch> {
+/// What a step touches, none of it in a plan without buffers; none where it touches what is not there.
+fn touch(
+    plan: &Plan,
+    step: &Step,
+    buffers: &HashMap<&str, u32>,
+    faults: &mut Faults,
+) -> Option<Option<Touch>> {
     let mut find = |id: &str| {
         let found = buffers.get(id).copied();
         if found.is_none() {
@@ -271,14 +310,14 @@ fn touch(plan: &Plan, step: &Step, buffers: &HashMap<&str, u32>, faults: &mut Fa
         Action::Launch(launch) => {
             let reads = launch.reads.iter().map(|id| find(id)).collect::<Option<_>>()?;
             let writes = launch.writes.iter().map(|id| find(id)).collect::<Option<_>>()?;
-            Some(Touch::Launch { reads, writes })
+            Some((!plan.buffers.is_empty()).then_some(Touch::Launch { reads, writes }))
         }
-        Action::Copy(copy) if plan.buffers.is_empty() && copy.node.is_some() => Some(Touch::Nothing),
-        Action::Copy(copy) => Some(Touch::Copy {
+        Action::Copy(copy) if plan.buffers.is_empty() && copy.node.is_some() => Some(None),
+        Action::Copy(copy) => Some(Some(Touch::Copy {
             from: find(&copy.from)?,
             to: find(&copy.to)?,
             range: range(step, copy, faults)?,
-        }),
+        })),
     }
 }
 

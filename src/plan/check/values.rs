@@ -88,8 +88,8 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, names: &Names<'_>, fau
         launched: HashSet::new(),
     };
     flow.residents();
-    for (step, at) in plan.steps.iter().zip(&resolved.steps) {
-        match (&step.action, &at.touch) {
+    for (step, (_, touch)) in plan.steps.iter().zip(resolved.steps.touches()) {
+        match (&step.action, touch) {
             (Action::Launch(launch), Touch::Launch { reads, writes }) => {
                 flow.launch(step, launch, reads, writes);
             }

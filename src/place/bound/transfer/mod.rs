@@ -39,7 +39,7 @@ const FIRST: u64 = 500_000;
 const EACH_PIN: u64 = 20;
 
 /// By how much less work is spent where only a balance is asked for: much closes little of the gap there.
-const BALANCED: u64 = 4;
+const BALANCED: u64 = 8;
 
 /// How much more work each round may do than the one before.
 const MORE: u64 = 4;

@@ -15,13 +15,8 @@ fn main() -> std::process::ExitCode {
 /// what comes next, in holes that the larger tables of a planner's next phase do not fit into.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn return_what_is_large() {
-    use std::ffi::c_int;
-    const M_MMAP_THRESHOLD: c_int = -3;
-    unsafe extern "C" {
-        fn mallopt(parameter: c_int, value: c_int) -> c_int;
-    }
     // SAFETY: it sets a number of the allocator's, and no other thread runs yet.
-    unsafe { mallopt(M_MMAP_THRESHOLD, 4 << 20) };
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20) };
 }
 
 #[global_allocator]

@@ -235,6 +235,28 @@ fn each_way_to_divide_gradients_gives_them() {
     assert!(exact > 200 && partial > 150, "{exact} exact ways, {partial} with sums");
 }
 
+/// What parts of a node are named where each may lie by itself, also of a graph that was divided before.
+#[test]
+fn sources_have_names_of_their_own_however_often_a_graph_is_divided() {
+    for file in NETWORKS {
+        let Some((_, mut graph)) = open(file) else { return };
+        let mut rng = Rng::new(3);
+        let mut slices = BTreeMap::new();
+        let whole = graph.sources().len();
+        for round in 0..3 {
+            let mut divisions = divisions(&graph, &mut rng, false);
+            divisions.values_mut().for_each(|division| division.apart = true);
+            let before = pass::Before { slices: &slices, sources: graph.sources().len() - whole };
+            let divided = pass::split_again(&graph, &divisions, &[], before).unwrap();
+            (graph, slices) = (divided.graph, divided.slices);
+            let mut names = HashSet::new();
+            for source in graph.sources() {
+                assert!(names.insert(&source.name), "{file}, round {round}: {} is there twice", source.name);
+            }
+        }
+    }
+}
+
 /// The order of a sum does not depend on how far the axes go that it leaves.
 #[test]
 fn sums_of_few_elements_keep_their_bits_in_the_least_of_parts() {

@@ -260,17 +260,16 @@ impl<'g> Holder<'g> {
             return Ok(cut);
         }
         let op = slice_of(ty, region);
-        let maker = self.graph.maker(value);
-        let source = match maker.op {
-            Op::Input | Op::Param(_) => match self.cutters.get(&value) {
-                Some(&cutter) => cutter,
-                None => {
-                    let cutter = self.sources.helper(&mut self.graph, reader.source, "cut");
-                    self.cutters.insert(value, cutter);
-                    cutter
-                }
-            },
-            _ => maker.source,
+        let source = match self.cutters.get(&value) {
+            Some(&cutter) => cutter,
+            None => {
+                let maker = self.graph.maker(value);
+                let beside =
+                    if matches!(maker.op, Op::Input | Op::Param(_)) { reader.source } else { maker.source };
+                let cutter = self.sources.helper(&mut self.graph, beside, "cut");
+                self.cutters.insert(value, cutter);
+                cutter
+            }
         };
         let cut = self.graph.apply(op, &[value], source)?;
         self.cuts.insert((value, region), cut);
@@ -382,7 +381,8 @@ impl<'g> Holder<'g> {
                 // An update writes the whole parameter: a slice held by itself would keep the old values.
                 if !is_cut {
                     let (whole, op) = (self.leaf(old)?, slice_of(ty, region));
-                    return self.graph.apply(op, &[whole], reader.source);
+                    let cutter = self.sources.helper(&mut self.graph, reader.source, "cut");
+                    return self.graph.apply(op, &[whole], cutter);
                 }
                 self.param_slice(old, id, region)?
             }

@@ -50,7 +50,7 @@ impl Effort {
             seeds: usize::MAX,
             fruitless: 25,
             worthwhile: 400,
-            beyond: &[],
+            beyond: 0,
             cuts: Cuts::NONE,
         },
     };
@@ -70,7 +70,7 @@ impl Effort {
             seeds: usize::MAX,
             fruitless: 120,
             worthwhile: 400,
-            beyond: &[],
+            beyond: 0,
             cuts: Cuts::NONE,
         },
     };

@@ -47,13 +47,6 @@ const DEPTHS_OF_FEW: &[usize] = &[160, 50, 20];
 /// Whatever a further cycle saves, it is worth it.
 const ALL_CYCLES: u64 = u64::MAX;
 
-/// Parts of a block's time, as one in so many, by which searches go beyond it for a while. A quarter: less does not
-/// reach the cuts of real training steps that only many tiny tensors more can balance.
-const BEYOND: &[u64] = &[4];
-
-/// As [`BEYOND`], where times are uneven or most effort is asked for.
-const TWICE_BEYOND: &[u64] = &[4, 4];
-
 /// How a search from nothing coarsens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clustering {
@@ -121,10 +114,10 @@ impl Work {
         let uneven = is_uneven(context.problem);
         let few = pins < FEW || (uneven && pins < FEW_UNEVEN);
         let worthwhile = if few { 4_000 } else { 400 };
-        let beyond: &[u64] = match (few, uneven || context.problem.options.effort == Effort::Best) {
-            (true, true) => TWICE_BEYOND,
-            (true, false) => BEYOND,
-            (false, _) => &[],
+        let beyond = match (few, uneven || context.problem.options.effort == Effort::Best) {
+            (true, true) => 2,
+            (true, false) => 1,
+            (false, _) => 0,
         };
         // Of vertices that are alike there are many beginnings: what one leaves another finds.
         let passes = if few && !uneven { 2 } else { 4 };
@@ -157,7 +150,7 @@ impl Work {
                     passes: usize::from(pins < SMALL),
                     fruitless: 25,
                     worthwhile: 400,
-                    beyond: &[],
+                    beyond: 0,
                     ..search
                 },
             },

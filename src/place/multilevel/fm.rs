@@ -22,8 +22,8 @@ pub(super) struct Search {
     pub(super) fruitless: usize,
     /// A pass that saves less than one part in this many is the last.
     pub(super) worthwhile: u64,
-    /// Parts of a block's limit, as one in so many, by which searches go beyond it for a while, in turn as long as that helps.
-    pub(super) beyond: &'static [u64],
+    /// Searches at most that go beyond the blocks' limits for a while.
+    pub(super) beyond: usize,
     /// How hard to look for cuts of two blocks after that.
     pub(super) cuts: Cuts,
 }

@@ -24,7 +24,7 @@ const SEARCH: Search = Search {
     seeds: 25,
     fruitless: 200,
     worthwhile: 400,
-    beyond: &[4],
+    beyond: 1,
     cuts: Cuts { work: 1_000_000, most: 1000 },
 };
 

@@ -445,7 +445,7 @@ fn assert_none(found: &BTreeSet<String>) {
 }
 
 sweep! {
-    numbers_of_onnx_files: one of 36;
+    numbers_of_onnx_files: one of 90;
     numbers_of_json_files: one of 60;
 }
 

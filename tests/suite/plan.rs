@@ -35,7 +35,7 @@ fn plans_of_random_graphs_are_sound() {
 }
 
 sweep! {
-    the_independent_verifier_agrees: one of 4;
+    the_independent_verifier_agrees: one of 8;
 }
 
 fn the_independent_verifier_agrees(share: Share) {

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod bind;
+mod box_of;
 mod dtype;
 mod equations;
 mod family;
@@ -33,6 +34,7 @@ mod users;
 mod verify;
 
 pub use attributes::{Attention, Conv, ConvTranspose, Pad, Pool, Recurrent, Resize, Slice, TopK, Window};
+pub use box_of::BoxOf;
 pub use dtype::DType;
 pub(crate) use dtype::integers;
 pub use equations::{Equations, Refused};
@@ -51,10 +53,8 @@ pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
 pub use packed::{BlockFormat, E2M1, Packed, PackedRow, UNEQUAL, Zeros};
 pub(crate) use packed::{codes, with_code};
-pub use param::{
-    Data, Distribution, Fan, Init, Param, ParamSlice, Repacked, State, Statistic, StatisticKind,
-};
-pub use ports::{Counted, InputBox};
+pub use param::{Data, Distribution, Fan, Init, Param, Repacked, State, Statistic, StatisticKind};
+pub use ports::Counted;
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};

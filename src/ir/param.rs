@@ -1,8 +1,9 @@
 //! Parameters: their data, how they start, what follows batches and not gradients.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-use super::{BlockFormat, DType, Graph, NodeId, Packed, Real, Shape, Size, Tensor, Type};
+use super::{BlockFormat, BoxOf, DType, Graph, NodeId, Packed, Real, Shape, Size, Tensor, Type};
 use crate::error::{Error, Result};
 
 /// How a parameter starts where no data is given. Deviations and bounds of the scaled ones
@@ -131,20 +132,6 @@ pub struct Statistic {
     pub momentum: Real,
 }
 
-/// What a parameter is of one that is held in several: `whole[.., start..start + size, ..]` along an axis,
-/// the size being that of its type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParamSlice {
-    /// The name of the whole parameter, which arrays and initialisers know.
-    pub name: String,
-    /// The axis.
-    pub axis: u32,
-    /// The first element along it.
-    pub start: u64,
-    /// The elements of the whole along it.
-    pub extent: u64,
-}
-
 /// How a parameter is made of the matrix that is supplied, where it holds that in fewer bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repacked {
@@ -214,8 +201,8 @@ pub struct Param {
     pub update: Option<u32>,
     /// What it is a statistic of, where it is none that a gradient moves.
     pub statistic: Option<Statistic>,
-    /// The part of another that it is; none where it is whole. Its data is that of the whole.
-    pub slice: Option<ParamSlice>,
+    /// The part of another that it is, along the axes that it holds; none where it is whole. Its data is that of the whole.
+    pub slice: Option<BoxOf>,
     /// The order in which it holds the axes of what is supplied, where that is another one.
     pub permuted: Option<Vec<u32>>,
     /// How it is made of what is supplied, where that is a matrix and it holds the blocks.
@@ -227,11 +214,7 @@ pub struct Param {
 impl Param {
     /// The type of its data and of what its initialiser makes.
     pub fn supplied_type(&self, graph: &Graph) -> Type {
-        let ty = graph.ty(graph.node(self.node).first_result);
-        if let Some(repacked) = self.repacked {
-            return Type::new(DType::F32, repacked.supplied_sizes(ty.shape[0].clone()));
-        }
-        Type { dtype: self.supplied.unwrap_or(ty.dtype), shape: self.supplied_shape(&ty.shape) }
+        self.supplied_for(graph.ty(graph.node(self.node).first_result))
     }
 
     /// Of what it holds, the sizes as they are supplied.
@@ -253,22 +236,20 @@ impl Param {
 
     /// The type of its data, and of what its initialiser makes, before it is cut.
     pub fn whole_type(&self, graph: &Graph) -> Type {
-        let ty = self.supplied_type(graph);
-        let Some(slice) = &self.slice else { return ty };
-        if let Some(repacked) = self.repacked {
-            // Columns are those of the whole.
-            let own = &graph.ty(graph.node(self.node).first_result).shape[0];
-            let rows = if slice.axis == 0 { Size::Known(slice.extent as i64) } else { own.clone() };
-            return Type::new(DType::F32, repacked.supplied_sizes(rows));
+        let Some(slice) = &self.slice else { return self.supplied_type(graph) };
+        let held = slice.whole(graph.ty(graph.node(self.node).first_result));
+        self.supplied_for(&held)
+    }
+
+    /// The type of what is supplied for one that holds this.
+    fn supplied_for(&self, held: &Type) -> Type {
+        match self.repacked {
+            Some(repacked) => Type::new(DType::F32, repacked.supplied_sizes(held.shape[0].clone())),
+            None => {
+                let dtype = self.supplied.unwrap_or(held.dtype);
+                Type { dtype, shape: self.supplied_shape(&held.shape) }
+            }
         }
-        // The axis is one of what is held.
-        let cut = self.permuted.as_ref().and_then(|order| order.get(slice.axis as usize));
-        let cut = cut.copied().unwrap_or(slice.axis);
-        let sizes = ty.shape.sizes().iter().enumerate().map(|(axis, size)| match axis == cut as usize {
-            true => Size::Known(slice.extent as i64),
-            false => size.clone(),
-        });
-        Type { shape: Shape::new(sizes), ..ty }
     }
 
     /// Its own part of the whole's data. Error: none but internal ones.
@@ -283,10 +264,6 @@ impl Param {
         };
         let Some(slice) = &self.slice else { return Ok(whole) };
         let ty = graph.ty(graph.node(self.node).first_result);
-        let size = ty.shape.sizes().get(slice.axis as usize).and_then(Size::known);
-        match size.and_then(|size| u64::try_from(size).ok()) {
-            Some(size) => whole.sliced(slice.axis as usize, slice.start, size),
-            None => Err(Error::Internal(format!("{} is a slice of unbound sizes", self.name))),
-        }
+        slice.cut(Cow::Owned(whole), ty).map(Cow::into_owned)
     }
 }

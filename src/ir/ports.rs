@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DType, Graph, Shape, Size, Type, ValueId};
+use super::{BoxOf, DType, Graph, Type, ValueId};
 
 /// By name, what callers supply or take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,24 +12,7 @@ pub(super) struct PortTypes {
     pub(super) outputs: BTreeMap<String, DType>,
     pub(super) counts: BTreeMap<String, Counted>,
     /// By name of an input: the box of a caller's input that it is.
-    pub(super) boxes: BTreeMap<String, InputBox>,
-}
-
-/// What an input is of one that callers supply whole and devices are handed in slices.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InputBox {
-    /// The name of the whole, which callers know.
-    pub name: String,
-    /// By axis: the first element, and the elements of the whole. How many there are is its type's.
-    pub axes: Vec<(u64, u64)>,
-}
-
-impl InputBox {
-    /// The type of the whole, where this one's is known.
-    pub fn whole(&self, ty: &Type) -> Type {
-        let sizes = self.axes.iter().map(|&(_, size)| Size::Known(size as i64));
-        Type { dtype: ty.dtype, shape: Shape::new(sizes) }
-    }
+    pub(super) boxes: BTreeMap<String, BoxOf>,
 }
 
 /// How much of an output callers see: the first elements of an axis.
@@ -61,19 +44,19 @@ impl Graph {
 
     /// Lets what reads a part of an input be handed that part alone. Error: none but internal ones.
     pub fn slice_input(&mut self, name: &str) {
-        let found = self.inputs.iter().find(|(own, _)| own == name);
-        let sizes = found.and_then(|(_, value)| self.ty(*value).shape.dims()).unwrap_or_default();
-        let axes = sizes.into_iter().map(|size| (0, size.unsigned_abs())).collect();
-        self.ports.boxes.insert(name.to_owned(), InputBox { name: name.to_owned(), axes });
+        if let Some((_, value)) = self.inputs.iter().find(|(own, _)| own == name) {
+            let all = BoxOf::all(name, self.ty(*value));
+            self.ports.boxes.insert(name.to_owned(), all);
+        }
     }
 
     /// Says that an input is this box of a caller's.
-    pub(crate) fn box_input(&mut self, name: &str, of: InputBox) {
+    pub(crate) fn box_input(&mut self, name: &str, of: BoxOf) {
         self.ports.boxes.insert(name.to_owned(), of);
     }
 
     /// The box of a caller's input that an input is; none where it is one as it is.
-    pub fn input_box(&self, name: &str) -> Option<&InputBox> {
+    pub fn input_box(&self, name: &str) -> Option<&BoxOf> {
         self.ports.boxes.get(name)
     }
 

@@ -127,32 +127,6 @@ impl Tensor {
         Self::new(self.dtype, dims, bytes)
     }
 
-    /// Tensors one behind the other along an axis. Error: they differ in type, or in sizes along other axes.
-    pub fn joined(tensors: &[Self], axis: usize) -> Result<Self> {
-        let differ = || Error::Internal(format!("tensors that differ are joined along axis {axis}"));
-        let first = tensors.first().ok_or_else(differ)?;
-        let mut dims = first.dims.clone();
-        *dims.get_mut(axis).ok_or_else(differ)? = 0;
-        for tensor in tensors {
-            let mut own = tensor.dims.clone();
-            let size = own.get_mut(axis).map(std::mem::take).ok_or_else(differ)?;
-            let others = dims.iter().enumerate().map(|(at, &dim)| if at == axis { 0 } else { dim });
-            if tensor.dtype != first.dtype || !others.eq(own) {
-                return Err(differ());
-            }
-            dims[axis] = dims[axis].checked_add(size).ok_or_else(differ)?;
-        }
-        let rows: u64 = dims[..axis].iter().product();
-        let mut bytes = Vec::with_capacity(tensors.iter().map(|tensor| tensor.bytes.len()).sum());
-        for row in 0..rows as usize {
-            for tensor in tensors {
-                let each = tensor.bytes.len() / rows as usize;
-                bytes.extend_from_slice(&tensor.bytes[row * each..][..each]);
-            }
-        }
-        Self::new(first.dtype, dims, bytes)
-    }
-
     /// The elements with the axes in another order, as a transposition. Error: it is no order of the axes.
     pub fn permuted(&self, order: &[u32]) -> Result<Self> {
         let rank = self.dims.len();

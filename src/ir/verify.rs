@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{
-    DType, Data, DimId, Graph, Node, NodeId, Op, Packed, ParamSlice, Repacked, Shape, Size, Type, ValueId,
-    infer,
+    BoxOf, DType, Data, DimId, Graph, Node, NodeId, Op, Packed, Repacked, Shape, Size, Type, ValueId, infer,
 };
 use crate::error::{Error, Result};
 
@@ -69,13 +68,9 @@ fn verify_port_types(graph: &Graph) -> Result<()> {
 /// An input that is a box of a caller's lies within that.
 fn verify_boxes(graph: &Graph) -> Result<()> {
     let is_within = |(name, value): &(String, ValueId)| {
-        let (Some(of), Some(sizes)) = (graph.input_box(name), graph.ty(*value).shape.dims()) else {
-            return true;
-        };
-        let fits = |(&(start, whole), size): (&(u64, u64), i64)| {
-            u64::try_from(size).is_ok_and(|size| start.checked_add(size).is_some_and(|end| end <= whole))
-        };
-        of.axes.len() == sizes.len() && of.axes.iter().zip(sizes).all(fits)
+        let ty = graph.ty(*value);
+        let of = graph.input_box(name).filter(|_| ty.shape.dims().is_some());
+        of.is_none_or(|of| of.bounds(ty).is_some())
     };
     graph.inputs.iter().find(|input| !is_within(input)).map_or(Ok(()), |(name, _)| {
         Err(Error::model(format!("input {name}"), "it is a box that lies beyond what callers supply"))
@@ -193,25 +188,25 @@ fn verify_leaf(graph: &Graph, node: &Node, ty: &Type) -> Result<()> {
         Op::Param(id) => match graph.params.get(id.index()) {
             None => return fail("expected an entry for the parameter"),
             Some(param) => {
-                if let Some(Data::Inline(tensor)) = &param.data
-                    && !tensor.is_of(&param.whole_type(graph))
-                {
-                    return fail("expected the type of the parameter's data");
-                }
                 if let Some(order) = &param.permuted
                     && (param.repacked.is_some() || !is_order(order, ty.shape.rank()))
                 {
                     return fail("expected an order of the parameter's axes, and no packed rows beside it");
                 }
                 if let Some(repacked) = param.repacked
-                    && !is_repacked(repacked, &param.slice, ty)
+                    && !is_repacked(repacked, param.slice.as_ref(), ty)
                 {
                     return fail("expected packed rows of the parameter's matrix");
                 }
                 if let Some(slice) = &param.slice
-                    && !is_within(slice, ty)
+                    && slice.bounds(ty).is_none()
                 {
                     return fail("expected a slice within the whole parameter");
+                }
+                if let Some(Data::Inline(tensor)) = &param.data
+                    && !tensor.is_of(&param.whole_type(graph))
+                {
+                    return fail("expected the type of the parameter's data");
                 }
             }
         },
@@ -228,22 +223,14 @@ fn is_order(order: &[u32], rank: usize) -> bool {
 }
 
 /// Whether a parameter of this type holds the blocks of a matrix, or a part of them.
-fn is_repacked(repacked: Repacked, slice: &Option<ParamSlice>, ty: &Type) -> bool {
+fn is_repacked(repacked: Repacked, slice: Option<&BoxOf>, ty: &Type) -> bool {
     let packed = Packed { format: repacked.format, columns: repacked.columns };
-    let whole = packed.columns > 0 && !packed.format.has_scales_beside();
-    let cut = slice.as_ref().is_some_and(|slice| slice.axis == 1);
-    let bytes = ty.shape.sizes().get(1).and_then(Size::known).and_then(|size| u64::try_from(size).ok());
-    whole
-        && ty.dtype == DType::U8
-        && ty.shape.rank() == 2
-        && bytes.is_some_and(|bytes| bytes == packed.row_bytes() || cut && bytes < packed.row_bytes())
-}
-
-/// Whether a parameter of this type is a part of one with that extent.
-fn is_within(slice: &ParamSlice, ty: &Type) -> bool {
-    let size = ty.shape.sizes().get(slice.axis as usize).and_then(Size::known);
-    let end = size.and_then(|size| slice.start.checked_add(u64::try_from(size).ok()?));
-    end.is_some_and(|end| end <= slice.extent && slice.extent <= i64::MAX as u64)
+    let is_whole = packed.columns > 0 && !packed.format.has_scales_beside();
+    let row = match slice {
+        Some(slice) => slice.axes.get(1).map(|&(_, bytes)| bytes),
+        None => ty.shape.sizes().get(1).and_then(Size::known).and_then(|size| u64::try_from(size).ok()),
+    };
+    is_whole && ty.dtype == DType::U8 && ty.shape.rank() == 2 && row == Some(packed.row_bytes())
 }
 
 /// How many parameters, constants and inputs were met: their entries are in the same order.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, InputBox, NodeId, Op, ParamId, Tensor, Type, ValueId};
+use crate::ir::{BoxOf, DType, Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
 use crate::kernel::workspace::workspace;
 
 use super::arena::Buffer;
@@ -96,20 +96,10 @@ pub(super) fn input<'a>(inputs: &'a [(String, Tensor)], name: &str) -> Result<&'
 }
 
 /// What of a caller's input an input of type `seen` is: all of it, or its box.
-pub(super) fn supplied<'t>(
-    whole: &'t Tensor,
-    part: Option<&InputBox>,
-    seen: &Type,
-) -> Result<Cow<'t, Tensor>> {
+pub(super) fn supplied<'t>(whole: &'t Tensor, part: Option<&BoxOf>, seen: &Type) -> Result<Cow<'t, Tensor>> {
     let Some(part) = part else { return Ok(Cow::Borrowed(whole)) };
     check_type(whole, &part.whole(seen))?;
-    let mut found = Cow::Borrowed(whole);
-    for (axis, (&(start, all), size)) in part.axes.iter().zip(dims(seen)?).enumerate() {
-        if (start, size.unsigned_abs()) != (0, all) {
-            found = Cow::Owned(found.sliced(axis, start, size.unsigned_abs())?);
-        }
-    }
-    Ok(found)
+    part.cut(Cow::Borrowed(whole), seen)
 }
 
 /// The sizes of a type as numbers. Error: a dimension is not bound.

@@ -138,40 +138,40 @@ networks! {
     llama: on_many("onnx/s_llama.onnx");
     lstm: on_many("onnx/s_lstm.onnx");
     mixtral: on_many("onnx/s_mixtral.onnx");
-    mobilenet: on_many("onnx/s_mobilenet_v2.onnx");
     resnet: on_many("onnx/s_resnet_hf.onnx");
-    t5_encoder: on_many("onnx/s_t5_encoder.onnx");
     vit: on_many("onnx/s_vit.onnx");
-    keras2_cnn: on_many("keras/cnn_small.k2.json");
-    keras2_gru: on_many("keras/gru_conv1d_small.k2.json");
     keras2_mlp: on_many("keras/mlp_small.k2.json");
     keras2_siamese: on_many("keras/siamese_multi_io.k2.json");
-    keras2_transformer: on_many("keras/transformer_small.k2.json");
     keras3_cnn: on_many("keras/cnn_small.k3.json");
     keras3_gru: on_many("keras/gru_conv1d_small.k3.json");
     keras3_mlp: on_many("keras/mlp_small.k3.json");
     keras3_siamese: on_many("keras/siamese_multi_io.k3.json");
     keras3_transformer: on_many("keras/transformer_small.k3.json");
-    full_llama: on_two("onnx/llama_small.onnx", 0.0);
     full_lstm: on_two("onnx/lstm_text_full.onnx", 0.0);
-    full_mixtral: on_two("onnx/mixtral_small.onnx", 0.0);
-    full_mobilenet: on_two("onnx/mobilenet_v3_large.onnx", 0.0);
-    // Their outputs reach 3402 and are sums that cancel: a millionth of that is the last digits of f32. The runtime
-    // that made the stored outputs (onnxruntime 1.31) is 7.7 times the default tolerance away from them itself when
-    // its graph optimisations are turned off.
-    full_resnet: on_two("onnx/resnet50.onnx", 1e-6);
-    full_shufflenet: on_two("onnx/shufflenet_v2_x1_0.onnx", 0.0);
     fixture_average_pool: on_one("onnx/tract_averagepool_count_include_pad.onnx");
     fixture_grouped_deconvolution: on_one("onnx/tract_deconv_group.onnx");
     fixture_product: on_one("wheels/ort_mul_1.onnx");
     fixture_sigmoid: on_one("wheels/ort_sigmoid.onnx");
     light_alexnet: balanced("onnx/light_bvlc_alexnet.onnx");
-    light_densenet: balanced("onnx/light_densenet121.onnx");
     light_inception: balanced("onnx/light_inception_v1.onnx");
     light_squeezenet: balanced("onnx/light_squeezenet.onnx");
 }
 
 long_networks! {
+    mobilenet: on_many("onnx/s_mobilenet_v2.onnx");
+    t5_encoder: on_many("onnx/s_t5_encoder.onnx");
+    keras2_cnn: on_many("keras/cnn_small.k2.json");
+    keras2_gru: on_many("keras/gru_conv1d_small.k2.json");
+    keras2_transformer: on_many("keras/transformer_small.k2.json");
+    full_llama: on_two("onnx/llama_small.onnx", 0.0);
+    full_mixtral: on_two("onnx/mixtral_small.onnx", 0.0);
+    full_mobilenet: on_two("onnx/mobilenet_v3_large.onnx", 0.0);
+    full_shufflenet: on_two("onnx/shufflenet_v2_x1_0.onnx", 0.0);
+    light_densenet: balanced("onnx/light_densenet121.onnx");
+    // Their outputs reach 3402 and are sums that cancel: a millionth of that is the last digits of f32. The runtime
+    // that made the stored outputs (onnxruntime 1.31) is 7.7 times the default tolerance away from them itself when
+    // its graph optimisations are turned off.
+    full_resnet: on_two("onnx/resnet50.onnx", 1e-6);
     full_bert: on_two("onnx/bert_base.onnx", 0.0);
     full_diffusion: on_two("onnx/sd_unet_small.onnx", 0.0);
     full_gpt2: on_two("onnx/gpt2.onnx", 0.0);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use partition::unstable::compile::{Options, prepare};
+use partition::unstable::ir::text::parse;
 use partition::unstable::ir::{
     Attention, DType, Graph, HeadOrder, NodeId, Op, ParamId, Real, ReduceKind, Shape, Source, SourceRole,
     Tensor, Type, ValueId, verify,
@@ -255,6 +256,53 @@ fn sources_have_names_of_their_own_however_often_a_graph_is_divided() {
             }
         }
     }
+}
+
+/// A weight that is divided along one loop and then along another is held in boxes, by which the product is the same.
+#[test]
+fn weights_are_held_in_boxes_where_they_are_divided_along_two_axes() {
+    let (rows, inner, columns) = (4, 48, 64);
+    let text = format!(
+        "graph \"product\"\n\nsource s0 data \"x\" \"input\"\nsource s1 node \"y\" \"matmul\"\n\n\
+         %0: f32[{rows}, {inner}] = input \"x\" @s0\n\
+         %1: f32[{inner}, {columns}] = param \"w\" init=constant(0.0) @s0\n\
+         %2: f32[{rows}, {columns}] = matmul %0, %1 @s1\n\noutput \"y\" %2\n"
+    );
+    let mut graph = parse(&text).unwrap();
+    let mut rng = Rng::new(5);
+    let mut numbers = |count: u64| (0..count).map(|_| rng.below(17) as f32 - 8.0).collect::<Vec<f32>>();
+    let x = Tensor::from_f32(vec![rows, inner], &numbers(rows * inner)).unwrap();
+    let weight = Tensor::from_f32(vec![inner, columns], &numbers(inner * columns)).unwrap();
+    let inputs = [("x".to_owned(), x)];
+    let run = |graph: &Graph| {
+        let own = |id: ParamId| graph.param(id).own_part(graph, weight.clone());
+        interpret(graph, &inputs, &own).unwrap()
+    };
+    let expected = run(&graph);
+
+    let mut slices = BTreeMap::new();
+    let sources = graph.sources().len();
+    // The loop over columns, then the one over what is summed.
+    for is_sum in [false, true] {
+        let products = graph.node_ids().filter(|&node| matches!(graph.node(node).op, Op::MatMul { .. }));
+        let division = |node| {
+            let ways = splits(&graph, node).unwrap();
+            let extent = if is_sum { inner } else { columns };
+            let split =
+                ways.into_iter().find(|way| way.is_partial() == is_sum && way.extent == extent).unwrap();
+            Division { split, bounds: vec![0, 16, 31, extent], devices: Vec::new(), apart: true }
+        };
+        let divisions: BTreeMap<_, _> = products.map(|node| (node, division(node))).collect();
+        let before = pass::Before { slices: &slices, sources: graph.sources().len() - sources };
+        let divided = pass::split_again(&graph, &divisions, &[], before).unwrap();
+        verify(&divided.graph).unwrap();
+        (graph, slices) = (divided.graph, divided.slices);
+    }
+    let sizes = graph.params().iter().map(|param| graph.ty(graph.node(param.node).first_result).elements());
+    let sizes: Vec<u64> = sizes.map(Option::unwrap).collect();
+    assert_eq!((sizes.len(), sizes.iter().sum()), (9, inner * columns), "{sizes:?}");
+    assert_eq!(run(&graph), expected);
+    assert_eq!(parse(&graph.to_string()).unwrap(), graph);
 }
 
 /// The order of a sum does not depend on how far the axes go that it leaves.

@@ -5,9 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    BlockFormat, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, InputBox, NodeId,
-    Noise, NoiseKind, Op, Param, ParamId, ParamSlice, Phase, Repacked, Shape, Size, Source, SourceId,
-    SourceRole, State, Statistic, StatisticKind, Tensor, Type, ValueId,
+    BlockFormat, BoxOf, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId,
+    Noise, NoiseKind, Op, Param, ParamId, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole, State,
+    Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -216,7 +216,7 @@ impl Parser {
                     self.graph.supply_input(&name, dtype);
                 }
                 if cursor.eat("box=") {
-                    self.graph.box_input(&name, input_box(cursor)?);
+                    self.graph.box_input(&name, box_of(cursor)?);
                 }
                 self.graph.inputs.push((name, value));
                 Ok(Op::Input)
@@ -243,7 +243,7 @@ impl Parser {
         let supplied = supplied(cursor)?;
         let update = if cursor.eat("update=") { Some(cursor.id("")?) } else { None };
         let statistic = if cursor.eat("statistic=") { Some(statistic(cursor)?) } else { None };
-        let slice = if cursor.eat("slice=") { Some(slice(cursor)?) } else { None };
+        let slice = if cursor.eat("slice=") { Some(box_of(cursor)?) } else { None };
         let permuted: Option<Vec<u32>> =
             if cursor.eat("permuted=") { Some(cursor.list(Cursor::integer)?) } else { None };
         let repacked = if cursor.eat("repacked=") { Some(repacked(cursor)?) } else { None };
@@ -271,12 +271,9 @@ fn state(cursor: &mut Cursor<'_>) -> Result<State> {
 }
 
 /// The type of a parameter's data: of what it is given in, before it is cut.
-fn param_type(ty: &Type, supplied: Option<DType>, slice: Option<&ParamSlice>) -> Type {
-    let sizes = ty.shape.sizes().iter().enumerate().map(|(axis, size)| match slice {
-        Some(slice) if axis == slice.axis as usize => Size::Known(slice.extent as i64),
-        _ => size.clone(),
-    });
-    Type { dtype: supplied.unwrap_or(ty.dtype), shape: Shape::new(sizes) }
+fn param_type(ty: &Type, supplied: Option<DType>, slice: Option<&BoxOf>) -> Type {
+    let whole = slice.map_or_else(|| ty.clone(), |slice| slice.whole(ty));
+    Type { dtype: supplied.unwrap_or(ty.dtype), ..whole }
 }
 
 /// The type of what is supplied, where axes are held in another order.
@@ -309,26 +306,14 @@ fn repacked(cursor: &mut Cursor<'_>) -> Result<Repacked> {
 }
 
 /// `x(0 of 24, 8 of 16)`
-fn input_box(cursor: &mut Cursor<'_>) -> Result<InputBox> {
+fn box_of(cursor: &mut Cursor<'_>) -> Result<BoxOf> {
     let name = cursor.string()?;
     let axes = cursor.entries("(", ")", |cursor| {
         let start = cursor.integer()?;
         cursor.expect("of")?;
         Ok((start, cursor.integer()?))
     })?;
-    Ok(InputBox { name, axes })
-}
-
-fn slice(cursor: &mut Cursor<'_>) -> Result<ParamSlice> {
-    let name = cursor.string()?;
-    cursor.expect("(")?;
-    let axis = cursor.id("")?;
-    cursor.expect(",")?;
-    let start = cursor.integer()?;
-    cursor.expect(",")?;
-    let extent = cursor.integer()?;
-    cursor.expect(")")?;
-    Ok(ParamSlice { name, axis, start, extent })
+    Ok(BoxOf { name, axes })
 }
 
 fn noise(cursor: &mut Cursor<'_>) -> Result<Noise> {

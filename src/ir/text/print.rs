@@ -4,8 +4,8 @@ use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    DType, Data, DimId, Distribution, Fan, Graph, Init, InputBox, Node, Op, Param, ParamSlice, Phase, Real,
-    Repacked, Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
+    BoxOf, DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Phase, Real, Repacked, Size,
+    Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -108,12 +108,9 @@ impl<'g> Printer<'g> {
                 let name = at.map_or("", |at| inputs[at].0.as_str());
                 write!(f, " {}", Quoted(name))?;
                 supplied(f, self.graph.ports.inputs.get(name).copied())?;
-                if let Some(InputBox { name, axes }) = self.graph.input_box(name) {
-                    write!(f, " box={}(", Quoted(name))?;
-                    for (at, (start, size)) in axes.iter().enumerate() {
-                        write!(f, "{}{start} of {size}", if at > 0 { ", " } else { "" })?;
-                    }
-                    f.write_str(")")?;
+                if let Some(of) = self.graph.input_box(name) {
+                    f.write_str(" box=")?;
+                    box_of(f, of)?;
                 }
             }
             Op::Param(id) => self.param(f, self.graph.param(*id))?,
@@ -141,8 +138,8 @@ impl<'g> Printer<'g> {
             write!(f, " statistic={kind}({})", statistic.momentum)?;
         }
         if let Some(slice) = &param.slice {
-            let ParamSlice { name, axis, start, extent } = slice;
-            write!(f, " slice={}({axis}, {start}, {extent})", Quoted(name))?;
+            f.write_str(" slice=")?;
+            box_of(f, slice)?;
         }
         if let Some(order) = &param.permuted {
             write!(f, " permuted={order:?}")?;
@@ -335,6 +332,15 @@ impl Display for Quoted<'_> {
         }
         f.write_char('"')
     }
+}
+
+/// What something is a part of: `"x"(0 of 24, 8 of 16)`.
+fn box_of(f: &mut Formatter<'_>, BoxOf { name, axes }: &BoxOf) -> fmt::Result {
+    write!(f, "{}(", Quoted(name))?;
+    for (at, (start, size)) in axes.iter().enumerate() {
+        write!(f, "{}{start} of {size}", if at > 0 { ", " } else { "" })?;
+    }
+    f.write_str(")")
 }
 
 /// The type in which callers hand something over, where it is held in another.

@@ -7,8 +7,7 @@ use super::states::Tiling;
 use super::{Divided, SliceOf};
 use crate::error::{Error, Result};
 use crate::ir::{
-    Binary, Graph, InputBox, NodeId, Op, Param, ParamId, ParamSlice, Shape, Size, Slice, SourceId, Type,
-    ValueId,
+    Binary, BoxOf, Graph, NodeId, Op, Param, ParamId, Shape, Size, Slice, SourceId, Type, ValueId,
 };
 use crate::kernel::split::{Fold, Region};
 
@@ -376,10 +375,8 @@ impl<'g> Holder<'g> {
             Op::Input => self.add_box(old, region)?,
             Op::Param(id) => {
                 let param = self.old.param(id);
-                let is_cut =
-                    param.update.is_none() && param.statistic.is_none() && is_cut_along(param, region.axis);
                 // An update writes the whole parameter: a slice held by itself would keep the old values.
-                if !is_cut {
+                if param.update.is_some() || param.statistic.is_some() {
                     let (whole, op) = (self.leaf(old)?, slice_of(ty, region));
                     let cutter = self.sources.helper(&mut self.graph, reader.source, "cut");
                     return self.graph.apply(op, &[whole], cutter);
@@ -397,15 +394,11 @@ impl<'g> Holder<'g> {
     /// A slice of a parameter, as a parameter.
     fn param_slice(&mut self, old: ValueId, id: ParamId, region: Region) -> Result<ValueId> {
         let (param, ty) = (self.old.param(id), self.old.ty(old));
-        let Region { axis, start, size } = region;
-        let slice = match &param.slice {
-            Some(outer) => ParamSlice { start: outer.start + start, ..outer.clone() },
-            None => ParamSlice { name: param.name.clone(), axis, start, extent: extent(ty, axis)? },
-        };
-        let (name, start) = (&slice.name, slice.start);
-        let name = format!("{name}[axis {axis}, {start}..{}]", start + size);
-        let param = Param { name, slice: Some(slice), update: None, ..param.clone() };
-        Ok(self.add_param(param, resized(ty, region), self.old.maker(old).source))
+        let mut slice = param.slice.clone().unwrap_or_else(|| BoxOf::all(&param.name, ty));
+        slice.axes[region.axis as usize].0 += region.start;
+        let ty = resized(ty, region);
+        let param = Param { name: slice.label(&ty), slice: Some(slice), update: None, ..param.clone() };
+        Ok(self.add_param(param, ty, self.old.maker(old).source))
     }
 
     /// Holds a parameter in the slices that steps update.
@@ -450,21 +443,15 @@ impl<'g> Holder<'g> {
         let number = self.input_number(old)?;
         let name = &self.old.inputs()[number].0;
         let of = self.old.input_box(name).cloned();
-        let InputBox { name: whole, mut axes } =
-            of.ok_or_else(|| Error::Internal(format!("{name} is handed over whole")))?;
-        axes[region.axis as usize].0 += region.start;
+        let mut of = of.ok_or_else(|| Error::Internal(format!("{name} is handed over whole")))?;
+        of.axes[region.axis as usize].0 += region.start;
         let ty = resized(self.old.ty(old), region);
-        let sizes = ty.shape.dims().unwrap_or_default();
-        let ranges = axes.iter().zip(sizes).map(|(&(start, _), size)| {
-            let end = start + size.unsigned_abs();
-            format!("{start}..{end}")
-        });
-        let part = format!("{whole}[{}]", ranges.collect::<Vec<_>>().join(", "));
+        let part = of.label(&ty);
         let supplied = self.old.input_type(number).dtype;
         if supplied != ty.dtype {
             self.graph.supply_input(&part, supplied);
         }
-        self.graph.box_input(&part, InputBox { name: whole, axes });
+        self.graph.box_input(&part, of);
         let source = self.old.maker(old).source;
         Ok(self.input(part, ty, source))
     }
@@ -524,11 +511,6 @@ fn extent(ty: &Type, axis: u32) -> Result<u64> {
     let size = ty.shape.sizes().get(axis as usize).and_then(Size::known);
     size.and_then(|size| u64::try_from(size).ok())
         .ok_or_else(|| Error::Internal(format!("axis {axis} of {ty:?} has no size")))
-}
-
-/// Whether slices of a parameter along an axis can be parameters: of one that is a slice itself, only along its own.
-pub(super) fn is_cut_along(param: &Param, axis: u32) -> bool {
-    param.slice.as_ref().is_none_or(|slice| slice.axis == axis)
 }
 
 /// The type of a part.

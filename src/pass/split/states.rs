@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::Division;
-use super::held::is_cut_along;
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, ValueId};
 use crate::kernel::split::{Region, part};
@@ -36,7 +35,7 @@ pub(super) fn states(
         let Some(param) = updated.map(|id| graph.param(id)) else { continue };
         let Some(tiling) = made_in(graph, *value, divisions)? else { continue };
         let grows = param.state.and_then(|state| state.grows);
-        if param.statistic.is_none() && grows != Some(tiling.axis) && is_cut_along(param, tiling.axis) {
+        if param.statistic.is_none() && grows != Some(tiling.axis) {
             found.insert(graph.node(param.node).first_result, tiling);
         }
     }

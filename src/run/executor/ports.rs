@@ -9,7 +9,7 @@ use super::super::interpret::{
 };
 use super::plan::{Batch, Checker, ExecPlan, Located};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Counted, Graph, InputBox, Op, ParamId, Tensor, Type, ValueId};
+use crate::ir::{BoxOf, Counted, Graph, Op, ParamId, Tensor, Type, ValueId};
 
 /// Inputs and outputs of a program.
 pub(in crate::run) struct Ports {
@@ -34,7 +34,7 @@ struct Port {
     /// As callers see it.
     seen: Type,
     /// The box of a caller's input that it is.
-    part: Option<InputBox>,
+    part: Option<BoxOf>,
 }
 
 impl Port {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use partition::unstable::compile::{Options, prepare};
 use partition::unstable::ir::text::parse;
 use partition::unstable::ir::{
-    Attention, DType, Graph, HeadOrder, NodeId, Op, ParamId, Real, ReduceKind, Shape, Source, SourceRole,
-    Tensor, Type, ValueId, verify,
+    Attention, ConvTranspose, DType, Graph, HeadOrder, Layout, NodeId, Op, ParamId, Real, ReduceKind, Shape,
+    Source, SourceRole, Tensor, Type, ValueId, Window, verify,
 };
 use partition::unstable::kernel::split::{Split, splits};
 use partition::unstable::pass::{self, Division};
@@ -201,7 +201,12 @@ fn gradient_alone(rng: &mut Rng) -> Alone {
             (op, operands)
         }
     };
-    let mut graph = Graph::new("gradient");
+    of_operands(op, dims, rng)
+}
+
+/// An operation by itself on operands of these sizes, of positive numbers: some may be variances.
+fn of_operands(op: Op, dims: Vec<Vec<u64>>, rng: &mut Rng) -> Alone {
+    let mut graph = Graph::new("alone");
     let source = graph.add_source(Source::new("node", op.name(), SourceRole::Node));
     let (mut operands, mut inputs) = (Vec::new(), Vec::new());
     for (at, dims) in dims.iter().enumerate() {
@@ -209,7 +214,6 @@ fn gradient_alone(rng: &mut Rng) -> Alone {
         let data = graph.add_source(Source::new(&name, "input", SourceRole::Data));
         let sizes: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
         operands.push(graph.add_input(&name, Type::new(DType::F32, Shape::known(&sizes)), data));
-        // Variances are not negative.
         let values: Vec<f32> =
             (0..dims.iter().product()).map(|_| (1 + rng.next() % 4096) as f32 / 2048.0).collect();
         inputs.push((name, Tensor::from_f32(dims.clone(), &values).unwrap()));
@@ -234,6 +238,51 @@ fn each_way_to_divide_gradients_gives_them() {
         }
     }
     assert!(exact > 200 && partial > 150, "{exact} exact ways, {partial} with sums");
+}
+
+/// A transposed convolution by itself: of windows with gaps and overlaps, some of more positions than are unfolded at once.
+fn transposed_convolution(rng: &mut Rng) -> Alone {
+    let mut any = |least: u64, most: u64| least + rng.next() % (most - least + 1);
+    let spatial = any(1, 3) as usize;
+    let layout = [Layout::ChannelsFirst, Layout::ChannelsLast][any(0, 1) as usize];
+    let (groups, most) = (any(1, 2), if spatial == 1 { 4000 } else { 9 });
+    let (batch, inner, outer) = (any(1, 2), groups * any(1, 5), any(1, 4));
+    let sizes: Vec<u64> = (0..spatial).map(|_| any(1, most)).collect();
+    let kernel: Vec<u64> = (0..spatial).map(|_| any(1, 5)).collect();
+    let strides: Vec<i64> = (0..spatial).map(|_| any(1, 4) as i64).collect();
+    let dilations: Vec<i64> = (0..spatial).map(|_| any(1, 2) as i64).collect();
+    let pads = |axis: usize, any: &mut dyn FnMut(u64, u64) -> u64| any(0, kernel[axis] / 2) as i64;
+    let pads_before = (0..spatial).map(|axis| pads(axis, &mut any)).collect();
+    let pads_after = (0..spatial).map(|axis| pads(axis, &mut any)).collect();
+    let output_padding = (0..spatial).map(|_| any(2, 6) as i64).collect();
+    let has_bias = any(0, 1) == 1;
+    let window = Window { strides, dilations, pads_before, pads_after };
+    let op = ConvTranspose { layout, window, output_padding, groups: groups as i64 };
+    let (x, weights) = match layout {
+        Layout::ChannelsFirst => {
+            ([&[batch, inner], &sizes[..]].concat(), [&[inner, outer], &kernel[..]].concat())
+        }
+        Layout::ChannelsLast => {
+            ([&[batch], &sizes[..], &[inner]].concat(), [&kernel[..], &[outer, inner]].concat())
+        }
+    };
+    let mut dims = vec![x, weights];
+    dims.extend(has_bias.then(|| vec![outer * groups]));
+    of_operands(Op::ConvTranspose(op.into()), dims, rng)
+}
+
+#[test]
+fn each_way_to_divide_transposed_convolutions_gives_them() {
+    let mut rng = Rng::new(31);
+    let (mut exact, mut partial) = (0, 0);
+    for _ in 0..300 {
+        let alone = transposed_convolution(&mut rng);
+        for split in splits(&alone.graph, alone.node).unwrap() {
+            *if split.is_partial() { &mut partial } else { &mut exact } += 1;
+            gives_its_results("transposed convolution", &alone, split, &mut rng);
+        }
+    }
+    assert!(exact > 600 && partial > 40, "{exact} exact ways, {partial} with sums");
 }
 
 /// What parts of a node are named where each may lie by itself, also of a graph that was divided before.

@@ -144,7 +144,7 @@ impl Splits {
     ///
     /// Errors: none but internal ones.
     pub(in crate::compile) fn next(&mut self) -> Result<Option<Parted>> {
-        while let Some(attempt) = self.left.pop() {
+        'tries: while let Some(attempt) = self.left.pop() {
             if attempt.side_by_side && self.side_by_side.len() < 2 {
                 continue;
             }
@@ -165,7 +165,7 @@ impl Splits {
                 let limits = Limits { whole: self.memory, may_go_on: round + 1 < ROUNDS, ..limits };
                 let again = |node| parted.may_be_divided_again(node);
                 let Some(more) = divisions(self.choices(&parted.graph, attempt), limits, again)? else {
-                    return Ok(None);
+                    continue 'tries;
                 };
                 if more.is_empty() {
                     break;

@@ -207,6 +207,8 @@ enum Access {
     Joined { axis: u32, first: u64, size: u64 },
     /// Along an axis of `size`, windows, cut off where they reach beyond it.
     Windows { axis: u32, size: u64, stride: i64, before: i64, reach: i64 },
+    /// Along an axis of `size`, elements that are spread over windows, of which those touch the part; one at least.
+    Spread { axis: u32, size: u64, stride: i64, before: i64, reach: i64 },
 }
 
 impl Access {
@@ -242,6 +244,14 @@ impl Access {
                 let low = from.clamp(0, size as i64) as u64;
                 Some(Region { axis, start: low, size: to.clamp(0, size as i64) as u64 - low })
             }
+            Self::Spread { axis, size, stride, before, reach } => {
+                let (from, to) = (start as i64 + before, end as i64 + before);
+                // The first that reaches the part, or lies at its front where none before it does.
+                let first = (from - reach).div_euclid(stride) + 1;
+                let first = first.min(from.div_euclid(stride)).clamp(0, size as i64 - 1);
+                let behind = ((to - 1).div_euclid(stride) + 1).clamp(first + 1, size as i64);
+                Some(Region { axis, start: first as u64, size: (behind - first) as u64 })
+            }
         }
     }
 }
@@ -255,7 +265,7 @@ enum Adapt {
     Sizes,
     /// A strided slice along an axis, of what its elements span.
     Strided,
-    /// Windows of a spatial axis: the padding is that of the part.
+    /// Windows of a spatial axis: the padding, or what is cut off, is that of the part.
     Windows { spatial: usize },
     /// So many channels of the result to a group.
     Groups { each: u64 },
@@ -314,7 +324,7 @@ impl Way {
             Adapt::Same => op.clone(),
             Adapt::Sizes => layout::resized(op, self.over, end - start)?,
             Adapt::Strided => layout::strided(op, self.over, operands[0], end - start)?,
-            Adapt::Windows { spatial } => window::padded(op, spatial, self.operands[0], (start, end))?,
+            Adapt::Windows { spatial } => window::of_windows(op, spatial, self.operands[0], (start, end))?,
             Adapt::Groups { each } => window::grouped(op, (end - start) / each)?,
             Adapt::Columns => packed::of_columns(op, end - start),
             Adapt::Heads => attention::of_heads(op, start, end, self.extent)?,

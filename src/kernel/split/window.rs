@@ -106,6 +106,23 @@ fn conv_transpose(of: &ConvTranspose, shapes: &Shapes) -> Vec<Way> {
             found.push(Way::summed(shapes, axes.channels, Fold::Sum, operands));
         }
     }
+    for spatial in 0..of.window.strides.len() {
+        let (axis, size) = (axes.spatial + spatial, shapes.operands[0][axes.spatial + spatial]);
+        if size == 0 {
+            continue;
+        }
+        let kernel = shapes.operands[1][axes.kernel + spatial] as i64;
+        let access = Access::Spread {
+            axis: axis as u32,
+            size,
+            stride: of.window.strides[spatial],
+            before: of.window.pads_before[spatial],
+            reach: of.window.dilations[spatial] * (kernel - 1) + 1,
+        };
+        let mut operands = vec![access, Access::Whole];
+        operands.extend(bias(Access::Whole));
+        found.push(Way { adapt: Adapt::Windows { spatial }, ..Way::axis(shapes, axis, operands) });
+    }
     found
 }
 
@@ -133,8 +150,33 @@ fn windows(window: &Window, x: &[u64], axis: usize, spatial: usize, kernel: i64)
     touch.then_some(Access::Windows { axis: axis as u32, size: x[axis], stride, before, reach })
 }
 
+/// The operation of a part of a spatial axis of windows.
+pub(super) fn of_windows(op: &Op, spatial: usize, access: Access, part: (u64, u64)) -> Result<Op> {
+    match op {
+        Op::ConvTranspose(of) => cut_off(of, spatial, access, part),
+        _ => padded(op, spatial, access, part),
+    }
+}
+
+/// The transposed convolution that makes `part` of a spatial axis: of what the elements that it reads are spread over, all
+/// before and behind is cut off, and what none reaches is added.
+fn cut_off(of: &ConvTranspose, spatial: usize, access: Access, part: (u64, u64)) -> Result<Op> {
+    let mut of = of.clone();
+    let (Access::Spread { stride, before, reach, .. }, Some(read)) = (access, access.region(part.0, part.1))
+    else {
+        return Err(foreign(&Op::ConvTranspose(of.into())));
+    };
+    let begin = read.start as i64 * stride;
+    let end = begin + (read.size as i64 - 1) * stride + reach;
+    let behind = end - (part.1 as i64 + before);
+    of.window.pads_before[spatial] = part.0 as i64 + before - begin;
+    of.window.pads_after[spatial] = behind.max(0);
+    of.output_padding[spatial] = (-behind).max(0);
+    Ok(Op::ConvTranspose(of.into()))
+}
+
 /// The operation of windows `part` of a spatial axis, which pads only what is beyond the whole.
-pub(super) fn padded(op: &Op, spatial: usize, access: Access, part: (u64, u64)) -> Result<Op> {
+fn padded(op: &Op, spatial: usize, access: Access, part: (u64, u64)) -> Result<Op> {
     let Access::Windows { size, stride, before, reach, .. } = access else { return Err(foreign(op)) };
     let from = part.0 as i64 * stride - before;
     let to = (part.1 as i64 - 1) * stride - before + reach;

@@ -95,10 +95,9 @@ fn first<T: Product>(
                 epilogue: None,
             };
             gemm.run(team);
-            let mut rows = columns.chunks(width);
-            for plane in target.chunks_mut(area) {
-                for offset in grid.offsets() {
-                    let Some(row) = rows.next() else { break };
+            for (plane, rows) in target.chunks_mut(area).zip(columns.chunks(window * width)) {
+                for (element, offset) in last_to_first(grid) {
+                    let row = &rows[element * width..][..width];
                     grid.runs(offset, start..start + width, |run| {
                         let Some(to) = run.large else { return };
                         let values = &row[run.at];
@@ -144,7 +143,7 @@ fn last<T: Product>(
                     epilogue: None,
                 };
                 gemm.run(team);
-                for (element, offset) in grid.offsets().enumerate() {
+                for (element, offset) in last_to_first(grid) {
                     grid.runs(offset, start..start + width, |run| {
                         let Some(to) = run.large else { return };
                         for (i, at) in run.at.enumerate() {
@@ -159,4 +158,11 @@ fn last<T: Product>(
             }
         }
     }
+}
+
+/// Elements of the window with their numbers, from the last. So each output position adds what it gets in the order of the
+/// input's positions, which neither tiles nor parts of the input change.
+fn last_to_first(grid: &Grid) -> impl Iterator<Item = (usize, [usize; 3])> + use<> {
+    let offsets: Vec<_> = grid.offsets().enumerate().collect();
+    offsets.into_iter().rev()
 }

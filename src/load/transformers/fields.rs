@@ -53,6 +53,7 @@ const TRAINING: &[&str] = &[
     "dropout_rate",
     "embedding_dropout",
     "embd_pdrop",
+    "embed_dropout",
     "finetuning_task",
     "gradient_checkpointing",
     "hidden_dropout",

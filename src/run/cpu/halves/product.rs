@@ -13,10 +13,11 @@ use super::super::product::matmul::{
 };
 use super::super::product::panels::transpose_as;
 use super::super::product::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
+use super::super::stored::{AsBf16, AsF16, Stored, narrow, widen};
 use super::super::team::{MatrixMut, Team};
 use super::super::vectors::{Lanes, Stores, Vectorised};
 use super::super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
-use super::{AsBf16, AsF16, Stored, narrow, widen, with_wide};
+use super::with_wide;
 
 /// Rows of a block, at most, and its terms: whole chains of those that sums are made of.
 const TALL: usize = 128;

@@ -120,9 +120,10 @@ pub(super) fn round<S: Stored>(numbers: &mut [f32]) {
     f32::dispatch(Rounding::<S> { numbers, to: PhantomData });
 }
 
-struct Widening<'a, S> {
-    from: &'a [S],
-    to: &'a mut [f32],
+/// As [`widen`], as a part of another task.
+pub(super) struct Widening<'a, S> {
+    pub(super) from: &'a [S],
+    pub(super) to: &'a mut [f32],
 }
 
 impl<S: Stored> Task<f32> for Widening<'_, S> {

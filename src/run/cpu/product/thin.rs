@@ -54,7 +54,8 @@ impl<R: NarrowRows> Task<f32> for OneRow<'_, '_, R> {
             out[at] = if adds { out[at] + sum } else { sum };
         };
         for at in (0..whole).step_by(TOGETHER) {
-            let some = [0, 1, 2, 3].map(|number| rows.row(first + at + number));
+            let row = first + at;
+            let some = [rows.row(row), rows.row(row + 1), rows.row(row + 2), rows.row(row + 3)];
             let sums = sums::<L, R::Row, TOGETHER>(lanes, left, some);
             (0..TOGETHER).for_each(|number| put(at + number, sums[number]));
         }
@@ -237,8 +238,12 @@ impl<R: NarrowRows> Square<'_, R> {
     #[inline(always)]
     fn turn<L: Lanes<f32>>(&self, lanes: L, to: &mut [f32]) {
         let whole = self.depth - self.depth % SOME;
+        let mut squares = [[lanes.zero(); 16]; VECTORS];
         for at in (0..whole).step_by(SOME) {
-            let mut squares = [[lanes.zero(); 16]; VECTORS];
+            if self.count < L::WIDTH {
+                // What the square before left where there are no rows.
+                squares = [[lanes.zero(); 16]; VECTORS];
+            }
             for row in 0..self.count {
                 let numbers = self.rows.row(self.first + row).some(lanes, self.inner + at);
                 for v in 0..SOME / L::WIDTH {

@@ -383,16 +383,27 @@ pub(crate) fn store(
     count: usize,
     stores: Stores,
 ) {
-    let mut halves = [0u16; TILE];
     match dtype {
-        DType::F16 => {
-            narrow::<F16>(tile.slice(count), bytemuck::cast_slice_mut(&mut halves[..count]));
-            target.store(start, &halves[..count], stores);
-        }
-        DType::Bf16 => {
-            narrow::<Bf16>(tile.slice(count), bytemuck::cast_slice_mut(&mut halves[..count]));
-            target.store(start, &halves[..count], stores);
-        }
+        DType::F16 => store_halves::<F16>(tile, target, start, count, stores),
+        DType::Bf16 => store_halves::<Bf16>(tile, target, start, count, stores),
         _ => with_element!(dtype, T => target.store::<T>(start, tile.slice(count), stores), half => {}),
     }
+}
+
+fn store_halves<S: Stored>(
+    tile: TileRef<'_>,
+    target: &Target<'_>,
+    start: usize,
+    count: usize,
+    stores: Stores,
+) {
+    if stores == Stores::Cached {
+        let tiles = std::iter::once(tile);
+        return target.with((start, count, size_of::<S>()), tiles, |out| {
+            narrow::<S>(tile.slice(count), out.slice_mut(count));
+        });
+    }
+    let mut halves = [S::zeroed(); TILE];
+    narrow(tile.slice(count), &mut halves[..count]);
+    target.store(start, &halves[..count], stores);
 }

@@ -20,6 +20,15 @@ pub(super) fn half_wide(bits: u16) -> f32 {
     arch::_mm512_cvtss_f32(arch::_mm512_cvtph_ps(arch::_mm256_set1_epi16(bits as i16)))
 }
 
+/// 32 bytes that begin somewhere.
+#[target_feature(enable = "avx")]
+#[inline]
+fn half<T: Copy>(from: &[T]) -> arch::__m256i {
+    assert!(size_of_val(from) >= 32);
+    // SAFETY: 32 bytes of numbers, as was just checked.
+    unsafe { arch::_mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
 /// 16 bytes that begin somewhere.
 #[inline(always)]
 fn quarter<T: Copy>(from: &[T]) -> arch::__m128i {
@@ -78,15 +87,13 @@ pub(super) fn fields_narrow_ps(
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn halves_wide_ps(from: &[u16]) -> arch::__m512 {
-    let all = arch::_mm256_setr_m128i(quarter(from), quarter(&from[8..]));
-    arch::_mm512_cvtph_ps(all)
+    arch::_mm512_cvtph_ps(half(from))
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn bfloats_wide_ps(from: &[u16]) -> arch::__m512 {
-    let all = arch::_mm256_setr_m128i(quarter(from), quarter(&from[8..]));
-    arch::_mm512_castsi512_ps(arch::_mm512_slli_epi32::<16>(arch::_mm512_cvtepu16_epi32(all)))
+    arch::_mm512_castsi512_ps(arch::_mm512_slli_epi32::<16>(arch::_mm512_cvtepu16_epi32(half(from))))
 }
 
 #[target_feature(enable = "avx2")]

@@ -72,6 +72,7 @@ const TRAINING: &[&str] = &[
     "problem_type",
     "qa_dropout",
     "resid_pdrop",
+    "resid_dropout",
     "residual_dropout",
     "seq_classif_dropout",
     "sinusoidal_pos_embds",

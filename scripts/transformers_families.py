@@ -193,7 +193,7 @@ def gpt_neo(r):
     heads, layers = r.choice([2, 3]), r.choice([2, 4])
     types = r.choice([[[["global", "local"], layers // 2]], [[["local"], layers]], [[["global"], 1], [["local"], layers - 1]]])
     return dict(vocab_size=19, hidden_size=4 * heads, num_heads=heads, num_layers=layers, attention_types=types,
-                window_size=r.choice([1, 2, 3, 256]), max_position_embeddings=16, intermediate_size=r.choice([None, 11]),
+                window_size=r.choice([2, 3, 256]), max_position_embeddings=16, intermediate_size=r.choice([None, 11]),
                 activation_function=act(r), tie_word_embeddings=r.random() < 0.5)
 
 

@@ -160,11 +160,11 @@ impl Compiler {
                     let (dtype, sizes) = &outside[source];
                     let access = access(sizes, &part.dims)?;
                     // Halves are widened into a register, which does not go on.
-                    let goes_on = access == Access::Linear && *dtype == DType::F32;
+                    let is_memory = access == Access::Linear && *dtype == DType::F32;
                     let single = access == Access::Scalar;
                     let before = self.steps.len();
                     let register = self.load(source, *dtype, access, false);
-                    Read { register, single, ahead: goes_on && self.steps.len() > before }
+                    Read { register, single, ahead: is_memory && self.steps.len() > before }
                 }
                 Operand::Inside(other) => Read { register: self.inside(other)?, single: false, ahead: false },
             };

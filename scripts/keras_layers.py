@@ -185,6 +185,17 @@ def tuned():
     return keras.Model(ids, y, name="tuned")
 
 
+def patches():
+    """Windows of images and volumes as channels: apart, overlapping, dilated, cut off and filled up."""
+    image, volume = keras.Input((7, 9, 2), name="image"), keras.Input((4, 5, 6, 2), name="volume")
+    cut = ops.image.extract_patches
+    outputs = [
+        cut(image, 3), cut(image, (2, 3), strides=(1, 2), padding="same"), cut(image, 2, strides=1, dilation_rate=2, padding="valid"),
+        cut(image, (1, 4), padding="same"), cut(volume, (2, 2, 3)), cut(volume, (3, 1, 2), strides=(1, 1, 2), padding="same"),
+    ]
+    return keras.Model([image, volume], outputs, name="patches")
+
+
 def compress(path):
     """The same archive, its entries compressed: HDF5 has much room between small arrays."""
     with zipfile.ZipFile(path) as archive:
@@ -194,7 +205,7 @@ def compress(path):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
-MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned]
+MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned, patches]
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
@@ -211,10 +222,10 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
     if model.name == "tuned":
         inputs = [np.array([[1, 2, 3, 0, 8], [4, 0, 6, 7, 8], [0, 5, 5, 1, 2]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
-    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned"):
+    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned", "patches"):
         path = f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras")
         model.save(path)
-        if model.name in ("numbered", "filtered", "tuned"):
+        if model.name in ("numbered", "filtered", "tuned", "patches"):
             compress(path)
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}

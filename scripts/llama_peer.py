@@ -5,13 +5,14 @@
     # (where the machine shows AMX and does not give it: CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON ...")
     python scripts/llama_peer.py target/release/partition [FOLDER] [--threads N] [--tokens N] [--repeat N] [--kinds F16,Q8_0,Q4_0]
     python scripts/llama_peer.py target/release/partition [FOLDER] --prompt 512
+    python scripts/llama_peer.py target/release/partition [FOLDER] --shape width=1280,heads=10,shared=2,inner=3456,layers=4
 
 Makes a llama of 100 million random weights for each type of weights, lets both programs decode greedily from the same
 prompt, in turns, and prints the best and the median tokens per second of each as a table of Markdown. Both have the same
 cores, as many as `--threads`. `--prompt N` times the reading of a prompt of N tokens instead. `--processor-time` divides by the
 processor's time, which other work on the machine changes less than the clock. `--split` adds this program on two virtual
 devices that share the cores; `--plain` keeps llama.cpp from its buffers of repacked weights, among them those for AMX, which end
-it where the machine shows AMX and does not give it. What instruction sets llama.cpp was built with is printed first.
+it where the machine shows AMX and does not give it. `--shape` is another llama. What instruction sets llama.cpp was built with is printed first.
 """
 
 import argparse
@@ -181,7 +182,10 @@ def main():
     arguments.add_argument("--plain", action="store_true")
     arguments.add_argument("--prompt", type=int, metavar="TOKENS")
     arguments.add_argument("--processor-time", action="store_true")
+    arguments.add_argument("--shape", default="", metavar="FIELD=N,...")
     given = arguments.parse_args()
+    changed = dict(field.split("=") for field in given.shape.split(",") if field)
+    SHAPE.update({field: int(number) for field, number in changed.items()})
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-given.threads:])
     os.makedirs(given.folder, exist_ok=True)
     devices = ["cpu"] + (["2xcpu"] if given.split else [])
@@ -189,7 +193,7 @@ def main():
     print("| weights | llama.cpp, tokens/s | " + " | ".join(f"ours on `{one}`" for one in devices) + " | ours : llama.cpp |")
     print("|---|---|" + "---|" * len(devices) + "---|")
     for kind in given.kinds.split(","):
-        path = f"{given.folder}/{kind.lower()}.gguf"
+        path = f"{given.folder}/{kind.lower()}{''.join(f'.{field}{number}' for field, number in changed.items())}.gguf"
         if not os.path.exists(path):
             made(path, kind)
         runs = {name: [] for name in ["llama.cpp", *devices]}

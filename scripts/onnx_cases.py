@@ -22,8 +22,8 @@ def floats(*shape):
     return rng.normal(size=shape).astype("float32")
 
 
-def case(name, nodes, inputs, constants, outputs, opset=19):
-    """`outputs` are names; constants are arrays, or tensors as they are."""
+def case(name, nodes, inputs, constants, outputs, opset=19, beside=None):
+    """`outputs` are names; constants are arrays, or tensors as they are, in a file `beside` where that is said."""
     tensors = [value if isinstance(value, T) else numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
     infos = [h.make_tensor_value_info(key, h.np_dtype_to_tensor_dtype(value.dtype), value.shape) for key, value in inputs.items()]
     made = [h.make_tensor_value_info(key, kind, None) for key, kind in outputs.items()]
@@ -34,6 +34,23 @@ def case(name, nodes, inputs, constants, outputs, opset=19):
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     results = session.run(None, inputs)
+    if beside:
+        # Tensors of few bits alone lie in the other file.
+        folder = f"{sys.argv[1]}/../../onnx/{name}"
+        os.makedirs(folder, exist_ok=True)
+        with open(f"{folder}/{beside}", "wb") as file:
+            for tensor in model.graph.initializer:
+                if tensor.data_type in (T.INT4, T.UINT4):
+                    data, start = bytes(value & 255 for value in tensor.int32_data) or tensor.raw_data, file.tell()
+                    file.write(data)
+                    tensor.ClearField("int32_data")
+                    tensor.raw_data = data
+                    onnx.external_data_helper.set_external_data(tensor, beside, start, len(data))
+                    tensor.ClearField("raw_data")
+        onnx.save(model, f"{folder}/model.onnx")
+        np.savez_compressed(f"{folder}/io.npz", **{f"in_{at}": value for at, value in enumerate(inputs.values())},
+                            **{f"out_{at}": value for at, value in enumerate(results)})
+        return
     folder = f"{sys.argv[1]}/{name}/test_data_set_0"
     os.makedirs(folder, exist_ok=True)
     onnx.save(model, f"{sys.argv[1]}/{name}/model.onnx")
@@ -132,6 +149,15 @@ for name, kind, low in [("signed", T.INT4, -8), ("unsigned", T.UINT4, 0)]:
         "z": h.make_tensor("z", kind, [5, 2], rng.integers(low, low + 16, 10).tolist()),
         "v": h.make_tensor("v", kind, [32, 5], rng.integers(low, low + 16, 160).tolist()), "t": abs(floats(2, 5)),
     }, {"y": T.FLOAT, "plain": T.FLOAT, "columns": T.FLOAT}, opset=21)
+# Elements of four bits in a file beside the model, an odd number of them.
+case("four_bits_in_another_file", [
+    h.make_node("DequantizeLinear", ["w", "s", "z"], ["wide"], axis=1), h.make_node("MatMul", ["x", "wide"], ["y"]),
+    h.make_node("DequantizeLinear", ["v", "t"], ["far"], axis=0, block_size=3), h.make_node("Add", ["x", "far"], ["sum"]),
+], {"x": floats(3, 7)}, {
+    "w": h.make_tensor("w", T.INT4, [7, 5], rng.integers(-8, 8, 35).tolist()), "s": abs(floats(5)),
+    "z": h.make_tensor("z", T.INT4, [5], rng.integers(-8, 8, 5).tolist()),
+    "v": h.make_tensor("v", T.UINT4, [3, 7], rng.integers(0, 16, 21).tolist()), "t": abs(floats(1, 7)),
+}, {"y": T.FLOAT, "sum": T.FLOAT}, opset=21, beside="weights.bin")
 # Ranges up to a limit of data that is bounded: by a number, by what is counted, by places, by how many elements were chosen.
 case("ranges_up_to_bounded_data", [
     h.make_node("ReduceMax", ["lengths"], ["longest"], keepdims=0), h.make_node("Min", ["longest", "eight"], ["limit"]),
@@ -164,6 +190,26 @@ case("updates_of_what_data_names", [
     h.make_node("ScatterElements", ["row", "picked", "picked"], ["placed"], axis=0),
 ], {"x": floats(3, 4), "row": np.array([3, 0, 2, 1, 5, 4], "int64"), "some": np.array([True, False, True, False, False, True])},
     {"zero": np.float32(0), "none": np.int64(0)}, {"elements": T.FLOAT, "sums": T.FLOAT, "running": T.FLOAT, "placed": T.INT64})
+# What data has chosen, chosen from again: places, rows, sizes as numbers, branches that give as many elements as they say.
+rows = lambda key: h.make_tensor_value_info(key, T.FLOAT, [None, 4])
+case("choices_of_what_data_chose", [
+    h.make_node("ReduceMax", ["x", "last"], ["best"], keepdims=0), h.make_node("Greater", ["best", "half"], ["holds"]),
+    h.make_node("Compress", ["x", "holds"], ["some"], axis=0), h.make_node("Greater", ["some", "zero"], ["above"]),
+    h.make_node("NonZero", ["above"], ["places"]), h.make_node("ArgMax", ["some"], ["where"], axis=1, keepdims=0),
+    h.make_node("Greater", ["where", "one"], ["late"]), h.make_node("Compress", ["some", "late"], ["fewer"], axis=0),
+    h.make_node("Compress", ["some", "first"], ["front"]), h.make_node("Size", ["fewer"], ["size"]),
+    h.make_node("Greater", ["size", "four"], ["many"]),
+    h.make_node("If", ["many"], ["taken", "again"], then_branch=h.make_graph(
+        [h.make_node("Identity", ["fewer"], ["a"]), h.make_node("Neg", ["fewer"], ["b"])], "then", [], [rows("a"), rows("b")]),
+        else_branch=h.make_graph([h.make_node("Identity", ["some"], ["c"]), h.make_node("Abs", ["some"], ["d"])], "else", [], [rows("c"), rows("d")])),
+    h.make_node("Add", ["taken", "again"], ["sum"]), h.make_node("TopK", ["sum", "two"], ["most", "at"], axis=1),
+    h.make_node("GatherElements", ["sum", "at"], ["same"], axis=1), h.make_node("LayerNormalization", ["taken", "factor"], ["normed"], axis=-1),
+    h.make_node("Shape", ["some"], ["sizes"]), h.make_node("Mul", ["sizes", "sizes"], ["squares"]),
+], {"x": floats(6, 4)}, {
+    "last": np.array([1]), "half": np.float32(0.5), "zero": np.float32(0), "one": np.int64(1), "four": np.int64(4), "two": np.array([2]),
+    "first": np.array([False, True, True]), "factor": floats(4),
+}, {"places": T.INT64, "fewer": T.FLOAT, "front": T.FLOAT, "size": T.INT64, "most": T.FLOAT, "at": T.INT64, "same": T.FLOAT, "normed": T.FLOAT,
+    "squares": T.INT64})
 # A shape in parts, as onnxruntime's optimiser writes it; a triangle whose diagonal is a size; groups of rows without pixels.
 case("shapes_in_parts", [
     h.make_node("Shape", ["x"], ["s"]), h.make_node("Split", ["s", "ones"], ["rows", "columns"]),

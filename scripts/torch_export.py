@@ -21,6 +21,7 @@ import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401 (its operations)
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops.scan import scan
 from torch.export import Dim, export, save
 
 
@@ -122,6 +123,28 @@ class Branches(nn.Module):
         _, chosen = self.gate(x).topk(2, -1)
         weights = x.abs().sum(-1, keepdim=True).expand(-1, 2).flatten()
         return first, second, torch.bincount(chosen.flatten(), minlength=3), torch.bincount(chosen.flatten(), weights)
+
+
+class Steps(nn.Module):
+    """Steps that read what the one before gave and a row of two sequences, from the last row on too, and steps in steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.inner = nn.Parameter(torch.randn(4, 4) * 0.4), nn.Linear(3, 4)
+
+    def forward(self, h, x):
+        def step(carried, rows):
+            new = torch.tanh(carried @ self.weight + rows[0]) * rows[1]
+            return new, new * 2
+
+        def outer(carried, row):
+            last, all_of_it = scan(lambda c, r: (c * 0.5 + r, c + 0), carried, row.unflatten(-1, (2, 2)).transpose(0, 1).flatten(1), dim=0)
+            return last, all_of_it.sum(0)
+
+        rows, gates = self.inner(x), torch.sigmoid(x.sum(-1, keepdim=True))
+        last, made = scan(step, h, (rows, gates), dim=0)
+        back, turned = scan(step, last, (rows, gates), dim=0, reverse=True)
+        return last, made, back + 0, turned, *scan(outer, h, rows.transpose(0, 1).flatten(2).transpose(0, 1), dim=0)
 
 
 class Counted(nn.Module):
@@ -509,6 +532,7 @@ def modules():
         "regions": (Regions(), (torch.randn(2, 4, 6, 6), torch.tensor([[0.0, 0, 4, 4], [1, 1, 5, 5], [0, 0, 3.5, 4.2], [2, 2, 7, 7], [2.1, 2.2, 7, 9]]), torch.tensor([0.9, 0.8, 0.7, 0.95, 0.5]), torch.randn(2, 18, 6, 6) * 0.5, torch.rand(2, 9, 6, 6)), None),
         "counted": (Counted(), (torch.randn(3, 8),), None),
         "branches": (Branches(), (torch.randn(3, 4),), None),
+        "steps": (Steps(), (torch.randn(2, 4), torch.randn(5, 2, 3)), None),
         "runs": (Runs(), (torch.randn(4, 4), torch.tensor([[3, 3, 1], [1, 1, 3]]), torch.tensor([2, 0, 4, 1])), None),
         "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
@@ -680,7 +704,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

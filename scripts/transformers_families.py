@@ -153,6 +153,50 @@ def starcoder2(r):
                 hidden_act=act(r), norm_epsilon=r.choice([1e-5, 1e-2]))
 
 
+def olmo(r):
+    return dict(llama_like(r), **scaling(r), attention_bias=r.random() < 0.5, hidden_act=act(r),
+                clip_qkv=r.choice([None, 0.3, 2.0]))
+
+
+def nemotron(r):
+    own = llama_like(r)
+    own["hidden_size"] = own["num_attention_heads"] * 8
+    return dict(own, attention_bias=r.random() < 0.5, mlp_bias=r.random() < 0.5, hidden_act=act(r),
+                norm_eps=r.choice([1e-5, 1e-2]), **r.choice([{}, dict(partial_rotary_factor=0.25), dict(head_dim=12)]))
+
+
+def cohere(r):
+    return dict(llama_like(r), **scaling(r), attention_bias=r.random() < 0.5, hidden_act=act(r),
+                use_qk_norm=r.random() < 0.5, logit_scale=r.choice([0.0625, 2.0]), layer_norm_eps=r.choice([1e-5, 1e-2]))
+
+
+def cohere2(r):
+    own = dict(llama_like(r), attention_bias=r.random() < 0.5, hidden_act=act(r), logit_scale=r.choice([0.0625, 2.0]),
+               sliding_window=r.choice([2, 3, 100]))
+    return dict(own, **r.choice([{}, dict(layer_types=kinds(r, own["num_hidden_layers"])), dict(sliding_window_pattern=2)]))
+
+
+def glm(r):
+    own = llama_like(r)
+    return dict(own, head_dim=r.choice([8, 12]), attention_bias=r.random() < 0.5, hidden_act=act(r), pad_token_id=None,
+                **r.choice([{}, dict(rope_parameters=dict(rope_type="default", rope_theta=20.0, partial_rotary_factor=0.5))]))
+
+
+def gpt_bigcode(r):
+    heads = r.choice([2, 3])
+    return dict(vocab_size=19, n_embd=4 * heads, n_head=heads, n_layer=2, n_positions=16, n_inner=r.choice([None, 11]),
+                activation_function=act(r), tie_word_embeddings=r.random() < 0.5, multi_query=r.random() < 0.5,
+                scale_attn_weights=r.random() < 0.5)
+
+
+def gpt_neo(r):
+    heads, layers = r.choice([2, 3]), r.choice([2, 4])
+    types = r.choice([[[["global", "local"], layers // 2]], [[["local"], layers]], [[["global"], 1], [["local"], layers - 1]]])
+    return dict(vocab_size=19, hidden_size=4 * heads, num_heads=heads, num_layers=layers, attention_types=types,
+                window_size=r.choice([2, 3, 256]), max_position_embeddings=16, intermediate_size=r.choice([None, 11]),
+                activation_function=act(r), tie_word_embeddings=r.random() < 0.5)
+
+
 def qwen3_moe(r):
     own = dict(llama_like(r), **scaling(r), head_dim=r.choice([4, 6]), attention_bias=r.random() < 0.5,
                num_experts=r.choice([3, 4]), num_experts_per_tok=r.choice([1, 2, 3]), moe_intermediate_size=5,
@@ -304,6 +348,15 @@ FAMILIES = {
     "granite": ("GraniteConfig", ["GraniteForCausalLM", "GraniteModel"], granite, False),
     "smollm3": ("SmolLM3Config", ["SmolLM3ForCausalLM", "SmolLM3ForTokenClassification"], smollm3, False),
     "starcoder2": ("Starcoder2Config", ["Starcoder2ForCausalLM", "Starcoder2ForTokenClassification"], starcoder2, False),
+    "olmo": ("OlmoConfig", ["OlmoForCausalLM", "OlmoModel"], olmo, False),
+    "nemotron": ("NemotronConfig", ["NemotronForCausalLM", "NemotronForTokenClassification"], nemotron, False),
+    "cohere": ("CohereConfig", ["CohereForCausalLM", "CohereModel"], cohere, False),
+    "cohere2": ("Cohere2Config", ["Cohere2ForCausalLM", "Cohere2Model"], cohere2, False),
+    "glm": ("GlmConfig", ["GlmForCausalLM", "GlmForTokenClassification"], glm, False),
+    "glm4": ("Glm4Config", ["Glm4ForCausalLM", "Glm4ForTokenClassification"], glm, False),
+    "gpt_bigcode": ("GPTBigCodeConfig", ["GPTBigCodeForCausalLM", "GPTBigCodeForTokenClassification"], gpt_bigcode, False),
+    "gpt_neo": ("GPTNeoConfig", ["GPTNeoForCausalLM", "GPTNeoForTokenClassification", "GPTNeoForQuestionAnswering"],
+                gpt_neo, True),
     "qwen3_moe": ("Qwen3MoeConfig", ["Qwen3MoeForCausalLM", "Qwen3MoeForQuestionAnswering"], qwen3_moe, False),
     "stablelm": ("StableLmConfig", ["StableLmForCausalLM", "StableLmForTokenClassification"], stablelm, False),
     "mixtral": ("MixtralConfig", ["MixtralForCausalLM", "MixtralModel"], mixtral, False),
@@ -323,6 +376,8 @@ FAMILIES = {
     "bert": ("BertConfig", ["BertForMaskedLM", "BertForTokenClassification", "BertForSequenceClassification"], bert, False),
     "roberta": ("RobertaConfig", ["RobertaForMaskedLM", "RobertaModel", "RobertaForSequenceClassification",
                                   "RobertaForTokenClassification", "RobertaForQuestionAnswering"], roberta, False),
+    "xlm_roberta": ("XLMRobertaConfig", ["XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"], roberta, False),
+    "camembert": ("CamembertConfig", ["CamembertForMaskedLM", "CamembertForTokenClassification"], roberta, False),
     "distilbert": ("DistilBertConfig", ["DistilBertForMaskedLM"], distilbert, False),
     "t5": ("T5Config", ["T5ForConditionalGeneration", "T5Model", "T5EncoderModel"], t5, False),
     "whisper": ("WhisperConfig", ["WhisperForConditionalGeneration", "WhisperModel"], whisper, False),

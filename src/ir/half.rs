@@ -1,13 +1,21 @@
 //! Conversions between the 16-bit floating-point types and f32. Rounding is to nearest, ties to
 //! even; not-a-number stays not-a-number.
 
+/// Bits of an infinity, and those that every quiet not-a-number has.
+const INFINITY: u32 = 0x7f80_0000;
+const QUIET: u32 = 0x7fc0_0000;
+
 /// An IEEE binary16 as f32; exact.
 #[inline(always)]
 pub(crate) fn f16_to_f32(bits: u16) -> f32 {
     // Moves exponent and mantissa into place, then scales by 2^112; that is exact for
     // subnormals too. Infinities and not-a-numbers are put right afterwards.
     let magnitude = f32::from_bits(u32::from(bits & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
-    let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+    let special = match bits & 0x7fff {
+        0..0x7c00 => 0,
+        0x7c00 => INFINITY,
+        _ => QUIET,
+    };
     f32::from_bits(magnitude.to_bits() | special | (u32::from(bits & 0x8000) << 16))
 }
 
@@ -17,8 +25,9 @@ pub(crate) fn f32_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16) & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    let rounded = if magnitude > 0x7f80_0000 {
-        0x7e00
+    let rounded = if magnitude > INFINITY {
+        // What says why it is none is kept, as processors do.
+        0x7e00 | (magnitude >> 13 & 0x1ff)
     } else if magnitude >= 0x4780_0000 {
         0x7c00
     } else if magnitude < 0x3880_0000 {

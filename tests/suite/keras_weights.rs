@@ -73,6 +73,7 @@ fn whole_files_give_the_outputs_of_keras() {
         "numbered.keras",
         "filtered.keras",
         "tuned.keras",
+        "patches.keras",
         "arranged.h5",
         "tensorflow.h5",
     ] {

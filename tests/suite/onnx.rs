@@ -693,3 +693,30 @@ fn a_window_without_axes_is_refused() {
     let found = message(&model(nodes, inputs, vec![integers("step", &[2])], &["y"]));
     assert!(found.contains("its window is no vector"), "{found}");
 }
+
+/// Elements of less than a byte in a file beside the model, an odd number of them (`scripts/onnx_cases.py`): they are
+/// unpacked as onnxruntime does, and a file that is not whole is one error.
+#[test]
+fn few_bits_in_another_file_are_unpacked() {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/four_bits_in_another_file");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["model.onnx", "weights.bin", "io.npz"] {
+        std::fs::copy(stored.join(name), folder.path().join(name)).unwrap();
+    }
+    let arrays = folder.path().join("io.npz");
+    let run = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_partition"));
+        command.arg("run").arg(folder.path().join("model.onnx")).arg("--inputs").arg(&arrays);
+        let out = command.arg("--expect").arg(&arrays).output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (equal, told) = run();
+    assert!(equal, "{told}");
+    let weights = folder.path().join("weights.bin");
+    std::fs::write(&weights, &std::fs::read(&weights).unwrap()[..20]).unwrap();
+    let (equal, told) = run();
+    assert!(!equal && told.contains("it ends before byte"), "{told}");
+    std::fs::remove_file(&weights).unwrap();
+    let (equal, told) = run();
+    assert!(!equal && told.contains("weights.bin"), "{told}");
+}

@@ -272,4 +272,9 @@ impl At<'_> {
         let index = self.binding(i)?;
         self.lowering().binding(index).ragged
     }
+
+    /// How many elements of input `i` count, where data says so.
+    pub(super) fn counted_input(&mut self, i: usize) -> Option<Ragged> {
+        self.ragged_input(i).filter(|of| !of.is_size)
+    }
 }

@@ -1,10 +1,11 @@
 //! Shorthands for the operations that lowerings are made of.
 
 use super::known::Known;
+use super::lower::Ragged;
 use super::node::At;
 use super::tensor;
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, Slice, Tensor, Unary, ValueId};
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, Slice, Tensor, Type, Unary, ValueId};
 
 impl At<'_> {
     pub(super) fn add(&mut self, x: ValueId, y: ValueId) -> Result<ValueId> {
@@ -143,6 +144,13 @@ impl At<'_> {
     pub(super) fn element(&mut self, x: ValueId, axis: usize, index: i64) -> Result<ValueId> {
         let one = self.part(x, axis, Size::Known(index), Size::Known(1))?;
         self.without_axis(one, axis)
+    }
+
+    /// Which elements of a tensor of this value's sizes count.
+    pub(super) fn counting(&mut self, value: ValueId, of: Ragged) -> Result<ValueId> {
+        let ty = Type::new(DType::I64, self.type_of(value).shape);
+        let places = self.iota(ty, of.axis);
+        self.compare(Compare::Lt, places, of.count)
     }
 
     /// Without an axis of size 1.

@@ -535,12 +535,15 @@ impl Lowering {
 
     /// Floats of more than one element, bytes that are too many to be arithmetic on sizes, and data in other files
     /// become parameters; the rest constants.
-    fn initializer(&mut self, proto: TensorProto, source: SourceId) -> Result<ValueId> {
+    fn initializer(&mut self, mut proto: TensorProto, source: SourceId) -> Result<ValueId> {
         let name = self.graph.source(source).name.clone();
         let place = |error: Error| error.within(&format!("initializer {name}"));
         let header = tensor::header(&proto).map_err(place)?;
         let init = tensor::initialiser(&name, &header);
         let ty = Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
+        if tensor::is_external(&proto) {
+            tensor::read_packed(&mut proto, &header, &self.file.folder).map_err(place)?;
+        }
         if tensor::is_external(&proto) {
             let data = tensor::external(&proto, &header, &self.file.folder).map_err(place)?;
             return Ok(self.graph.add_param(name.as_str(), ty, init, Some(data), source));

@@ -59,6 +59,11 @@ impl<'a> At<'a> {
         Error::Unsupported(Report::new("", message))
     }
 
+    /// An input has as many elements as data says, and the node does something else with them than what is known.
+    pub(super) fn depends_on_data(&self) -> Error {
+        self.unsupported("of a tensor whose size depends on data")
+    }
+
     /// The node is wrong.
     pub(super) fn wrong(&self, message: impl Into<String>) -> Error {
         Error::model(self.node.op_type.as_str(), message)
@@ -99,6 +104,13 @@ impl<'a> At<'a> {
     /// The bindings of the inputs.
     pub(super) fn bindings(&self) -> &[Option<usize>] {
         &self.inputs
+    }
+
+    /// Input `i` is another binding from here on.
+    pub(super) fn read_instead(&mut self, i: usize, binding: usize) {
+        if let Some(input) = self.inputs.get_mut(i) {
+            *input = Some(binding);
+        }
     }
 
     /// The operator's name.

@@ -1,9 +1,12 @@
 //! Tensors of an ONNX file: element types, inline data, references to other files.
 
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
 use super::narrow::{Narrow, STRING};
 use super::proto::{EXTERNAL, TensorProto};
 use crate::error::{Error, Report, Result};
-use crate::files::Folder;
+use crate::files::{self, Folder};
 use crate::ir::{DType, Data, Fan, Init, Real, Tensor};
 
 /// The element type with ONNX's number. Error: it is not supported.
@@ -154,13 +157,47 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
     })
 }
 
+/// Reads elements of less than eight bits that are in another file: they are unpacked when they are bound. Errors: those of
+/// [`external`]; the file is not there, or ends before.
+pub(super) fn read_packed(proto: &mut TensorProto, header: &Header, folder: &Folder) -> Result<()> {
+    let Some(narrow) = Narrow::from_number(proto.data_type).filter(|narrow| narrow.bits() < 8) else {
+        return Ok(());
+    };
+    let bits = header.elements.checked_mul(u64::from(narrow.bits()));
+    let bytes = bits.ok_or_else(|| Error::model("", "its elements are too many"))?.div_ceil(8);
+    let Place { path, offset, length } = place_of(proto, bytes, folder)?;
+    let failed = |error: std::io::Error| Error::model(path.display().to_string(), error.to_string());
+    let mut file = files::open(&path)?;
+    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    let mut packed = Vec::new();
+    file.take(length).read_to_end(&mut packed).map_err(failed)?;
+    if packed.len() as u64 != length {
+        return Err(Error::model(
+            path.display().to_string(),
+            format!("it ends before byte {}", offset + length),
+        ));
+    }
+    proto.raw_data = Some(packed);
+    proto.data_location = 0;
+    Ok(())
+}
+
 /// Where the data of an external tensor is. Errors: a location that leaves the model's
 /// directory, a length that is not the tensor's.
 pub(super) fn external(proto: &TensorProto, header: &Header, folder: &Folder) -> Result<Data> {
-    if Narrow::from_number(proto.data_type).is_some_and(|narrow| narrow.bits() < 8) {
-        let message = "elements of less than eight bits in another file are not supported yet";
-        return Err(Error::Unsupported(Report::new("", message)));
-    }
+    let Place { path, offset, length } = place_of(proto, header.elements * header.dtype.size(), folder)?;
+    Ok(Data::File { path, offset, length })
+}
+
+/// Bytes of another file.
+struct Place {
+    path: PathBuf,
+    offset: u64,
+    length: u64,
+}
+
+/// Where a tensor of so many bytes lies.
+fn place_of(proto: &TensorProto, bytes: u64, folder: &Folder) -> Result<Place> {
     let entry =
         |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|e| e.value.as_str());
     let number = |key: &str| -> Result<Option<u64>> {
@@ -168,7 +205,6 @@ pub(super) fn external(proto: &TensorProto, header: &Header, folder: &Folder) ->
         text.parse().map(Some).map_err(|_| Error::model("", format!("external {key} {text:?} is no number")))
     };
     let path = folder.path(entry("location").unwrap_or_default())?;
-    let bytes = header.elements * header.dtype.size();
     let offset = number("offset")?.unwrap_or(0);
     let length = number("length")?.unwrap_or(bytes);
     if length != bytes || offset.checked_add(length).is_none() {
@@ -177,7 +213,7 @@ pub(super) fn external(proto: &TensorProto, header: &Header, folder: &Folder) ->
             format!("external data has {length} bytes at {offset}, the tensor takes {bytes}"),
         ));
     }
-    Ok(Data::File { path, offset, length })
+    Ok(Place { path, offset, length })
 }
 
 /// How a parameter without data starts: kernels and embeddings (two axes or more) Glorot uniform;

@@ -1,25 +1,29 @@
 //! Parts of a program that stand in a graph of their own: for a mode that changes nothing at inference (`torch.no_grad`,
-//! a disabled `torch.autocast`), or as the branches of `torch.cond`, both of which are computed. Their nodes are put where the graph
-//! is called, under names of their own.
+//! a disabled `torch.autocast`), as the branches of `torch.cond`, both of which are computed, or as the steps of a `scan`, as
+//! many as there are. Their nodes are put where the graph is called, under names of their own.
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::call::results;
-use super::schema::{Argument, Graph, NamedArgument, Node};
+use super::schema::{Argument, Graph, NamedArgument, Node, TensorMeta, size};
 use crate::error::{Error, Report, Result};
 use crate::json::json_error;
 
 const MODES: [&str; 2] =
     ["torch.ops.higher_order.wrap_with_set_grad_enabled", "torch.ops.higher_order.wrap_with_autocast"];
 const BRANCHES: &str = "torch.ops.higher_order.cond";
+const STEPS: &str = "torch.ops.higher_order.scan";
+
+/// More nodes are not written one by one for the steps of scans.
+const MOST_NODES: usize = 1 << 20;
 
 /// Puts all such graphs in their places, also those inside of them.
 ///
 /// Errors: a graph that is damaged; a mode that changes what is computed.
 pub(super) fn inline(graph: &mut Graph) -> Result<()> {
-    let mut calls = 0;
+    let (mut calls, mut written) = (0, 0);
     if !graph.nodes.iter().any(calls_graph) {
         return Ok(());
     }
@@ -34,18 +38,20 @@ pub(super) fn inline(graph: &mut Graph) -> Result<()> {
         let place = format!("node {}", super::call::name(&node));
         calls += 1;
         let own = format!("call{calls}");
-        let inner = match node.target == BRANCHES {
-            true => branches(graph, node, &own),
-            false => mode(graph, node, &own),
+        let inner = match node.target.as_str() {
+            BRANCHES => branches(graph, node, &own),
+            STEPS => steps(graph, node, &own, MOST_NODES - written),
+            _ => mode(graph, node, &own),
         };
         let inner = inner.map_err(|error| error.within(&place))?;
+        written = (written + inner.len()).min(MOST_NODES);
         waiting.extend(inner.into_iter().rev());
     }
     Ok(())
 }
 
 fn calls_graph(node: &Node) -> bool {
-    node.target == BRANCHES || MODES.contains(&node.target.as_str())
+    [BRANCHES, STEPS].contains(&node.target.as_str()) || MODES.contains(&node.target.as_str())
 }
 
 fn wrong(message: &str) -> Error {
@@ -111,6 +117,66 @@ fn branches(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
     Ok(nodes)
 }
 
+/// The nodes of each step of a scan: it reads what the one before gives and a row of each sequence, and gives a row of each
+/// result. Steps are numbered from the first row on; a scan from the last one reads sequences that are turned.
+fn steps(outer: &mut Graph, node: Node, own: &str, most: usize) -> Result<Vec<Node>> {
+    let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
+    let [mut step, first, sequences, others] = <[NamedArgument; 4]>::try_from(node.inputs)
+        .map_err(|_| wrong("it has not a graph, what it begins with, sequences and what it reads beside"))?;
+    let inner = called(&mut step.arg)?.ok_or_else(|| wrong("its step is no graph"))?;
+    let unsupported =
+        |what: &str| Error::Unsupported(Report::new("", format!("{what} is not supported yet")));
+    let names = |argument: &NamedArgument| -> Result<Vec<String>> {
+        let names = argument.arg.names().ok_or_else(|| unsupported("a scan of what is no tensor"))?;
+        Ok(names.into_iter().map(str::to_owned).collect())
+    };
+    let (mut carried, sequences, others) = (names(&first)?, names(&sequences)?, names(&others)?);
+    let meta =
+        |name: &String| outer.tensor_values.get(name).ok_or_else(|| wrong("its sequence is not described"));
+    let rows: Vec<TensorMeta> = sequences.iter().map(|name| Ok(meta(name)?.row())).collect::<Result<_>>()?;
+    let length = sequences.first().map(meta).transpose()?.and_then(|meta| meta.sizes.first()).and_then(size);
+    let length = length.ok_or_else(|| unsupported("a scan of an open length"))?;
+    let nodes_of_step = inner.nodes.len() + sequences.len();
+    let count = usize::try_from(length).ok().filter(|count| count.saturating_mul(nodes_of_step) <= most);
+    let count = count.ok_or_else(|| unsupported(&format!("a scan of {length} steps")))?;
+    let (mut nodes, mut stacks) = (Vec::new(), vec![Vec::new(); given.len().saturating_sub(carried.len())]);
+    for number in 0..count {
+        let own = format!("{own}/{number}");
+        let mut passed = carried.clone();
+        for (i, (sequence, row)) in sequences.iter().zip(&rows).enumerate() {
+            let name = format!("{own}/row{i}");
+            let mut node = made("torch.ops.aten.select.int", &[("self", sequence)], &name);
+            node.inputs.push(integer("dim", 0));
+            node.inputs.push(integer("index", number as i64));
+            nodes.push(node);
+            outer.tensor_values.insert(name.clone(), row.clone());
+            passed.push(name);
+        }
+        passed.extend(others.iter().cloned());
+        let passed = passed.into_iter().map(Some).collect();
+        let body = body(outer, inner.clone(), Outside { passed, given: &[], own: &own })?;
+        nodes.extend(body.nodes);
+        if body.outputs.len() != given.len() {
+            return Err(wrong("its step gives another number of results"));
+        }
+        let rows = body.outputs[carried.len()..].iter().cloned();
+        stacks.iter_mut().zip(rows).for_each(|(stack, row)| stack.push(row));
+        carried = body.outputs[..carried.len()].to_vec();
+    }
+    let (ends, stacked) = given.split_at(carried.len().min(given.len()));
+    for (carried, given) in carried.iter().zip(ends).filter(|(_, given)| !given.is_empty()) {
+        nodes.push(made("torch.ops.aten.alias.default", &[("self", carried)], given));
+    }
+    for (stack, given) in stacks.iter().zip(stacked).filter(|(_, given)| !given.is_empty()) {
+        let mut node = made("torch.ops.aten.stack.default", &[], given);
+        let rows: Vec<Value> = stack.iter().map(|name| json!({"name": name})).collect();
+        node.inputs.push(argument("tensors", "as_tensors", json!(rows)));
+        node.inputs.push(integer("dim", 0));
+        nodes.push(node);
+    }
+    Ok(nodes)
+}
+
 /// The nodes of a graph where it is called, and what it gives by the names that these have there.
 struct Body {
     nodes: Vec<Node>,
@@ -163,14 +229,21 @@ fn body(outer: &mut Graph, mut inner: Graph, outside: Outside<'_>) -> Result<Bod
 
 /// A node of tensors that makes one.
 fn made(target: &str, operands: &[(&str, &str)], result: &str) -> Node {
-    let tensor = |name: &str| Argument([("as_tensor".to_owned(), serde_json::json!({"name": name}))].into());
-    let input = |&(name, of): &(&str, &str)| NamedArgument { name: name.to_owned(), arg: tensor(of) };
+    let input = |&(name, of): &(&str, &str)| argument(name, "as_tensor", json!({"name": of}));
     Node {
         target: target.to_owned(),
         inputs: operands.iter().map(input).collect(),
-        outputs: vec![tensor(result)],
+        outputs: vec![argument("", "as_tensor", json!({"name": result})).arg],
         name: None,
     }
+}
+
+fn integer(name: &str, number: i64) -> NamedArgument {
+    argument(name, "as_int", json!(number))
+}
+
+fn argument(name: &str, kind: &str, value: Value) -> NamedArgument {
+    NamedArgument { name: name.to_owned(), arg: Argument([(kind.to_owned(), value)].into()) }
 }
 
 /// Whether a mode of types is switched off: the only truth value before its graph, or the first.

@@ -58,7 +58,7 @@ pub(super) struct Signature {
     pub(super) output_specs: Vec<BTreeMap<String, Value>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
     #[serde(default)]
@@ -68,7 +68,7 @@ pub(super) struct Graph {
     pub(super) tensor_values: BTreeMap<String, TensorMeta>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(super) struct Node {
     pub(super) target: String,
     pub(super) inputs: Vec<NamedArgument>,
@@ -77,14 +77,14 @@ pub(super) struct Node {
     pub(super) name: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(super) struct NamedArgument {
     pub(super) name: String,
     pub(super) arg: Argument,
 }
 
 /// An object of one field, which says the kind: `{"as_int": 3}`.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Argument(pub(super) BTreeMap<String, Value>);
 
@@ -131,7 +131,7 @@ impl Argument {
 }
 
 /// What is known of a tensor.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(super) struct TensorMeta {
     dtype: u64,
     pub(super) sizes: Vec<Argument>,
@@ -145,6 +145,17 @@ impl TensorMeta {
     /// Its element type; of complex numbers that of their parts. Error: it is not supported.
     pub(super) fn dtype(&self) -> Result<DType> {
         dtype(self.dtype)
+    }
+
+    /// What is known of one of its rows.
+    pub(super) fn row(&self) -> Self {
+        let behind = |all: &[Argument]| all.iter().skip(1).cloned().collect();
+        Self {
+            dtype: self.dtype,
+            sizes: behind(&self.sizes),
+            strides: behind(&self.strides),
+            storage_offset: None,
+        }
     }
 
     /// What ONNX calls floats of 8 bits; none where its elements are others.

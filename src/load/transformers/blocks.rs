@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::attention::{Attending, Heads, Masks, Sides, Sight};
-use super::net::{Features, Net};
+use super::net::{Features, Net, Norm};
 use super::rotary::Tables;
 use super::settings::{
     InnerNorms, Layer, Names, Norms, Positions, Projections, Residual, Sections, Settings,
@@ -297,6 +297,10 @@ impl Blocks<'_> {
         let Heads { count, shared, width } = self.settings.heads;
         match self.names().inner_norms {
             InnerNorms::None | InnerNorms::Joint(_) => x,
+            InnerNorms::Within(limit) => {
+                let name = format!("{inside}{}.{}_within", self.names().attention, ["q", "k", "v"][part]);
+                net.within(&name, &x, limit)
+            }
             InnerNorms::Head(layers, norm) => match layers.get(part) {
                 Some(layer) => net.norm(&format!("{inside}{layer}"), &x, width, norm),
                 None => x,
@@ -310,11 +314,31 @@ impl Blocks<'_> {
                     .collect();
                 let factors: Vec<&str> = factors.iter().map(String::as_str).collect();
                 let all = net.node(&format!("{name}.factors"), "concat", &factors, json!({"axis": 0}));
-                let shape = json!({"shape": [shared, heads / shared, width]});
-                let all = net.node(&format!("{name}.by_head"), "reshape", &[&all], shape);
-                let x = net.norm(&format!("{name}.plain"), &x, width, norm);
-                net.node(&name, "mul", &[&x, &all], json!({}))
+                self.normed_with(net, &name, &x, (&all, heads), norm)
+            }
+            InnerNorms::HeadsTogether(layers, norm) => {
+                let Some(layer) = layers.get(part) else { return x };
+                let name = format!("{inside}{layer}");
+                let heads = if part == 0 { count } else { shared };
+                let all = net.param(&format!("{name}.weight"), &[heads, width], "ones");
+                self.normed_with(net, &name, &x, (&all, heads), norm)
             }
         }
+    }
+
+    /// The norm of each head, times its own of so many factors.
+    fn normed_with(
+        &self,
+        net: &mut Net,
+        name: &str,
+        x: &str,
+        (factors, heads): (&str, u64),
+        norm: Norm,
+    ) -> String {
+        let Heads { shared, width, .. } = self.settings.heads;
+        let shape = json!({"shape": [shared, heads / shared, width]});
+        let factors = net.node(&format!("{name}.by_head"), "reshape", &[factors], shape);
+        let x = net.norm(&format!("{name}.plain"), x, width, norm);
+        net.node(name, "mul", &[&x, &factors], json!({}))
     }
 }

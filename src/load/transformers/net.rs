@@ -53,6 +53,10 @@ pub(super) enum Norm {
     Layer(f64),
     /// Without parameters.
     LayerPlain(f64),
+    /// With a factor alone.
+    LayerFactor(f64),
+    /// Whose factor is 1 and what the array holds.
+    LayerAboveOne(f64),
     RootMeanSquare(f64),
     /// Whose factor is 1 and what the array holds.
     RootMeanSquareAboveOne(f64),
@@ -226,6 +230,14 @@ impl Net {
         self.node(name, "mul", &[x, &factor], json!({}))
     }
 
+    /// `x`, held between a number and its negative.
+    pub(super) fn within(&mut self, name: &str, x: &str, limit: f64) -> String {
+        let (most, least) =
+            (self.scalar(&format!("{name}.most"), limit), self.scalar(&format!("{name}.least"), -limit));
+        let below = self.node(&format!("{name}.below"), "min", &[x, &most], json!({}));
+        self.node(name, "max", &[&below, &least], json!({}))
+    }
+
     /// `cap * tanh(x / cap)`.
     pub(super) fn capped(&mut self, name: &str, x: &str, cap: f64) -> String {
         let cap = self.scalar(&format!("{name}.cap"), cap);
@@ -270,17 +282,31 @@ impl Net {
                 let summand = self.param(&format!("{name}.bias"), &[size], "zeros");
                 self.node(name, "layer_norm", &[x, &factor, &summand], json!({"epsilon": epsilon}))
             }
+            Norm::LayerFactor(epsilon) => {
+                let factor = self.param(&factor, &[size], "ones");
+                self.node(name, "layer_norm", &[x, &factor], json!({"epsilon": epsilon}))
+            }
+            Norm::LayerAboveOne(epsilon) => {
+                let factor = self.above_one(name, size);
+                let summand = self.param(&format!("{name}.bias"), &[size], "zeros");
+                self.node(name, "layer_norm", &[x, &factor, &summand], json!({"epsilon": epsilon}))
+            }
             Norm::RootMeanSquare(epsilon) => {
                 let factor = self.param(&factor, &[size], "ones");
                 self.node(name, "rms_norm", &[x, &factor], json!({"epsilon": epsilon}))
             }
             Norm::RootMeanSquareAboveOne(epsilon) => {
-                let above = self.param(&factor, &[size], "zeros");
-                let one = self.scalar(&format!("{name}.one"), 1.0);
-                let factor = self.sum(&format!("{name}.factor"), &one, &above);
+                let factor = self.above_one(name, size);
                 self.node(name, "rms_norm", &[x, &factor], json!({"epsilon": epsilon}))
             }
         }
+    }
+
+    /// The factor of a norm: 1 and what its array holds.
+    fn above_one(&mut self, name: &str, size: u64) -> String {
+        let above = self.param(&format!("{name}.weight"), &[size], "zeros");
+        let one = self.scalar(&format!("{name}.one"), 1.0);
+        self.sum(&format!("{name}.factor"), &one, &above)
     }
 
     /// A convolution of `x`, `[batch, channels, ...]`, with its bias if it has one.

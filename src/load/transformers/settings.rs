@@ -123,7 +123,7 @@ pub(super) enum Sections {
     Heads,
 }
 
-/// Norms of queries and keys before they meet, by the layers' names.
+/// What becomes of queries, keys and values before they meet: norms of queries and keys, by the layers' names, or limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InnerNorms {
     None,
@@ -133,6 +133,10 @@ pub(super) enum InnerNorms {
     Head([&'static str; 2], Norm),
     /// Of each head, with a factor of its own, by its number.
     Heads([&'static str; 2], Norm),
+    /// The same, where one array `[heads, width]` holds the factors.
+    HeadsTogether([&'static str; 2], Norm),
+    /// Numbers of all three are held between this and its negative.
+    Within(f64),
 }
 
 /// What stands around the two parts of a block.

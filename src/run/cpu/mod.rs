@@ -18,6 +18,7 @@ mod normalize;
 mod product;
 mod recurrent;
 mod reduce;
+mod stored;
 mod team;
 mod vectors;
 mod view;

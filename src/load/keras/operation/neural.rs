@@ -10,14 +10,46 @@ use crate::ir::{
     Binary, Compare, Conv as ConvOp, Layout, Op, Pool as PoolOp, PoolKind, Size, Unary, ValueId,
 };
 
+/// Elements of a patch, at most: its kernel has as many times as many.
+const LARGEST_WINDOW: i64 = 1 << 13;
+
 /// A function of this file with its attributes; numbers for each spatial axis, or one for all of them.
 #[derive(Debug)]
 pub(in super::super) enum Neural {
-    Pool { kind: PoolKind, size: Vec<i64>, strides: Option<Vec<i64>>, padding: Padding, layout: Layout },
-    Conv { depthwise: bool, strides: Vec<i64>, dilations: Vec<i64>, padding: Padding, layout: Layout },
-    BatchNorm { axis: i64, epsilon: f64 },
-    LayerNorm { axes: Vec<i64>, epsilon: f64, centres: bool },
-    Attention { causal: bool },
+    Pool {
+        kind: PoolKind,
+        size: Vec<i64>,
+        strides: Option<Vec<i64>>,
+        padding: Padding,
+        layout: Layout,
+    },
+    Conv {
+        depthwise: bool,
+        strides: Vec<i64>,
+        dilations: Vec<i64>,
+        padding: Padding,
+        layout: Layout,
+    },
+    /// Each window's elements as channels.
+    Patches {
+        size: Vec<i64>,
+        strides: Vec<i64>,
+        dilations: Vec<i64>,
+        padding: Padding,
+        layout: Layout,
+    },
+    BatchNorm {
+        axis: i64,
+        epsilon: f64,
+    },
+    LayerNorm {
+        axes: Vec<i64>,
+        epsilon: f64,
+        centres: bool,
+    },
+    Attention {
+        causal: bool,
+    },
     Resize(Rearrange),
 }
 
@@ -49,6 +81,18 @@ impl Neural {
                 padding: Padding::read(config, unsupported)?,
                 layout: layout(config)?,
             },
+            "ExtractPatches" => {
+                let size = numbers("size")?.ok_or_else(|| config.missing("size"))?;
+                // One number is that of both axes of an image.
+                let size = if let [side] = size[..] { vec![side; 2] } else { size };
+                Self::Patches {
+                    strides: numbers("strides")?.unwrap_or_else(|| size.clone()),
+                    dilations: numbers("dilation_rate")?.unwrap_or_else(|| vec![1]),
+                    padding: Padding::read(config, unsupported)?,
+                    layout: layout(config)?,
+                    size,
+                }
+            }
             "BatchNorm" => Self::BatchNorm {
                 axis: config.int("axis")?.unwrap_or(-1),
                 epsilon: config.real_or("epsilon", 1e-3)?,
@@ -106,6 +150,15 @@ impl Neural {
                 let conv = ConvOp { layout: *layout, window, groups };
                 site.apply(Op::Conv(Box::new(conv)), &[x, kernel])
             }
+            Self::Patches { size, strides, dilations, padding, layout } => {
+                let axes = spatial_axes(site, x)?;
+                let size = each(site, size, axes)?;
+                let (strides, dilations) = (each(site, strides, axes)?, each(site, dilations, axes)?);
+                let window = padding.window(site, x, *layout, &size, &strides, &dilations)?;
+                let kernel = unit_kernel(site, x, &size, *layout)?;
+                let kernel = ordered(site, kernel, *layout)?;
+                site.apply(Op::Conv(Box::new(ConvOp { layout: *layout, window, groups: 1 })), &[x, kernel])
+            }
             Self::BatchNorm { axis, epsilon } => batch_norm(site, x, operands, *axis, *epsilon),
             Self::LayerNorm { axes, epsilon, centres } => {
                 let y = layer_norm(site, x, axes, *epsilon, *centres)?;
@@ -126,6 +179,20 @@ fn spatial_axes(site: &Site<'_>, x: ValueId) -> Result<usize> {
             Err(site.error(&format!("expected 1 to 3 axes beside batch and channels, found rank {rank}")))
         }
     }
+}
+
+/// A kernel whose channels are the elements of its window, one each.
+fn unit_kernel(site: &mut Site<'_>, x: ValueId, size: &[i64], layout: Layout) -> Result<ValueId> {
+    let inner = site.known(x, channels(layout, size.len() + 2))?;
+    let count = size.iter().try_fold(inner, |count, &size| count.checked_mul(size));
+    let count = count.filter(|&count| count <= LARGEST_WINDOW);
+    let count = count.ok_or_else(|| site.error("the elements of a patch are too many"))?;
+    let square = [Size::Known(count), Size::Known(count)];
+    let (rows, columns) = (site.iota(&square, 0), site.iota(&square, 1));
+    let is_own = site.apply(Op::Compare(Compare::Eq), &[rows, columns])?;
+    let (one, zero) = (site.scalar_like(1.0, x)?, site.scalar_like(0.0, x)?);
+    let kernel = site.apply(Op::Select, &[is_own, one, zero])?;
+    site.reshape(kernel, size.iter().copied().chain([inner, count]).map(Size::Known).collect())
 }
 
 fn each(site: &Site<'_>, numbers: &[i64], axes: usize) -> Result<Vec<i64>> {

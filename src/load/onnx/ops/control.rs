@@ -1,6 +1,8 @@
 //! Branches and loops. A branch that is decided while the model is read is taken; of others both are computed, and
 //! the condition selects. Loops are unrolled.
 
+use std::collections::HashMap;
+
 use super::super::body::Body;
 use super::super::known::Known;
 use super::super::lower::{Form, Ragged};
@@ -24,12 +26,16 @@ pub(super) fn branch(at: &mut At<'_>) -> Result<()> {
         return Err(at.wrong("its branches differ in their number of outputs"));
     }
     let condition = scalar(at, condition)?;
+    let mut counts = Counts::new();
     for (i, (yes, no)) in yes.into_iter().zip(no).enumerate() {
-        let result = chosen(at, condition, yes, no)?;
+        let result = chosen(at, condition, [yes, no], &mut counts)?;
         at.set_binding(i, result)?;
     }
     Ok(())
 }
+
+/// Which of two counts a condition takes: what has as many elements on both sides has one count behind.
+type Counts = HashMap<[ValueId; 2], ValueId>;
 
 /// The value of a condition, where it is known.
 fn decided(at: &mut At<'_>, index: usize) -> Option<bool> {
@@ -47,7 +53,7 @@ fn scalar(at: &mut At<'_>, index: usize) -> Result<ValueId> {
 }
 
 /// A binding that is one or the other.
-fn chosen(at: &mut At<'_>, condition: ValueId, yes: usize, no: usize) -> Result<usize> {
+fn chosen(at: &mut At<'_>, condition: ValueId, [yes, no]: [usize; 2], taken: &mut Counts) -> Result<usize> {
     if yes == no {
         return Ok(yes);
     }
@@ -61,11 +67,13 @@ fn chosen(at: &mut At<'_>, condition: ValueId, yes: usize, no: usize) -> Result<
     let ragged = match counts {
         (None, None) => None,
         (Some(one), Some(other)) if one.axis == other.axis && one.is_size == other.is_size => {
-            let count = if one.count == other.count {
-                one.count
-            } else {
-                at.select(condition, one.count, other.count)?
+            let both = [one.count, other.count];
+            let count = match taken.get(&both) {
+                _ if one.count == other.count => one.count,
+                Some(&count) => count,
+                None => at.select(condition, one.count, other.count)?,
             };
+            taken.insert(both, count);
             Some(Ragged { count, ..one })
         }
         _ => return Err(at.unsupported("one branch of which gives as many elements as data says")),
@@ -169,10 +177,11 @@ fn step(at: &mut At<'_>, state: &mut Loop, trip: i64, condition: Option<usize>) 
     let results = at.run(&state.body, &inputs, &format!("{trip}"))?;
     let (next, results) = (results[0], &results[1..]);
     let (carried, stacked) = results.split_at(state.carried.len());
+    let mut counts = Counts::new();
     for (old, &new) in state.carried.iter_mut().zip(carried) {
         // An iteration that does not count is computed all the same, and its results are not taken.
         *old = match state.active {
-            Some(active) => chosen(at, active, new, *old)?,
+            Some(active) => chosen(at, active, [new, *old], &mut counts)?,
             None => new,
         };
     }

@@ -61,7 +61,7 @@ pub(super) fn scatter_nd(at: &mut At<'_>) -> Result<()> {
 /// lost.
 fn scattered(at: &mut At<'_>, scatter: Op, axis: usize) -> Result<ValueId> {
     let [data, indices, updates] = [at.value(0)?, at.value(1)?, at.value(2)?];
-    let Some(of) = at.ragged_input(1).filter(|of| !of.is_size) else {
+    let Some(of) = at.counted_input(1) else {
         return at.apply(scatter, &[data, indices, updates]);
     };
     let (dtype, sizes) = (at.graph().ty(data).dtype, at.sizes_of(data));
@@ -72,9 +72,7 @@ fn scattered(at: &mut At<'_>, scatter: Op, axis: usize) -> Result<ValueId> {
     let row = at.broadcast(zero, Shape::new(row))?;
     let longer = at.concat(&[data, row], axis)?;
     let behind = behind_all(at, &scatter, indices, &size)?;
-    let ty = Type::new(DType::I64, at.type_of(indices).shape);
-    let places = at.iota(ty, of.axis);
-    let counts = at.compare(Compare::Lt, places, of.count)?;
+    let counts = at.counting(indices, of)?;
     let indices = at.convert(indices, DType::I64)?;
     let indices = at.select(counts, indices, behind)?;
     let y = at.apply(scatter, &[longer, indices, updates])?;

@@ -362,12 +362,13 @@ pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
     ranks::check(at)?;
     lower_checked(entry, at).map_err(|error| match error {
         // Only the size that is planned does not fit; the one that data has may.
-        Error::Model(_) if ragged::reads_any(at) => ragged::refused(at),
+        Error::Model(_) if ragged::reads_any(at) => at.depends_on_data(),
         error => error,
     })
 }
 
 fn lower_checked(entry: &Entry, at: &mut At<'_>) -> Result<()> {
+    ragged::compute_with_counts(at)?;
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
     let folded = match entry.fold.filter(|_| known) {
         Some(fold) => fold(at)?,

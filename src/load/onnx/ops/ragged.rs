@@ -80,6 +80,31 @@ const ELEMENTWISE: &[&str] = &[
     "Xor",
 ];
 
+/// Gives a node that computes with sizes those that data has in the place of those that are planned. What only passes
+/// sizes on, or makes tensors of them, reads what is planned.
+pub(super) fn compute_with_counts(at: &mut At<'_>) -> Result<()> {
+    if at.op_type() == "Identity" || ELEMENTWISE.binary_search(&at.op_type()).is_err() {
+        return Ok(());
+    }
+    for i in 0..at.input_count() {
+        let Some(of) = at.ragged_input(i).filter(|of| of.is_size) else { continue };
+        let planned = at.value(i)?;
+        let sizes = at.sizes_of(planned);
+        let real = match sizes.len() {
+            0 => of.count,
+            1 => {
+                let places = at.iota(super::layout::indices(sizes), 0);
+                let is_it = at.compare_scalar(Compare::Eq, places, of.axis as f64)?;
+                at.select(is_it, of.count, planned)?
+            }
+            _ => continue,
+        };
+        let real = at.bound(real);
+        at.read_instead(i, real);
+    }
+    Ok(())
+}
+
 /// Marks the results of a node one of whose inputs is ragged. Error: they would not be the elements that count,
 /// followed by others.
 pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
@@ -93,11 +118,15 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
         at.set_ragged(picked);
         return Ok(());
     }
+    // Operators that look at what counts themselves.
+    if matches!(at.op_type(), "Compress" | "NonZero" | "Size") {
+        return Ok(());
+    }
     if joined(at, &inputs)? || is_scattered(at, &inputs)? {
         return Ok(());
     }
     if inputs.iter().flatten().any(|other| other.count != first.count) {
-        return Err(refused(at));
+        return Err(at.depends_on_data());
     }
     if let Some(part) = sliced(at, first)? {
         at.set_ragged(part);
@@ -121,6 +150,21 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
         "Split" | "Slice" | "Softmax" | "LogSoftmax" => same_size(at, first.axis)?,
         // Sums so far meet only what stands before.
         "CumSum" if !at.flag("reverse", false)? => Some(first.axis),
+        "TopK" if inputs[0].is_some() => apart_from(at, first.axis, -1)?,
+        "LayerNormalization" | "RMSNormalization" if inputs[0].is_some() => {
+            let from = at.axis(at.int_or("axis", -1)?, at.rank(0)?)?;
+            (first.axis < from).then_some(first.axis)
+        }
+        "GatherElements" => match inputs.as_slice() {
+            [None, Some(of)] => Some(of.axis),
+            [Some(of), Some(places)] if of.axis == places.axis => apart_from(at, of.axis, 0)?,
+            _ => None,
+        },
+        "ArgMax" | "ArgMin" => {
+            let gone = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
+            let before = usize::from(gone < first.axis && !at.flag("keepdims", true)?);
+            (gone != first.axis).then(|| first.axis - before)
+        }
         // What is reduced counts those that count.
         op if op.starts_with("Reduce") => match reduced(at, first.axis)? {
             None => return Ok(()),
@@ -138,7 +182,7 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
         },
         _ => None,
     };
-    let Some(axis) = axis else { return Err(refused(at)) };
+    let Some(axis) = axis else { return Err(at.depends_on_data()) };
     at.set_ragged(Ragged::along(axis, first.count));
     Ok(())
 }
@@ -174,12 +218,12 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
         _ => None,
     };
     let (Some(sizes), Some(rank)) = (sizes.filter(|of| of.is_size), at.output_rank(0)) else {
-        return Err(refused(at));
+        return Err(at.depends_on_data());
     };
     // The sizes are aligned from the last axis, the operand's too.
     let length = at.ty(if at.op_type() == "ConstantOfShape" { 0 } else { 1 })?.shape[0].known();
     let Some(lead) = length.and_then(|length| rank.checked_sub(length as usize)) else {
-        return Err(refused(at));
+        return Err(at.depends_on_data());
     };
     let axis = sizes.axis + lead;
     if at.op_type() != "ConstantOfShape" {
@@ -193,7 +237,7 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
             (None, _) => false,
         };
         if !aligned {
-            return Err(refused(at));
+            return Err(at.depends_on_data());
         }
     }
     at.set_ragged(Ragged::along(axis, sizes.count));
@@ -251,10 +295,6 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
 /// Whether any input has a size that depends on data.
 pub(super) fn reads_any(at: &mut At<'_>) -> bool {
     (0..at.input_count()).any(|i| at.ragged_input(i).is_some())
-}
-
-pub(super) fn refused(at: &At<'_>) -> crate::error::Error {
-    at.unsupported("of a tensor whose size depends on data")
 }
 
 /// Axes are aligned from the last, and operands that are not ragged do not vary along the axis.
@@ -317,6 +357,12 @@ fn same_size(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
         }
     };
     Ok(whole.then_some(axis))
+}
+
+/// The axis, where the operator works along another one.
+fn apart_from(at: &At<'_>, axis: usize, default: i64) -> Result<Option<usize>> {
+    let along = at.axis(at.int_or("axis", default)?, at.rank(0)?)?;
+    Ok((along != axis).then_some(axis))
 }
 
 /// Whether as many updates as count go to indices of the same number: the result has all elements of the data.
@@ -391,9 +437,19 @@ fn sliced(at: &mut At<'_>, of: Ragged) -> Result<Option<Ragged>> {
 
 /// Elements of the axis at places of which only the first count: these places are of elements that count.
 fn gathered_within(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
-    let (true, [Some(of), Some(places)]) = (at.op_type() == "Gather", inputs) else { return Ok(None) };
-    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
-    Ok((along == of.axis).then_some(Ragged::along(along + places.axis, places.count)))
+    let [Some(of), Some(places)] = inputs else { return Ok(None) };
+    match at.op_type() {
+        "Gather" => {
+            let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
+            Ok((along == of.axis).then_some(Ragged::along(along + places.axis, places.count)))
+        }
+        "GatherND" => {
+            let are_rows = of.axis == 0 && places.axis == 0 && at.rank(1)? > 1;
+            let whole = are_rows && at.int_or("batch_dims", 0)? == 0;
+            Ok(whole.then_some(Ragged::along(0, places.count)))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn gathered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {

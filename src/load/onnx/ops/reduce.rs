@@ -3,7 +3,7 @@
 use super::super::lower::Ragged;
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{ArgReduce, Binary, Compare, DType, Op, ReduceKind, Shape, Size, Type, Unary, ValueId};
+use crate::ir::{ArgReduce, Binary, DType, Op, ReduceKind, Shape, Size, Type, Unary, ValueId};
 
 /// The axes of a reduction.
 pub(super) struct Plan {
@@ -63,8 +63,7 @@ fn reduced_ragged(
         ReduceKind::Min => (kind, high),
     };
     let mean = kind == ReduceKind::Sum && at.op_type() == "ReduceMean";
-    let place = at.iota(Type::new(DType::I64, ty.shape.clone()), of.axis);
-    let counts = at.apply(Op::Compare(Compare::Lt), &[place, of.count])?;
+    let counts = at.counting(x, of)?;
     let neutral = at.scalar(ty.dtype, neutral)?;
     let kept = at.apply(Op::Select, &[counts, x, neutral])?;
     let reduce = Op::Reduce { kind, axes: plan.axes.clone(), keep: plan.keep };

@@ -62,7 +62,11 @@ fn truth(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
 pub(super) fn non_zero(at: &mut At<'_>) -> Result<()> {
     let x = at.value(0)?;
     let sizes = at.sizes_of(x);
-    let holds = truth(at, x)?;
+    let mut holds = truth(at, x)?;
+    if let Some(of) = at.counted_input(0) {
+        let counts = at.counting(x, of)?;
+        holds = at.and(holds, counts)?;
+    }
     let holds = flat(at, holds)?;
     let Chosen { mut positions, count } = chosen(at, holds)?;
     // Digits of the flat position, the fastest axis first.
@@ -108,24 +112,45 @@ pub(super) fn known_places(at: &At<'_>) -> Result<Option<Known>> {
 
 /// The parts of an axis, or the elements of all axes, at which a condition holds.
 pub(super) fn compress(at: &mut At<'_>) -> Result<()> {
-    let (x, holds) = (at.value(0)?, at.value(1)?);
-    let (x, axis) = match at.int("axis")? {
-        Some(axis) => (x, at.axis(axis, at.rank(0)?)?),
-        None => (flat(at, x)?, 0),
+    let (given, mut holds) = (at.value(0)?, at.value(1)?);
+    if let Some(of) = at.counted_input(1) {
+        let counts = at.counting(holds, of)?;
+        holds = at.and(holds, counts)?;
+    }
+    let along = at.int("axis")?;
+    let (x, axis) = match along {
+        Some(axis) => (given, at.axis(axis, at.rank(0)?)?),
+        None => (flat(at, given)?, 0),
+    };
+    let own = match at.counted_input(0) {
+        None => None,
+        Some(of) if of.axis != axis => return Err(at.depends_on_data()),
+        Some(of) if along.is_some() => Some(of.count),
+        // As one axis, all elements of the rows that count.
+        Some(of) => {
+            let row = at.product(&at.sizes_of(given)[1..])?;
+            let row = at.size_value(&row, DType::I64)?;
+            Some(at.mul(of.count, row)?)
+        }
     };
     let (whole, stated) = (at.sizes_of(x)[axis].clone(), at.sizes_of(holds)[0].clone());
     // A condition that is longer says nothing of what is not there.
-    let holds = match (whole.known(), stated.known()) {
+    let mut holds = match (whole.known(), stated.known()) {
         (Some(whole), Some(stated)) if stated > whole => {
             at.part(holds, 0, Size::Known(0), Size::Known(whole))?
         }
         _ => holds,
     };
-    if let Some(places) = whole.known().and_then(|whole| places_known(at.known(1)?, whole)) {
+    let places = whole.known().filter(|_| own.is_none());
+    if let Some(places) = places.and_then(|whole| places_known(at.known(1)?, whole)) {
         let positions = at.integer_constant(&[places.len() as i64], &places)?;
         let y = at.gather(x, positions, axis)?;
         at.set(0, y);
         return Ok(());
+    }
+    if let Some(count) = own {
+        let counts = at.counting(holds, Ragged::along(0, count))?;
+        holds = at.and(holds, counts)?;
     }
     let Chosen { positions, count } = chosen(at, holds)?;
     let y = at.gather(x, positions, axis)?;

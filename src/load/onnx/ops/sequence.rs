@@ -22,6 +22,15 @@ pub(super) fn shape(at: &mut At<'_>) -> Result<()> {
 /// The input's number of elements.
 pub(super) fn size(at: &mut At<'_>) -> Result<()> {
     let shape = at.ty(0)?.shape;
+    if let Some(of) = at.counted_input(0) {
+        let mut row = shape.sizes().to_vec();
+        row.remove(of.axis);
+        let row = at.product(&row)?;
+        let row = at.size_value(&row, DType::I64)?;
+        let count = at.mul(of.count, row)?;
+        at.set(0, count);
+        return Ok(());
+    }
     let count = shape.elements().ok_or_else(|| at.undecided("size", shape.sizes()))?;
     at.set_known(0, Known::scalar(count));
     Ok(())

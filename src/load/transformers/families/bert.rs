@@ -99,6 +99,11 @@ pub(super) const ROBERTA: Family = Family {
     ..BERT
 };
 
+/// The same network in other languages.
+pub(super) const XLM_ROBERTA: Family = Family { name: "xlm-roberta", class: "XLMRoberta", ..ROBERTA };
+
+pub(super) const CAMEMBERT: Family = Family { name: "camembert", class: "Camembert", ..ROBERTA };
+
 fn roberta(config: &Config) -> Result<Settings> {
     let (padding, words) = (config.whole("pad_token_id", 1)?, config.size("vocab_size")?);
     // Positions are counted from it.

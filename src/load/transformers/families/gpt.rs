@@ -1,4 +1,6 @@
-//! GPT-2, GPT-J and GPT-NeoX.
+//! GPT-2 and what is laid out alike, GPT BigCode and GPT-Neo; GPT-J and GPT-NeoX.
+
+use serde_json::json;
 
 use super::super::activation::Activation;
 use super::super::attention::{Heads, Sight};
@@ -86,6 +88,128 @@ fn gpt2(config: &Config) -> Result<Settings> {
         tied: config.flag("tie_word_embeddings", true)?,
         factor_of_parts: 1.0,
     })
+}
+
+pub(super) const GPT_BIGCODE: Family = Family {
+    name: "gpt_bigcode",
+    class: "GPTBigCode",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForTokenClassification", Head::Tokens("classifier")),
+    ],
+    network: Network::Text(gpt_bigcode),
+    ..GPT2
+};
+
+/// As GPT-2, where all heads may share one of keys.
+fn gpt_bigcode(config: &Config) -> Result<Settings> {
+    let mut settings = gpt2(config)?;
+    let Heads { count, .. } = settings.heads;
+    let joined = config.flag("multi_query", true)?;
+    // Changes the order in which halves are scaled, and in f32 nothing.
+    config.flag("scale_attention_softmax_in_fp32", true)?;
+    config.optional_size("num_key_value_heads")?;
+    settings.heads = Heads::new(settings.hidden, count, if joined { 1 } else { count }, None)?;
+    settings.activation = Activation::read(config, "activation_function", "gelu_pytorch_tanh")?;
+    let sections = if joined { Sections::Kinds } else { Sections::Heads };
+    settings.names.projections = Projections::Joined("attn.c_attn", sections);
+    settings.names.order = Order::OutIn;
+    Ok(settings)
+}
+
+pub(super) const GPT_NEO: Family = Family {
+    name: "gpt_neo",
+    class: "GPTNeo",
+    heads: &[
+        ("Model", Head::Bare),
+        ("ForCausalLM", Head::Language),
+        ("ForSequenceClassification", Head::Last("score")),
+        ("ForTokenClassification", Head::Tokens("classifier")),
+        ("ForQuestionAnswering", Head::Spans("qa_outputs", Spans::Two)),
+    ],
+    network: Network::Text(gpt_neo),
+    ..GPT2
+};
+
+/// As GPT-2 with projections apart, scores without a factor, and windows in some layers.
+fn gpt_neo(config: &Config) -> Result<Settings> {
+    let hidden = config.size("hidden_size")?;
+    let count = config.either_size("num_heads", "num_attention_heads")?;
+    let inner = config.optional_size("intermediate_size")?.unwrap_or(4 * hidden);
+    let window = config.optional_size("window_size")?.unwrap_or(256);
+    let feed = Feed::Plain { inner, up: "mlp.c_fc", act: "mlp.act", down: "mlp.c_proj" };
+    let near = listed_windows(config, config.either_layers("num_layers", "num_hidden_layers")?)?;
+    let layer = |near: bool| {
+        let sight = if near { Sight::Window(window) } else { Sight::Before };
+        Layer { sight, scale: 1.0, rotary: 0, feed }
+    };
+    Ok(Settings {
+        names: Names {
+            projections: Projections::Apart([
+                "attn.attention.q_proj",
+                "attn.attention.k_proj",
+                "attn.attention.v_proj",
+            ]),
+            out: "attn.attention.out_proj",
+            order: Order::OutIn,
+            ..GPT2_NAMES
+        },
+        vocabulary: config.size("vocab_size")?,
+        hidden,
+        embedding: Embedding::default(),
+        heads: Heads::new(hidden, count, count, None)?,
+        norm: Norm::Layer(config.real("layer_norm_epsilon", 1e-5)?),
+        activation: Activation::read(config, "activation_function", "gelu_new")?,
+        positions: Positions::Learnt(Learnt {
+            count: config.size("max_position_embeddings")?,
+            field: "max_position_embeddings",
+            skipped: 0,
+            counted: Counted::Place,
+        }),
+        token_types: 0,
+        layers: near.into_iter().map(layer).collect(),
+        biases: Biases { qkv: [Bias::Without; 3], ..Biases::EVERYWHERE },
+        cap: None,
+        language: Language::Plain(Plain::new("lm_head")),
+        tied: config.flag("tie_word_embeddings", true)?,
+        factor_of_parts: 1.0,
+    })
+}
+
+/// Which layers have windows: lists of kinds, each as often as the number beside it says.
+fn listed_windows(config: &Config, layers: u64) -> Result<Vec<bool>> {
+    // What follows from the other field.
+    config.get("attention_layers");
+    let fault = || {
+        config.fault("attention_types", "expected lists of global and local, and how often each is repeated")
+    };
+    let usual = json!([[["global", "local"], 12]]);
+    let groups = config.get("attention_types").unwrap_or(&usual).as_array().ok_or_else(fault)?;
+    let mut near = Vec::new();
+    for group in groups {
+        let (kinds, count) = match group.as_array().map(Vec::as_slice) {
+            Some([kinds, count]) => (kinds.as_array().ok_or_else(fault)?, count.as_u64().ok_or_else(fault)?),
+            _ => return Err(fault()),
+        };
+        let kinds: Vec<bool> = kinds
+            .iter()
+            .map(|kind| match kind.as_str() {
+                Some("global") => Ok(false),
+                Some("local") => Ok(true),
+                _ => Err(fault()),
+            })
+            .collect::<Result<_>>()?;
+        if near.len() as u64 + count.saturating_mul(kinds.len() as u64) > layers {
+            return Err(config.fault("attention_types", format!("lists more than {layers} layers")));
+        }
+        (0..count).for_each(|_| near.extend(&kinds));
+    }
+    if near.len() as u64 != layers {
+        return Err(config.fault("attention_types", format!("lists {} of {layers} layers", near.len())));
+    }
+    Ok(near)
 }
 
 pub(super) const GPTJ: Family = Family {

@@ -9,8 +9,10 @@ mod bloom;
 mod clip;
 mod experts;
 mod gemma;
+mod glm;
 mod gpt;
 mod llama;
+mod means;
 mod opt;
 mod phi;
 mod t5;
@@ -31,6 +33,12 @@ pub(super) const FAMILIES: &[&Family] = &[
     &llama::GRANITE,
     &llama::SMOLLM3,
     &llama::STARCODER2,
+    &means::OLMO,
+    &means::NEMOTRON,
+    &means::COHERE,
+    &means::COHERE2,
+    &glm::GLM,
+    &glm::GLM4,
     &experts::MIXTRAL,
     &experts::QWEN2_MOE,
     &experts::QWEN3_MOE,
@@ -42,11 +50,15 @@ pub(super) const FAMILIES: &[&Family] = &[
     &phi::PHI3,
     &gpt::GPT_NEOX,
     &gpt::GPTJ,
+    &gpt::GPT_NEO,
+    &gpt::GPT_BIGCODE,
     &opt::OPT,
     &bloom::BLOOM,
     &bloom::FALCON,
     &bert::BERT,
     &bert::ROBERTA,
+    &bert::XLM_ROBERTA,
+    &bert::CAMEMBERT,
     &bert::DISTILBERT,
     &t5::T5,
     &whisper::WHISPER,

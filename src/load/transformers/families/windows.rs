@@ -30,19 +30,22 @@ pub(super) fn by_layer(
     width: Option<u64>,
     near: impl Fn(u64) -> bool,
 ) -> Result<Vec<Sight>> {
-    let window = everywhere(width);
-    let Some(types) = config.get("layer_types") else {
-        return Ok((0..layers).map(|layer| if near(layer) { window } else { Sight::Before }).collect());
-    };
+    let kinds = kinds(config, layers, near)?;
+    if width.is_none() && config.get("layer_types").is_some() && kinds.contains(&true) {
+        return Err(config.refused("layer_types", "a layer has a window, which sliding_window does not give"));
+    }
+    Ok(kinds.into_iter().map(|near| if near { everywhere(width) } else { Sight::Before }).collect())
+}
+
+/// Which layers have windows: as `layer_types` lists them, or where there is no list as `near` says.
+pub(super) fn kinds(config: &Config, layers: u64, near: impl Fn(u64) -> bool) -> Result<Vec<bool>> {
+    let Some(types) = config.get("layer_types") else { return Ok((0..layers).map(near).collect()) };
     let types = types.as_array().filter(|types| types.len() as u64 == layers);
     let types = types.ok_or_else(|| config.refused("layer_types", "expected one for each layer"))?;
-    let sight = |name: &Value| match name.as_str() {
-        Some("full_attention") => Ok(Sight::Before),
-        Some("sliding_attention") if width.is_some() => Ok(window),
-        Some("sliding_attention") => {
-            Err(config.refused("layer_types", "a layer has a window, which sliding_window does not give"))
-        }
+    let kind = |name: &Value| match name.as_str() {
+        Some("full_attention") => Ok(false),
+        Some("sliding_attention") => Ok(true),
         _ => Err(config.refused("layer_types", &format!("{name} is not supported"))),
     };
-    types.iter().map(sight).collect()
+    types.iter().map(kind).collect()
 }

@@ -6,12 +6,13 @@ use crate::ir::{Conv, Layout};
 use super::super::elementwise::tile::Epilogue;
 use super::super::product::blocks::Part;
 use super::super::product::matmul::Strides;
+use super::super::stored::{Stored, widen};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{View, ViewMut};
 use super::super::walk::sizes;
 use super::super::window::conv::{Groups, grid_of, unfold_rows};
 use super::super::window::grid::Grid;
-use super::{Begin, Left, Stored, multiply, pack_right, widen, widen_rows, with_half};
+use super::{Begin, Left, multiply, pack_right, widen_rows, with_half};
 
 /// Images and groups are divided among threads where there are so many; else each of them is.
 const BLOCKS: usize = 8;

@@ -10,115 +10,16 @@ mod transpose;
 
 use std::cell::RefCell;
 
-use bytemuck::{Pod, Zeroable};
-
 use crate::error::{Error, Result};
-use crate::ir::{AttentionOp, Family, Op, WindowOp, half};
+use crate::ir::{AttentionOp, Family, Op, WindowOp};
 use crate::kernel::pieces::PIECE;
 
 use super::team::Team;
-use super::vectors::Lanes;
-use super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut};
+use super::view::{View, ViewMut, bytes_of_mut};
 use super::{attention, between, exactly, only, recurrent};
 
 pub(super) use product::{Begin, Left, multiply, pack_right, widen_rows};
 pub(super) use storage::{RowsMut, StorageOf, with_storage};
-
-/// A type of 16 bits that is computed in f32.
-pub(super) trait Stored: Plain {
-    /// Exact.
-    fn widen(self) -> f32;
-    /// The nearest one; ties to even.
-    fn narrow(value: f32) -> Self;
-    /// As many as a vector has, from the first on, widened. Panics where there are fewer.
-    #[inline(always)]
-    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
-        let mut wide = [0.0; WIDEST];
-        widen(&from[..L::WIDTH], &mut wide);
-        lanes.load(&wide)
-    }
-}
-
-/// Numbers of the widest vector.
-const WIDEST: usize = 16;
-
-impl Stored for Bf16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        half::bf16_to_f32(self.0)
-    }
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        Self(half::f32_to_bf16(value))
-    }
-    #[inline(always)]
-    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
-        lanes.load_bfloats(bytemuck::cast_slice(from))
-    }
-}
-
-impl Stored for F16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        half::f16_to_f32(self.0)
-    }
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        Self(half::f32_to_f16(value))
-    }
-    #[inline(always)]
-    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
-        lanes.load_halves(bytemuck::cast_slice(from))
-    }
-}
-
-/// A number of f32 that is read as the bfloat16 next to it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(transparent)]
-struct AsBf16(f32);
-
-impl Stored for AsBf16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        Bf16::narrow(self.0).widen()
-    }
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        Self(value)
-    }
-}
-
-/// A number of f32 that is read as the binary16 next to it.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(transparent)]
-struct AsF16(f32);
-
-impl Stored for AsF16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        F16::narrow(self.0).widen()
-    }
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        Self(value)
-    }
-}
-
-/// Widens as many numbers as there are in both.
-#[inline(always)]
-pub(super) fn widen<S: Stored>(from: &[S], to: &mut [f32]) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to = from.widen();
-    }
-}
-
-/// Narrows as many numbers as there are in both.
-#[inline(always)]
-pub(super) fn narrow<S: Stored>(from: &[f32], to: &mut [S]) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to = S::narrow(from);
-    }
-}
 
 /// Runs `$body` with `$S` as the half that elements of `$dtype` are; `$other` for any other type.
 macro_rules! with_half {

@@ -6,9 +6,10 @@ use crate::ir::{DType, MAX_AXES, Op};
 use crate::kernel::pieces::{Cut, Role, Whole, lead_of};
 
 use super::super::dispatch;
+use super::super::stored::{Stored, narrow, widen};
 use super::super::team::Team;
 use super::super::view::{View, ViewMut, bytes_of, bytes_of_mut, from_bytes, take};
-use super::{Stored, narrow, widen, with_half, with_wide};
+use super::{with_half, with_wide};
 
 /// Most operands, or results, of such an operation: a recurrent layer's.
 const MOST: usize = 6;

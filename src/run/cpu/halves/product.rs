@@ -13,10 +13,11 @@ use super::super::product::matmul::{
 };
 use super::super::product::panels::transpose_as;
 use super::super::product::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
+use super::super::stored::{AsBf16, AsF16, Stored, Widening, narrow, widen};
 use super::super::team::{MatrixMut, Team};
-use super::super::vectors::{Lanes, Stores, Vectorised};
+use super::super::vectors::{Lanes, Stores, Task, Vectorised};
 use super::super::view::{Bf16, F16, Plain, View, ViewMut, bytes_of_mut, from_bytes_mut};
-use super::{AsBf16, AsF16, Stored, narrow, widen, with_wide};
+use super::with_wide;
 
 /// Rows of a block, at most, and its terms: whole chains of those that sums are made of.
 const TALL: usize = 128;
@@ -85,11 +86,8 @@ pub(in super::super) fn widen_rows<S: Stored>(from: &[S], strides: Strides, part
 pub(in super::super) fn pack_right<S: Stored>(from: &[S], strides: Strides, part: &Part, to: &mut [f32]) {
     let Part { inner, depth, column, columns } = *part;
     if strides.column == 1 {
-        for row in 0..depth {
-            let from = &from[(inner + row) * strides.row + column..][..columns];
-            part.pieces(row, |piece, at| widen(&from[piece], &mut to[at..]));
-        }
-        return;
+        let from = &from[inner * strides.row + column..];
+        return f32::dispatch(RowsIntoPanels { from, stride: strides.row, depth, columns, to });
     }
     if strides.row == 1 {
         let rows = Columns { elements: from, stride: strides.column, inner, depth };
@@ -99,6 +97,30 @@ pub(in super::super) fn pack_right<S: Stored>(from: &[S], strides: Strides, part
         let from = &from[inner * strides.row + (column + at) * strides.column..];
         let width = PANEL.min(columns - at);
         transpose_as(from, strides, (depth, width), &mut to[at * depth..], PANEL, S::widen);
+    }
+}
+
+/// Widens rows of so many contiguous numbers into panels.
+struct RowsIntoPanels<'a, S> {
+    from: &'a [S],
+    stride: usize,
+    depth: usize,
+    columns: usize,
+    to: &'a mut [f32],
+}
+
+impl<S: Stored> Task<f32> for RowsIntoPanels<'_, S> {
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, lanes: L) {
+        let Self { from, stride, depth, columns, to } = self;
+        for row in 0..depth {
+            let from = &from[row * stride..][..columns];
+            for at in (0..columns).step_by(PANEL) {
+                let piece = &from[at..columns.min(at + PANEL)];
+                let to = &mut to[at * depth + row * PANEL..][..piece.len()];
+                Widening { from: piece, to }.run(lanes);
+            }
+        }
     }
 }
 
@@ -369,7 +391,7 @@ fn batched<X: Stored, Y: Stored, O: Output>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::vectors::{Portable, Task};
+    use super::super::super::vectors::Portable;
     use super::*;
 
     fn numbers(count: usize, seed: usize) -> Vec<f32> {

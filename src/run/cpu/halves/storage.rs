@@ -3,9 +3,10 @@
 use super::super::attention::forward::multiply_block;
 use super::super::product::blocks::{Part, Rhs};
 use super::super::product::matmul::{Beta, Extent, Gemm, Matrix, Strides};
+use super::super::stored::{Stored, narrow, widen};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{Bf16, F16, Plain};
-use super::{Begin, Left, Stored, multiply, narrow, pack_right, widen, widen_rows};
+use super::{Begin, Left, multiply, pack_right, widen_rows};
 
 /// Rows of a matrix, each `stride` elements after the one before it.
 pub(in super::super) struct RowsMut<'a, T> {

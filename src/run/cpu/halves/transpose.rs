@@ -7,12 +7,13 @@ use crate::kernel::workspace::Planes;
 
 use super::super::product::blocks::Part;
 use super::super::product::matmul::{Matrix, Strides};
+use super::super::stored::{Stored, narrow};
 use super::super::team::{MatrixMut, Team};
 use super::super::view::{View, ViewMut, from_bytes_mut, take};
 use super::super::walk::sizes;
 use super::super::window::conv::{Groups, grid_of};
 use super::super::window::grid::Grid;
-use super::{Begin, Left, Stored, multiply, narrow, pack_right, with_half, with_wide};
+use super::{Begin, Left, multiply, pack_right, with_half, with_wide};
 
 /// `Op::ConvTranspose`.
 pub(super) fn transpose(

@@ -6,7 +6,7 @@
 //!
 //! For more rows numbers are widened once ([`Widen`]), or into the panels of a product of blocks ([`IntoPanels`]).
 
-use super::super::vectors::{Lanes, Task, fetch, fetch_second};
+use super::super::vectors::{Lanes, Task, fetch};
 use super::blocks::{CHAIN, PANEL};
 use super::skinny::{DOT, total};
 
@@ -19,7 +19,8 @@ const TOGETHER: usize = 4;
 
 /// A row of numbers that are widened as they are read.
 pub(crate) trait Narrow: Copy {
-    /// Whether rows are so long that those that follow would drive out of the first cache what is read.
+    /// Whether rows take the time of fetching them: those that are read together are then of parts that lie apart, each of
+    /// which the processor fetches as one stream. Of narrower ones, those that follow are asked for.
     const IS_WIDE: bool = false;
     /// The [`SOME`] numbers from one on, a multiple of [`SOME`]: as many vectors as hold them, the others unused.
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS];
@@ -49,14 +50,18 @@ impl<R: NarrowRows> Task<f32> for OneRow<'_, '_, R> {
     fn run<L: Lanes<f32>>(self, lanes: L) {
         let Self { left, rows, first, out, adds } = self;
         let count = out.len();
-        let whole = count - count % TOGETHER;
+        let (groups, whole) = (count / TOGETHER, count - count % TOGETHER);
+        let (apart, next) = if R::Row::IS_WIDE { (groups, 1) } else { (1, TOGETHER) };
         let mut put = |at: usize, sum: f32| {
             out[at] = if adds { out[at] + sum } else { sum };
         };
-        for at in (0..whole).step_by(TOGETHER) {
-            let some = [0, 1, 2, 3].map(|number| rows.row(first + at + number));
+        for group in 0..groups {
+            let at = group * next;
+            let row = first + at;
+            let [second, third] = [row + apart, row + 2 * apart];
+            let some = [rows.row(row), rows.row(second), rows.row(third), rows.row(third + apart)];
             let sums = sums::<L, R::Row, TOGETHER>(lanes, left, some);
-            (0..TOGETHER).for_each(|number| put(at + number, sums[number]));
+            (0..TOGETHER).for_each(|number| put(at + number * apart, sums[number]));
         }
         for at in whole..count {
             let [sum] = sums(lanes, left, [rows.row(first + at)]);
@@ -83,7 +88,9 @@ fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(lanes: L, left: &[f32], rows: 
         let end = beside.min(first + DOT * CHAIN);
         let mut chains = [[lanes.zero(); VECTORS]; N];
         for at in (first..end.min(read)).step_by(SOME) {
-            ahead.fetch::<R>(at);
+            if !R::IS_WIDE {
+                ahead.fetch(at);
+            }
             add_some(lanes, left, rows, at, &mut chains);
         }
         if end > read {
@@ -120,18 +127,11 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// Groups of rows that the second cache is ahead by: it is slower to fill.
-    const FAR: usize = 4;
-
     /// Brings near as much of them as is read at a place.
     #[inline(always)]
-    fn fetch<R: Narrow>(self, at: usize) {
+    fn fetch(self, at: usize) {
         let place = self.rows.wrapping_add(at / SOME * self.step);
-        if R::IS_WIDE {
-            fetch_second(place.wrapping_add(Self::FAR * self.bytes), self.step);
-        } else {
-            fetch(place.wrapping_add(self.bytes), self.step);
-        }
+        fetch(place.wrapping_add(self.bytes), self.step);
     }
 }
 
@@ -237,8 +237,12 @@ impl<R: NarrowRows> Square<'_, R> {
     #[inline(always)]
     fn turn<L: Lanes<f32>>(&self, lanes: L, to: &mut [f32]) {
         let whole = self.depth - self.depth % SOME;
+        let mut squares = [[lanes.zero(); 16]; VECTORS];
         for at in (0..whole).step_by(SOME) {
-            let mut squares = [[lanes.zero(); 16]; VECTORS];
+            if self.count < L::WIDTH {
+                // What the square before left where there are no rows.
+                squares = [[lanes.zero(); 16]; VECTORS];
+            }
             for row in 0..self.count {
                 let numbers = self.rows.row(self.first + row).some(lanes, self.inner + at);
                 for v in 0..SOME / L::WIDTH {

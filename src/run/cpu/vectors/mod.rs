@@ -55,6 +55,10 @@ pub(super) trait Lanes<T>: Copy {
     fn load_halves(self, from: &[u16]) -> Self::Vector;
     /// The first `WIDTH` numbers of bfloat16, widened. Panics where there are fewer.
     fn load_bfloats(self, from: &[u16]) -> Self::Vector;
+    /// The nearest numbers of binary16, ties to even, into the first `WIDTH` places. Panics where there are fewer.
+    fn store_halves(self, vector: Self::Vector, to: &mut [u16]);
+    /// The nearest numbers of bfloat16, ties to even, into the first `WIDTH` places. Panics where there are fewer.
+    fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]);
     /// A number of binary16, widened.
     fn half(self, bits: u16) -> f32;
     /// Into the first `WIDTH` numbers. Panics where there are fewer.

@@ -1,7 +1,7 @@
 //! Vectors of processors without an instruction set that is known here, and of one number.
 
 use super::{Lanes, Task};
-use crate::ir::half::{bf16_to_f32, f16_to_f32};
+use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 /// Arrays, for processors without a set that is known here; the compiler makes of them what it can.
 #[derive(Clone, Copy)]
@@ -59,6 +59,14 @@ macro_rules! portable {
             fn load_bfloats(self, from: &[u16]) -> Self::Vector {
                 let from = &from[..$width];
                 std::array::from_fn(|lane| $type::from(bf16_to_f32(from[lane])))
+            }
+            #[inline(always)]
+            fn store_halves(self, vector: Self::Vector, to: &mut [u16]) {
+                to[..vector.len()].copy_from_slice(&vector.map(|number| f32_to_f16(number as f32)));
+            }
+            #[inline(always)]
+            fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]) {
+                to[..vector.len()].copy_from_slice(&vector.map(|number| f32_to_bf16(number as f32)));
             }
             #[inline(always)]
             fn half(self, bits: u16) -> f32 {
@@ -205,6 +213,14 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn load_bfloats(self, from: &[u16]) -> f32 {
         bf16_to_f32(from[0])
+    }
+    #[inline(always)]
+    fn store_halves(self, vector: f32, to: &mut [u16]) {
+        to[0] = f32_to_f16(vector);
+    }
+    #[inline(always)]
+    fn store_bfloats(self, vector: f32, to: &mut [u16]) {
+        to[0] = f32_to_bf16(vector);
     }
     #[inline(always)]
     fn half(self, bits: u16) -> f32 {

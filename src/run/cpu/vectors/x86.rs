@@ -5,7 +5,10 @@
 use std::arch::x86_64 as arch;
 
 use super::{Lanes, Task};
-use crate::ir::half::{bf16_to_f32, f16_to_f32};
+
+mod narrow;
+
+use narrow::*;
 
 /// AVX-512F.
 #[derive(Clone, Copy)]
@@ -57,7 +60,7 @@ macro_rules! lanes {
     ($set:ident $features:literal, $type:ident: $width:literal x $vectors:literal, $vector:ident,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $any_less:ident, $power:ident, $signed:ident, $pick:ident,
-     $bytes:ident, $picked:ident, $fields:ident, $half:ident, $halves:ident, $bfloats:ident) => {
+     $bytes:ident, $picked:ident, $fields:ident, $half:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
             const WIDTH: usize = $width;
@@ -113,6 +116,16 @@ macro_rules! lanes {
             fn load_bfloats(self, from: &[u16]) -> Self::Vector {
                 // SAFETY: as above.
                 unsafe { $bfloats(&from[..$width]) }
+            }
+            #[inline(always)]
+            fn store_halves(self, vector: Self::Vector, to: &mut [u16]) {
+                // SAFETY: as above.
+                unsafe { $to_halves(vector, &mut to[..$width]) }
+            }
+            #[inline(always)]
+            fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]) {
+                // SAFETY: as above.
+                unsafe { $to_bfloats(vector, &mut to[..$width]) }
             }
             #[inline(always)]
             fn half(self, bits: u16) -> f32 {
@@ -466,166 +479,15 @@ fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
     arch::_mm256_setr_pd(a, b, c, d)
 }
 
-#[target_feature(enable = "avx2,f16c")]
-#[inline]
-fn half_narrow(bits: u16) -> f32 {
-    arch::_mm_cvtss_f32(arch::_mm_cvtph_ps(arch::_mm_cvtsi32_si128(i32::from(bits))))
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn half_wide(bits: u16) -> f32 {
-    // All lanes are the number: put into the first lane alone, it would wait for what the register held before.
-    arch::_mm512_cvtss_f32(arch::_mm512_cvtph_ps(arch::_mm256_set1_epi16(bits as i16)))
-}
-
-/// 16 bytes that begin somewhere.
-#[inline(always)]
-fn quarter<T: Copy>(from: &[T]) -> arch::__m128i {
-    assert!(size_of_val(from) >= 16);
-    // SAFETY: 16 bytes of numbers, as was just checked.
-    unsafe { arch::_mm_loadu_si128(from.as_ptr().cast()) }
-}
-
-/// 8 bytes that begin somewhere, and zeros.
-#[inline(always)]
-fn eighth(from: &[i8]) -> arch::__m128i {
-    assert!(from.len() >= 8);
-    // SAFETY: 8 bytes, as was just checked.
-    unsafe { arch::_mm_loadl_epi64(from.as_ptr().cast()) }
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn bytes_wide_ps(from: &[i8]) -> arch::__m512 {
-    arch::_mm512_cvtepi32_ps(arch::_mm512_cvtepi8_epi32(quarter(from)))
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn picked_wide_ps(table: &[f32; 16], from: &[i8]) -> arch::__m512 {
-    pick_wide_ps(table, arch::_mm512_castsi512_ps(arch::_mm512_cvtepi8_epi32(quarter(from))))
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn picked_narrow_ps(table: &[f32; 16], from: &[i8]) -> arch::__m256 {
-    pick_narrow_ps(table, arch::_mm256_castsi256_ps(arch::_mm256_cvtepi8_epi32(eighth(from))))
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn fields_wide_ps([table, ..]: [arch::__m512; 16], from: &[u8; 16], shift: u32) -> arch::__m512 {
-    let numbers = arch::_mm512_cvtepu8_epi32(quarter(from));
-    let places = arch::_mm512_srl_epi32(numbers, arch::_mm_cvtsi32_si128(shift as i32));
-    // The permutation looks at four bits of a place.
-    arch::_mm512_permutexvar_ps(places, table)
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn fields_narrow_ps([low, high, ..]: [arch::__m256; 16], from: &[u8; 16], shift: u32) -> arch::__m256 {
-    let numbers = arch::_mm256_cvtepu8_epi32(quarter(from));
-    let places = arch::_mm256_srl_epi32(numbers, arch::_mm_cvtsi32_si128(shift as i32));
-    pick_halves(low, high, places)
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn halves_wide_ps(from: &[u16]) -> arch::__m512 {
-    let all = arch::_mm256_setr_m128i(quarter(from), quarter(&from[8..]));
-    arch::_mm512_cvtph_ps(all)
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn bfloats_wide_ps(from: &[u16]) -> arch::__m512 {
-    let all = arch::_mm256_setr_m128i(quarter(from), quarter(&from[8..]));
-    arch::_mm512_castsi512_ps(arch::_mm512_slli_epi32::<16>(arch::_mm512_cvtepu16_epi32(all)))
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn bytes_narrow_ps(from: &[i8]) -> arch::__m256 {
-    arch::_mm256_cvtepi32_ps(arch::_mm256_cvtepi8_epi32(eighth(from)))
-}
-
-#[target_feature(enable = "avx2,f16c")]
-#[inline]
-fn halves_narrow_ps(from: &[u16]) -> arch::__m256 {
-    arch::_mm256_cvtph_ps(quarter(from))
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn bfloats_narrow_ps(from: &[u16]) -> arch::__m256 {
-    let words = arch::_mm256_cvtepu16_epi32(quarter(from));
-    arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<16>(words))
-}
-
-/// A number of a vector of f64. Panics where it has fewer.
-#[inline(always)]
-fn number<V>(vector: &V, lane: usize) -> f64 {
-    assert!(lane < size_of::<V>() / 8);
-    // SAFETY: a vector of f64 is as many numbers, as was just checked.
-    unsafe { std::ptr::from_ref(vector).cast::<f64>().add(lane).read() }
-}
-
-/// Vectors of f64, number by number.
-macro_rules! one_by_one {
-    ($features:literal, $vector:ident of $width:literal, $load:ident, $bytes:ident, $picked:ident, $fields:ident, $halves:ident, $bfloats:ident) => {
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn $bytes(from: &[i8]) -> arch::$vector {
-            let numbers: [f64; $width] = std::array::from_fn(|lane| f64::from(from[lane]));
-            // SAFETY: all numbers of the vector lie within the array.
-            unsafe { arch::$load(numbers.as_ptr()) }
-        }
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn $picked(table: &[f64; 16], from: &[i8]) -> arch::$vector {
-            let numbers: [f64; $width] = std::array::from_fn(|lane| table[(from[lane] & 15) as usize]);
-            // SAFETY: as above.
-            unsafe { arch::$load(numbers.as_ptr()) }
-        }
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn $fields(table: [arch::$vector; 16], from: &[u8; 16], shift: u32) -> arch::$vector {
-            let place = |lane: usize| usize::from(from[lane] >> shift & 15);
-            let numbers: [f64; $width] =
-                std::array::from_fn(|lane| number(&table[place(lane) / $width], place(lane) % $width));
-            // SAFETY: as above.
-            unsafe { arch::$load(numbers.as_ptr()) }
-        }
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn $halves(from: &[u16]) -> arch::$vector {
-            let numbers: [f64; $width] = std::array::from_fn(|lane| f64::from(f16_to_f32(from[lane])));
-            // SAFETY: as above.
-            unsafe { arch::$load(numbers.as_ptr()) }
-        }
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn $bfloats(from: &[u16]) -> arch::$vector {
-            let numbers: [f64; $width] = std::array::from_fn(|lane| f64::from(bf16_to_f32(from[lane])));
-            // SAFETY: as above.
-            unsafe { arch::$load(numbers.as_ptr()) }
-        }
-    };
-}
-
-one_by_one!("avx512f", __m512d of 8, _mm512_loadu_pd, bytes_wide_pd, picked_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd);
-one_by_one!("avx2", __m256d of 4, _mm256_loadu_pd, bytes_narrow_pd, picked_narrow_pd, fields_narrow_pd, halves_narrow_pd, bfloats_narrow_pd);
-
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
     _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, any_less_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps,
-    bytes_wide_ps, picked_wide_ps, fields_wide_ps, half_wide, halves_wide_ps, bfloats_wide_ps);
+    bytes_wide_ps, picked_wide_ps, fields_wide_ps, half_wide, halves_wide_ps, bfloats_wide_ps, to_halves_wide_ps, to_bfloats_wide_ps);
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
     _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, any_less_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd,
-    bytes_wide_pd, picked_wide_pd, fields_wide_pd, half_wide, halves_wide_pd, bfloats_wide_pd);
+    bytes_wide_pd, picked_wide_pd, fields_wide_pd, half_wide, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd);
 lanes!(Avx2 "avx2,fma,f16c", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
     _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, any_less_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps,
-    bytes_narrow_ps, picked_narrow_ps, fields_narrow_ps, half_narrow, halves_narrow_ps, bfloats_narrow_ps);
+    bytes_narrow_ps, picked_narrow_ps, fields_narrow_ps, half_narrow, halves_narrow_ps, bfloats_narrow_ps, to_halves_narrow_ps, to_bfloats_narrow_ps);
 lanes!(Avx2 "avx2,fma,f16c", f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
     _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, any_less_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd,
-    bytes_narrow_pd, picked_narrow_pd, fields_narrow_pd, half_narrow, halves_narrow_pd, bfloats_narrow_pd);
+    bytes_narrow_pd, picked_narrow_pd, fields_narrow_pd, half_narrow, halves_narrow_pd, bfloats_narrow_pd, to_halves_narrow_pd, to_bfloats_narrow_pd);

@@ -1,12 +1,14 @@
-//! Operations on f32 that follow one another, on vectors that stay in registers in between.
+//! Operations on f32, and on halves as f32, that follow one another, on vectors that stay in registers in between.
 //!
 //! A [`Chain`] reads one operand, and each of its links makes of what was made before, and of at most one more
 //! operand, what the next is given. Eight vectors at a time go through all links: what is between two is never
 //! written, and memory that is read and written is asked for evenly.
 
-use crate::ir::{Binary, Unary};
+use crate::ir::{Binary, DType, Unary};
 
+use super::super::super::stored::{Stored, rounded};
 use super::super::super::vectors::{Lanes, Stores, Task, fetch};
+use super::super::super::view::{Bf16, F16};
 use super::super::math;
 
 /// Operands of a chain, at most.
@@ -21,6 +23,31 @@ const WIDEST: usize = 16;
 /// Bytes that reading is ahead of what is computed.
 const AHEAD: usize = 512;
 
+/// A type whose numbers are computed in f32 and rounded after each operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    F16,
+    Bf16,
+}
+
+impl Half {
+    /// That type, where it is one.
+    pub(crate) fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F16 => Some(Self::F16),
+            DType::Bf16 => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::Bf16,
+        }
+    }
+}
+
 /// One operation of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
@@ -31,6 +58,8 @@ pub(crate) enum Link {
     With(Binary, usize),
     /// Of an operand of the chain and what was made.
     Of(Binary, usize),
+    /// The nearest numbers of a type.
+    Round(Half),
 }
 
 /// True where a link can be such an operation.
@@ -113,6 +142,8 @@ fn through<L: Lanes<f32>, const N: usize>(
     };
     for link in links {
         match *link {
+            Link::Round(Half::F16) => round::<L, F16, N>(l, &mut made),
+            Link::Round(Half::Bf16) => round::<L, Bf16, N>(l, &mut made),
             Link::Unary(op) => unary(l, op, &mut made),
             Link::Twice(op) => binary(l, op, &mut made, |made, _| (made, made)),
             Link::With(op, operand) => match same(operand) {
@@ -134,6 +165,13 @@ fn through<L: Lanes<f32>, const N: usize>(
     let out = &mut out[..N * L::WIDTH];
     for i in 0..N {
         l.write(made[i], &mut out[i * L::WIDTH..][..L::WIDTH], stores);
+    }
+}
+
+#[inline(always)]
+fn round<L: Lanes<f32>, S: Stored, const N: usize>(l: L, made: &mut [L::Vector; N]) {
+    for i in 0..N {
+        made[i] = rounded::<L, S>(l, made[i]);
     }
 }
 

@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use crate::ir::{Binary, DType, Op};
 
 use super::super::super::walk::{self, Space};
-use super::chain::{Link, OPERANDS, is_binary_link, is_unary_link};
-use super::compute::Action;
+use super::chain::{Half, Link, OPERANDS, is_binary_link, is_unary_link};
+use super::compute::{Action, register_type};
 use super::{Access, Linked, Operand, Part, Read, Step, Work};
 
 pub(crate) fn not_elementwise(op: &Op) -> Error {
@@ -125,16 +125,18 @@ impl Compiler {
         parts: &[Part<'_>],
         outside: &[(DType, Vec<usize>)],
     ) -> Result<bool> {
-        let is_f32 = |operand: &Operand| match *operand {
-            Operand::Outside(source) => outside[source].0 == DType::F32,
-            Operand::Inside(other) => parts[other].dtype == DType::F32,
+        let is_f32 = |dtype: DType| register_type(dtype) == DType::F32;
+        let read_as_f32 = |operand: &Operand| match *operand {
+            Operand::Outside(source) => is_f32(outside[source].0),
+            Operand::Inside(other) => is_f32(parts[other].dtype),
         };
         let can = match part.op {
             Op::Unary(unary) => part.operands.len() == 1 && is_unary_link(*unary),
             Op::Binary(binary) => part.operands.len() == 2 && is_binary_link(*binary),
+            Op::Convert { .. } => part.operands.len() == 1,
             _ => false,
         };
-        let can = can && part.dtype == DType::F32 && part.operands.iter().all(is_f32);
+        let can = can && is_f32(part.dtype) && part.operands.iter().all(read_as_f32);
         let made = Operand::Inside(position.wrapping_sub(1));
         let goes_on = can
             && part.operands.contains(&made)
@@ -155,11 +157,14 @@ impl Compiler {
         let mut read = |operand: &Operand| -> Result<usize> {
             let found = match *operand {
                 Operand::Outside(source) => {
-                    let access = access(&outside[source].1, &part.dims)?;
-                    let (single, linear) = (access == Access::Scalar, access == Access::Linear);
+                    let (dtype, sizes) = &outside[source];
+                    let access = access(sizes, &part.dims)?;
+                    // Halves are widened into a register, which does not go on.
+                    let is_memory = access == Access::Linear && *dtype == DType::F32;
+                    let single = access == Access::Scalar;
                     let before = self.steps.len();
-                    let register = self.load(source, DType::F32, access, false);
-                    Read { register, single, ahead: linear && self.steps.len() > before }
+                    let register = self.load(source, *dtype, access, false);
+                    Read { register, single, ahead: is_memory && self.steps.len() > before }
                 }
                 Operand::Inside(other) => Read { register: self.inside(other)?, single: false, ahead: false },
             };
@@ -171,13 +176,13 @@ impl Compiler {
             }))
         };
         let link = match (part.op, &part.operands[..]) {
-            (Op::Unary(unary), [x]) => {
+            (op @ (Op::Unary(_) | Op::Convert { .. }), [x]) => {
                 if !goes_on {
                     read(x)?;
                 }
-                Link::Unary(*unary)
+                if let Op::Unary(unary) = op { Some(Link::Unary(*unary)) } else { None }
             }
-            (Op::Binary(binary), [x, y]) => match (goes_on && *x == made, goes_on && *y == made) {
+            (Op::Binary(binary), [x, y]) => Some(match (goes_on && *x == made, goes_on && *y == made) {
                 (true, true) => Link::Twice(*binary),
                 (true, false) => Link::With(*binary, read(y)?),
                 (false, true) => Link::Of(*binary, read(x)?),
@@ -185,10 +190,11 @@ impl Compiler {
                     read(x)?;
                     Link::With(*binary, read(y)?)
                 }
-            },
+            }),
             _ => return Err(not_elementwise(part.op)),
         };
-        chain.links.push(link);
+        chain.links.extend(link);
+        chain.links.extend(Half::of(part.dtype).map(Link::Round));
         self.open = Some((chain, first, position));
         Ok(true)
     }

@@ -5,9 +5,9 @@ mod listing;
 use crate::ir::{Binary, Compare, DType, Unary};
 
 use super::super::super::element::{Element, map, zip};
-use super::super::super::half;
+use super::super::super::stored;
 use super::super::super::vectors::{Lanes, Task, Vectorised};
-use super::super::super::view::with_element;
+use super::super::super::view::{Bf16, F16, with_element};
 use super::memory::{TileMut, TileRef};
 
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +19,20 @@ pub(crate) enum Action {
     Convert(DType, DType),
 }
 
+impl Action {
+    /// The type of its result where that is rounded; else some other.
+    fn rounds_to(self) -> DType {
+        match self {
+            Self::Unary(Unary::Not | Unary::IsNan | Unary::IsInf, _) | Self::Compare(..) => DType::Bool,
+            Self::Unary(_, dtype) | Self::Binary(_, dtype) | Self::Convert(_, dtype) => dtype,
+            // One of two numbers that are rounded.
+            Self::Select(_) => DType::Bool,
+        }
+    }
+}
+
 /// The type that a type's elements are held in.
-fn register_type(dtype: DType) -> DType {
+pub(super) fn register_type(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::Bf16 => DType::F32,
         DType::Bool => DType::U8,
@@ -29,25 +41,28 @@ fn register_type(dtype: DType) -> DType {
 }
 
 fn round(dtype: DType, tile: &mut TileMut<'_>, count: usize) {
-    let halve = |x: f32| match dtype {
-        DType::F16 => half::f16_to_f32(half::f32_to_f16(x)),
-        _ => half::bf16_to_f32(half::f32_to_bf16(x)),
-    };
-    if dtype.is_half() {
-        tile.slice_mut::<f32>(count).iter_mut().for_each(|x| *x = halve(*x));
+    match dtype {
+        DType::F16 => stored::round::<F16>(tile.slice_mut(count)),
+        DType::Bf16 => stored::round::<Bf16>(tile.slice_mut(count)),
+        _ => {}
     }
 }
 
 /// Computes `count` elements.
 pub(crate) fn compute(action: Action, [x, y, z]: [TileRef<'_>; 3], out: &mut TileMut<'_>, count: usize) {
-    let task = Compute { action, x, y, z, out, count };
+    let task = Compute { action, x, y, z, out: &mut *out, count };
     match action {
-        Action::Unary(_, DType::F32)
-        | Action::Binary(_, DType::F32)
-        | Action::Compare(_, DType::F32)
-        | Action::Select(DType::F32) => f32::dispatch(task),
+        Action::Unary(_, dtype)
+        | Action::Binary(_, dtype)
+        | Action::Compare(_, dtype)
+        | Action::Select(dtype)
+            if register_type(dtype) == DType::F32 =>
+        {
+            f32::dispatch(task);
+        }
         _ => task.any(),
     }
+    round(action.rounds_to(), out, count);
 }
 
 /// One operation on a tile.
@@ -91,15 +106,11 @@ impl Compute<'_, '_> {
         match action {
             Action::Unary(unary, dtype) => {
                 unary_any(unary, dtype, x, out, count);
-                if out_is_float(unary) {
-                    round(dtype, out, count);
-                }
             }
             Action::Binary(binary, dtype) => {
                 with_element!(register_type(dtype), T => {
                     T::binary(binary, x.slice(count), y.slice(count), out.slice_mut(count));
                 }, half => {});
-                round(dtype, out, count);
             }
             Action::Compare(kind, dtype) => {
                 with_element!(register_type(dtype), T => {
@@ -113,14 +124,9 @@ impl Compute<'_, '_> {
             }
             Action::Convert(dtype, to) => {
                 convert(dtype, to, x, out, count);
-                round(to, out, count);
             }
         }
     }
-}
-
-fn out_is_float(unary: Unary) -> bool {
-    !matches!(unary, Unary::Not | Unary::IsNan | Unary::IsInf)
 }
 
 fn unary_any(unary: Unary, dtype: DType, x: TileRef<'_>, out: &mut TileMut<'_>, count: usize) {

@@ -6,10 +6,9 @@ use std::marker::PhantomData;
 
 use crate::ir::DType;
 
-use super::super::super::element::map;
-use super::super::super::half;
+use super::super::super::stored::{Stored, narrow, widen};
 use super::super::super::vectors::{Stores, fetch, stream, streamed};
-use super::super::super::view::{Plain, with_element};
+use super::super::super::view::{Bf16, F16, Plain, with_element};
 use super::super::super::walk::Space;
 use super::{Access, TILE};
 
@@ -302,51 +301,46 @@ fn load_copy(
     count: usize,
 ) {
     match dtype {
-        DType::F16 => load_as::<u16, f32>(source, access, start, tile.slice_mut(count), half::f16_to_f32),
-        DType::Bf16 => load_as::<u16, f32>(source, access, start, tile.slice_mut(count), half::bf16_to_f32),
-        _ if *access == Access::Linear => with_element!(dtype, T => {
-            let out = tile.slice_mut::<T>(count);
-            // SAFETY: `at` checks that there are as many; a register is no part of a source.
-            unsafe { std::ptr::copy_nonoverlapping(source.at::<T>(start, count), out.as_mut_ptr(), count) }
-        }, half => {}),
-        _ => with_element!(dtype, T => load_as::<T, T>(source, access, start, tile.slice_mut(count), |x| x),
-            half => {}),
+        DType::F16 => load_halves::<F16>(source, access, start, tile.slice_mut(count)),
+        DType::Bf16 => load_halves::<Bf16>(source, access, start, tile.slice_mut(count)),
+        _ => {
+            with_element!(dtype, T => load_as::<T>(source, access, start, tile.slice_mut(count)), half => {})
+        }
     }
 }
 
+/// Widens elements that lie somewhere.
+fn load_halves<S: Stored>(source: &Source<'_>, access: &Access, start: usize, out: &mut [f32]) {
+    if *access == Access::Linear {
+        // SAFETY: `at` checks that there are as many; nothing is written but a register, which is no part of a source.
+        let from = unsafe { std::slice::from_raw_parts(source.at::<S>(start, out.len()), out.len()) };
+        return widen(from, out);
+    }
+    let mut halves = [S::zeroed(); TILE];
+    let halves = &mut halves[..out.len()];
+    load_as(source, access, start, halves);
+    widen(halves, out);
+}
+
 #[inline(always)]
-fn load_as<S: Plain, T: Plain>(
-    source: &Source<'_>,
-    access: &Access,
-    start: usize,
-    out: &mut [T],
-    convert: impl Fn(S) -> T,
-) {
+fn load_as<T: Plain>(source: &Source<'_>, access: &Access, start: usize, out: &mut [T]) {
     match access {
         Access::Linear => {
-            let from = source.at::<S>(start, out.len());
-            for (i, out) in out.iter_mut().enumerate() {
-                // SAFETY: `at` checked that this many elements follow.
-                *out = convert(unsafe { from.add(i).read() });
-            }
+            let from = source.at::<T>(start, out.len());
+            // SAFETY: `at` checked that there are as many; a register is no part of a source.
+            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
         }
         Access::Scalar => {
             // SAFETY: `at` checked that there is an element.
-            out.fill(convert(unsafe { source.at::<S>(0, 1).read() }));
+            out.fill(unsafe { source.at::<T>(0, 1).read() });
         }
-        Access::Strided(space) => load_borrowed(source, space, start, out, convert),
+        Access::Strided(space) => load_borrowed(source, space, start, out),
     }
 }
 
 /// Fills `out` run by run along the last axis.
 #[inline(always)]
-fn load_borrowed<S: Plain, T: Plain>(
-    source: &Source<'_>,
-    space: &Space<1>,
-    start: usize,
-    out: &mut [T],
-    convert: impl Fn(S) -> T,
-) {
+fn load_borrowed<T: Plain>(source: &Source<'_>, space: &Space<1>, start: usize, out: &mut [T]) {
     let last = space.rank.saturating_sub(1);
     let (inner, step) = (space.dims[last], space.strides[0][last]);
     let mut done = 0;
@@ -363,19 +357,17 @@ fn load_borrowed<S: Plain, T: Plain>(
         let run = &mut out[done..done + count];
         // Strides of a broadcast are never negative.
         let reach = (count - 1) * step as usize + 1;
-        let from = source.at::<S>(offset as usize, reach);
+        let from = source.at::<T>(offset as usize, reach);
         if step == 0 {
             // SAFETY: `at` checked `reach` elements.
-            run.fill(convert(unsafe { from.read() }));
+            run.fill(unsafe { from.read() });
         } else if step == 1 {
-            for (i, out) in run.iter_mut().enumerate() {
-                // SAFETY: `at` checked `reach` elements, which are as many as the run has.
-                *out = convert(unsafe { from.add(i).read() });
-            }
+            // SAFETY: `at` checked `reach` elements, which are as many as the run has.
+            unsafe { std::ptr::copy_nonoverlapping(from, run.as_mut_ptr(), count) };
         } else {
             for (i, out) in run.iter_mut().enumerate() {
                 // SAFETY: `at` checked `reach` elements; this one's distance is below that.
-                *out = convert(unsafe { from.add(i * step as usize).read() });
+                *out = unsafe { from.add(i * step as usize).read() };
             }
         }
         done += count;
@@ -391,16 +383,27 @@ pub(crate) fn store(
     count: usize,
     stores: Stores,
 ) {
-    let mut halves = [0u16; TILE];
     match dtype {
-        DType::F16 => {
-            map(tile.slice(count), &mut halves[..count], half::f32_to_f16);
-            target.store(start, &halves[..count], stores);
-        }
-        DType::Bf16 => {
-            map(tile.slice(count), &mut halves[..count], half::f32_to_bf16);
-            target.store(start, &halves[..count], stores);
-        }
+        DType::F16 => store_halves::<F16>(tile, target, start, count, stores),
+        DType::Bf16 => store_halves::<Bf16>(tile, target, start, count, stores),
         _ => with_element!(dtype, T => target.store::<T>(start, tile.slice(count), stores), half => {}),
     }
+}
+
+fn store_halves<S: Stored>(
+    tile: TileRef<'_>,
+    target: &Target<'_>,
+    start: usize,
+    count: usize,
+    stores: Stores,
+) {
+    if stores == Stores::Cached {
+        let tiles = std::iter::once(tile);
+        return target.with((start, count, size_of::<S>()), tiles, |out| {
+            narrow::<S>(tile.slice(count), out.slice_mut(count));
+        });
+    }
+    let mut halves = [S::zeroed(); TILE];
+    narrow(tile.slice(count), &mut halves[..count]);
+    target.store(start, &halves[..count], stores);
 }

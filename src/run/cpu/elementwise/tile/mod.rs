@@ -1,7 +1,7 @@
 //! Tile programs: chains of elementwise operations, 1024 elements at a time.
 //!
 //! A [`Program`] walks the row-major positions of one space. For each tile it runs one loop for each
-//! chain of operations on f32, in which each reads what the one before it made (`chain`), and one for each
+//! chain of operations on f32 and halves, in which each reads what the one before it made (`chain`), and one for each
 //! other operation. What an operation reads is in a register of 1024 elements, or where the operand
 //! lies, if that is apart from all results and need not be repeated or widened; the last operation
 //! writes its result where it belongs. An operand may share its bytes with a result where both are

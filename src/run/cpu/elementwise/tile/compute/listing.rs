@@ -62,6 +62,7 @@ impl Display for Work {
                     Link::Of(binary, operand) => {
                         write!(f, " | {} of %{} and it", binary.name(), register(operand))
                     }
+                    Link::Round(half) => write!(f, " | to {}", half.dtype()),
                 })
             }
         }

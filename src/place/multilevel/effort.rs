@@ -210,6 +210,7 @@ fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
         0..FEW if blocks <= 4 => (6, &[6, 4, 3, 2]),
         0..FEW => (6, &[6, 4, 4, 3, 3, 2]),
+        FEW..150_000 if blocks <= 4 => (4, &[2, 2]),
         FEW..150_000 => (5, &[2, 2]),
         150_000..MANY => (3, &[2, 1]),
         _ => (1, &[]),

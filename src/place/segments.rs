@@ -20,9 +20,6 @@ const FOLLOWED_FAST: usize = 2;
 /// Units up to which the optimistic memory estimate is tried even where the cautious one fits.
 const THOROUGH: usize = 5_000;
 
-/// Units from which on, under `--balance`, fewer orders are cut for bytes: multilevel partitioning finds what is kept.
-const FEWER_ORDERS: usize = 500;
-
 /// Rounds in which caps are tightened by what the evaluation found too much.
 const ROUNDS: usize = 5;
 
@@ -63,15 +60,6 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     search.incumbents.pool
 }
 
-/// The orders worth cutting.
-fn orders_to_cut(options: &Options, units: usize) -> &'static [OrderKind] {
-    let partitioned = options.objective == Objective::Transfer && options.balance.is_some();
-    match options.effort {
-        Effort::Default if partitioned && units > FEWER_ORDERS => OrderKind::for_effort(Effort::Fast),
-        effort => OrderKind::for_effort(effort),
-    }
-}
-
 struct SegmentSearch<'c, 'a> {
     context: &'c Context<'c, 'a>,
     incumbents: Incumbents<'c, 'a>,
@@ -89,7 +77,7 @@ impl SegmentSearch<'_, '_> {
             Objective::Latency => &[Goal::Load, Goal::Bytes],
         };
         let mut prepared: Vec<Prepared> = Vec::new();
-        for kind in orders_to_cut(self.context.problem.options, self.context.problem.unit_count()) {
+        for kind in OrderKind::for_effort(effort) {
             let nodes = kind.nodes(self.context.problem);
             let units = orders::units(self.context.problem, &nodes);
             let line = Line::new(self.context.problem, self.context.nets, &units);
@@ -329,25 +317,4 @@ fn blocks(options: &Options, devices: usize) -> usize {
         Effort::Default | Effort::Best => 1024,
     };
     least.max(devices.saturating_mul(8).min(most)).min(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Balance leaves bytes of large graphs to partitioning; caps and other objectives do not.
-    #[test]
-    fn fewer_orders_are_cut_where_partitioning_finds_what_is_kept() {
-        let cut = |options: &Options, units: usize| orders_to_cut(options, units).len();
-        let balanced = Options { objective: Objective::Transfer, balance: Some(0.03), ..Options::default() };
-        let all = OrderKind::ALL.len();
-        assert!(cut(&balanced, FEWER_ORDERS + 1) < all);
-        assert_eq!(cut(&balanced, FEWER_ORDERS), all);
-        assert_eq!(cut(&Options { balance: None, ..balanced.clone() }, FEWER_ORDERS + 1), all);
-        assert_eq!(
-            cut(&Options { objective: Objective::Latency, ..balanced.clone() }, FEWER_ORDERS + 1),
-            all
-        );
-        assert_eq!(cut(&Options { effort: Effort::Best, ..balanced }, FEWER_ORDERS + 1), all);
-    }
 }

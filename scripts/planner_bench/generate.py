@@ -1,12 +1,15 @@
 """generate.py FOLDER NAME OUT.npz: one graph of the shared generator, without its text form.
 
-Beyond the generator's own names, NAME may be FAMILY_175k: about 175,000 nodes, made as the family's 100k.
+Beyond the generator's own names, NAME may be FAMILY_175k: about 175,000 nodes, made as the family's 100k; or one of
+`repeated.py`.
 """
 import importlib.util
 import os
 import sys
 
 import numpy as np
+
+import repeated
 
 
 def generator(folder):
@@ -25,7 +28,7 @@ def graphs(gen):
         "unet_175k": lambda: gen.unet("unet_175k", 455),
         "rand_175k": lambda: gen.layered("rand_175k", 175_000, 250),
     }
-    return {**gen.SMALL, **gen.CFG, **larger}
+    return {**gen.SMALL, **gen.CFG, **larger, **repeated.graphs(gen)}
 
 
 def main(folder, name, out):

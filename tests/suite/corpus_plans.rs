@@ -133,13 +133,11 @@ macro_rules! long_networks {
 networks! {
     autoencoder: on_many("onnx/s_autoencoder_convt.onnx");
     bert: on_many("onnx/s_bert.onnx");
-    diffusion: on_many("onnx/s_sd_unet.onnx");
     gpt2: on_many("onnx/s_gpt2.onnx");
     llama: on_many("onnx/s_llama.onnx");
     lstm: on_many("onnx/s_lstm.onnx");
     mixtral: on_many("onnx/s_mixtral.onnx");
     resnet: on_many("onnx/s_resnet_hf.onnx");
-    vit: on_many("onnx/s_vit.onnx");
     keras2_mlp: on_many("keras/mlp_small.k2.json");
     keras2_siamese: on_many("keras/siamese_multi_io.k2.json");
     keras3_cnn: on_many("keras/cnn_small.k3.json");
@@ -153,11 +151,13 @@ networks! {
     fixture_product: on_one("wheels/ort_mul_1.onnx");
     fixture_sigmoid: on_one("wheels/ort_sigmoid.onnx");
     light_alexnet: balanced("onnx/light_bvlc_alexnet.onnx");
-    light_inception: balanced("onnx/light_inception_v1.onnx");
     light_squeezenet: balanced("onnx/light_squeezenet.onnx");
 }
 
 long_networks! {
+    diffusion: on_many("onnx/s_sd_unet.onnx");
+    vit: on_many("onnx/s_vit.onnx");
+    light_inception: balanced("onnx/light_inception_v1.onnx");
     mobilenet: on_many("onnx/s_mobilenet_v2.onnx");
     t5_encoder: on_many("onnx/s_t5_encoder.onnx");
     keras2_cnn: on_many("keras/cnn_small.k2.json");

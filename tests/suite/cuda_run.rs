@@ -18,6 +18,7 @@ use crate::random_graph::{Random, random_graph};
 use crate::reference::{Array, evaluate};
 use crate::run_ops::{GENERATORS, encode, tolerance};
 use crate::shared;
+use crate::sweep::Share;
 
 fn same(found: &[(String, Tensor)], expected: &[(String, Tensor)], what: &str) {
     assert_eq!(found.len(), expected.len());
@@ -121,10 +122,13 @@ fn random_cuts_over_slices_and_gpus_give_what_the_interpreter_gives() {
     }
 }
 
-#[test]
-fn devices_of_the_cpu_run_beside_gpus() {
+sweep! {
+    devices_of_the_cpu_run_beside_gpus: one of 3;
+}
+
+fn devices_of_the_cpu_run_beside_gpus(share: Share) {
     let Some(toolchain) = CpuToolchain::shared() else { return };
-    for seed in 20..26 {
+    for seed in share.among(20..26) {
         let setup = Setup::new(seed, 4);
         let emulator =
             Emulator::new(Build { gpus: 2, peers: false, choice: Choice::Random(seed), ..Build::default() });

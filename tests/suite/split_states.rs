@@ -19,6 +19,7 @@ fn same_on_both(what: &str, graph: &Graph, devices: &str, options: &Options) {
 
 long! {
     a_step_that_overflows_is_left_out_by_every_slice;
+    layers_whose_activations_are_as_large_as_their_weights;
 }
 
 /// A factor that overflows is halved on all devices alike, and the step leaves every slice as it was.
@@ -91,7 +92,6 @@ fn a_weight_that_is_read_both_ways() {
 }
 
 /// Activations are as large as weights, and a device holds hardly more than one of them.
-#[test]
 fn layers_whose_activations_are_as_large_as_their_weights() {
     let text = r#"{"partition_model": 1, "name": "wide", "inputs": [{"name": "x", "type": "f32[96, 16]"}], "params": [
         {"name": "v", "type": "f32[16, 96]", "init": "he_normal"}, {"name": "w", "type": "f32[96, 96]", "init": "he_normal"},

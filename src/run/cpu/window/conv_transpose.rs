@@ -163,6 +163,7 @@ fn last<T: Product>(
 /// Elements of the window with their numbers, from the last. So each output position adds what it gets in the order of the
 /// input's positions, which neither tiles nor parts of the input change.
 fn last_to_first(grid: &Grid) -> impl Iterator<Item = (usize, [usize; 3])> + use<> {
-    let offsets: Vec<_> = grid.offsets().enumerate().collect();
-    offsets.into_iter().rev()
+    let [depth, height, width] = grid.kernel;
+    let at = move |element: usize| [element / width / height, element / width % height, element % width];
+    (0..depth * height * width).rev().map(move |element| (element, at(element)))
 }

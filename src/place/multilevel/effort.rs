@@ -226,18 +226,3 @@ fn affordable_uneven(pins: usize) -> (usize, &'static [usize]) {
     };
     ((80_000 / pins).clamp(4, 20), cycles)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What lags behind the best after a cycle or two seldom becomes it, and costs as much as the best.
-    #[test]
-    fn later_cycles_are_of_fewer_partitions() {
-        for (pins, blocks) in [(1, 2), (FEW - 1, 4), (FEW - 1, 16)] {
-            let (starts, cycles) = affordable(pins, blocks);
-            assert!(cycles.is_sorted_by(|one, next| one >= next), "{pins} pins: {cycles:?}");
-            assert!(cycles.iter().sum::<usize>() * 3 <= starts * cycles.len() * 2, "{pins} pins: {cycles:?}");
-        }
-    }
-}

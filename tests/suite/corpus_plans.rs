@@ -135,8 +135,6 @@ networks! {
     bert: on_many("onnx/s_bert.onnx");
     gpt2: on_many("onnx/s_gpt2.onnx");
     llama: on_many("onnx/s_llama.onnx");
-    lstm: on_many("onnx/s_lstm.onnx");
-    mixtral: on_many("onnx/s_mixtral.onnx");
     resnet: on_many("onnx/s_resnet_hf.onnx");
     keras2_mlp: on_many("keras/mlp_small.k2.json");
     keras2_siamese: on_many("keras/siamese_multi_io.k2.json");
@@ -155,6 +153,8 @@ networks! {
 }
 
 long_networks! {
+    lstm: on_many("onnx/s_lstm.onnx");
+    mixtral: on_many("onnx/s_mixtral.onnx");
     diffusion: on_many("onnx/s_sd_unet.onnx");
     vit: on_many("onnx/s_vit.onnx");
     light_inception: balanced("onnx/light_inception_v1.onnx");
@@ -206,7 +206,10 @@ fn the_seed_example_fills_twelve_slices() {
     twelve("examples/seed_stack.json", &Network::open(&path).unwrap());
 }
 
-#[test]
+long! {
+    the_seed_stacks_of_the_corpus_fill_twelve_slices;
+}
+
 fn the_seed_stacks_of_the_corpus_fill_twelve_slices() {
     for file in ["keras/seed_stack.k2.json", "keras/seed_stack.k3.json"] {
         let Some(network) = open(file) else { return };

@@ -365,9 +365,9 @@ pub(crate) fn operation_kernels(each: usize) -> BTreeMap<String, Kernel> {
 }
 
 sweep! {
-    kernels_of_every_operation_run_on_the_cpu: one of 16;
-    kernels_of_the_small_models_run_on_the_cpu: one of 10;
-    kernels_of_small_models_in_halves_run_on_the_cpu: one of 10;
+    kernels_of_every_operation_run_on_the_cpu: one of 32;
+    kernels_of_the_small_models_run_on_the_cpu: one of 20;
+    kernels_of_small_models_in_halves_run_on_the_cpu: one of 20;
 }
 
 fn kernels_of_every_operation_run_on_the_cpu(share: Share) {

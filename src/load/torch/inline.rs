@@ -131,6 +131,9 @@ fn steps(outer: &mut Graph, node: Node, own: &str, most: usize) -> Result<Vec<No
         Ok(names.into_iter().map(str::to_owned).collect())
     };
     let (mut carried, sequences, others) = (names(&first)?, names(&sequences)?, names(&others)?);
+    if carried.len() > given.len() {
+        return Err(wrong("it gives fewer results than its steps hand on"));
+    }
     let meta =
         |name: &String| outer.tensor_values.get(name).ok_or_else(|| wrong("its sequence is not described"));
     let rows: Vec<TensorMeta> = sequences.iter().map(|name| Ok(meta(name)?.row())).collect::<Result<_>>()?;
@@ -139,7 +142,7 @@ fn steps(outer: &mut Graph, node: Node, own: &str, most: usize) -> Result<Vec<No
     let nodes_of_step = inner.nodes.len() + sequences.len();
     let count = usize::try_from(length).ok().filter(|count| count.saturating_mul(nodes_of_step) <= most);
     let count = count.ok_or_else(|| unsupported(&format!("a scan of {length} steps")))?;
-    let (mut nodes, mut stacks) = (Vec::new(), vec![Vec::new(); given.len().saturating_sub(carried.len())]);
+    let (mut nodes, mut stacks) = (Vec::new(), vec![Vec::new(); given.len() - carried.len()]);
     for number in 0..count {
         let own = format!("{own}/{number}");
         let mut passed = carried.clone();
@@ -163,7 +166,7 @@ fn steps(outer: &mut Graph, node: Node, own: &str, most: usize) -> Result<Vec<No
         stacks.iter_mut().zip(rows).for_each(|(stack, row)| stack.push(row));
         carried = body.outputs[..carried.len()].to_vec();
     }
-    let (ends, stacked) = given.split_at(carried.len().min(given.len()));
+    let (ends, stacked) = given.split_at(carried.len());
     for (carried, given) in carried.iter().zip(ends).filter(|(_, given)| !given.is_empty()) {
         nodes.push(made("torch.ops.aten.alias.default", &[("self", carried)], given));
     }

@@ -201,6 +201,9 @@ fn listed_windows(config: &Config, layers: u64) -> Result<Vec<bool>> {
                 _ => Err(fault()),
             })
             .collect::<Result<_>>()?;
+        if kinds.is_empty() {
+            return Err(fault());
+        }
         if near.len() as u64 + count.saturating_mul(kinds.len() as u64) > layers {
             return Err(config.fault("attention_types", format!("lists more than {layers} layers")));
         }

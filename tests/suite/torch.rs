@@ -298,6 +298,27 @@ fn calls_that_fit_no_tensor_are_refused() {
     }
 }
 
+/// A scan hands on more than it gives.
+#[test]
+fn a_scan_without_results_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+        let inner = program["graph_module"]["graph"].clone();
+        let node = &mut program["graph_module"]["graph"]["nodes"][1];
+        let x = node["inputs"][0]["arg"]["as_tensor"]["name"].clone();
+        node["target"] = json!("torch.ops.higher_order.scan");
+        let tensors = |names: Value| json!({"name": "", "arg": {"as_tensors": names}});
+        node["inputs"] = json!([
+            {"name": "", "arg": {"as_graph": {"name": "step", "graph": inner}}},
+            tensors(json!([{"name": x}, {"name": x}])),
+            tensors(json!([{"name": x}])),
+            tensors(json!([])),
+        ]);
+    });
+    let out = partition(&["check", path.to_str().unwrap()]);
+    assert!(told(&out).contains("fewer results") && out.status.code() == Some(1), "{}", told(&out));
+}
+
 /// What is written over one buffer is seen in another that lies in the same bytes.
 #[test]
 fn writing_over_bytes_that_two_arrays_share_is_refused() {

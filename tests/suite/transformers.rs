@@ -82,6 +82,10 @@ fn what_is_not_supported_is_named() {
     assert!(with("vocab_size", json!(-1)).contains("vocab_size: -1 is no size"));
     assert!(with("hidden_size", json!(null)).contains("hidden_size: is missing"));
     assert!(with("num_hidden_layers", json!(1_000_000_000)).contains("too many"));
+    let config = fs::read(file("families/gpt_neo.0/config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    config["attention_types"] = json!([[[], u64::MAX]]);
+    assert!(fault(&config).contains("attention_types"));
 }
 
 #[test]

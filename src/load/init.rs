@@ -367,23 +367,25 @@ fn arrays<const N: usize>(elements: u64, bytes_of: impl Fn(u64) -> [u8; N] + Syn
     bytes.resize(length, 0);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let each = elements.div_ceil(threads).max(ELEMENTS_OF_A_THREAD);
-    let fill = |from: u64, part: &mut [u8]| {
-        for (element, position) in part.chunks_exact_mut(N).zip(from..) {
+    // A part of a vector in memory has a size that fits.
+    on_threads(&mut bytes, (each as usize).saturating_mul(N), &|part: usize, own: &mut [u8]| {
+        for (element, position) in own.chunks_exact_mut(N).zip(part as u64 * each..) {
             element.copy_from_slice(&bytes_of(position));
-        }
-    };
-    if elements <= each {
-        fill(0, &mut bytes);
-        return Ok(bytes);
-    }
-    let fill = &fill;
-    std::thread::scope(|scope| {
-        // A part of a vector in memory has a size that fits.
-        for (part, own) in bytes.chunks_mut(each as usize * N).enumerate() {
-            scope.spawn(move || fill(part as u64 * each, own));
         }
     });
     Ok(bytes)
+}
+
+/// Fills each so many bytes on a thread. Not generic: a thread for each kind of array would be most of its code.
+fn on_threads(bytes: &mut [u8], each: usize, fill: &(dyn Fn(usize, &mut [u8]) + Sync)) {
+    if bytes.len() <= each {
+        return fill(0, bytes);
+    }
+    std::thread::scope(|scope| {
+        for (part, own) in bytes.chunks_mut(each).enumerate() {
+            scope.spawn(move || fill(part, own));
+        }
+    });
 }
 
 #[cfg(test)]

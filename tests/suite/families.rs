@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::sweep::Share;
+
 fn stored() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transformers/families");
     let mut folders: Vec<PathBuf> =
@@ -37,19 +39,22 @@ fn fault(folder: &Path, more: &[&str]) -> Option<String> {
     left.then(|| format!("{name}: arrays are left over: {told}"))
 }
 
-#[test]
-fn every_family_computes_what_the_library_does() {
+sweep! {
+    every_family_computes_what_the_library_does: one of 3;
+    families_are_the_same_on_two_devices: one of 3;
+}
+
+fn every_family_computes_what_the_library_does(share: Share) {
     let folders = stored();
     assert!(folders.len() >= 56, "{} are stored", folders.len());
-    let faults: Vec<String> = folders.iter().filter_map(|folder| fault(folder, &[])).collect();
+    let faults: Vec<String> = share.among(&folders).filter_map(|folder| fault(folder, &[])).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-#[test]
-fn families_are_the_same_on_two_devices() {
+fn families_are_the_same_on_two_devices(share: Share) {
     let more = ["--devices", "2xcpu[2x64MB]", "--use", "all"];
     let folders = stored();
     let some = folders.iter().filter(|folder| folder.to_string_lossy().ends_with(".0"));
-    let faults: Vec<String> = some.filter_map(|folder| fault(folder, &more)).collect();
+    let faults: Vec<String> = share.among(some).filter_map(|folder| fault(folder, &more)).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -160,8 +160,7 @@ const SOUND: &[&str] = &[
     "x.npz",
 ];
 
-#[test]
-fn the_hostile_files_of_the_corpus() {
+fn the_hostile_files_of_the_corpus(share: Share) {
     let Some(archive) = shared::file("corpus/hostile.tar.xz") else { return };
     let folder = folder();
     let unpacked = Command::new("tar").arg("-xJf").arg(archive).arg("-C").arg(folder.path("")).status();
@@ -171,7 +170,7 @@ fn the_hostile_files_of_the_corpus() {
         entries.map(|entry| entry.expect("readable").file_name().into_string().expect("text")).collect();
     names.sort();
     assert!(names.len() > 20, "{names:?}");
-    for name in &names {
+    for name in share.among(&names) {
         let file = format!("hostile/{name}");
         let sound = SOUND.iter().any(|sound| name.starts_with(sound)) || name.ends_with(".onnx");
         every_way(&folder, &file, |folder, args| {
@@ -473,7 +472,8 @@ fn headers_that_promise_more_than_there_is() {
 }
 
 sweep! {
-    many_devices_for_one_node: one of 18;
+    many_devices_for_one_node: one of 40;
+    the_hostile_files_of_the_corpus: one of 3;
 }
 
 /// Many equal devices: tables are as long as there are devices, and limits of time hold.

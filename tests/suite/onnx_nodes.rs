@@ -396,7 +396,7 @@ fn give_the_stored_results(share: Share) -> BTreeMap<String, Tally> {
 
 #[test]
 fn some_operators_give_the_stored_results() {
-    give_the_stored_results(Share::OneOf(5));
+    give_the_stored_results(Share::OneOf(9));
 }
 
 long! {

@@ -18,6 +18,7 @@ use partition::unstable::train::{
 
 use crate::random_graph::Random;
 use crate::shared;
+use crate::sweep::Share;
 
 const LAYERS: usize = 8;
 const WIDTH: i64 = 24;
@@ -115,8 +116,11 @@ fn played(plan: &Plan) -> BTreeMap<&str, Vec<(usize, bool)>> {
     played
 }
 
-#[test]
-fn every_order_of_a_pipeline_gives_the_bits_of_the_same_microbatches_on_one_device() {
+sweep! {
+    every_order_of_a_pipeline_gives_the_bits_of_the_same_microbatches_on_one_device: one of 2;
+}
+
+fn every_order_of_a_pipeline_gives_the_bits_of_the_same_microbatches_on_one_device(share: Share) {
     let data = |seed| batch(seed, 8);
     let expected = run(dense("cpu", (8, 4), Way::Shards), &data);
     let (losses, arrays) = run(dense("cpu", (8, 4), Way::OneAfterTheOther), &data);
@@ -127,22 +131,21 @@ fn every_order_of_a_pipeline_gives_the_bits_of_the_same_microbatches_on_one_devi
         let worst = own.iter().zip(&arrays[name]).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
         assert!(worst < 1e-4, "{name}: {worst}");
     }
-    for order in Order::ALL {
-        for devices in ["2xcpu", "4xcpu"] {
-            let trainer = dense(devices, (8, 4), Way::Pipeline(order));
-            let plan = trainer.plan();
-            plan::check(plan).unwrap();
-            let figures = trainer.pipeline().unwrap();
-            assert_eq!((figures.microbatches, figures.devices), (4, played(plan).len()));
-            if order != Order::Auto {
-                assert_eq!(figures.schedule, order.name(), "{devices}");
-            }
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("plan.json");
-            std::fs::write(&path, plan.to_json()).unwrap();
-            shared::verify_plan(&path);
-            assert_eq!(run(trainer, &data), expected, "{order:?} on {devices}");
+    let cases = Order::ALL.into_iter().flat_map(|order| ["2xcpu", "4xcpu"].map(|devices| (order, devices)));
+    for (order, devices) in share.among(cases) {
+        let trainer = dense(devices, (8, 4), Way::Pipeline(order));
+        let plan = trainer.plan();
+        plan::check(plan).unwrap();
+        let figures = trainer.pipeline().unwrap();
+        assert_eq!((figures.microbatches, figures.devices), (4, played(plan).len()));
+        if order != Order::Auto {
+            assert_eq!(figures.schedule, order.name(), "{devices}");
         }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        std::fs::write(&path, plan.to_json()).unwrap();
+        shared::verify_plan(&path);
+        assert_eq!(run(trainer, &data), expected, "{order:?} on {devices}");
     }
 }
 

@@ -33,7 +33,7 @@ fn latency(compiled: &Compiled) -> u64 {
 }
 
 sweep! {
-    a_step_is_never_slower_for_what_is_split: one of 12;
+    a_step_is_never_slower_for_what_is_split: one of 15;
 }
 
 /// Networks of every kind, on equal devices, unequal ones and ones that are far apart.

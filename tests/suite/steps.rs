@@ -15,6 +15,7 @@ use crate::executor::tensor;
 use crate::networks::Network;
 use crate::random_graph::{Random, random_graph};
 use crate::shared;
+use crate::sweep::Share;
 
 /// One count at a time.
 static COUNTING: Mutex<()> = Mutex::new(());
@@ -63,11 +64,15 @@ fn of_graph(graph: Graph, inputs: &[(String, Tensor)], params: &[Tensor]) -> u64
     allocations(&mut program, &known)
 }
 
-#[test]
-fn networks_allocate_nothing_in_a_step() {
+sweep! {
+    networks_allocate_nothing_in_a_step: one of 4;
+    networks_of_the_corpus_allocate_nothing_in_a_step: one of 3;
+}
+
+fn networks_allocate_nothing_in_a_step(share: Share) {
     let _alone = COUNTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut seen = std::collections::BTreeSet::new();
-    for seed in 0..400 {
+    for seed in share.among(0..400) {
         let graph = random_graph(seed, 12);
         seen.extend(graph.node_ids().map(|node| graph.node(node).op.name()));
         let mut random = Random::new(seed);
@@ -113,10 +118,9 @@ fn an_allocation_on_a_watched_thread_is_counted() {
 }
 
 /// Every operation that multiplies, in every form of its operands.
-#[test]
-fn networks_of_the_corpus_allocate_nothing_in_a_step() {
+fn networks_of_the_corpus_allocate_nothing_in_a_step(share: Share) {
     let _alone = COUNTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    for file in [
+    for file in share.among([
         "onnx/s_bert.onnx",
         "onnx/s_gpt2.onnx",
         "onnx/s_lstm.onnx",
@@ -126,7 +130,7 @@ fn networks_of_the_corpus_allocate_nothing_in_a_step() {
         "onnx/s_autoencoder_convt.onnx",
         "keras/gru_conv1d_small.k3.json",
         "keras/transformer_small.k2.json",
-    ] {
+    ]) {
         let Some(path) = shared::file(&format!("corpus/{file}")) else { return };
         let network = Network::open(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
         let mut program = network

@@ -11,7 +11,7 @@ use crate::random_costgraph::{Links, Rng, cost_graph, topology};
 use crate::sweep::Share;
 
 sweep! {
-    arenas_stay_under_their_caps: one of 5;
+    arenas_stay_under_their_caps: one of 8;
     no_objective_is_worse_than_one_device: one of 12;
 }
 

@@ -6,6 +6,7 @@ use std::fs;
 use unicode_width::UnicodeWidthStr;
 
 use crate::cli::{Folder, partition_at};
+use crate::sweep::Share;
 
 /// A chain of dense layers with names as exporters write them.
 fn long_names(layers: usize) -> String {
@@ -46,8 +47,11 @@ fn narrow(folder: &Folder, columns: usize, args: &[&str]) -> String {
 
 const DEVICES: &str = "2xa100-80g:memory=90GB+cpu:use=compute";
 
-#[test]
-fn no_table_of_any_command_is_wider_than_the_terminal() {
+sweep! {
+    no_table_of_any_command_is_wider_than_the_terminal: one of 2;
+}
+
+fn no_table_of_any_command_is_wider_than_the_terminal(share: Share) {
     let folder = Folder::new();
     fs::write(folder.path("net.json"), long_names(6)).unwrap();
     let plan = ["net.json", "--batch", "8"];
@@ -59,7 +63,7 @@ fn no_table_of_any_command_is_wider_than_the_terminal() {
     let train =
         ["train", "net.json", "--loss", "mse", "--data", "ones:records=64", "--batch", "8", "--steps", "2"];
     let mut seen = String::new();
-    for columns in [80, 60] {
+    for columns in share.among([80, 60]) {
         let mut show = |args: &[&str]| seen += &narrow(&folder, columns, args);
         show(&[&spread[..], &["-d", DEVICES]].concat());
         show(

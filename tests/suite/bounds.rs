@@ -340,16 +340,19 @@ fn no_bound_on_the_load_is_above_the_best_of_all_placements() {
     assert!(tight > 300, "{tally:?}");
 }
 
-#[test]
-fn no_bound_on_the_latency_is_above_the_best_of_all_schedules() {
+sweep! {
+    no_bound_on_the_latency_is_above_the_best_of_all_schedules: one of 3;
+}
+
+fn no_bound_on_the_latency_is_above_the_best_of_all_schedules(share: Share) {
     let mut tally = Tally::new();
-    for seed in 1000..1300 {
+    for seed in share.among(1000..1300) {
         let case = case(seed, 5, Objective::Latency);
         case.confirmed(case.best_latency(), seed).into_iter().for_each(|found| count(&mut tally, found));
     }
     let tight: usize = tally.values().map(|(_, tight)| tight).sum();
     assert!(tally.contains_key("critical-path") && tally.contains_key("forced-copies"), "{tally:?}");
-    assert!(tight > 150, "{tally:?}");
+    assert!(tight > share.least(300), "{tally:?}");
 }
 
 sweep! {

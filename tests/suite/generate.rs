@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::sweep::Share;
+
 fn stored(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/generate").join(name)
 }
@@ -35,9 +37,12 @@ fn expected() -> Vec<Value> {
     serde_json::from_slice::<Value>(&text).unwrap().as_array().unwrap().clone()
 }
 
-#[test]
-fn tokens_are_those_of_the_library_on_one_device_and_several() {
-    for case in expected() {
+sweep! {
+    tokens_are_those_of_the_library_on_one_device_and_several: one of 3;
+}
+
+fn tokens_are_those_of_the_library_on_one_device_and_several(share: Share) {
+    for case in share.among(expected()) {
         let (model, prompt) = (case["model"].as_str().unwrap(), joined(&case["prompt"]));
         for devices in ["cpu", "2xcpu:cores=1", "cpu[3x1MB]"] {
             let use_all: &[&str] = if devices == "cpu" { &[] } else { &["--use", "all"] };

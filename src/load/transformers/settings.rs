@@ -215,6 +215,13 @@ pub(super) enum Feed {
     Experts(Experts),
 }
 
+impl Feed {
+    /// A gate and what is gated by one layer, under the names of Phi 3.
+    pub(super) const fn gate_up(inner: u64) -> Self {
+        Self::GatedJoined { inner, both: "mlp.gate_up_proj", act: "mlp.activation_fn", down: "mlp.down_proj" }
+    }
+}
+
 /// The function of one layer's result times another's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gated {

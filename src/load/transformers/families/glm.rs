@@ -37,12 +37,7 @@ fn glm(config: &Config) -> Result<Settings> {
     }
     let inner = config.size("intermediate_size")?;
     for layer in &mut settings.layers {
-        layer.feed = Feed::GatedJoined {
-            inner,
-            both: "mlp.gate_up_proj",
-            act: "mlp.activation_fn",
-            down: "mlp.down_proj",
-        };
+        layer.feed = Feed::gate_up(inner);
     }
     Ok(settings)
 }

@@ -54,12 +54,7 @@ fn phi3(config: &Config) -> Result<Settings> {
     let sight = windows::everywhere(windows::width(config, None)?);
     for layer in &mut settings.layers {
         layer.sight = sight;
-        layer.feed = Feed::GatedJoined {
-            inner,
-            both: "mlp.gate_up_proj",
-            act: "mlp.activation_fn",
-            down: "mlp.down_proj",
-        };
+        layer.feed = Feed::gate_up(inner);
     }
     Ok(settings)
 }

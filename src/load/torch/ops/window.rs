@@ -252,44 +252,65 @@ fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) ->
     call.result(value)
 }
 
+/// The windows of several sizes that an adaptive pooling cuts the last axes of a tensor into.
+struct Windows {
+    /// Axes before those.
+    first: usize,
+    sizes: Vec<i64>,
+    wanted: Vec<i64>,
+    /// How many there are.
+    count: i64,
+    /// Elements of all.
+    plane: i64,
+}
+
+impl Windows {
+    fn read(call: &mut Call<'_, '_>, axes: usize) -> Result<Self> {
+        let first = call.rank("self")? as usize - axes;
+        let wanted = for_axes(call, "output_size", axes, 1)?;
+        let sizes: Option<Vec<i64>> = call.meta("self")?.sizes[first..].iter().map(schema::size).collect();
+        let sizes = sizes.ok_or_else(|| call.unsupported("of open sizes"))?;
+        if sizes.iter().chain(&wanted).any(|&size| size < 1) {
+            return Err(call.wrong(format!("{wanted:?} results of {sizes:?}")));
+        }
+        let product = |sizes: &[i64]| sizes.iter().try_fold(1i64, |product, &size| product.checked_mul(size));
+        match (product(&wanted), product(&sizes)) {
+            (Some(count @ 1..=MOST_WINDOWS), Some(plane)) => Ok(Self { first, sizes, wanted, count, plane }),
+            _ => Err(call.unsupported(format!("{wanted:?} windows with their places"))),
+        }
+    }
+
+    /// Where a window begins and ends along each axis.
+    fn bounds(&self, window: i64) -> (Vec<i64>, Vec<i64>) {
+        let mut rest = window;
+        let mut bounds = Vec::new();
+        for (&size, &wanted) in self.sizes.iter().zip(&self.wanted).rev() {
+            bounds.push(share(size, wanted, rest % wanted));
+            rest /= wanted;
+        }
+        bounds.into_iter().rev().unzip()
+    }
+}
+
 /// The largest of each window with its place in the plane: of windows of several sizes, which are cut out one by one.
 fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
-    let (x, rank) = (call.tensor("self")?, call.rank("self")? as usize);
-    let wanted = for_axes(call, "output_size", axes, 1)?;
-    let first = rank - axes;
-    let sizes: Option<Vec<i64>> = call.meta("self")?.sizes[first..].iter().map(schema::size).collect();
-    let sizes = sizes.ok_or_else(|| call.unsupported("of open sizes"))?;
-    let count = wanted.iter().try_fold(1i64, |count, &wanted| count.checked_mul(wanted));
-    let plane = sizes.iter().try_fold(1i64, |plane, &size| plane.checked_mul(size));
-    if sizes.iter().chain(&wanted).any(|&size| size < 1) {
-        return Err(call.wrong(format!("{wanted:?} results of {sizes:?}")));
-    }
-    let (Some(1..=MOST_WINDOWS), Some(plane)) = (count, plane) else {
-        return Err(call.unsupported(format!("{wanted:?} windows with their places")));
-    };
-    call.list_places(count.unwrap_or(0) * PLACES_OF_WINDOW)?;
-    let along: Vec<i64> = (first as i64..rank as i64).collect();
-    let along = call.integers(&along);
-    let front = call.op("Shape", &[&x], &[("end", Attribute::Int(first as i64))]);
+    let x = call.tensor("self")?;
+    let windows = Windows::read(call, axes)?;
+    call.list_places(windows.count * PLACES_OF_WINDOW)?;
+    let (first, axes) = (windows.first as i64, axes as i64);
+    let (along, inner) = ((first..first + axes).collect::<Vec<_>>(), (0..axes).collect::<Vec<_>>());
+    let (along, inner) = (call.integers(&along), call.integers(&inner));
+    let front = call.op("Shape", &[&x], &[("end", Attribute::Int(first))]);
     let all = call.integers(&[-1]);
     let flat = call.op("Concat", &[&front, &all], &[("axis", Attribute::Int(0))]);
     // The places of all elements, cut out as the elements are.
-    let bounds = [0, plane, 1].map(|bound| call.scalar(crate::ir::DType::I64, bound as f64));
+    let bounds = [0, windows.plane, 1].map(|bound| call.scalar(crate::ir::DType::I64, bound as f64));
     let numbers = call.plain("Range", &[&bounds[0], &bounds[1], &bounds[2]]);
-    let shape = call.integers(&sizes);
+    let shape = call.integers(&windows.sizes);
     let numbers = call.plain("Reshape", &[&numbers, &shape]);
-    let inner: Vec<i64> = (0..axes as i64).collect();
-    let inner = call.integers(&inner);
     let (mut values, mut places) = (Vec::new(), Vec::new());
-    for window in 0..count.unwrap_or(0) {
-        let (mut starts, mut ends, mut rest) = (Vec::new(), Vec::new(), window);
-        for (&size, &wanted) in sizes.iter().zip(&wanted).rev() {
-            let at = rest % wanted;
-            rest /= wanted;
-            let (start, end) = share(size, wanted, at);
-            starts.insert(0, start);
-            ends.insert(0, end);
-        }
+    for window in 0..windows.count {
+        let (starts, ends) = windows.bounds(window);
         let (starts, ends) = (call.integers(&starts), call.integers(&ends));
         let own = call.plain("Slice", &[&x, &starts, &ends, &along]);
         let own = call.plain("Reshape", &[&own, &flat]);
@@ -300,7 +321,7 @@ fn places_of_most(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
         let numbers = call.plain("Reshape", &[&numbers, &all]);
         places.push(call.op("Gather", &[&numbers, &at], &[("axis", Attribute::Int(0))]));
     }
-    let wanted = call.integers(&wanted);
+    let wanted = call.integers(&windows.wanted);
     let shape = call.op("Concat", &[&front, &wanted], &[("axis", Attribute::Int(0))]);
     let mut results = Vec::new();
     for parts in [values, places] {

@@ -168,7 +168,7 @@ fn operations() -> (Graph, Vec<(String, Tensor)>, Vec<Array>) {
 }
 
 sweep! {
-    operations_of_every_kind_on_slices_and_gpus_give_what_the_reference_gives: one of 2;
+    operations_of_every_kind_on_slices_and_gpus_give_what_the_reference_gives: one of 4;
 }
 
 fn operations_of_every_kind_on_slices_and_gpus_give_what_the_reference_gives(share: Share) {

@@ -250,9 +250,12 @@ fn rules_are_of_the_step_alone() {
     assert!(refused.contains("--split"), "{refused}");
 }
 
+sweep! {
+    what_steps_keep_beside_weights_goes_with_their_slices: one of 3;
+}
+
 /// Microbatches that add up, parameters that stay, and parameters with two readers.
-#[test]
-fn what_steps_keep_beside_weights_goes_with_their_slices() {
+fn what_steps_keep_beside_weights_goes_with_their_slices(share: Share) {
     let text = r#"{"partition_model": 1, "name": "tied", "dims": ["batch"],
         "inputs": [{"name": "x", "type": "f32[batch, 48]"}], "params": [
         {"name": "w", "type": "f32[48, 48]", "init": "he_normal"}, {"name": "v", "type": "f32[48, 48]", "init": "he_normal"},
@@ -262,9 +265,8 @@ fn what_steps_keep_beside_weights_goes_with_their_slices() {
         {"name": "n", "op": "layer_norm", "inputs": ["b", "scale", "shift"]},
         {"name": "c", "op": "dense", "inputs": ["n", "v"]}], "outputs": ["c"]}"#;
     let graph = graph(text.as_bytes());
-    for (optimizer, microbatches, frozen) in
-        [("adam", 1, false), ("sgd:momentum=0.9", 1, true), ("adam", 3, false)]
-    {
+    let cases = [("adam", 1, false), ("sgd:momentum=0.9", 1, true), ("adam", 3, false)];
+    for (optimizer, microbatches, frozen) in share.among(cases) {
         let mut options = options(optimizer, true);
         options.recipe.updates.microbatches = microbatches;
         options.compile.batch = Some(6);
@@ -281,14 +283,17 @@ fn what_steps_keep_beside_weights_goes_with_their_slices() {
     }
 }
 
-#[test]
-fn parts_that_a_caller_asks_for_train_the_same() {
+sweep! {
+    parts_that_a_caller_asks_for_train_the_same: one of 3;
+}
+
+fn parts_that_a_caller_asks_for_train_the_same(share: Share) {
     let graph = graph(include_bytes!("../../examples/mlp.json"));
-    for rules in [
+    for rules in share.among([
         vec!["block*/up_proj=1:2@cpu0,cpu1", "block*/up/update=1:2@cpu0,cpu1"],
         vec!["*_proj=0:2@cpu0,cpu1"],
         vec!["block0/down_proj=sum:2", "block0/down/update=0:2"],
-    ] {
+    ]) {
         let mut options = options("sgd:momentum=0.9", false);
         options.compile.batch = Some(8);
         let alone = trained(&graph, "cpu", &options).unwrap();

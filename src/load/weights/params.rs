@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
 use crate::files;
-use crate::ir::{DType, Data, Graph, Param, ParamId, Tensor};
+use crate::ir::{DType, Data, Graph, NodeId, Param, ParamId, Tensor};
 
 /// What [`load_params`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Loaded {
     pub params: usize,
     /// Arrays that are no parameter's, but for buffers and for arrays of inputs and outputs.
     pub extra: Vec<String>,
-    /// Parameters that have neither array nor data.
+    /// Parameters that have neither array nor data, and are read.
     pub missing: Vec<String>,
 }
 
@@ -58,11 +58,14 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
             return Err(Error::model(arrays.path().display().to_string(), message));
         }
     };
+    let read = read(graph);
     let (mut missing, mut wrong) = (Vec::new(), Vec::new());
     for (param, array) in graph.params().iter().zip(&chosen) {
         match array {
             Some(array) => wrong.extend(mismatch(graph, param, arrays, array)?),
             None if has_data(param.data.as_ref()) || param.state.is_some() => {}
+            // Some files leave out what only training goes on from.
+            None if !read.contains(&param.node) => {}
             None => missing.push(param.name.clone()),
         }
     }
@@ -79,6 +82,13 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     }
     loaded.extra = extra::extra(graph, arrays, &chosen)?;
     Ok(loaded)
+}
+
+/// The nodes whose results are read by others, or are the graph's.
+fn read(graph: &Graph) -> BTreeSet<NodeId> {
+    let operands = graph.node_ids().flat_map(|id| graph.node(id).operands.iter());
+    let outputs = graph.outputs().iter().map(|(_, value)| value);
+    operands.chain(outputs).map(|&value| graph.value(value).node).collect()
 }
 
 /// The arrays called `w` and digits up to a colon, in the order of those digits; empty where

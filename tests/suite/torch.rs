@@ -319,6 +319,24 @@ fn a_scan_without_results_is_refused() {
     assert!(told(&out).contains("fewer results") && out.status.code() == Some(1), "{}", told(&out));
 }
 
+/// What stands for the beginning and the end of a loop's body is no operation that a file can name.
+#[test]
+fn the_ends_of_a_loop_without_one_another_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for target in ["<while_loop>", "</while_loop>"] {
+        let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+            let node = &mut program["graph_module"]["graph"]["nodes"][1];
+            node["target"] = json!(target);
+            let x = node["inputs"][0]["arg"]["as_tensor"]["name"].clone();
+            let carried = json!({"name": "carried", "arg": {"as_tensors": [{"name": x}]}});
+            node["inputs"][0]["name"] = json!("condition");
+            node["inputs"].as_array_mut().unwrap().push(carried);
+        });
+        let out = partition(&["check", path.to_str().unwrap()]);
+        assert!(told(&out).contains("a loop") && out.status.code() == Some(1), "{target}: {}", told(&out));
+    }
+}
+
 /// What is written over one buffer is seen in another that lies in the same bytes.
 #[test]
 fn writing_over_bytes_that_two_arrays_share_is_refused() {

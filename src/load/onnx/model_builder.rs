@@ -14,7 +14,7 @@ use super::proto::{
     attribute_type,
 };
 use super::tensor;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::{Folder, Links};
 use crate::ir::{DType, Graph};
 use crate::load::{FindDims, LoadOptions};
@@ -227,6 +227,9 @@ impl ModelBuilder {
         options: &LoadOptions,
         find: FindDims<'_>,
     ) -> Result<Graph> {
+        if !self.loops.is_empty() {
+            return Err(Error::model("", "a loop begins and does not end"));
+        }
         let version = OperatorSetIdProto { domain: String::new(), version: OPSET };
         // It names no file but itself.
         let folder = Folder::of(path, Links::Outside);

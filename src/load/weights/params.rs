@@ -17,7 +17,7 @@ pub struct Loaded {
     pub params: usize,
     /// Arrays that are no parameter's, but for buffers and for arrays of inputs and outputs.
     pub extra: Vec<String>,
-    /// Parameters that have neither array nor data, and are read.
+    /// Parameters that have neither array nor data, but for what files of Keras leave out and nothing reads.
     pub missing: Vec<String>,
 }
 
@@ -48,6 +48,8 @@ pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
 pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     let ordered = ordered(arrays);
     let of_keras = if ordered.is_empty() { arrays.of_keras(graph)? } else { None };
+    // Some files of Keras leave out what only training goes on from.
+    let left_out = if of_keras.is_some() { unread(graph) } else { BTreeSet::new() };
     let chosen: Vec<Option<String>> = match of_keras {
         Some(chosen) => chosen,
         None if ordered.is_empty() => by_name(graph, arrays)?,
@@ -58,14 +60,12 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
             return Err(Error::model(arrays.path().display().to_string(), message));
         }
     };
-    let read = read(graph);
     let (mut missing, mut wrong) = (Vec::new(), Vec::new());
     for (param, array) in graph.params().iter().zip(&chosen) {
         match array {
             Some(array) => wrong.extend(mismatch(graph, param, arrays, array)?),
             None if has_data(param.data.as_ref()) || param.state.is_some() => {}
-            // Some files leave out what only training goes on from.
-            None if !read.contains(&param.node) => {}
+            None if left_out.contains(&param.node) => {}
             None => missing.push(param.name.clone()),
         }
     }
@@ -84,11 +84,12 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     Ok(loaded)
 }
 
-/// The nodes whose results are read by others, or are the graph's.
-fn read(graph: &Graph) -> BTreeSet<NodeId> {
+/// The nodes of parameters that nothing reads. O(operands, sorted).
+fn unread(graph: &Graph) -> BTreeSet<NodeId> {
     let operands = graph.node_ids().flat_map(|id| graph.node(id).operands.iter());
     let outputs = graph.outputs().iter().map(|(_, value)| value);
-    operands.chain(outputs).map(|&value| graph.value(value).node).collect()
+    let read: BTreeSet<NodeId> = operands.chain(outputs).map(|&value| graph.value(value).node).collect();
+    graph.params().iter().map(|param| param.node).filter(|node| !read.contains(node)).collect()
 }
 
 /// The arrays called `w` and digits up to a colon, in the order of those digits; empty where

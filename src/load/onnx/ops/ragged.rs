@@ -280,7 +280,7 @@ fn cut_at_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragg
     if bounds.start != Size::Known(0) || plan.steps[axis] != 1 {
         return Ok(None);
     }
-    // As many as are planned to end there are as many as data can say.
+    // Where the axis is as long as the largest number that data can say, it cuts nothing off.
     if plan.sizes[axis] == bounds.end {
         return Ok(Some(Ragged::along(axis, ends.count)));
     }

@@ -196,6 +196,27 @@ def patches():
     return keras.Model([image, volume], outputs, name="patches")
 
 
+def divided():
+    """Layers whose kernels are divided by their norms: a `.h5` file holds each once."""
+    image = keras.Input((5, 6, 3), name="image")
+    y = layers.SpectralNormalization(layers.Conv2D(4, 2, activation="relu"))(image)
+    return keras.Model(image, layers.SpectralNormalization(layers.Dense(3), power_iterations=2)(layers.Flatten()(y)), name="divided")
+
+
+def scalars():
+    """Functions of each element that are several operations, and of what is only moved."""
+    x, n = keras.Input((4, 5), name="x"), keras.Input((4, 5), name="n", dtype="int32")
+    small = ops.tanh(x)
+    outputs = [
+        ops.deg2rad(x), ops.rad2deg(x), ops.exp2(x), ops.log2(ops.abs(x)), ops.log10(ops.abs(x)), ops.cbrt(x), ops.trunc(x * 3), ops.arcsin(small),
+        ops.arccos(small), ops.arcsinh(x), ops.arccosh(ops.abs(x) + 1), ops.arctanh(small), ops.isfinite(x / ops.relu(x)), ops.isposinf(x / ops.relu(x)),
+        ops.isneginf(x / ops.relu(x)), ops.logaddexp(x, small), ops.hypot(x, small), ops.heaviside(ops.round(x), small),
+        ops.fmod(x, small), ops.divide_no_nan(x, ops.relu(small)), ops.bitwise_and(n, n + 5), ops.bitwise_or(n, n * 2), ops.bitwise_xor(n, n + 3),
+        ops.fmod(n, n * n + 2), ops.reshape(ops.ravel(x), (-1, 20)), ops.fliplr(x), ops.copy(x), ops.log2(n * n + 1),
+    ]
+    return keras.Model([x, n], outputs, name="scalars")
+
+
 def compress(path):
     """The same archive, its entries compressed: HDF5 has much room between small arrays."""
     with zipfile.ZipFile(path) as archive:
@@ -205,7 +226,7 @@ def compress(path):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
-MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned, patches]
+MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned, patches, divided, scalars]
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
@@ -219,13 +240,15 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
     if model.name == "steps":
         inputs[0][0, 3:] = inputs[0][1, 1] = inputs[0][2] = 0.5
         inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
+    if model.name == "scalars":
+        inputs[1] = np.round(inputs[1] * 5).astype("int32")
     if model.name == "tuned":
         inputs = [np.array([[1, 2, 3, 0, 8], [4, 0, 6, 7, 8], [0, 5, 5, 1, 2]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
-    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned", "patches"):
-        path = f"{folder}/{model.name}" + (".h5" if model.name == "arranged" else ".keras")
+    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned", "patches", "divided", "scalars"):
+        path = f"{folder}/{model.name}" + (".h5" if model.name in ("arranged", "divided") else ".keras")
         model.save(path)
-        if model.name in ("numbered", "filtered", "tuned", "patches"):
+        if model.name in ("numbered", "filtered", "tuned", "patches", "scalars"):
             compress(path)
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}

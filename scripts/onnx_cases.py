@@ -220,3 +220,33 @@ case("shapes_in_parts", [
 ], {"x": floats(3, 4), "k": np.array([2, -1], "int64")}, {
     "ones": np.array([1, 1], "int64"), "one": np.array([1], "int64"), "two": np.array([2], "int64"), "factor": floats(4), "summand": floats(4),
 }, {"wide": T.FLOAT, "triangle": T.FLOAT, "normed": T.FLOAT}, opset=21)
+# Rows of another tensor in the places that a mask says, as exporters write `masked_scatter`: fewer rows than places may be, and as many.
+case("rows_put_where_a_mask_holds", [
+    h.make_node("Expand", ["mask", "sizes"], ["wide"]), h.make_node("NonZero", ["wide"], ["n"]), h.make_node("Transpose", ["n"], ["at"]),
+    h.make_node("Reshape", ["rows", "flat"], ["source"]), h.make_node("Shape", ["at"], ["s"]), h.make_node("Gather", ["s", "first"], ["count"]),
+    h.make_node("Slice", ["source", "first", "count", "first"], ["some"]), h.make_node("ScatterND", ["x", "at", "some"], ["y"]),
+    h.make_node("Reshape", ["all", "flat"], ["every"]), h.make_node("Slice", ["every", "first", "count"], ["begun"]),
+    h.make_node("ScatterND", ["x", "at", "begun"], ["z"]), h.make_node("ReduceSum", ["some", "first"], ["sum"], keepdims=0),
+    h.make_node("Neg", ["begun"], ["turned"]),
+], {"x": floats(2, 5, 4), "mask": np.array([[0, 1, 1, 0, 0], [1, 0, 0, 1, 0]], bool)[..., None], "rows": floats(4, 4), "all": floats(10, 4)},
+    {"sizes": np.array([2, 5, 4]), "flat": np.array([-1]), "first": np.array([0])},
+    {"y": T.FLOAT, "z": T.FLOAT, "sum": T.FLOAT, "turned": T.FLOAT})
+# A loop without a number of iterations: a counter ends it, or data before; one that data ends, and one that never runs.
+def while_loop(name, condition, limit):
+    value = h.make_tensor_value_info
+    return h.make_graph([
+        h.make_node("Add", [f"{name}_i", "one"], [f"{name}_j"]), h.make_node("Mul", [f"{name}_y", "half"], [f"{name}_z"]),
+        h.make_node("Less", [f"{name}_j", limit], [f"{name}_counts"]), h.make_node("ReduceSum", [f"{name}_z"], [f"{name}_sum"], keepdims=0),
+        h.make_node("Less", [f"{name}_sum", "most"], [f"{name}_small"]), *condition, h.make_node("Identity", [f"{name}_z"], [f"{name}_part"]),
+    ], name, [value(f"{name}_trip", T.INT64, []), value(f"{name}_before", T.BOOL, []), value(f"{name}_i", T.INT64, []), value(f"{name}_y", T.FLOAT, [3])],
+        [value(f"{name}_on", T.BOOL, []), value(f"{name}_j", T.INT64, []), value(f"{name}_z", T.FLOAT, [3]), value(f"{name}_part", T.FLOAT, [3])])
+both = [h.make_node("And", ["a_counts", "a_small"], ["a_on"])]
+neither = [h.make_node("Not", ["b_counts"], ["b_done"]), h.make_node("Not", ["b_small"], ["b_large"]),
+           h.make_node("Or", ["b_done", "b_large"], ["b_over"]), h.make_node("Not", ["b_over"], ["b_on"])]
+case("loops_that_a_counter_or_data_ends", [
+    h.make_node("Loop", ["", "start", "zero", "x"], ["count", "last", "stack"], body=while_loop("a", both, "ten")),
+    h.make_node("Loop", ["", "start", "zero", "x"], ["short", "early", "few"], body=while_loop("b", neither, "four")),
+    h.make_node("ReduceSum", ["stack", "zeros"], ["sums"], keepdims=0),
+], {"x": abs(floats(3)) + 1}, {"start": np.array(True), "zero": np.int64(0), "one": np.int64(1), "ten": np.int64(10), "four": np.int64(4),
+    "half": np.float32(1.5), "most": np.float32(60), "zeros": np.array([0])},
+    {"count": T.INT64, "last": T.FLOAT, "stack": T.FLOAT, "sums": T.FLOAT, "short": T.INT64, "early": T.FLOAT, "few": T.FLOAT})

@@ -22,6 +22,7 @@ import torch.ao.quantization.fx._decomposed  # noqa: F401 (its operations)
 import torch.nn.functional as F
 from torch import nn
 from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, export, save
 
 
@@ -145,6 +146,26 @@ class Steps(nn.Module):
         last, made = scan(step, h, (rows, gates), dim=0)
         back, turned = scan(step, last, (rows, gates), dim=0, reverse=True)
         return last, made, back + 0, turned, *scan(outer, h, rows.transpose(0, 1).flatten(2).transpose(0, 1), dim=0)
+
+
+class Rounds(nn.Module):
+    """Loops that a counter ends, that data may end before, and one in another."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        counted, y = while_loop(lambda i, y: i < 4, lambda i, y: (i + 1, torch.tanh(self.inner(y)) + i), (torch.tensor(0), x))
+
+        def outer(i, y):
+            _, y = while_loop(lambda j, y: j < i, lambda j, y: (j + 1, y * 1.5 - j), (i * 0, y))
+            return i + 1, y
+
+        grown = while_loop(lambda i, y: (i < 9) & (y.abs().sum() < 60), lambda i, y: (i + 1, y * 1.5), (torch.tensor(0), x))
+        never = while_loop(lambda i, y: ~((i > 2) | (y.sum() < 1e9)), lambda i, y: (i + 1, y + 1), (torch.tensor(0), x))
+        _, nested = while_loop(lambda i, y: i < 3, outer, (torch.tensor(0), x))
+        return counted, y, *grown, *never, nested
 
 
 class Counted(nn.Module):
@@ -444,7 +465,8 @@ class Ends(nn.Module):
 
     def forward(self, y, x, far, n):
         angles = torch.atan2(y, x), torch.hypot(y, x), torch.complex(x, y).abs(), torch.complex(x[:6], y[:6]).angle()
-        gamma = torch.lgamma(far), torch.digamma(far), torch.special.log_ndtr(far)
+        gamma = torch.lgamma(far), torch.digamma(far), torch.special.log_ndtr(far), torch.special.ndtri(torch.cat([far.clamp(-60, 60).sigmoid(), torch.tensor([0.0, 1.0, 1e-6, 2.0])]))
+        gamma = *gamma, torch.special.i0e(far / 9), torch.special.i1(far.clamp(-20, 20)), torch.special.i1e(far)
         small = (n + 1) / 7
         written = torch.complex(small, n / 3)
         joined = torch.cat([written, n]), torch.hstack([n, written]), torch.vstack([n > 2, written, small]), torch.column_stack([written, n]), torch.block_diag(n, written)
@@ -533,6 +555,7 @@ def modules():
         "counted": (Counted(), (torch.randn(3, 8),), None),
         "branches": (Branches(), (torch.randn(3, 4),), None),
         "steps": (Steps(), (torch.randn(2, 4), torch.randn(5, 2, 3)), None),
+        "rounds": (Rounds(), (torch.randn(3, 4),), None),
         "runs": (Runs(), (torch.randn(4, 4), torch.tensor([[3, 3, 1], [1, 1, 3]]), torch.tensor([2, 0, 4, 1])), None),
         "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
@@ -704,7 +727,7 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

@@ -74,7 +74,9 @@ fn whole_files_give_the_outputs_of_keras() {
         "filtered.keras",
         "tuned.keras",
         "patches.keras",
+        "scalars.keras",
         "arranged.h5",
+        "divided.h5",
         "tensorflow.h5",
     ] {
         let arrays = folder.join(name.split('.').next().unwrap().to_owned() + ".io.npz");

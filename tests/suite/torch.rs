@@ -34,7 +34,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 37);
+    assert_eq!(programs.len(), 39);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());
@@ -320,6 +320,24 @@ fn a_scan_without_results_is_refused() {
     });
     let out = partition(&["check", path.to_str().unwrap()]);
     assert!(told(&out).contains("fewer results") && out.status.code() == Some(1), "{}", told(&out));
+}
+
+/// What stands for the beginning and the end of a loop's body is no operation that a file can name.
+#[test]
+fn the_ends_of_a_loop_without_one_another_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for target in ["<while_loop>", "</while_loop>"] {
+        let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+            let node = &mut program["graph_module"]["graph"]["nodes"][1];
+            node["target"] = json!(target);
+            let x = node["inputs"][0]["arg"]["as_tensor"]["name"].clone();
+            let carried = json!({"name": "carried", "arg": {"as_tensors": [{"name": x}]}});
+            node["inputs"][0]["name"] = json!("condition");
+            node["inputs"].as_array_mut().unwrap().push(carried);
+        });
+        let out = partition(&["check", path.to_str().unwrap()]);
+        assert!(told(&out).contains("a loop") && out.status.code() == Some(1), "{target}: {}", told(&out));
+    }
 }
 
 /// What is written over one buffer is seen in another that lies in the same bytes.

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use prost::Message;
+
 use super::function::{Functions, opsets};
 use super::lower::{self, File};
 use super::proto::{
@@ -12,7 +14,7 @@ use super::proto::{
     attribute_type,
 };
 use super::tensor;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::{Folder, Links};
 use crate::ir::{DType, Graph};
 use crate::load::{FindDims, LoadOptions};
@@ -70,6 +72,19 @@ pub(in crate::load) struct ModelBuilder {
     /// The source of each node.
     of_node: Vec<usize>,
     file: String,
+    /// Loops whose bodies are being written, the innermost last.
+    loops: Vec<OpenLoop>,
+}
+
+/// What is known of a loop before its body.
+struct OpenLoop {
+    /// Whether it runs at all, and what it begins with.
+    inputs: Vec<String>,
+    /// What an iteration reads.
+    body_inputs: Vec<ValueInfoProto>,
+    /// The nodes around it so far, with their sources.
+    outer: Vec<NodeProto>,
+    of_outer: Vec<usize>,
 }
 
 impl ModelBuilder {
@@ -82,6 +97,7 @@ impl ModelBuilder {
             of_node: Vec::new(),
             // Without a file it can be planned, and what is to run it says that there is none.
             file: file.unwrap_or_else(|| "standard input".to_owned()),
+            loops: Vec::new(),
         }
     }
 
@@ -97,7 +113,7 @@ impl ModelBuilder {
     }
 
     pub(in crate::load) fn output(&mut self, name: &str) {
-        self.graph.output.push(ValueInfoProto { name: name.to_owned(), r#type: None });
+        self.graph.output.push(untyped(name));
     }
 
     pub(in crate::load) fn array(&mut self, name: &str, dtype: DType, dims: &[i64], bytes: Bytes) {
@@ -152,13 +168,56 @@ impl ModelBuilder {
     pub(in crate::load) fn operation(&mut self, operation: &Operation<'_>) {
         let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         self.of_node.push(self.names.len().saturating_sub(1));
+        // Nodes of a body are no parts of others: each has the name of what it is made for.
+        let inside = self.names.last().filter(|_| !self.loops.is_empty());
         self.graph.node.push(NodeProto {
+            name: inside.map(|(name, _)| name.clone()).unwrap_or_default(),
             op_type: operation.name.to_owned(),
             input: owned(operation.inputs),
             output: owned(operation.outputs),
             attribute: operation.attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
             ..NodeProto::default()
         });
+    }
+
+    /// Begins the body of a loop: the operators that follow are its, until it is closed. An iteration reads what is `carried`.
+    pub(in crate::load) fn open_loop(&mut self, condition: &str, first: &[String], carried: &[String]) {
+        let own = format!("{condition}#loop{}", self.names.len());
+        let read = [format!("{own}/number"), format!("{own}/condition")];
+        self.loops.push(OpenLoop {
+            inputs: ["", condition].map(str::to_owned).into_iter().chain(first.iter().cloned()).collect(),
+            body_inputs: read.iter().chain(carried).map(|name| untyped(name)).collect(),
+            outer: std::mem::take(&mut self.graph.node),
+            of_outer: std::mem::take(&mut self.of_node),
+        });
+    }
+
+    /// Ends the body of the loop that was opened last, which hands `next` on while the condition holds. None: none is open.
+    pub(in crate::load) fn close_loop(
+        &mut self,
+        condition: &str,
+        next: &[String],
+        results: &[String],
+    ) -> Option<()> {
+        let OpenLoop { inputs, body_inputs, outer, of_outer } = self.loops.pop()?;
+        let body = GraphProto {
+            node: std::mem::replace(&mut self.graph.node, outer),
+            input: body_inputs,
+            output: [condition].into_iter().chain(next.iter().map(String::as_str)).map(untyped).collect(),
+            ..GraphProto::default()
+        };
+        self.of_node = of_outer;
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        let outputs: Vec<&str> = results.iter().map(String::as_str).collect();
+        self.operation(&Operation { name: "Loop", inputs: &inputs, outputs: &outputs, attributes: &[] });
+        let body = AttributeProto {
+            name: "body".to_owned(),
+            r#type: attribute_type::GRAPH,
+            g: Some(body.encode_to_vec()),
+            ..AttributeProto::default()
+        };
+        self.graph.node.last_mut()?.attribute.push(body);
+        Some(())
     }
 
     /// The graph lowered. Errors: those of [`super::load`].
@@ -168,12 +227,19 @@ impl ModelBuilder {
         options: &LoadOptions,
         find: FindDims<'_>,
     ) -> Result<Graph> {
+        if !self.loops.is_empty() {
+            return Err(Error::model("", "a loop begins and does not end"));
+        }
         let version = OperatorSetIdProto { domain: String::new(), version: OPSET };
         // It names no file but itself.
         let folder = Folder::of(path, Links::Outside);
         let file = File { opsets: opsets(&[version]), functions: Functions::default(), folder };
         lower::lower_named(self.graph, file, &options.dims, find, Some((&self.names, &self.of_node)))
     }
+}
+
+fn untyped(name: &str) -> ValueInfoProto {
+    ValueInfoProto { name: name.to_owned(), r#type: None }
 }
 
 fn attribute(name: &str, value: &Attribute<'_>) -> AttributeProto {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
 use crate::files;
-use crate::ir::{DType, Data, Graph, Param, ParamId, Tensor};
+use crate::ir::{DType, Data, Graph, NodeId, Param, ParamId, Tensor};
 
 /// What [`load_params`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Loaded {
     pub params: usize,
     /// Arrays that are no parameter's, but for buffers and for arrays of inputs and outputs.
     pub extra: Vec<String>,
-    /// Parameters that have neither array nor data.
+    /// Parameters that have neither array nor data, but for what files of Keras leave out and nothing reads.
     pub missing: Vec<String>,
 }
 
@@ -48,6 +48,8 @@ pub fn load_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
 pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     let ordered = ordered(arrays);
     let of_keras = if ordered.is_empty() { arrays.of_keras(graph)? } else { None };
+    // Some files of Keras leave out what only training goes on from.
+    let left_out = if of_keras.is_some() { unread(graph) } else { BTreeSet::new() };
     let chosen: Vec<Option<String>> = match of_keras {
         Some(chosen) => chosen,
         None if ordered.is_empty() => by_name(graph, arrays)?,
@@ -63,6 +65,7 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
         match array {
             Some(array) => wrong.extend(mismatch(graph, param, arrays, array)?),
             None if has_data(param.data.as_ref()) || param.state.is_some() => {}
+            None if left_out.contains(&param.node) => {}
             None => missing.push(param.name.clone()),
         }
     }
@@ -79,6 +82,14 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     }
     loaded.extra = extra::extra(graph, arrays, &chosen)?;
     Ok(loaded)
+}
+
+/// The nodes of parameters that nothing reads. O(operands, sorted).
+fn unread(graph: &Graph) -> BTreeSet<NodeId> {
+    let operands = graph.node_ids().flat_map(|id| graph.node(id).operands.iter());
+    let outputs = graph.outputs().iter().map(|(_, value)| value);
+    let read: BTreeSet<NodeId> = operands.chain(outputs).map(|&value| graph.value(value).node).collect();
+    graph.params().iter().map(|param| param.node).filter(|node| !read.contains(node)).collect()
 }
 
 /// The arrays called `w` and digits up to a colon, in the order of those digits; empty where

@@ -30,6 +30,7 @@ impl Operation {
         match self {
             Self::Arrange(_) => Err(site.error("has several results")),
             Self::Numeric(numeric) => numeric.lower(site, operands),
+            Self::Scalar(scalar) => scalar.lower(site, operands),
             Self::Neural(neural) => neural.lower(site, operands),
             Self::Activation(activation) => {
                 let x = float(site, value(site, operands, 0)?)?;

@@ -8,6 +8,7 @@ mod item;
 mod lower;
 mod neural;
 mod numeric;
+mod scalar;
 mod tensorflow;
 
 pub(super) use lower::{Operand, constant};
@@ -18,6 +19,7 @@ pub(super) use tensorflow::{Translated, translated};
 use self::arrange::Arrange;
 use self::neural::Neural;
 use self::numeric::Numeric;
+use self::scalar::Scalar;
 use super::activation::Activation;
 use super::config::{Config, KerasVersion, Unsupported, dtype};
 use crate::error::Result;
@@ -66,6 +68,7 @@ pub(super) enum Operation {
     Item,
     Arrange(Arrange),
     Numeric(Numeric),
+    Scalar(Scalar),
     Neural(Neural),
 }
 
@@ -114,6 +117,9 @@ impl Operation {
         if let Some(found) = elementwise(class) {
             return Ok(Some(found));
         }
+        if let Some(scalar) = Scalar::read(class) {
+            return Ok(Some(Self::Scalar(scalar)));
+        }
         if let Some(kind) = reduction(class) {
             let axes = config.int_or_ints("axis")?;
             return Ok(Some(Self::Reduce(Reduce { kind, axes, keep: config.flag("keepdims", false)? })));
@@ -147,6 +153,7 @@ impl Operation {
             "Reshape" => {
                 Self::Reshape(config.int_or_ints("newshape")?.ok_or_else(|| config.missing("newshape"))?)
             }
+            "Ravel" => Self::Reshape(vec![-1]),
             "Transpose" => Self::Transpose(config.ints("axes")?),
             "Swapaxes" => Self::Swap(one_axis("axis1")?, one_axis("axis2")?),
             "ExpandDims" => {
@@ -156,6 +163,8 @@ impl Operation {
             "Concatenate" => Self::Concatenate(config.int("axis")?.unwrap_or(-1)),
             "Stack" => Self::Stack(config.int("axis")?.unwrap_or(0)),
             "Flip" => Self::Flip(config.int_or_ints("axis")?),
+            "Fliplr" => Self::Flip(Some(vec![1])),
+            "Flipud" => Self::Flip(Some(vec![0])),
             "Matmul" => Self::MatMul,
             "Tril" | "Triu" => {
                 Self::Triangle { upper: class == "Triu", diagonal: config.int("k")?.unwrap_or(0) }

@@ -1,5 +1,5 @@
-//! Branches and loops. A branch that is decided while the model is read is taken; of others both are computed, and
-//! the condition selects. Loops are unrolled.
+//! Branches, scans and sequences. A branch that is decided while the model is read is taken; of others both are computed, and
+//! the condition selects. Scans are unrolled.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::super::known::Known;
 use super::super::lower::{Form, Ragged};
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{Binary, DType, Op, Shape, Size, ValueId};
+use crate::ir::{DType, Op, Shape, Size, ValueId};
 
 pub(super) fn branch(at: &mut At<'_>) -> Result<()> {
     let Some(condition) = at.binding(0) else { return Err(at.wrong("its condition is missing")) };
@@ -35,10 +35,10 @@ pub(super) fn branch(at: &mut At<'_>) -> Result<()> {
 }
 
 /// Which of two counts a condition takes: what has as many elements on both sides has one count behind.
-type Counts = HashMap<[ValueId; 2], ValueId>;
+pub(super) type Counts = HashMap<[ValueId; 2], ValueId>;
 
 /// The value of a condition, where it is known.
-fn decided(at: &mut At<'_>, index: usize) -> Option<bool> {
+pub(super) fn decided(at: &mut At<'_>, index: usize) -> Option<bool> {
     let known = at.lowering().binding(index).known.as_ref()?;
     match known.sizes()? {
         [one] => one.known().map(|value| value != 0),
@@ -47,13 +47,18 @@ fn decided(at: &mut At<'_>, index: usize) -> Option<bool> {
 }
 
 /// A condition as a value of rank 0.
-fn scalar(at: &mut At<'_>, index: usize) -> Result<ValueId> {
+pub(super) fn scalar(at: &mut At<'_>, index: usize) -> Result<ValueId> {
     let value = at.lowering().value(index)?;
     at.reshape(value, [])
 }
 
 /// A binding that is one or the other.
-fn chosen(at: &mut At<'_>, condition: ValueId, [yes, no]: [usize; 2], taken: &mut Counts) -> Result<usize> {
+pub(super) fn chosen(
+    at: &mut At<'_>,
+    condition: ValueId,
+    [yes, no]: [usize; 2],
+    taken: &mut Counts,
+) -> Result<usize> {
     if yes == no {
         return Ok(yes);
     }
@@ -82,125 +87,6 @@ fn chosen(at: &mut At<'_>, condition: ValueId, [yes, no]: [usize; 2], taken: &mu
     Ok(at.bound_ragged(value, ragged))
 }
 
-/// The state of a loop.
-struct Loop {
-    body: Body,
-    /// How often at most, where it is known.
-    trips: Option<i64>,
-    carried: Vec<usize>,
-    /// What each iteration adds to the outputs that are stacked.
-    stacked: Vec<Vec<usize>>,
-    /// Whether iterations still count, where that depends on data.
-    active: Option<ValueId>,
-    /// How many count whatever the data, and how many more do, where any depend on it.
-    certain: i64,
-    more: Option<ValueId>,
-}
-
-/// A limit to the iterations that are unrolled.
-const MOST_TRIPS: i64 = 1 << 16;
-
-pub(super) fn unrolled(at: &mut At<'_>) -> Result<()> {
-    let body = at.body("body")?;
-    let trips = if at.has(0) { Some(at.integer(0, "number of iterations")?) } else { None };
-    let carried: Option<Vec<usize>> = (2..at.input_count()).map(|i| at.binding(i)).collect();
-    let Some(carried) = carried else { return Err(at.wrong("a value that it carries is missing")) };
-    let stacked = body.output_count().checked_sub(carried.len() + 1);
-    let (Some(stacked), true) = (stacked, body.input_count() == carried.len() + 2) else {
-        return Err(at.wrong("its body has another number of inputs or outputs"));
-    };
-    let condition = at.binding(1).filter(|_| at.has(1));
-    let stacked = vec![Vec::new(); stacked];
-    let mut state = Loop { body, trips, carried, stacked, active: None, certain: 0, more: None };
-    iterate(at, &mut state, condition)?;
-    let count = match state.more {
-        Some(more) => Some(at.binary_scalar(Binary::Add, more, state.certain as f64)?),
-        None => None,
-    };
-    for (i, &carried) in state.carried.iter().enumerate() {
-        at.set_binding(i, carried)?;
-    }
-    for (i, parts) in state.stacked.iter().enumerate() {
-        let output = state.carried.len() + i;
-        if parts.is_empty() && at.wants(output) {
-            return Err(at.unsupported("that stacks nothing, as it never runs,"));
-        }
-        if !parts.is_empty() {
-            let stack = stack(at, parts, 0)?;
-            at.set(output, stack);
-            if let Some(count) = count {
-                at.set_ragged_output(output, Ragged::along(0, count));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn iterate(at: &mut At<'_>, state: &mut Loop, mut condition: Option<usize>) -> Result<()> {
-    for trip in 0.. {
-        if state.trips.is_some_and(|trips| trip >= trips) {
-            return Ok(());
-        }
-        if let Some(condition) = condition {
-            match decided(at, condition) {
-                Some(false) => return Ok(()),
-                Some(true) => {}
-                None => still_active(at, state, condition)?,
-            }
-        }
-        if trip >= MOST_TRIPS || (state.trips.is_none() && state.active.is_some()) {
-            return Err(at.unsupported("whose number of iterations depends on data without a bound"));
-        }
-        condition = Some(step(at, state, trip, condition)?);
-    }
-    Ok(())
-}
-
-/// Notes that the iterations from here on count only where a condition holds as well.
-fn still_active(at: &mut At<'_>, state: &mut Loop, condition: usize) -> Result<()> {
-    let holds = scalar(at, condition)?;
-    state.active = Some(match state.active {
-        Some(active) => at.and(active, holds)?,
-        None => holds,
-    });
-    Ok(())
-}
-
-/// One iteration. Returns the condition after it.
-fn step(at: &mut At<'_>, state: &mut Loop, trip: i64, condition: Option<usize>) -> Result<usize> {
-    let number = at.bound_known(Known::scalar(Size::Known(trip)));
-    let condition = match condition {
-        Some(condition) => condition,
-        None => at.bound_known(Known { dtype: DType::Bool, ..Known::scalar(Size::Known(1)) }),
-    };
-    let inputs: Vec<usize> = [number, condition].into_iter().chain(state.carried.iter().copied()).collect();
-    let results = at.run(&state.body, &inputs, &format!("{trip}"))?;
-    let (next, results) = (results[0], &results[1..]);
-    let (carried, stacked) = results.split_at(state.carried.len());
-    let mut counts = Counts::new();
-    for (old, &new) in state.carried.iter_mut().zip(carried) {
-        // An iteration that does not count is computed all the same, and its results are not taken.
-        *old = match state.active {
-            Some(active) => chosen(at, active, [new, *old], &mut counts)?,
-            None => new,
-        };
-    }
-    for (parts, &part) in state.stacked.iter_mut().zip(stacked) {
-        parts.push(part);
-    }
-    match state.active {
-        None => state.certain += 1,
-        Some(active) => {
-            let one = at.convert(active, DType::I64)?;
-            state.more = Some(match state.more {
-                Some(more) => at.binary(Binary::Add, more, one)?,
-                None => one,
-            });
-        }
-    }
-    Ok(next)
-}
-
 /// Values one after the other along a new axis.
 pub(super) fn stack(at: &mut At<'_>, parts: &[usize], axis: usize) -> Result<ValueId> {
     let mut values = Vec::with_capacity(parts.len());
@@ -210,6 +96,9 @@ pub(super) fn stack(at: &mut At<'_>, parts: &[usize], axis: usize) -> Result<Val
     }
     at.concat(&values, axis)
 }
+
+/// A limit to the iterations that are unrolled.
+pub(super) const MOST_TRIPS: i64 = 1 << 16;
 
 /// What a scan reads and writes along an axis.
 struct Along {

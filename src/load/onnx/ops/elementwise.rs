@@ -20,6 +20,17 @@ pub(super) fn binary(at: &mut At<'_>, binary: Binary) -> Result<()> {
     Ok(())
 }
 
+/// And or or of truth values.
+pub(super) fn logical(at: &mut At<'_>, operation: Binary) -> Result<()> {
+    match super::fold::decided_by_one(at, operation)? {
+        Some(known) => {
+            at.set_known(0, known);
+            Ok(())
+        }
+        None => binary(at, operation),
+    }
+}
+
 /// A binary operation over any number of inputs.
 pub(super) fn variadic(at: &mut At<'_>, binary: Binary) -> Result<()> {
     let sum = accumulate(at, binary)?;

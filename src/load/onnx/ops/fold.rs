@@ -80,6 +80,29 @@ fn fits(known: Known) -> Option<Known> {
     sizes.iter().all(|size| size.known().is_none_or(|value| range.contains(&value))).then_some(known)
 }
 
+/// And and or, where one operand alone is known and decides, whatever the other one is.
+pub(super) fn decided_by_one(at: &At<'_>, operation: Binary) -> Folded {
+    let decides = |known: &Known| {
+        let all = |truth: bool| known.truths().is_some_and(|truths| truths.iter().all(|&one| one == truth));
+        all(operation == Binary::Or)
+    };
+    let Some(decided) = (0..2).find_map(|i| input(at, i).filter(|known| decides(known))) else {
+        return Ok(None);
+    };
+    let (Some(left), Some(right)) = (dims(at, 0)?, dims(at, 1)?) else { return Ok(None) };
+    let dims = broadcast_dims(&left, &right).filter(|dims| known::elements(dims).is_some_and(|n| n <= LIMIT));
+    let Some(dims) = dims else { return Ok(None) };
+    let truth = i64::from(operation == Binary::Or);
+    let count = dims.iter().product::<u64>() as usize;
+    Ok(Some(Known { dtype: decided.dtype, dims, items: Items::Sizes(vec![Size::Known(truth); count]) }))
+}
+
+/// The sizes of an input, where all are numbers.
+fn dims(at: &At<'_>, i: usize) -> Result<Option<Vec<u64>>> {
+    let dims = at.ty(i)?.shape.dims();
+    Ok(dims.and_then(|dims| dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect()))
+}
+
 pub(super) fn binary(at: &At<'_>, binary: Binary) -> Folded {
     let mut result = input(at, 0).cloned();
     if at.input_count() == 1 {

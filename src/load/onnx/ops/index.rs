@@ -1,5 +1,6 @@
 //! Operators that read or write at positions given as data.
 
+use super::super::known;
 use super::super::node::At;
 use super::layout::indices;
 use crate::error::Result;
@@ -75,8 +76,21 @@ fn scattered(at: &mut At<'_>, scatter: Op, axis: usize) -> Result<ValueId> {
     let counts = at.counting(indices, of)?;
     let indices = at.convert(indices, DType::I64)?;
     let indices = at.select(counts, indices, behind)?;
+    let [indices, updates] = as_many(at, [indices, updates], of.axis)?;
     let y = at.apply(scatter, &[longer, indices, updates])?;
     at.part(y, axis, Size::Known(0), size)
+}
+
+/// Indices and updates of which as many count, cut to the fewer that are planned.
+fn as_many(at: &mut At<'_>, both: [ValueId; 2], axis: usize) -> Result<[ValueId; 2]> {
+    let sizes = both.map(|value| at.sizes_of(value).get(axis).cloned());
+    let [Some(indices), Some(updates)] = sizes else { return Ok(both) };
+    let Some(fewer) = known::smaller(&indices, &updates).filter(|_| at.counted_input(2).is_some()) else {
+        return Ok(both);
+    };
+    let [indices, updates] = both;
+    let indices = at.part(indices, axis, Size::Known(0), fewer.clone())?;
+    Ok([indices, at.part(updates, axis, Size::Known(0), fewer)?])
 }
 
 /// The index of the element behind all of an axis: of several components that of the axis is the first, and the others

@@ -9,6 +9,7 @@ mod elementwise;
 mod fold;
 mod index;
 mod layout;
+mod loops;
 mod loss;
 mod microsoft;
 mod ml;
@@ -76,7 +77,7 @@ static TABLE: &[Entry] = &[
     op("Acosh", 9, trigonometry::acosh),
     folding("Add", 7, |at| fold::binary(at, Binary::Add), |at| elementwise::binary(at, Binary::Add)),
     op("AffineGrid", 20, sample::grid::affine_grid),
-    folding("And", 7, |at| fold::binary(at, Binary::And), |at| elementwise::binary(at, Binary::And)),
+    folding("And", 7, |at| fold::binary(at, Binary::And), |at| elementwise::logical(at, Binary::And)),
     op("ArgMax", 7, |at| reduce::arg_reduce(at, ArgReduce::Max)),
     op("ArgMin", 7, |at| reduce::arg_reduce(at, ArgReduce::Min)),
     op("Asin", 7, trigonometry::asin),
@@ -162,7 +163,7 @@ static TABLE: &[Entry] = &[
     op("LinearAttention", 26, attention::linear_attention),
     op("Log", 7, |at| elementwise::unary(at, Unary::Log)),
     op("LogSoftmax", 7, |at| normalize::softmax(at, true)),
-    op("Loop", 1, control::unrolled),
+    op("Loop", 1, loops::unrolled),
     op("LpNormalization", 7, normalize::lp_normalization),
     op("LpPool", 7, window::pool::lp_pool),
     op("MatMul", 7, product::matmul),
@@ -188,7 +189,7 @@ static TABLE: &[Entry] = &[
     op("Optional", 15, control::optional),
     op("OptionalGetElement", 15, control::optional_get_element),
     op("OptionalHasElement", 15, control::optional_has_element),
-    folding("Or", 7, |at| fold::binary(at, Binary::Or), |at| elementwise::binary(at, Binary::Or)),
+    folding("Or", 7, |at| fold::binary(at, Binary::Or), |at| elementwise::logical(at, Binary::Or)),
     op("PRelu", 7, elementwise::prelu),
     op("Pad", 7, layout::pad),
     folding("Pow", 7, fold::pow, elementwise::pow),

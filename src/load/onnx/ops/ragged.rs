@@ -5,7 +5,7 @@ use super::super::lower::Ragged;
 use super::super::node::At;
 use super::select::{Chosen, chosen};
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Shape, Size};
+use crate::ir::{Binary, Compare, DType, Op, Shape, Size};
 
 /// Operators of each element, and those that broadcast.
 const ELEMENTWISE: &[&str] = &[
@@ -208,6 +208,10 @@ fn carry_size(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Resu
         }
         return Ok(());
     }
+    if let Some(part) = cut_at_size(at, inputs)? {
+        at.set_ragged(part);
+        return Ok(());
+    }
     if counts_up_to(at, inputs) {
         at.set_ragged_output(0, Ragged::along(0, first.count));
         return Ok(());
@@ -252,6 +256,37 @@ fn counts_up_to(at: &At<'_>, inputs: &[Option<Ragged>]) -> bool {
         && matches!(inputs, [None, Some(limit), None] if limit.is_size)
         && is(0, 0)
         && is(2, 1)
+}
+
+/// The elements of an axis up to a size that data has: as many as that of those that are planned.
+fn cut_at_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
+    let ends = match inputs {
+        [None, None, Some(ends)] | [None, None, Some(ends), None] | [None, None, Some(ends), None, None] => {
+            ends
+        }
+        _ => return Ok(None),
+    };
+    if at.op_type() != "Slice" || !ends.is_size {
+        return Ok(None);
+    }
+    let axis = match at.has(3) {
+        true => at.integers(3, "axes")?.get(ends.axis).copied(),
+        false => Some(ends.axis as i64),
+    };
+    let Some(axis) = axis else { return Ok(None) };
+    let axis = at.axis(axis, at.rank(0)?)?;
+    let plan = super::layout::slice_plan(at)?;
+    let Some(bounds) = super::layout::slice_bounds(at, axis)? else { return Ok(None) };
+    if bounds.start != Size::Known(0) || plan.steps[axis] != 1 {
+        return Ok(None);
+    }
+    // Where the axis is as long as the largest number that data can say, it cuts nothing off.
+    if plan.sizes[axis] == bounds.end {
+        return Ok(Some(Ragged::along(axis, ends.count)));
+    }
+    let taken = at.size_value(&plan.sizes[axis], DType::I64)?;
+    let count = at.binary(Binary::Min, ends.count, taken)?;
+    Ok(Some(Ragged::along(axis, count)))
 }
 
 /// Where a size stands in a result that only passes on sizes; no place where it is not among them, and none at all where
@@ -366,7 +401,7 @@ fn apart_from(at: &At<'_>, axis: usize, default: i64) -> Result<Option<usize>> {
 }
 
 /// Whether as many updates as count go to indices of the same number: the result has all elements of the data.
-fn is_scattered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
+fn is_scattered(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
     let [None, Some(indices), updates] = inputs else { return Ok(false) };
     let components = match at.op_type() {
         "ScatterND" => 1,
@@ -374,7 +409,11 @@ fn is_scattered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
         _ => return Ok(false),
     };
     let is_of_rows = indices.axis + components < at.rank(1)?;
-    Ok(is_of_rows && updates.is_none_or(|updates| updates == *indices))
+    let Some(updates) = updates else { return Ok(is_of_rows) };
+    // Of updates that were cut there are as many, or the node is wrong.
+    let node = at.graph().maker(updates.count);
+    let is_cut = matches!(node.op, Op::Binary(Binary::Min)) && node.operands.contains(&indices.count);
+    Ok(is_of_rows && updates.axis == indices.axis && (updates.count == indices.count || is_cut))
 }
 
 /// Joins tensors along the axis of which only the first elements of each count: these move together. False where it is

@@ -10,7 +10,11 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "lgamma" | "special_gammaln" => |call| of_one(call, log_gamma),
         "digamma" | "special_digamma" | "special_psi" => |call| of_one(call, digamma),
         "erfinv" | "special_erfinv" => |call| of_one(call, inverse_error),
-        "i0" | "special_i0" => |call| of_one(call, bessel),
+        "i0" | "special_i0" => |call| of_one(call, |n, x| bessel_0(n, x, Scaled::No)),
+        "special_i0e" => |call| of_one(call, |n, x| bessel_0(n, x, Scaled::Yes)),
+        "special_i1" => |call| of_one(call, |n, x| bessel_1(n, x, Scaled::No)),
+        "special_i1e" => |call| of_one(call, |n, x| bessel_1(n, x, Scaled::Yes)),
+        "special_ndtri" => |call| of_one(call, inverse_normal),
         "special_erfcx" => |call| of_one(call, scaled_complement),
         "special_log_ndtr" => |call| of_one(call, log_normal),
         _ => return None,
@@ -198,7 +202,7 @@ fn inverse_error(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
 }
 
 /// Abramowitz and Stegun, 9.8.1 and 9.8.2.
-fn bessel(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
+fn bessel_0(n: &mut Numbers<'_, '_, '_>, x: &str, scaled: Scaled) -> String {
     const NEAR: [f64; 7] =
         [0.004_581_3, 0.036_076_8, 0.265_973_2, 1.206_749_2, 3.089_942_4, 3.515_622_9, 1.0];
     const FAR: [f64; 9] = [
@@ -213,17 +217,127 @@ fn bessel(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
         0.398_942_28,
     ];
     let size = n.of("Abs", x);
-    let share = n.with("Div", &size, 3.75);
-    let square = n.two("Mul", &share, &share);
-    let near = n.polynomial(&NEAR, &square);
-    let far = n.with("Max", &size, 3.75);
-    let inverse = n.from("Div", 3.75, &far);
-    let series = n.polynomial(&FAR, &inverse);
-    let (power, root) = (n.of("Exp", &far), n.of("Sqrt", &far));
-    let power = n.two("Div", &power, &root);
-    let far = n.two("Mul", &power, &series);
+    modified_bessel(n, &size, [&NEAR, &FAR], scaled)
+}
+
+/// Abramowitz and Stegun, 9.8.3 and 9.8.4; with the sign of its operand.
+fn bessel_1(n: &mut Numbers<'_, '_, '_>, x: &str, scaled: Scaled) -> String {
+    // Up to 3.75 a series of the function divided by its operand.
+    const NEAR: [f64; 7] =
+        [0.000_324_11, 0.003_015_32, 0.026_587_33, 0.150_849_34, 0.514_988_69, 0.878_905_94, 0.5];
+    const FAR: [f64; 9] = [
+        -0.004_200_59,
+        0.017_876_54,
+        -0.028_953_12,
+        0.022_829_67,
+        -0.010_315_55,
+        0.001_638_01,
+        -0.003_620_18,
+        -0.039_880_24,
+        0.398_942_28,
+    ];
+    let size = n.of("Abs", x);
+    let value = modified_bessel(n, &size, [&NEAR, &FAR], scaled);
+    // The far series is of the function itself.
+    let near = n.two("Mul", &value, x);
+    let sign = n.of("Sign", x);
+    let far = n.two("Mul", &value, &sign);
     let is_near = n.with("LessOrEqual", &size, 3.75);
     n.choose(&is_near, &near, &far)
+}
+
+/// Whether a Bessel function that grows as a power of e is divided by that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scaled {
+    No,
+    Yes,
+}
+
+/// A series of squares up to 3.75, and behind it one of inverses times `exp(x) / sqrt(x)`, of a number that is not below 0.
+fn modified_bessel(
+    n: &mut Numbers<'_, '_, '_>,
+    size: &str,
+    [near, far]: [&[f64]; 2],
+    scaled: Scaled,
+) -> String {
+    let share = n.with("Div", size, 3.75);
+    let square = n.two("Mul", &share, &share);
+    let mut first = n.polynomial(near, &square);
+    if scaled == Scaled::Yes {
+        let opposite = n.of("Neg", size);
+        let power = n.of("Exp", &opposite);
+        first = n.two("Mul", &first, &power);
+    }
+    let large = n.with("Max", size, 3.75);
+    let inverse = n.from("Div", 3.75, &large);
+    let series = n.polynomial(far, &inverse);
+    let root = n.of("Sqrt", &large);
+    let mut second = n.two("Div", &series, &root);
+    if scaled == Scaled::No {
+        let power = n.of("Exp", &large);
+        second = n.two("Mul", &power, &second);
+    }
+    let is_near = n.with("LessOrEqual", size, 3.75);
+    n.choose(&is_near, &first, &second)
+}
+
+/// Where the normal distribution is so much: Acklam's rational functions (2003), to 1.2e-9, of the middle and of both ends.
+fn inverse_normal(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
+    const MIDDLE: [[f64; 6]; 2] = [
+        [
+            -3.969_683_028_665_376e1,
+            2.209_460_984_245_205e2,
+            -2.759_285_104_469_687e2,
+            1.383_577_518_672_69e2,
+            -3.066_479_806_614_716e1,
+            2.506_628_277_459_239,
+        ],
+        [
+            -5.447_609_879_822_406e1,
+            1.615_858_368_580_409e2,
+            -1.556_989_798_598_866e2,
+            6.680_131_188_771_972e1,
+            -1.328_068_155_288_572e1,
+            1.0,
+        ],
+    ];
+    const END: [f64; 6] = [
+        -7.784_894_002_430_293e-3,
+        -3.223_964_580_411_365e-1,
+        -2.400_758_277_161_838,
+        -2.549_732_539_343_734,
+        4.374_664_141_464_968,
+        2.938_163_982_698_783,
+    ];
+    const OF_END: [f64; 5] = [
+        7.784_695_709_041_462e-3,
+        3.224_671_290_700_398e-1,
+        2.445_134_137_142_996,
+        3.754_408_661_907_416,
+        1.0,
+    ];
+    let [above, below] = MIDDLE;
+    let apart = n.with("Sub", x, 0.5);
+    let square = n.two("Mul", &apart, &apart);
+    let (top, bottom) = (n.polynomial(&above, &square), n.polynomial(&below, &square));
+    let share = n.two("Div", &top, &bottom);
+    let middle = n.two("Mul", &share, &apart);
+    // Both ends are alike but for their sign.
+    let rest = n.from("Sub", 1.0, x);
+    let small = n.two("Min", x, &rest);
+    let logarithm = n.of("Log", &small);
+    let doubled = n.with("Mul", &logarithm, -2.0);
+    let root = n.of("Sqrt", &doubled);
+    let (top, bottom) = (n.polynomial(&END, &root), n.polynomial(&OF_END, &root));
+    let end = n.two("Div", &top, &bottom);
+    let is_zero = n.with("Equal", &small, 0.0);
+    let least = n.number(f64::NEG_INFINITY);
+    let end = n.choose(&is_zero, &least, &end);
+    let turned = n.of("Neg", &end);
+    let is_low = n.with("Less", &apart, 0.0);
+    let end = n.choose(&is_low, &end, &turned);
+    let is_end = n.with("Less", &small, 0.024_25);
+    n.choose(&is_end, &end, &middle)
 }
 
 /// `exp(x^2) erfc(x)` (Press et al., Numerical Recipes, 6.2: to 1.2e-7).

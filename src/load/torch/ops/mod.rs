@@ -22,6 +22,7 @@ mod quantized;
 mod ranked;
 mod recurrent;
 mod reduce;
+mod repeated;
 mod replace;
 mod running;
 mod sample;
@@ -53,6 +54,9 @@ fn plain(name: &str) -> &str {
 
 /// The lowering of an operation; none where it is not supported.
 pub(super) fn find(target: &str) -> Option<Lower> {
+    if let Some(end_of_body) = repeated::find(target) {
+        return Some(end_of_body);
+    }
     let is_ours = LIBRARIES.iter().any(|library| target.starts_with(library))
         || target.starts_with("_operator.")
         || target.starts_with("math.");

@@ -1,20 +1,26 @@
 //! Parts of a program that stand in a graph of their own: for a mode that changes nothing at inference (`torch.no_grad`,
-//! a disabled `torch.autocast`), as the branches of `torch.cond`, both of which are computed, or as the steps of a `scan`, as
-//! many as there are. Their nodes are put where the graph is called, under names of their own.
+//! a disabled `torch.autocast`), as the branches of `torch.cond`, both of which are computed, as the steps of a `scan`, as
+//! many as there are, or as the body of a `while_loop`. Their nodes are put where the graph is called, under names of their own.
 
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
 use super::call::results;
-use super::schema::{Argument, Graph, NamedArgument, Node, TensorMeta, size};
+use super::schema::{Argument, Graph, NamedArgument, Node};
 use crate::error::{Error, Report, Result};
 use crate::json::json_error;
+
+mod repeated;
+mod scan;
+
+pub(super) use repeated::{CLOSE, OPEN};
 
 const MODES: [&str; 2] =
     ["torch.ops.higher_order.wrap_with_set_grad_enabled", "torch.ops.higher_order.wrap_with_autocast"];
 const BRANCHES: &str = "torch.ops.higher_order.cond";
 const STEPS: &str = "torch.ops.higher_order.scan";
+const LOOP: &str = "torch.ops.higher_order.while_loop";
 
 /// More nodes are not written one by one for the steps of scans.
 const MOST_NODES: usize = 1 << 20;
@@ -40,7 +46,8 @@ pub(super) fn inline(graph: &mut Graph) -> Result<()> {
         let own = format!("call{calls}");
         let inner = match node.target.as_str() {
             BRANCHES => branches(graph, node, &own),
-            STEPS => steps(graph, node, &own, MOST_NODES - written),
+            STEPS => scan::steps(graph, node, &own, MOST_NODES - written),
+            LOOP => repeated::nodes(graph, node, &own),
             _ => mode(graph, node, &own),
         };
         let inner = inner.map_err(|error| error.within(&place))?;
@@ -51,11 +58,21 @@ pub(super) fn inline(graph: &mut Graph) -> Result<()> {
 }
 
 fn calls_graph(node: &Node) -> bool {
-    [BRANCHES, STEPS].contains(&node.target.as_str()) || MODES.contains(&node.target.as_str())
+    [BRANCHES, STEPS, LOOP].contains(&node.target.as_str()) || MODES.contains(&node.target.as_str())
 }
 
 fn wrong(message: &str) -> Error {
     Error::format("", message.to_owned())
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported(Report::new("", format!("{what} is not supported yet")))
+}
+
+/// The names of the tensors in a list. Error: there are others in it, which are `what`.
+fn tensors(argument: &NamedArgument, what: &str) -> Result<Vec<String>> {
+    let names = argument.arg.names().ok_or_else(|| unsupported(what))?;
+    Ok(names.into_iter().map(str::to_owned).collect())
 }
 
 /// The graph that an argument is; none where it is something else.
@@ -113,69 +130,6 @@ fn branches(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
     for ((yes, no), given) in ends[0].iter().zip(&ends[1]).zip(given).filter(|(_, given)| !given.is_empty()) {
         let operands = [("condition", condition), ("self", yes.as_str()), ("other", no.as_str())];
         nodes.push(made("torch.ops.aten.where.self", &operands, &given));
-    }
-    Ok(nodes)
-}
-
-/// The nodes of each step of a scan: it reads what the one before gives and a row of each sequence, and gives a row of each
-/// result. Steps are numbered from the first row on; a scan from the last one reads sequences that are turned.
-fn steps(outer: &mut Graph, node: Node, own: &str, most: usize) -> Result<Vec<Node>> {
-    let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
-    let [mut step, first, sequences, others] = <[NamedArgument; 4]>::try_from(node.inputs)
-        .map_err(|_| wrong("it has not a graph, what it begins with, sequences and what it reads beside"))?;
-    let inner = called(&mut step.arg)?.ok_or_else(|| wrong("its step is no graph"))?;
-    let unsupported =
-        |what: &str| Error::Unsupported(Report::new("", format!("{what} is not supported yet")));
-    let names = |argument: &NamedArgument| -> Result<Vec<String>> {
-        let names = argument.arg.names().ok_or_else(|| unsupported("a scan of what is no tensor"))?;
-        Ok(names.into_iter().map(str::to_owned).collect())
-    };
-    let (mut carried, sequences, others) = (names(&first)?, names(&sequences)?, names(&others)?);
-    if carried.len() > given.len() {
-        return Err(wrong("it gives fewer results than its steps hand on"));
-    }
-    let meta =
-        |name: &String| outer.tensor_values.get(name).ok_or_else(|| wrong("its sequence is not described"));
-    let rows: Vec<TensorMeta> = sequences.iter().map(|name| Ok(meta(name)?.row())).collect::<Result<_>>()?;
-    let length = sequences.first().map(meta).transpose()?.and_then(|meta| meta.sizes.first()).and_then(size);
-    let length = length.ok_or_else(|| unsupported("a scan of an open length"))?;
-    let nodes_of_step = inner.nodes.len() + sequences.len();
-    let count = usize::try_from(length).ok().filter(|count| count.saturating_mul(nodes_of_step) <= most);
-    let count = count.ok_or_else(|| unsupported(&format!("a scan of {length} steps")))?;
-    let (mut nodes, mut stacks) = (Vec::new(), vec![Vec::new(); given.len() - carried.len()]);
-    for number in 0..count {
-        let own = format!("{own}/{number}");
-        let mut passed = carried.clone();
-        for (i, (sequence, row)) in sequences.iter().zip(&rows).enumerate() {
-            let name = format!("{own}/row{i}");
-            let mut node = made("torch.ops.aten.select.int", &[("self", sequence)], &name);
-            node.inputs.push(integer("dim", 0));
-            node.inputs.push(integer("index", number as i64));
-            nodes.push(node);
-            outer.tensor_values.insert(name.clone(), row.clone());
-            passed.push(name);
-        }
-        passed.extend(others.iter().cloned());
-        let passed = passed.into_iter().map(Some).collect();
-        let body = body(outer, inner.clone(), Outside { passed, given: &[], own: &own })?;
-        nodes.extend(body.nodes);
-        if body.outputs.len() != given.len() {
-            return Err(wrong("its step gives another number of results"));
-        }
-        let rows = body.outputs[carried.len()..].iter().cloned();
-        stacks.iter_mut().zip(rows).for_each(|(stack, row)| stack.push(row));
-        carried = body.outputs[..carried.len()].to_vec();
-    }
-    let (ends, stacked) = given.split_at(carried.len());
-    for (carried, given) in carried.iter().zip(ends).filter(|(_, given)| !given.is_empty()) {
-        nodes.push(made("torch.ops.aten.alias.default", &[("self", carried)], given));
-    }
-    for (stack, given) in stacks.iter().zip(stacked).filter(|(_, given)| !given.is_empty()) {
-        let mut node = made("torch.ops.aten.stack.default", &[], given);
-        let rows: Vec<Value> = stack.iter().map(|name| json!({"name": name})).collect();
-        node.inputs.push(argument("tensors", "as_tensors", json!(rows)));
-        node.inputs.push(integer("dim", 0));
-        nodes.push(node);
     }
     Ok(nodes)
 }
@@ -243,6 +197,11 @@ fn made(target: &str, operands: &[(&str, &str)], result: &str) -> Node {
 
 fn integer(name: &str, number: i64) -> NamedArgument {
     argument(name, "as_int", json!(number))
+}
+
+/// Tensors as the value of an argument.
+fn list(names: &[String]) -> Value {
+    names.iter().map(|name| json!({"name": name})).collect()
 }
 
 fn argument(name: &str, kind: &str, value: Value) -> NamedArgument {

@@ -1,0 +1,1 @@
+BearlyJ7çAüòkAV–4A

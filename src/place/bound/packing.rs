@@ -129,8 +129,8 @@ impl Trial<'_> {
     /// Weights of few whole numbers that no filling of the bins holds, whatever there is of sand.
     fn rounded(&self, bins: &Bins) -> Option<Vec<u32>> {
         let rounding = |bin: &Bin| Rounding::new(&bin.times, self.most / SAND + 1, self.most);
-        let sound = |rounding: &Rounding| rounding.len() <= self.limits.groups;
-        let roundings: Vec<Rounding> = bins.bins.iter().take(ROUNDED).map(rounding).filter(sound).collect();
+        let few = |rounding: &Rounding| rounding.len() <= self.limits.groups;
+        let roundings: Vec<Rounding> = bins.bins.iter().take(ROUNDED).map(rounding).filter(few).collect();
         let of_parts = |parts| roundings.iter().map(move |of| (parts, of));
         (2..=PARTS).flat_map(of_parts).find_map(|(parts, rounding)| {
             let weights = rounding.weights(parts, bins.bins.first()?.times.len());

@@ -16,10 +16,10 @@ pub(super) struct Rounding {
 }
 
 impl Rounding {
-    /// Of the items that have a time, at most `most`, those that take at least `least`.
+    /// Of the items that have a time those that take at least `least`, and no more than the bin has.
     pub(super) fn new(times: &[Option<u64>], least: u64, most: u64) -> Self {
         let timed = times.iter().enumerate().filter_map(|(item, time)| Some(((*time)?, item)));
-        let mut items: Vec<(u64, usize)> = timed.filter(|&(time, _)| time > 0 && time >= least).collect();
+        let mut items: Vec<(u64, usize)> = timed.filter(|(time, _)| (least..=most).contains(time)).collect();
         items.sort_unstable_by_key(|&(time, item)| (std::cmp::Reverse(time), item));
         Self { most, items }
     }

@@ -103,16 +103,19 @@ impl<T: Copy> Csr<T> {
     }
 
     /// Number of rows.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.start.len() - 1
     }
 
     /// One row.
+    #[inline]
     pub(crate) fn row(&self, row: usize) -> &[T] {
         &self.entries[self.range(row)]
     }
 
     /// Where a row is in the entries.
+    #[inline]
     pub(crate) fn range(&self, row: usize) -> Range<usize> {
         self.start[row] as usize..self.start[row + 1] as usize
     }

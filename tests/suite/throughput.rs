@@ -1,19 +1,28 @@
 //! The highest load on the placement benchmark, scored by its own evaluator.
 
 use std::fs;
+use std::path::PathBuf;
 
+use partition::Control;
 use partition::unstable::load::read_workload;
-use partition::unstable::place::{Effort, Objective, Options, place};
+use partition::unstable::place::{Effort, Objective, Options, certificate, place};
 use serde_json::{Map, Value};
 
 use crate::shared;
 
-/// What the evaluator says of the plan that the least effort finds, and the reference's figures.
-fn scored(workload: &str) -> Option<(f64, Value)> {
-    let path = shared::file(&format!("bench/msr/{workload}.json"))?;
+/// Of one workload: its file, its text, and the reference's figures.
+fn workload(name: &str) -> Option<(PathBuf, Vec<u8>, Value)> {
+    let path = shared::file(&format!("bench/msr/{name}.json"))?;
     let reference = fs::read(shared::file("bench/msr/reference.json")?).unwrap();
     let reference: Value = serde_json::from_slice(&reference).unwrap();
-    let (graph, topology) = read_workload(&fs::read(&path).unwrap(), workload).unwrap();
+    let text = fs::read(&path).unwrap();
+    Some((path, text, reference[name].clone()))
+}
+
+/// What the evaluator says of the plan that the least effort finds, and the reference's figures.
+fn scored(name: &str) -> Option<(f64, Value)> {
+    let (path, text, reference) = workload(name)?;
+    let (graph, topology) = read_workload(&text, name).unwrap();
     let options = Options { objective: Objective::Throughput, effort: Effort::Fast, ..Options::default() };
     let placement = place(&graph, &topology, &options).unwrap();
     let device = |node| Value::from(topology.device(placement.device[node]).name.clone());
@@ -23,9 +32,9 @@ fn scored(workload: &str) -> Option<(f64, Value)> {
     let file = folder.path().join("plan.json");
     fs::write(&file, plan.to_string()).unwrap();
     let out = shared::python("bench/msr/evaluate.py")?.arg(&path).arg(&file).output().unwrap();
-    assert!(out.status.success(), "{workload}: {}", String::from_utf8_lossy(&out.stdout));
+    assert!(out.status.success(), "{name}: {}", String::from_utf8_lossy(&out.stdout));
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
-    Some((report["max_load"].as_f64().unwrap(), reference[workload].clone()))
+    Some((report["max_load"].as_f64().unwrap(), reference))
 }
 
 #[test]
@@ -43,5 +52,28 @@ fn even_little_effort_beats_the_best_contiguous_plans() {
         let Some((load, reference)) = scored(workload) else { return };
         let contiguous = reference["contiguous_optimum"].as_f64().unwrap();
         assert!(load < contiguous, "{workload}: {load}, contiguous {contiguous}");
+    }
+}
+
+/// That of the network of recurrent layers is proven by weights of few whole numbers, and by no others that are sought.
+#[test]
+fn bounds_on_the_load_are_as_high_as_those_of_the_reference() {
+    let workloads = [
+        "layer_bert24_inference",
+        "layer_gnmt_inference",
+        "layer_resnet50_inference",
+        "op_bert3_inference",
+        "op_bert3_training",
+        "op_resnet50_inference",
+    ];
+    for name in workloads {
+        let Some((_, text, reference)) = workload(name) else { return };
+        let figure = |of: &str| reference[of].as_f64().unwrap() * 1e6;
+        let (graph, topology) = read_workload(&text, name).unwrap();
+        let options = Options { objective: Objective::Throughput, ..Options::default() };
+        let reached = figure("best_known") as u64;
+        let found = certificate(&graph, &topology, &options, &Control::new(), reached).unwrap().unwrap();
+        let lower = figure("lower_bound");
+        assert!(found.value as f64 >= 0.9999 * lower, "{name}: {} of {lower}", found.value);
     }
 }

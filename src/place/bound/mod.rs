@@ -9,6 +9,7 @@ mod chains;
 mod glue;
 mod latency;
 mod packing;
+mod rounded;
 mod runs;
 mod search;
 mod throughput;

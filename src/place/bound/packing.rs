@@ -4,7 +4,8 @@
 //! What must be together is glued first. A group whose computation, with the copies that it cannot do without, would
 //! load a device too much is not on it; the copies are bounded by a maximum flow, dual to the cheapest set around the
 //! group. For the rest, each group gets a weight, and each engine holds at most the weight of the best knapsack;
-//! weights that exceed all knapsacks together prove that nothing fits. Small groups are sand, whose weight is their
+//! weights that exceed all knapsacks together prove that nothing fits. First such weights are sought among few whole
+//! numbers (`rounded`), without small groups. Then small groups are sand, whose weight is their
 //! time at a fixed rate. Good weights are the dual of bin packing by patterns (Gilmore and Gomory, "A linear
 //! programming approach to the cutting-stock problem", 1961), sought by subgradient steps.
 
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use super::super::Objective;
 use super::super::problem::Problem;
 use super::glue::{Glue, Groups};
+use super::rounded::Rounding;
 use super::{Certificate, Effort};
 use crate::control::Control;
 use crate::place::flow::{Edges, Network, UNLIMITED};
@@ -24,6 +26,12 @@ const SCALE: u32 = 400;
 
 /// A group that takes less of an engine's time than one part in so many is sand.
 const SAND: u64 = 100;
+
+/// Parts of a bin at most that weights of few whole numbers count.
+const PARTS: u32 = 12;
+
+/// Kinds of bins for which such weights are sought.
+const ROUNDED: usize = 4;
 
 /// Layerings of one flow.
 const PHASES: usize = 200;
@@ -105,9 +113,10 @@ impl Trial<'_> {
         heavy.iter().for_each(|&(group, _)| alone[group as usize] = 1);
         let nowhere = |times: &Vec<Option<u64>>| times.iter().all(Option::is_none);
         (0..alone.len()).filter(|&group| nowhere(&groups.time[group])).for_each(|group| alone[group] = 1);
-        let (weights, rate) = match bins.overflow(&alone) {
-            true => (alone, 0),
-            false => (self.weigh(&groups, &mut bins, known)?, SCALE),
+        let whole = Some(alone).filter(|alone| bins.overflow(alone)).or_else(|| self.rounded(&bins));
+        let (weights, rate) = match whole {
+            Some(weights) => (weights, 0),
+            None => (self.weigh(&groups, &mut bins, known)?, SCALE),
         };
         let weights = weights.iter().zip(&groups.node).filter(|(weight, _)| **weight > 0);
         let weights: Vec<(u32, u32)> = weights.map(|(&weight, &node)| (node, weight)).collect();
@@ -115,6 +124,18 @@ impl Trial<'_> {
             *known = weights.iter().copied().collect();
         }
         Some(json!({ "flows": flows, "weights": weights, "rate": [rate, self.most.max(1)] }))
+    }
+
+    /// Weights of few whole numbers that no filling of the bins holds, whatever there is of sand.
+    fn rounded(&self, bins: &Bins) -> Option<Vec<u32>> {
+        let rounding = |bin: &Bin| Rounding::new(&bin.times, self.most / SAND + 1, self.most);
+        let few = |rounding: &Rounding| rounding.len() <= self.limits.groups;
+        let roundings: Vec<Rounding> = bins.bins.iter().take(ROUNDED).map(rounding).filter(few).collect();
+        let of_parts = |parts| roundings.iter().map(move |of| (parts, of));
+        (2..=PARTS).flat_map(of_parts).find_map(|(parts, rounding)| {
+            let weights = rounding.weights(parts, bins.bins.first()?.times.len());
+            bins.overflow(&weights).then_some(weights)
+        })
     }
 
     /// Takes from groups the devices that they would load too much, copies included; gives those

@@ -110,87 +110,141 @@ impl Work {
     /// What an effort stands for on a problem of this size.
     pub(super) fn new(context: &Context<'_, '_>) -> Self {
         let pins = (0..context.nets.len()).map(|net| context.nets.units.row(net).len()).sum::<usize>().max(1);
-        let blocks = context.problem.count.unwrap_or(context.problem.devices.len());
         let uneven = is_uneven(context.problem);
-        let few = pins < FEW || (uneven && pins < FEW_UNEVEN);
-        let worthwhile = if few { 4_000 } else { 400 };
-        let beyond = match (few, uneven || context.problem.options.effort == Effort::Best) {
+        let size = Size {
+            pins,
+            blocks: context.problem.count.unwrap_or(context.problem.devices.len()),
+            few: pins < FEW || (uneven && pins < FEW_UNEVEN),
+            uneven,
+        };
+        match context.problem.options.effort {
+            Effort::Fast => size.fast(),
+            Effort::Default => size.default(),
+            Effort::Best => size.best(),
+        }
+    }
+}
+
+/// What the work depends on beside the effort.
+struct Size {
+    pins: usize,
+    blocks: usize,
+    /// Whether there are few pins, for times as they are.
+    few: bool,
+    /// Whether times are [uneven](is_uneven).
+    uneven: bool,
+}
+
+impl Size {
+    fn fast(&self) -> Work {
+        let search = Search {
+            passes: usize::from(self.pins < SMALL),
+            fruitless: 25,
+            worthwhile: 400,
+            beyond: 0,
+            ..self.search()
+        };
+        let clusterings: &[Clustering] = match self.few && self.uneven {
+            true => &[Clustering::NETS],
+            false => &[Clustering::VERTICES],
+        };
+        Work {
+            starts: 1,
+            seeds: 1,
+            refined_seeds: usize::from(self.pins < SMALL),
+            cycles: &[],
+            worthwhile: ALL_CYCLES,
+            depths: DEPTHS,
+            clusterings,
+            cuts: if self.pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
+            nested: None,
+            halved: None,
+            acyclic: false,
+            search,
+        }
+    }
+
+    fn default(&self) -> Work {
+        let (starts, cycles) = match self.few && self.uneven {
+            true => affordable_uneven(self.pins),
+            false => affordable(self.pins, self.blocks),
+        };
+        let cuts = if self.few { bisect::Effort::VARIED } else { bisect::Effort::USUAL };
+        Work {
+            starts,
+            seeds: 1,
+            refined_seeds: usize::from(self.pins < MANY),
+            cycles,
+            // Where nets are many and alike (random graphs), cycle after cycle saves a little.
+            worthwhile: if self.few && !self.uneven { 300 } else { ALL_CYCLES },
+            depths: self.depths(),
+            clusterings: if self.pins < MANY { self.clusterings() } else { &[Clustering::VERTICES] },
+            cuts: self.cuts(cuts),
+            nested: self.nested(),
+            halved: self.halved(if self.pins < HALVED_WELL { HALVED } else { HALVED_MORE }),
+            acyclic: false,
+            search: self.search(),
+        }
+    }
+
+    fn best(&self) -> Work {
+        let cuts = if self.few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL };
+        let flows = match (self.few, self.uneven) {
+            (true, true) => Cuts { work: 1_000_000, most: 1000 },
+            (true, false) => Cuts { work: 250_000, most: 1000 },
+            (false, _) => Cuts::NONE,
+        };
+        let beyond = if self.few { 2 } else { 0 };
+        Work {
+            // As many as visit about two million pins together.
+            starts: (2_000_000 / self.pins).clamp(2, 32),
+            seeds: 4,
+            refined_seeds: 4,
+            cycles: &[4; 8],
+            worthwhile: ALL_CYCLES,
+            depths: self.depths(),
+            clusterings: self.clusterings(),
+            cuts: self.cuts(cuts),
+            nested: self.nested(),
+            halved: self.halved(HALVED),
+            acyclic: true,
+            search: Search { passes: 10, fruitless: 200, beyond, cuts: flows, ..self.search() },
+        }
+    }
+
+    /// Refinement on each level, before an effort makes it more or less.
+    fn search(&self) -> Search {
+        let beyond = match (self.few, self.uneven) {
             (true, true) => 2,
             (true, false) => 1,
             (false, _) => 0,
         };
         // Of vertices that are alike there are many beginnings: what one leaves another finds.
-        let passes = if few && !uneven { 2 } else { 4 };
-        let search = Search { passes, seeds: 25, fruitless: 50, worthwhile, beyond, cuts: Cuts::NONE };
-        let clusterings = if few { Clustering::OF_FEW } else { Clustering::USUAL };
-        let cuts = match (few, uneven) {
-            (true, true) => Cuts { work: 1_000_000, most: 1000 },
-            (true, false) => Cuts { work: 250_000, most: 1000 },
-            (false, _) => Cuts::NONE,
-        };
-        let is_halved = few && uneven && blocks > 2;
-        let depths = if few { DEPTHS_OF_FEW } else { DEPTHS };
-        let nested = (pins >= MANY).then_some(NESTED);
-        let leeways = if nested.is_some() || (few && uneven) { Leeway::BOTH } else { Leeway::SHARED };
-        let cut = |effort| bisect::Effort { leeways, ..effort };
-        match context.problem.options.effort {
-            Effort::Fast => Self {
-                starts: 1,
-                seeds: 1,
-                refined_seeds: usize::from(pins < SMALL),
-                cycles: &[],
-                worthwhile: ALL_CYCLES,
-                depths: DEPTHS,
-                clusterings: if few && uneven { &[Clustering::NETS] } else { &[Clustering::VERTICES] },
-                cuts: if pins < TINY { bisect::Effort::LITTLE } else { bisect::Effort::SOME },
-                nested: None,
-                halved: None,
-                acyclic: false,
-                search: Search {
-                    passes: usize::from(pins < SMALL),
-                    fruitless: 25,
-                    worthwhile: 400,
-                    beyond: 0,
-                    ..search
-                },
-            },
-            Effort::Default => {
-                let (starts, cycles) = match few && uneven {
-                    true => affordable_uneven(pins),
-                    false => affordable(pins, blocks),
-                };
-                Self {
-                    starts,
-                    seeds: 1,
-                    refined_seeds: usize::from(pins < MANY),
-                    cycles,
-                    // Where nets are many and alike (random graphs), cycle after cycle saves a little.
-                    worthwhile: if few && !uneven { 300 } else { ALL_CYCLES },
-                    depths,
-                    clusterings: if pins < MANY { clusterings } else { &[Clustering::VERTICES] },
-                    cuts: cut(if few { bisect::Effort::VARIED } else { bisect::Effort::USUAL }),
-                    nested,
-                    halved: is_halved.then_some(if pins < HALVED_WELL { HALVED } else { HALVED_MORE }),
-                    acyclic: false,
-                    search,
-                }
-            }
-            Effort::Best => Self {
-                // As many as visit about two million pins together.
-                starts: (2_000_000 / pins).clamp(2, 32),
-                seeds: 4,
-                refined_seeds: 4,
-                cycles: &[4; 8],
-                worthwhile: ALL_CYCLES,
-                depths,
-                clusterings,
-                cuts: cut(if few { bisect::Effort::ALL_VARIED } else { bisect::Effort::ALL }),
-                nested,
-                halved: is_halved.then_some(HALVED),
-                acyclic: true,
-                search: Search { passes: 10, fruitless: 200, cuts, ..search },
-            },
-        }
+        let passes = if self.few && !self.uneven { 2 } else { 4 };
+        let worthwhile = if self.few { 4_000 } else { 400 };
+        Search { passes, seeds: 25, fruitless: 50, worthwhile, beyond, cuts: Cuts::NONE }
+    }
+
+    fn depths(&self) -> &'static [usize] {
+        if self.few { DEPTHS_OF_FEW } else { DEPTHS }
+    }
+
+    fn clusterings(&self) -> &'static [Clustering] {
+        if self.few { Clustering::OF_FEW } else { Clustering::USUAL }
+    }
+
+    fn cuts(&self, effort: bisect::Effort) -> bisect::Effort {
+        let both = self.nested().is_some() || (self.few && self.uneven);
+        bisect::Effort { leeways: if both { Leeway::BOTH } else { Leeway::SHARED }, ..effort }
+    }
+
+    fn nested(&self) -> Option<Nested> {
+        (self.pins >= MANY).then_some(NESTED)
+    }
+
+    /// How halves are sought, where they are at all.
+    fn halved(&self, how: Nested) -> Option<Nested> {
+        (self.few && self.uneven && self.blocks > 2).then_some(how)
     }
 }
 
@@ -205,13 +259,15 @@ fn is_uneven(problem: &Problem<'_>) -> bool {
 }
 
 /// Partitions from nothing, and those that go through each further cycle, at default effort: more where
-/// they are cheap. Later cycles are of the best alone: they seldom make what lags behind the best.
+/// they are cheap, and where many blocks leave more to get wrong. Later cycles are of the best alone: they seldom make
+/// what lags behind the best.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
         0..FEW if blocks <= 4 => (6, &[6, 4, 3, 2]),
         0..FEW => (6, &[6, 4, 4, 3, 3, 2]),
         FEW..150_000 if blocks <= 4 => (4, &[2, 2]),
-        FEW..150_000 => (5, &[2, 2]),
+        FEW..150_000 if blocks <= 8 => (5, &[2, 2]),
+        FEW..150_000 => (8, &[3, 2]),
         150_000..MANY => (3, &[2, 1]),
         _ => (1, &[]),
     }

@@ -18,11 +18,13 @@ impl Heaps {
     }
 
     /// True where the item is in a queue.
+    #[inline]
     pub(super) fn contains(&self, item: u32) -> bool {
         self.at[item as usize].0 != NONE
     }
 
     /// The item with the largest key of a queue, and its key.
+    #[inline]
     pub(super) fn peek(&self, queue: usize) -> Option<(i64, u32)> {
         self.queues[queue].first().copied()
     }

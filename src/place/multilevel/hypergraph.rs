@@ -31,11 +31,13 @@ pub(super) struct Hypergraph {
 
 impl Hypergraph {
     /// Number of vertices.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.class.len()
     }
 
     /// Compute time of a vertex on a kind of block.
+    #[inline]
     pub(super) fn time(&self, vertex: usize, kind: usize) -> u64 {
         self.time[vertex * self.kinds + kind]
     }
@@ -86,11 +88,13 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Number of blocks.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.kind.len()
     }
 
     /// True where a class of vertices may be on a block.
+    #[inline]
     pub(super) fn may(&self, class: u32, block: usize) -> bool {
         self.may[class as usize * self.len() + block]
     }

@@ -105,6 +105,7 @@ impl<'h> State<'h> {
     }
 
     /// Bytes saved by moving a vertex to a block.
+    #[inline]
     pub(super) fn gain(&self, vertex: u32, to: usize) -> i64 {
         let v = vertex as usize;
         self.alone[v] + self.near[v * self.blocks.len() + to] - self.all[v]
@@ -145,6 +146,7 @@ impl<'h> State<'h> {
     }
 
     /// True where a vertex may go to a block.
+    #[inline]
     pub(super) fn fits(&self, vertex: u32, to: usize) -> bool {
         let v = vertex as usize;
         let time = self.graph.time(v, self.blocks.kind[to]);
@@ -170,11 +172,13 @@ impl<'h> State<'h> {
     }
 
     /// Compute time that a block may take now.
+    #[inline]
     fn limit(&self, block: usize) -> u64 {
         self.blocks.limit[block].saturating_add(self.tolerance)
     }
 
     /// True where a block is over one of its limits.
+    #[inline]
     pub(super) fn is_over(&self, block: usize) -> bool {
         self.load[block] > self.limit(block) || self.resident[block] > self.blocks.capacity[block]
     }
@@ -190,6 +194,7 @@ impl<'h> State<'h> {
     }
 
     /// By how much a block is over its limits: of bytes, of time.
+    #[inline]
     pub(super) fn over(&self, block: usize) -> (u64, u64) {
         let bytes = self.resident[block].saturating_sub(self.blocks.capacity[block]);
         (bytes, self.load[block].saturating_sub(self.limit(block)))
@@ -203,6 +208,7 @@ impl<'h> State<'h> {
     }
 
     /// True where a net has a vertex on a block.
+    #[inline]
     pub(super) fn touches(&self, net: usize, block: usize) -> bool {
         self.count[net * self.blocks.len() + block] > 0
     }

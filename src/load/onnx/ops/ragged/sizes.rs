@@ -1,0 +1,173 @@
+//! Sizes that are planned where data has others: who passes them on, who computes with them, and whose results have as many
+//! elements.
+
+use super::super::super::lower::Ragged;
+use super::super::super::node::At;
+use super::{ELEMENTWISE, same_axis};
+use crate::error::Result;
+use crate::ir::{Binary, Compare, DType, Size};
+
+/// Gives a node that computes with sizes those that data has in the place of those that are planned. What only passes
+/// sizes on, or makes tensors of them, reads what is planned.
+pub(in super::super) fn compute_with_counts(at: &mut At<'_>) -> Result<()> {
+    if at.op_type() == "Identity" || ELEMENTWISE.binary_search(&at.op_type()).is_err() {
+        return Ok(());
+    }
+    for i in 0..at.input_count() {
+        let Some(of) = at.ragged_input(i).filter(|of| of.is_size) else { continue };
+        let planned = at.value(i)?;
+        let sizes = at.sizes_of(planned);
+        let real = match sizes.len() {
+            0 => of.count,
+            1 => {
+                let places = at.iota(super::super::layout::indices(sizes), 0);
+                let is_it = at.compare_scalar(Compare::Eq, places, of.axis as f64)?;
+                at.select(is_it, of.count, planned)?
+            }
+            _ => continue,
+        };
+        let real = at.bound(real);
+        at.read_instead(i, real);
+    }
+    Ok(())
+}
+
+/// Sizes that are planned: made by `Shape`, and read by what gives a result that many elements, of which then as many
+/// count.
+pub(super) fn carry(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<()> {
+    if at.op_type() == "Shape" {
+        let (start, rank) = (at.int_or("start", 0)?, at.rank(0)?);
+        let start = if start < 0 { start.saturating_add(rank as i64).max(0) } else { start };
+        // Sizes from another axis on are known.
+        let start = usize::try_from(start).ok();
+        let Some(position) = start.and_then(|start| first.axis.checked_sub(start)) else { return Ok(()) };
+        let count = at.output_shape(0).and_then(|shape| shape[0].known()).unwrap_or(0);
+        if (position as i64) < count {
+            at.set_ragged_output(0, Ragged { axis: position, count: first.count, is_size: true });
+        }
+        return Ok(());
+    }
+    if let Some(position) = position_of_size(at, inputs, first)? {
+        if let Some(axis) = position {
+            at.set_ragged_output(0, Ragged { axis, count: first.count, is_size: true });
+        }
+        return Ok(());
+    }
+    if let Some(part) = cut_at_size(at, inputs)? {
+        at.set_ragged(part);
+        return Ok(());
+    }
+    if counts_up_to(at, inputs) {
+        at.set_ragged_output(0, Ragged::along(0, first.count));
+        return Ok(());
+    }
+    let sizes = match at.op_type() {
+        "Expand" | "Reshape" => inputs.get(1).copied().flatten(),
+        "ConstantOfShape" => inputs.first().copied().flatten(),
+        _ => None,
+    };
+    let (Some(sizes), Some(rank)) = (sizes.filter(|of| of.is_size), at.output_rank(0)) else {
+        return Err(at.depends_on_data());
+    };
+    // The sizes are aligned from the last axis, the operand's too.
+    let length = at.ty(if at.op_type() == "ConstantOfShape" { 0 } else { 1 })?.shape[0].known();
+    let Some(lead) = length.and_then(|length| rank.checked_sub(length as usize)) else {
+        return Err(at.depends_on_data());
+    };
+    let axis = sizes.axis + lead;
+    if at.op_type() != "ConstantOfShape" {
+        let own = inputs[0].filter(|own| !own.is_size);
+        let aligned = match (own, at.op_type()) {
+            (Some(own), "Expand") => own.axis + rank.saturating_sub(at.rank(0)?) == axis,
+            (Some(own), _) => same_axis(at, own.axis)? == Some(axis),
+            (None, "Expand") => {
+                at.rank(0)? + axis < rank || at.ty(0)?.shape[at.rank(0)? + axis - rank] == Size::Known(1)
+            }
+            (None, _) => false,
+        };
+        if !aligned {
+            return Err(at.depends_on_data());
+        }
+    }
+    at.set_ragged(Ragged::along(axis, sizes.count));
+    Ok(())
+}
+
+/// Whether a result is the numbers from 0 up to a size: as many as that.
+fn counts_up_to(at: &At<'_>, inputs: &[Option<Ragged>]) -> bool {
+    let is =
+        |input, number| at.known(input).and_then(|known| known.sizes()) == Some(&[Size::Known(number)][..]);
+    at.op_type() == "Range"
+        && matches!(inputs, [None, Some(limit), None] if limit.is_size)
+        && is(0, 0)
+        && is(2, 1)
+}
+
+/// The elements of an axis up to a size that data has: as many as that of those that are planned.
+fn cut_at_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
+    let ends = match inputs {
+        [None, None, Some(ends)] | [None, None, Some(ends), None] | [None, None, Some(ends), None, None] => {
+            ends
+        }
+        _ => return Ok(None),
+    };
+    if at.op_type() != "Slice" || !ends.is_size {
+        return Ok(None);
+    }
+    let axis = match at.has(3) {
+        true => at.integers(3, "axes")?.get(ends.axis).copied(),
+        false => Some(ends.axis as i64),
+    };
+    let Some(axis) = axis else { return Ok(None) };
+    let axis = at.axis(axis, at.rank(0)?)?;
+    let plan = super::super::layout::slice_plan(at)?;
+    let Some(bounds) = super::super::layout::slice_bounds(at, axis)? else { return Ok(None) };
+    if bounds.start != Size::Known(0) || plan.steps[axis] != 1 {
+        return Ok(None);
+    }
+    // Where the axis is as long as the largest number that data can say, it cuts nothing off.
+    if plan.sizes[axis] == bounds.end {
+        return Ok(Some(Ragged::along(axis, ends.count)));
+    }
+    let taken = at.size_value(&plan.sizes[axis], DType::I64)?;
+    let count = at.binary(Binary::Min, ends.count, taken)?;
+    Ok(Some(Ragged::along(axis, count)))
+}
+
+/// Where a size stands in a result that only passes on sizes; no place where it is not among them, and none at all where
+/// the operator is another one.
+fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Option<Option<usize>>> {
+    let is_alone = inputs.iter().flatten().count() == 1;
+    Ok(match at.op_type() {
+        _ if !is_alone => None,
+        "Gather" if inputs[0].is_some() => {
+            let length = at.ty(0)?.shape.sizes().iter().filter_map(Size::known).product::<i64>();
+            let places = at.integers(1, "places")?;
+            let counted = places.iter().map(|&place| if place < 0 { place + length } else { place });
+            let found: Vec<usize> = counted
+                .enumerate()
+                .filter(|(_, place)| usize::try_from(*place).is_ok_and(|place| place == first.axis))
+                .map(|(at, _)| at)
+                .collect();
+            match found.as_slice() {
+                [] => Some(None),
+                [one] => Some(Some(*one)),
+                _ => None,
+            }
+        }
+        "Unsqueeze" | "Squeeze" | "Identity" if inputs[0].is_some() => Some(Some(first.axis)),
+        "Concat" => {
+            let mut before = 0;
+            for (i, of) in inputs.iter().enumerate() {
+                if of.is_some() {
+                    break;
+                }
+                let own = at.ty(i)?.shape.sizes().first().and_then(Size::known);
+                let Some(own) = own.and_then(|own| usize::try_from(own).ok()) else { return Ok(None) };
+                before += own;
+            }
+            Some(Some(before + first.axis))
+        }
+        _ => None,
+    })
+}

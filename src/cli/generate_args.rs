@@ -38,7 +38,7 @@ pub(super) struct GenerateArgs {
     /// Sampling temperature; 0 takes the likeliest token
     #[arg(help_heading = "Generation", long, value_name = "T", default_value_t = 0.0)]
     pub(super) temperature: f32,
-    /// Sample from this many of the likeliest tokens
+    /// Sample from this many of the likeliest tokens; 0 takes all
     #[arg(help_heading = "Generation", long, value_name = "K")]
     pub(super) top_k: Option<usize>,
     /// Sample from the likeliest tokens that together have this probability

@@ -204,7 +204,7 @@ pub(super) fn check_run(args: &RunArgs, explicit: &Explicit, is_plan: bool) -> R
         (false, None, false) => explicit.only(
             &[RUNNING, SHAPE, PLACEMENT, SEARCH, &["devices"]],
             "this is a model, not a plan",
-            "a plan is run with --model MODEL; give the model alone, or a plan",
+            "a plan is run with --model MODEL; give the model alone, or a plan; results are written by --outputs FILE",
         ),
     }
 }

@@ -238,6 +238,13 @@ fn network_plan(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Compiled> {
+    if let Some(before) = options.divided_as_before() {
+        match network_plan(graph.clone(), topology, &before, control) {
+            // Other devices, or another model: it is divided anew.
+            Err(error) if !matches!(error, Error::Internal(_)) && !control.stopped() => {}
+            planned => return planned,
+        }
+    }
     let options = &kept_whole(&graph, options)?;
     let divided = pipeline::divided(&graph, options)?;
     let batch = divided.as_ref().map_or(options.batch, |divided| Some(divided.microbatch));

@@ -66,6 +66,26 @@ impl Options {
         self
     }
 
+    /// The same, with a network divided as a plan has it.
+    pub(super) fn divided_as(&self, plan: &Foreign) -> Self {
+        let planned = Some(plan.splits().to_vec());
+        Self {
+            split: SplitOptions { planned, ..self.split.clone() },
+            channels_last: plan.layout() == Some(CHANNELS_LAST),
+            ..self.clone()
+        }
+    }
+
+    /// The options under which operations are split as in the plan that is replaced; none where that splits nothing, or
+    /// something else is asked for.
+    pub(super) fn divided_as_before(&self) -> Option<Self> {
+        let before = self.from.as_ref().filter(|before| !before.splits().is_empty())?;
+        let split = &self.split;
+        let is_free =
+            split.auto && split.planned.is_none() && split.rules.is_empty() && split.keep_whole.is_empty();
+        (is_free && !split.exact).then(|| self.divided_as(before))
+    }
+
     /// Whether convolutions may change their layout: rules for splits count the axes of the source's own.
     pub(super) fn relays(&self) -> bool {
         self.channels_last && self.split.rules.is_empty()

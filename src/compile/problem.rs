@@ -142,7 +142,9 @@ impl Problem<'_> {
     pub(super) fn faster(&self, network: &Network) -> Result<Option<Faster>> {
         let Self { topology, options, control, .. } = *self;
         let is_timed = options.place.objective != place::Objective::Transfer;
-        if !is_timed || topology.computing().count() < 2 {
+        // A plan that replaces another moves whole parameters.
+        let replaces = options.from.is_some() || options.place.from.is_some();
+        if !is_timed || replaces || topology.computing().count() < 2 {
             return Ok(None);
         }
         for network in self.ways(network)? {
@@ -251,18 +253,13 @@ impl Problem<'_> {
     }
 }
 
-/// Whether operations of a network may be split without having been asked for. Pipelines have a strategy of their own;
-/// two plans share a state, whole; a plan that replaces another moves whole parameters.
+/// Whether operations of a network may be split without having been asked for. Pipelines have a strategy of their own.
 pub(super) fn may_split(network: &Network, options: &Options) -> bool {
-    let has_state = network.graph.params().iter().any(|param| param.state.is_some());
     options.split.auto
         && options.split.planned.is_none()
         && network.splits.is_empty()
         && options.unrolled.is_none()
         && options.pipeline.is_none()
-        && options.from.is_none()
-        && options.place.from.is_none()
-        && !has_state
 }
 
 /// Ways that are tried, by effort.

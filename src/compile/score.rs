@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Compiled, Network, Options, grouped, labels, profile, simplified, split};
+use super::{Compiled, Network, Options, grouped, labels, prepare, profile, simplified, split};
 use crate::cost::{self, Lowered, Origin};
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, SourceId};
+use crate::ir::{Graph, Source, SourceId};
 use crate::load::Model;
 use crate::place::{self, Completed};
 use crate::plan::{self, Foreign, Lookup, Plan, listed};
@@ -86,29 +86,31 @@ fn score_network(
 ) -> Result<ScoredPlan> {
     let options = &options.clone().on(topology);
     let mut lookup = Lookup::new(foreign, topology);
-    let wanted: Vec<_> = graph.sources().iter().map(|source| lookup.find(&source.name)).collect();
-    let places: Vec<u32> = wanted.iter().map(|id| id.map_or(u32::MAX, |id| id.0)).collect();
     if let Some((pattern, device)) = split::pins_of_parts(&graph, &options.place.pins).first() {
         let message = "a foreign placement is scored on whole operations, which have no parts";
         return Err(Error::usage(format!("--pin {pattern}={device}"), message));
     }
-    let (graph, assumed, dims) = simplified(graph, options, &places)?;
-    for param in graph.params() {
+    let network = match foreign.splits() {
+        [] => whole(graph, options, &mut lookup)?,
+        _ => prepare(graph, &options.divided_as(foreign))?,
+    };
+    for param in network.graph.params() {
         // Parameters float: to be known is all that is asked of their names.
         lookup.find(&param.name);
     }
-    let grouping = grouped(&graph, &places)?;
-    let network = Network::whole(graph, grouping, assumed, dims);
+    let wanted: Vec<_> = network.graph.sources().iter().map(|source| lookup.find(&source.name)).collect();
     let lowered = cost::lower(&network.graph, &network.grouping, topology, options.profile.as_deref())?;
     let place = options.place.without_patterns();
     let source = |node: NodeIx| source_of(&network, lowered.origins[node.index()]);
     let placed = |node| source(node).and_then(|source| wanted[source.index()]);
-    let devices: Vec<_> = lowered.graph.nodes().map(placed).collect();
-    let mut completed = place::complete(&lowered.graph, topology, &place, &devices)?;
+    let mut devices: Vec<_> = lowered.graph.nodes().map(placed).collect();
     let name = |node| match source(node) {
         Some(source) => network.graph.source(source).name.as_str(),
         None => lowered.graph.node_name(node),
     };
+    put_beside_readers(&lowered.graph, &mut devices, |node| !lookup.covers(name(node)));
+    lookup.ignore_modules_of(&network.graph.rules().arrays.unread);
+    let mut completed = place::complete(&lowered.graph, topology, &place, &devices)?;
     readable(&lowered.graph, topology, &lookup, &completed, name)?;
     completed.placement.launches =
         launches(&lowered.graph, foreign, |node| sources(&network, &lowered, node));
@@ -120,6 +122,38 @@ fn score_network(
     plan.profile = labels.and_then(|labels| profile(options, topology, labels));
     plan.options.other.push(mark());
     finish(scored, completed, topology, plan, lowered.graph, Some(network))
+}
+
+/// A network that nothing is split of, in which nothing that is placed apart shares a kernel.
+fn whole(graph: Graph, options: &Options, lookup: &mut Lookup<'_>) -> Result<Network> {
+    let device = |source: &Source| lookup.find(&source.name).map_or(u32::MAX, |id| id.0);
+    let places: Vec<u32> = graph.sources().iter().map(device).collect();
+    let (graph, assumed, dims) = simplified(graph, options, &places)?;
+    let grouping = grouped(&graph, &places)?;
+    Ok(Network::whole(graph, grouping, assumed, dims))
+}
+
+/// Puts what is computed of no parameter, as masks and tables of positions are, and what nobody speaks of, where it is first
+/// read: lists of modules leave it out. O(nodes + edges).
+fn put_beside_readers(
+    graph: &CostGraph,
+    devices: &mut [Option<DeviceId>],
+    is_unspoken: impl Fn(NodeIx) -> bool,
+) {
+    let mut is_of_params = vec![false; graph.node_count()];
+    for node in graph.nodes() {
+        let mut makers = graph.inputs(node).iter().map(|&tensor| graph.producer(tensor));
+        is_of_params[node.index()] =
+            graph.role(node) == Role::Param || makers.any(|maker| is_of_params[maker.index()]);
+    }
+    for node in graph.nodes().rev() {
+        let is_placed = devices[node.index()].is_some() || is_of_params[node.index()];
+        if is_placed || graph.role(node) != Role::Compute || !is_unspoken(node) {
+            continue;
+        }
+        let readers = graph.outputs(node).flat_map(|tensor| graph.consumers(tensor));
+        devices[node.index()] = readers.filter_map(|reader| devices[reader.index()]).next();
+    }
 }
 
 /// Stands among the options of a plan whose placement was made elsewhere: no kernel of it spans

@@ -104,7 +104,11 @@ impl Decided {
     fn of(graph: &Graph, precision: &Precision) -> Self {
         let claims = claims(graph, precision);
         let mut reads = vec![Read::default(); graph.value_count()];
-        graph.outputs().iter().for_each(|(_, value)| reads[value.index()].full = true);
+        for ((_, value), becomes) in graph.outputs().iter().zip(graph.updates()) {
+            // What becomes a state is as the state is: attention reads it.
+            let is_rounded = |id: ParamId| graph.param(id).state.is_some() && may_round(graph, id, precision);
+            reads[value.index()].full |= !becomes.is_some_and(is_rounded);
+        }
         let mut node_half = vec![false; graph.node_count()];
         for id in graph.node_ids().rev() {
             let node = graph.node(id);
@@ -215,9 +219,17 @@ fn is_half(graph: &Graph, id: NodeId, precision: &Precision, claims: &Claims, re
     }
 }
 
-/// Whether an operation makes the elements that it reads, all of them, in another order, once or more often.
+/// Whether an operation makes the elements that it reads, all of them, in another order, once or more often; or puts them
+/// into a cache.
 fn arranges(op: &Op) -> bool {
-    matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Concat { .. })
+    matches!(
+        op,
+        Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Broadcast { .. }
+            | Op::Concat { .. }
+            | Op::UpdateSlice { .. }
+    )
 }
 
 fn claims(graph: &Graph, precision: &Precision) -> Claims {

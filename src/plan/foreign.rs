@@ -11,9 +11,10 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use wildmatch::WildMatch;
 
 use super::json::malformed;
-use super::{Action, Launch, Plan};
+use super::{Action, Launch, Plan, PlanSplit};
 use crate::error::{Error, Report, Result};
 use crate::topology::{DeviceId, Engine, Target, Topology};
 
@@ -26,6 +27,8 @@ pub struct Foreign {
     entries: Vec<(String, Spot)>,
     launches: Vec<Launch>,
     circumstances: String,
+    splits: Vec<PlanSplit>,
+    layout: Option<String>,
 }
 
 /// What a file says of a name.
@@ -72,6 +75,16 @@ impl Foreign {
         &self.launches
     }
 
+    /// What the plan splits, where the file was one.
+    pub fn splits(&self) -> &[PlanSplit] {
+        &self.splits
+    }
+
+    /// The layout inside that the plan has, where the file was one and it is not the model's own.
+    pub fn layout(&self) -> Option<&str> {
+        self.layout.as_deref()
+    }
+
     /// Errors: a name that stands twice, a value that is no device at all.
     fn check_names(&self, place: &str) -> Result<()> {
         let mut first: HashMap<&str, usize> = HashMap::with_capacity(self.entries.len());
@@ -103,6 +116,8 @@ impl From<&Plan> for Foreign {
             entries: plan.placement.iter().map(spot).collect(),
             launches: plan.steps.iter().filter_map(|step| launch(&step.action)).collect(),
             circumstances: plan.circumstances(),
+            splits: plan.options.splits.clone(),
+            layout: plan.options.layout.clone(),
         }
     }
 }
@@ -186,6 +201,18 @@ impl<'f> Lookup<'f> {
                 return None;
             }
             end = path[..end].rfind('.').unwrap_or(0);
+        }
+    }
+
+    /// Takes entries that nobody asked for as known, where they speak of modules that have nothing but arrays of these
+    /// names (`*`, `?`), which nothing reads: tables of frequencies, masks. O(entries x patterns).
+    pub fn ignore_modules_of(&mut self, arrays: &[String]) {
+        for pattern in arrays {
+            let Some((_, last)) = pattern.rsplit_once('.') else { continue };
+            let pattern = WildMatch::new(pattern);
+            for ((name, _), used) in self.entries.iter().zip(&mut self.used).filter(|(_, used)| !**used) {
+                *used = pattern.matches(&format!("{name}.{last}"));
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::summary::Scope;
 use crate::escape::escaped;
 use crate::explain::{Crossing, Fewer, NodeReport, Outcome, Overview, SplitReport};
 use crate::plan::{Action, OFFLOADED, Plan, Step};
@@ -43,10 +44,11 @@ fn some(names: &[String]) -> String {
 pub fn overview_text(overview: &Overview, plan: &Plan) -> String {
     let mut text = String::new();
     let Overview { objective, value, .. } = overview;
+    let among = Scope::of_plan(plan).among();
     let quality = match &plan.bound {
-        Some(bound) if bound.gap <= 0.0 => "proven optimal".to_owned(),
+        Some(bound) if bound.gap <= 0.0 => format!("proven optimal{among}"),
         Some(bound) => format!(
-            "at most {:.1} % above the optimum ({}, at least {})",
+            "at most {:.1} % above the optimum{among} ({}, at least {})",
             100.0 * (*value as f64 / bound.value.max(1) as f64 - 1.0),
             escaped(&bound.proof),
             amount(objective, bound.value)

@@ -10,8 +10,7 @@ use crate::costgraph::{CostGraph, Role};
 use crate::escape::escaped;
 use crate::explain::Fewer;
 use crate::place::{Objective, Placement};
-use crate::plan::Bound;
-use crate::plan::Replan;
+use crate::plan::{Bound, Plan, Replan};
 use crate::schedule::{Action, Overlap, Schedule};
 use crate::strategy::pipeline::Figures;
 use crate::topology::{DeviceId, Topology};
@@ -198,8 +197,29 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Of a plan of these devices that splits so many operations, by its objective.
+    pub(super) fn new(objective: &str, devices: usize, splits: usize) -> Self {
+        match (splits, devices) {
+            (0, 0 | 1) => Self::All,
+            // What moves nothing cannot be better.
+            (0, _) if objective != Objective::Transfer.name() => Self::Whole,
+            (0, _) => Self::All,
+            _ => Self::Split,
+        }
+    }
+
+    /// Of the certificate of a plan; operations of a cost graph have no kernels, and cannot be split.
+    pub(super) fn of_plan(plan: &Plan) -> Self {
+        match plan.kernels.is_empty() {
+            true => Self::All,
+            false => {
+                Self::new(&plan.options.objective, plan.topology.devices.len(), plan.options.splits.len())
+            }
+        }
+    }
+
     /// What follows `proven optimal`.
-    const fn among(self) -> &'static str {
+    pub(super) const fn among(self) -> &'static str {
         match self {
             Self::All => "",
             Self::Whole => " where nothing is split",
@@ -305,15 +325,8 @@ impl Summary {
     /// The summary of a network's plan, in which operations may be split: as many as `nodes`.
     #[must_use]
     pub fn with_splits(mut self, nodes: usize) -> Self {
-        let is_timed = self.objective != Objective::Transfer.name();
         self.split = (nodes > 0).then_some(nodes);
-        self.scope = match (nodes, self.devices.len()) {
-            (0, 0 | 1) => Scope::All,
-            // What moves nothing cannot be better.
-            (0, _) if is_timed => Scope::Whole,
-            (0, _) => Scope::All,
-            _ => Scope::Split,
-        };
+        self.scope = Scope::new(self.objective, self.devices.len(), nodes);
         self
     }
 

@@ -289,3 +289,23 @@ fn the_writer_of_the_examples_learns_from_text_and_writes() {
     assert_eq!(bytes.split(',').count(), 12, "{bytes}");
     assert_eq!(bytes, writes("2xcpu:cores=1"));
 }
+
+#[test]
+fn what_is_drawn_from_is_asked_for_with_a_temperature() {
+    for (more, said) in [
+        (&["--top-k", "3"][..], "--top-k"),
+        (&["--top-p", "0.5"], "--top-p"),
+        (&["--temperature", "1", "--top-p", "2"], "--top-p"),
+        (&["--temperature", "-1"], "--temperature"),
+    ] {
+        let out = generate("llama", "cpu", "3,1", &[&["--context", "8", "--max-tokens", "2"], more].concat());
+        let told = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && told.contains(said) && out.stdout.is_empty(), "{more:?}: {told}");
+    }
+    // Of none in particular: of all.
+    let drawn = |top_k: &[&str]| {
+        let own = ["--context", "32", "--max-tokens", "20", "--temperature", "5"];
+        written(&generate("llama", "cpu", "3,1", &[&own[..], top_k].concat()))
+    };
+    assert_eq!(drawn(&["--top-k", "0"]), drawn(&[]));
+}

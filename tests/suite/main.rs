@@ -119,6 +119,7 @@ mod score;
 mod shared;
 mod sound_plans;
 mod split;
+mod split_decode;
 mod split_faster;
 mod split_kernels;
 mod split_random;

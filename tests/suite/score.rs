@@ -375,3 +375,28 @@ fn damaged_files_are_errors() {
     }
     assert!(scores > 0, "no damaged file was still a placement");
 }
+
+/// A `device_map` lists modules: what is computed of positions alone, as tables of rotary embeddings and masks, is where it
+/// is read, and a module that has only such tables may be listed or not.
+#[test]
+fn a_device_map_of_modules_needs_no_word_on_tables_of_positions() {
+    let folder = Folder::new();
+    let model = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/generate/llama/config.json");
+    let model = model.display().to_string();
+    let modules = |rotary: &str| {
+        format!(
+            r#"{{"model.embed_tokens": 0, "model.layers.0": 0, "model.layers.1": 1, "model.norm": 1,
+            {rotary} "lm_head": 1}}"#
+        )
+    };
+    let costs = ["", r#""model.rotary_emb": 0,"#].map(|rotary| {
+        std::fs::write(folder.path("map.json"), modules(rotary)).unwrap();
+        folder.ok(&[&model, "-d", "2xl4-24g", "--score", "map.json", "-o", "plan.json"]);
+        Plan::load(folder.path("plan.json")).unwrap().cost
+    });
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0].step_bytes.get() > 0);
+    // What reads parameters has to be somewhere.
+    std::fs::write(folder.path("map.json"), modules("").replace(r#""model.norm": 1,"#, "")).unwrap();
+    assert!(folder.fails(1, &[&model, "-d", "2xl4-24g", "--score", "map.json"]).contains("has no device"));
+}

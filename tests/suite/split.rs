@@ -9,6 +9,7 @@ use partition::unstable::place::{DeviceUse, Effort};
 use partition::unstable::plan::{Action, Plan, check, export};
 use partition::unstable::topology::Topology;
 
+use crate::cli::{Folder, example};
 use crate::networks::Network;
 use crate::shared;
 use crate::sweep::Share;
@@ -373,4 +374,30 @@ fn a_recurrent_layer_that_is_larger_than_each_device() {
     let exact = SplitOptions { exact: true, ..SplitOptions::default() };
     let error = planned(&network, "cpu[60x2000B]", exact).unwrap_err();
     assert!(error.details().join("\n").contains("splitting operations does not help"), "{error}");
+}
+
+/// A plan that splits operations is scored as what it is, and replaced by plans that split them too, on its devices and on
+/// others.
+#[test]
+fn a_plan_that_splits_is_scored_and_replaced() {
+    let folder = Folder::new();
+    let model = example("seed_stack.json");
+    let own = |devices| [model.as_str(), "-d", devices, "--batch", "10"];
+    let devices = "2xcpu[6x3900kB]";
+    folder.ok(&[&own(devices)[..], &["-o", "split.json"]].concat());
+    folder.ok(&[&own(devices)[..], &["--score", "split.json", "-o", "scored.json"]].concat());
+    folder.ok(&[&own(devices)[..], &["--from", "split.json", "-o", "again.json"]].concat());
+    folder.ok(&[&own("3xcpu[6x3900kB]")[..], &["--from", "split.json", "-o", "more.json"]].concat());
+    folder.ok(&[&own("2xcpu[6x6MB]")[..], &["-o", "whole.json"]].concat());
+    folder.ok(&[&own(devices)[..], &["--from", "whole.json", "-o", "anew.json"]].concat());
+    let plan = |name| Plan::load(folder.path(name)).unwrap();
+    let split = plan("split.json");
+    assert_eq!(plan("scored.json").cost, split.cost);
+    assert_eq!(plan("again.json").placement, split.placement);
+    assert!(plan("whole.json").options.splits.is_empty());
+    for name in ["more.json", "anew.json"] {
+        assert!(!plan(name).options.splits.is_empty(), "{name}");
+    }
+    let replaced = plan("again.json").replan.unwrap();
+    assert_eq!((replaced.moved_bytes.get(), replaced.new_bytes.get()), (0, 0));
 }

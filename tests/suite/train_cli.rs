@@ -570,3 +570,16 @@ fn a_mask_in_the_data_is_used_in_training() {
     assert_eq!(used, weights(&masked, &["--with-input", "attention_mask"]));
     assert_ne!(used, weights(&transformer(&ids, &[]), &[]));
 }
+
+/// A class below 0 would be counted from the last one.
+#[test]
+fn a_class_that_there_is_not_is_named() {
+    let folder = folder();
+    for class in ["-1", "2"] {
+        fs::write(folder.path("data.csv"), format!("a,b,c,target\n1,2,3,1\n4,5,6,{class}\n")).unwrap();
+        let own = ["--data", "data.csv", "--loss", "sparse:logits", "--batch", "2", "--in-order"];
+        let error = folder.fails(1, &train("line.json", &own));
+        let said = format!("[1] is {class}, outside 0..2 (the classes of output y)");
+        assert!(error.contains("input target") && error.contains(&said), "{error}");
+    }
+}

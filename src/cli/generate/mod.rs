@@ -31,6 +31,7 @@ mod told;
 mod writing;
 
 pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
+    check_sampling(args)?;
     let file = ModelFile::read(&args.model, args.shape.trust.links())?;
     let (mut writing, prompt) = Writing::of(args, &file)?;
     let longest = longest(args, &file, console)?;
@@ -44,10 +45,11 @@ pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
         ends: tokens::ends(&file)?,
         sampling: Sampling {
             temperature: args.temperature,
-            top_k: args.top_k,
+            top_k: args.top_k.filter(|&count| count > 0),
             top_p: args.top_p,
             random: Rng::new(args.placement.seed),
         },
+        told: Vec::new(),
     };
     let request = Request::new(args, file, longest, console)?;
     let flag = if args.prompt.is_some() { "--prompt" } else { "--tokens" };
@@ -57,16 +59,36 @@ pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
         Some(short) if text.tokens.len() as i64 <= short => {
             let request = Request::new(args, request.file, short, console)?;
             if text.goes_on(args, &request, &mut writing, console)? {
-                return writing.end();
+                return text.end(&writing, console);
             }
             Request::new(args, request.file, longest, console)?
         }
         _ => request,
     };
-    if !text.goes_on(args, &request, &mut writing, console)? {
+    let has_ended = text.goes_on(args, &request, &mut writing, console)?;
+    text.end(&writing, console)?;
+    if !has_ended {
         console.note(&format!("the context of {longest} tokens is full: --context N makes it larger"));
     }
-    writing.end()
+    Ok(())
+}
+
+/// Error: a share that is none, or one that is asked for where nothing is drawn.
+fn check_sampling(args: &GenerateArgs) -> Result<()> {
+    let asked = [("--top-k", args.top_k.is_some_and(|count| count > 0)), ("--top-p", args.top_p.is_some())];
+    if args.top_p.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+        return Err(Error::usage("--top-p", "expected a probability above 0, at most 1"));
+    }
+    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
+        return Err(Error::usage("--temperature", "expected a number of at least 0"));
+    }
+    match asked.into_iter().find(|&(_, is_asked)| is_asked && args.temperature == 0.0) {
+        Some((flag, _)) => {
+            Err(Error::usage(flag, "without --temperature the likeliest token is taken, none is drawn")
+                .with_help("--temperature 1"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// How many tokens the caches hold: as asked for, or as many as the model's positions.
@@ -91,6 +113,8 @@ struct Text {
     /// Those at which it ends.
     ends: BTreeSet<i64>,
     sampling: Sampling,
+    /// What is told of each plan that it was written with, once it ends.
+    told: Vec<String>,
 }
 
 impl Text {
@@ -125,9 +149,16 @@ impl Text {
         let is_over = self.write(&mut decoder, writing, &mut told)?;
         told.wall = start.elapsed();
         writing.pause()?;
-        told.tell(&decode.plan, console);
+        self.told.push(told.line(&decode.plan));
         signals::check()?;
         Ok(is_over)
+    }
+
+    /// Ends its line, and tells how fast it was written.
+    fn end(&self, writing: &Writing, console: &Console) -> Result<()> {
+        writing.end()?;
+        self.told.iter().for_each(|line| console.note(line));
+        Ok(())
     }
 
     /// Generates until the text ends, there are enough tokens, or the caches are full: then false.

@@ -62,6 +62,8 @@ impl Request {
         }
         let mut options = compile_options(&args.shape, &args.placement)?;
         options.dims.insert(CONTEXT.to_owned(), context);
+        // Plans of single tokens and of blocks share the caches, whole.
+        options.split.auto = false;
         let topology = topology(args.exec.devices.as_deref(), Backend::Auto)?;
         check_hosts(&topology, args.exec.simulate_hosts)?;
         let Model::Graph(mut graph) = file.load(&options.dims)? else {

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::terminal::Console;
 use crate::plan::Plan;
 
-/// What is told at the end.
+/// What is told of one plan.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) prompt: (usize, Duration),
@@ -15,7 +14,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub(super) fn tell(mut self, plan: &Plan, console: &Console) {
+    pub(super) fn line(mut self, plan: &Plan) -> String {
         let rate = |count: usize, time: Duration| count as f64 / time.as_secs_f64().max(1e-9);
         let (count, time) = self.prompt;
         let mut line = format!("prompt: {count} tokens, {:.1} tokens/s", rate(count, time));
@@ -32,6 +31,6 @@ impl Told {
                 plan.cost.step_bytes
             );
         }
-        console.note(&line);
+        line
     }
 }

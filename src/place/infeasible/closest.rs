@@ -30,11 +30,15 @@ pub(in crate::place) fn not_found(problem: &Problem<'_>, closest: Option<&Candid
     Error::Infeasible(Box::new(report))
 }
 
+/// Devices whose need is told one by one.
+const WANTED: usize = 3;
+
 /// Devices over their caps, the first in words, and what binds on the one that lacks most.
 fn short(problem: &Problem<'_>, closest: &Candidate, report: &mut Infeasible) {
     let name = |id: DeviceId| &problem.topology.device(id).name;
     let resident = |id: DeviceId| closest.evaluation.memory[id.index()];
     let cap = |id: DeviceId| Bytes(problem.caps[id.index()]);
+    let mut wanted = Vec::new();
     for id in problem.topology.ids().filter(|&id| resident(id) > cap(id)) {
         let (resident, cap) = (resident(id), cap(id));
         report
@@ -44,12 +48,17 @@ fn short(problem: &Problem<'_>, closest: &Candidate, report: &mut Infeasible) {
         if report.conflict.is_empty() {
             let largest = largest_node(problem, closest, id);
             report.conflict = format!("device {} needs {resident} and has {cap}; {largest}", name(id));
-            report.repair = format!(
-                "memory={} bytes on {} would do, reserve included",
-                resident.get().saturating_add(problem.options.reserve.get()),
-                name(id)
-            );
         }
+        let needed = resident.get().saturating_add(problem.options.reserve.get());
+        wanted.push(format!("{needed} bytes on {}", name(id)));
+    }
+    if wanted.len() > WANTED {
+        let more = wanted.len() - WANTED;
+        wanted.truncate(WANTED);
+        wanted.push(format!("more on {more} others"));
+    }
+    if !wanted.is_empty() {
+        report.repair = format!("the closest placement needs {}, reserve included", wanted.join(", "));
     }
     let lacking = |id: &DeviceId| (resident(*id).saturating_sub(cap(*id)), std::cmp::Reverse(*id));
     let tightest = problem.topology.ids().max_by_key(lacking).filter(|&id| resident(id) > cap(id));

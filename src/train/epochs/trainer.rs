@@ -7,7 +7,7 @@ use crate::compile;
 use crate::control::Control;
 use crate::data::Field;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, Tensor};
+use crate::ir::{Graph, InputRule, Limit, Tensor};
 use crate::pass::gradient::build::constant;
 use crate::plan::Plan;
 use crate::run::{Engines, Gpus, RunReport, Runner};
@@ -26,7 +26,7 @@ use crate::train::step::accumulate::{joined, parts};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::{STREAMS, streams};
 use crate::train::step::scaling::{FACTOR, SKIPPED, Scaling};
-use crate::train::step::{LOSS, Step};
+use crate::train::step::{LOSS, Step, Target};
 
 /// What a step gave.
 #[derive(Clone, Debug)]
@@ -123,6 +123,7 @@ impl Trainer {
         let mut forward = forward;
         let layers = layers(&forward, &plan);
         forward.forget_data();
+        limit_classes(&mut forward, &targets);
         let (fields, batch) = fields(&forward, &targets)?;
         Ok(Self {
             program: updates,
@@ -218,7 +219,7 @@ impl Trainer {
     /// Hands over the batch of a step, which begins as soon as it can; [`Trainer::finish`] ends the steps in
     /// the order of their batches. See [`Trainer::give_up`].
     ///
-    /// Errors: an input with an integer that the network does not know; an array whose rows do not divide into
+    /// Errors: an input or a target with an integer that the network does not know; an array whose rows do not divide into
     /// microbatches.
     pub fn begin(&mut self, arrays: &[(String, Tensor)]) -> Result<()> {
         self.check_values(arrays)?;
@@ -237,7 +238,8 @@ impl Trainer {
         }
     }
 
-    /// Error: an input holds an integer that the network does not know: an id beyond its table.
+    /// Error: an input or a target holds an integer that the network does not know: an id beyond its table, a class
+    /// that it has no score for.
     pub(crate) fn check_values(&self, arrays: &[(String, Tensor)]) -> Result<()> {
         arrays.iter().try_for_each(|(name, tensor)| self.forward.rules().check_values(name, tensor))
     }
@@ -391,6 +393,16 @@ impl Trainer {
 
 /// Loss, time and outputs.
 type Part = (f64, Duration, Vec<(String, Tensor)>);
+
+/// Says of each target of class numbers how many classes there are: those below 0 would count from the last one.
+fn limit_classes(forward: &mut Graph, targets: &[Target]) {
+    for target in targets {
+        let Some(count) = target.classes else { continue };
+        let field = format!("the classes of output {}", target.output);
+        let rule = InputRule { below: Some(Limit { count, field }), absent: None };
+        forward.rules_mut().inputs.insert(target.name.clone(), rule);
+    }
+}
 
 /// The loss among outputs, with the time that they took and the others.
 fn part_of_outputs(mut outputs: Vec<(String, Tensor)>, wall: Duration) -> Result<Part> {

@@ -155,6 +155,11 @@ impl Loss {
         }
     }
 
+    /// Whether targets are numbers of classes, from 0 on.
+    pub fn has_class_numbers(&self) -> bool {
+        matches!(self, Self::SparseCrossEntropy { .. })
+    }
+
     /// One number for each sample: `[batch]`.
     pub(crate) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: ValueId) -> Result<ValueId> {
         let each = self.each(b, y, target)?;

@@ -47,6 +47,8 @@ pub struct Target {
     pub dtype: DType,
     /// Sizes, the batch first.
     pub dims: Vec<i64>,
+    /// Of class numbers: how many classes there are.
+    pub classes: Option<i64>,
 }
 
 /// A training step.
@@ -76,9 +78,10 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
         if dims.is_empty() || !ty.dtype.is_float() {
             return Err(Error::usage(place(), "a loss needs an output of floats with a batch axis first"));
         }
+        let classes = loss.has_class_numbers().then(|| dims.last().copied()).flatten();
         let (dtype, dims) = loss.target(ty.dtype, &dims);
         let name = if single { "target".to_owned() } else { format!("target_{output}") };
-        Ok(Target { name, output: output.clone(), dtype, dims })
+        Ok(Target { name, output: output.clone(), dtype, dims, classes })
     };
     graph.outputs().iter().map(of).collect()
 }

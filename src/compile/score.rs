@@ -7,7 +7,7 @@ use super::{Compiled, Network, Options, grouped, labels, prepare, profile, simpl
 use crate::cost::{self, Lowered, Origin};
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, Source, SourceId};
+use crate::ir::{Graph, Op, Source, SourceId};
 use crate::load::Model;
 use crate::place::{self, Completed};
 use crate::plan::{self, Foreign, Lookup, Plan, listed};
@@ -108,7 +108,13 @@ fn score_network(
         Some(source) => network.graph.source(source).name.as_str(),
         None => lowered.graph.node_name(node),
     };
-    put_beside_readers(&lowered.graph, &mut devices, |node| !lookup.covers(name(node)));
+    let is_weight = |node: NodeIx| match lowered.origins[node.index()] {
+        Origin::Data(value) => {
+            matches!(network.graph.maker(value).op, Op::Param(_)) && network.graph.ty(value).dtype.is_float()
+        }
+        Origin::Input(_) | Origin::Group(_) => false,
+    };
+    put_beside_readers(&lowered.graph, &mut devices, is_weight, |node| !lookup.covers(name(node)));
     lookup.ignore_modules_of(&network.graph.rules().arrays.unread);
     let mut completed = place::complete(&lowered.graph, topology, &place, &devices)?;
     readable(&lowered.graph, topology, &lookup, &completed, name)?;
@@ -133,21 +139,21 @@ fn whole(graph: Graph, options: &Options, lookup: &mut Lookup<'_>) -> Result<Net
     Ok(Network::whole(graph, grouping, assumed, dims))
 }
 
-/// Puts what is computed of no parameter, as masks and tables of positions are, and what nobody speaks of, where it is first
+/// Puts what is computed of no weight, as masks and tables of positions are, and what nobody speaks of, where it is first
 /// read: lists of modules leave it out. O(nodes + edges).
 fn put_beside_readers(
     graph: &CostGraph,
     devices: &mut [Option<DeviceId>],
+    is_weight: impl Fn(NodeIx) -> bool,
     is_unspoken: impl Fn(NodeIx) -> bool,
 ) {
-    let mut is_of_params = vec![false; graph.node_count()];
+    let mut is_of_weights = vec![false; graph.node_count()];
     for node in graph.nodes() {
         let mut makers = graph.inputs(node).iter().map(|&tensor| graph.producer(tensor));
-        is_of_params[node.index()] =
-            graph.role(node) == Role::Param || makers.any(|maker| is_of_params[maker.index()]);
+        is_of_weights[node.index()] = is_weight(node) || makers.any(|maker| is_of_weights[maker.index()]);
     }
     for node in graph.nodes().rev() {
-        let is_placed = devices[node.index()].is_some() || is_of_params[node.index()];
+        let is_placed = devices[node.index()].is_some() || is_of_weights[node.index()];
         if is_placed || graph.role(node) != Role::Compute || !is_unspoken(node) {
             continue;
         }

@@ -296,7 +296,7 @@ fn what_is_drawn_from_is_asked_for_with_a_temperature() {
         (&["--top-k", "3"][..], "--top-k"),
         (&["--top-p", "0.5"], "--top-p"),
         (&["--temperature", "1", "--top-p", "2"], "--top-p"),
-        (&["--temperature", "-1"], "--temperature"),
+        (&["--temperature=-1"], "--temperature"),
     ] {
         let out = generate("llama", "cpu", "3,1", &[&["--context", "8", "--max-tokens", "2"], more].concat());
         let told = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -578,8 +578,8 @@ fn a_class_that_there_is_not_is_named() {
     for class in ["-1", "2"] {
         fs::write(folder.path("data.csv"), format!("a,b,c,target\n1,2,3,1\n4,5,6,{class}\n")).unwrap();
         let own = ["--data", "data.csv", "--loss", "sparse:logits", "--batch", "2", "--in-order"];
-        let error = folder.fails(1, &train("line.json", &own));
-        let said = format!("[1] is {class}, outside 0..2 (the classes of output y)");
-        assert!(error.contains("input target") && error.contains(&said), "{error}");
+        let ran = folder.run(&train("line.json", &own));
+        let said = format!("input target: element [1] is {class}, outside 0..2 (the classes of output y)");
+        assert!(ran.code == 1 && ran.stderr.contains(&said), "{}", ran.stderr);
     }
 }

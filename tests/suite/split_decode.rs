@@ -36,6 +36,24 @@ fn a_decoder_whose_table_fits_no_device_is_divided() {
     }
 }
 
+/// As many tokens as the library writes, from devices none of which has room for the table of the words.
+#[test]
+fn text_is_generated_where_the_table_fits_no_device() {
+    let stored =
+        std::fs::read(format!("{}/tests/generate/expected.json", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let stored: Vec<serde_json::Value> = serde_json::from_slice(&stored).unwrap();
+    let case = stored.iter().find(|case| case["model"] == "llama").unwrap();
+    let joined = |tokens: &serde_json::Value| {
+        let tokens: Vec<String> = tokens.as_array().unwrap().iter().map(ToString::to_string).collect();
+        tokens.join(",")
+    };
+    let prompt = joined(&case["prompt"]);
+    let own = ["--tokens", &prompt, "--max-tokens", "40", "--context", "64", "--precision", "f32"];
+    let model = model("llama");
+    let written = Folder::new().ok(&[&["generate", &model, "-d", "cpu[24x9kB]"][..], &own].concat());
+    assert_eq!(written.trim_end(), joined(&case["tokens"]));
+}
+
 #[test]
 fn a_step_of_decoding_is_divided_where_that_is_faster() {
     let llama = r#"{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,

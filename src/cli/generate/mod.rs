@@ -126,7 +126,7 @@ impl Text {
         writing: &mut Writing,
         console: &Console,
     ) -> Result<bool> {
-        let decode = request.planned(1, None, console)?;
+        let decode = request.decoding(console)?;
         if let Some(line) = shared_cores(&decode.plan.topology, used(&decode.plan)) {
             console.note(&line);
         }

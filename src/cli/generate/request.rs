@@ -62,8 +62,6 @@ impl Request {
         }
         let mut options = compile_options(&args.shape, &args.placement)?;
         options.dims.insert(CONTEXT.to_owned(), context);
-        // Plans of single tokens and of blocks share the caches, whole.
-        options.split.auto = false;
         let topology = topology(args.exec.devices.as_deref(), Backend::Auto)?;
         check_hosts(&topology, args.exec.simulate_hosts)?;
         let Model::Graph(mut graph) = file.load(&options.dims)? else {
@@ -121,22 +119,48 @@ impl Request {
         None
     }
 
-    /// Plans steps of so many tokens; with `like`, every node where that plan has it.
-    pub(super) fn planned(&self, block: usize, like: Option<&Plan>, console: &Console) -> Result<Planned> {
-        let mut graph = self.graph.clone();
-        if let Some(like) = like {
-            pin(&mut graph, like);
+    /// Plans steps of single tokens: of whole operations where those fit, as blocks then have a plan beside it.
+    pub(super) fn decoding(&self, console: &Console) -> Result<Planned> {
+        let mut options = self.of_block(1);
+        let may_split = std::mem::replace(&mut options.split.auto, false);
+        match self.planned(1, self.graph.clone(), &options, console) {
+            Err(Error::Infeasible(_)) if may_split => {
+                // In parts it is not seen any more what attention reads.
+                follows_order(&compile::prepare(self.graph.clone(), &options)?.graph, &self.file.name())?;
+                options.split.auto = true;
+                self.planned(1, self.graph.clone(), &options, console)
+            }
+            planned => planned,
         }
+    }
+
+    /// Plans steps of so many tokens, every node where that of single ones has it.
+    fn beside(&self, block: usize, decode: &Plan, console: &Console) -> Result<Planned> {
+        let (mut graph, mut options) = (self.graph.clone(), self.of_block(block));
+        pin(&mut graph, decode);
+        options.place.pins.clear();
+        options.place.devices = crate::place::DeviceUse::Auto;
+        options.split.auto = false;
+        self.planned(block, graph, &options, console)
+    }
+
+    fn of_block(&self, block: usize) -> compile::Options {
         let mut options = self.options.clone();
         if let Some(sequence) = &self.sequence {
             options.bind.insert(sequence.clone(), block as i64);
         }
-        if like.is_some() {
-            options.place.pins.clear();
-            options.place.devices = crate::place::DeviceUse::Auto;
-        }
+        options
+    }
+
+    fn planned(
+        &self,
+        block: usize,
+        graph: Graph,
+        options: &compile::Options,
+        console: &Console,
+    ) -> Result<Planned> {
         let compiled = planning(&self.placement, console, |control| {
-            compile::compile_with(Model::Graph(graph), &self.topology, &options, control)
+            compile::compile_with(Model::Graph(graph), &self.topology, options, control)
         });
         let compiled = compiled.map_err(|error| error.within(&self.file.name()))?;
         let network =
@@ -153,12 +177,13 @@ impl Request {
         decode: &Planned,
         console: &Console,
     ) -> Result<Option<Planned>> {
-        if self.sequence.is_none() {
+        // Where operations are split, caches lie in slices that the other plan does not know.
+        if self.sequence.is_none() || !decode.plan.options.splits.is_empty() {
             return Ok(None);
         }
         let mut block = block.min(self.context);
         while block > 1 {
-            match self.planned(block, Some(&decode.plan), console) {
+            match self.beside(block, &decode.plan, console) {
                 Ok(planned) => return Ok(Some(planned)),
                 Err(Error::Infeasible(_)) => block /= 2,
                 Err(error) => return Err(error),

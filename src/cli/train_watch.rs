@@ -83,10 +83,13 @@ impl<'a> Watch<'a> {
                 Stop::Time => "ended: the time is over",
                 Stop::Asked => "ended after the step under way",
             }),
-            Event::LeftOut(records) => {
+            Event::LeftOut(Some(records)) => {
                 self.note(&format!(
                     "the last {records} records of each epoch make no batch and are left out"
                 ));
+            }
+            Event::LeftOut(None) => {
+                self.note("records at the end of an epoch that make no full batch are left out");
             }
             Event::Input(stats) => self.note(&stats.line()),
         }

@@ -115,12 +115,23 @@ impl CsvReader {
                 }
                 if free.is_empty() && !wish.optional {
                     let message = format!("no column is left for {}", wish.name);
-                    return Err(Error::usage(path.display().to_string(), message));
+                    let error = Error::usage(path.display().to_string(), message);
+                    return Err(match self.other_separator() {
+                        Some(word) => error.with_help(format!("separator={word} divides its line of names")),
+                        None => error,
+                    });
                 }
                 chosen[number] = Some(free);
             }
         }
         Ok(chosen.into_iter().flatten().collect())
+    }
+
+    /// What divides the only name of a header, where it is not what columns were divided by.
+    fn other_separator(&self) -> Option<&'static str> {
+        let [only] = self.header.as_deref()? else { return None };
+        let known = [(';', "semicolon"), ('\t', "tab"), ('|', "bar"), (',', "comma")];
+        known.into_iter().find(|(separator, _)| only.contains(*separator)).map(|(_, word)| word)
     }
 
     /// The column of a name, or of a number from 0.

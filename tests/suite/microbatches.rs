@@ -155,7 +155,7 @@ fn fitted(
     let fitting = Fit { epochs: 3, drop_remainder: drop, ..Fit::default() };
     let history = fit(&mut trainer, &source, &fitting, &mut |event| {
         if let Event::LeftOut(records) = event {
-            left = Some(records);
+            left = records;
         }
     });
     (history.unwrap().iter().map(|epoch| (epoch.loss, epoch.samples, epoch.step)).collect(), left)

@@ -571,6 +571,14 @@ fn a_mask_in_the_data_is_used_in_training() {
     assert_ne!(used, weights(&transformer(&ids, &[]), &[]));
 }
 
+#[test]
+fn another_separator_is_seen_in_the_names_of_columns() {
+    let folder = folder();
+    fs::write(folder.path("data.csv"), "a;b;c;target\n1;2;3;1\n4;5;6;0\n").unwrap();
+    let own = ["--data", "data.csv", "--loss", "sparse:logits", "--batch", "2"];
+    assert!(folder.fails(2, &train("line.json", &own)).contains("separator=semicolon"));
+}
+
 /// A class below 0 would be counted from the last one.
 #[test]
 fn a_class_that_there_is_not_is_named() {

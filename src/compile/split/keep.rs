@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use wildmatch::WildMatch;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::{Graph, SourceRole};
 use crate::place;
 
@@ -24,6 +24,11 @@ pub(in crate::compile) fn together(graph: &Graph, patterns: &[String]) -> Result
             if let Some((at, end)) = ends.find(|&(at, _)| glob.matches(&name[..at])) {
                 found.insert(format!("{}{end}*", &name[..at]));
             }
+        }
+        if found.len() == before && names.iter().any(|name| glob.matches(name)) {
+            let message = "it matches whole names, and no prefix of a name that ends before `/` or `.`";
+            return Err(Error::usage(format!("--keep-whole {pattern}"), message)
+                .with_help("--colocate keeps the nodes of these names together"));
         }
         if found.len() == before {
             return Err(place::no_match(&format!("--keep-whole {pattern}"), pattern, &names));
@@ -56,6 +61,7 @@ mod tests {
         assert_eq!(ask("/enc/layer.*").unwrap(), ["/enc/layer.0/*", "/enc/layer.10/*"]);
         assert_eq!(ask("/enc").unwrap(), ["/enc/*"]);
         assert_eq!(ask("*/q").unwrap(), ["/enc/layer.0/q/*"]);
+        assert!(ask("lay*").unwrap_err().to_string().contains("--colocate"));
         assert!(ask("/enc/leyer.*").unwrap_err().to_string().contains("--keep-whole"));
     }
 }

@@ -116,8 +116,9 @@ pub enum Event<'a> {
     Saved(&'a std::path::Path),
     /// The run ends before its last epoch.
     Stopped(Stop),
-    /// So many records of each epoch make no full batch, and are left out.
-    LeftOut(u64),
+    /// So many records of each epoch make no full batch, and are left out; or those that make none, where the source does
+    /// not know its records before it has read them.
+    LeftOut(Option<u64>),
     /// How the input kept up, when the run ends.
     Input(&'a data::Stats),
 }
@@ -148,7 +149,8 @@ pub fn fit(
     let left = remainder(trainer, source, options)?;
     match left {
         Some(samples @ 1..) if short => trainer.prepare_short(samples as usize)?,
-        Some(samples @ 1..) => on_event(Event::LeftOut(samples)),
+        Some(1..) => on_event(Event::LeftOut(left)),
+        None if !short && !options.drop_remainder && trainer.batch() > 1 => on_event(Event::LeftOut(None)),
         _ => {}
     }
     let steps = all_steps(trainer, source, options)?;

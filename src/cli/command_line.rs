@@ -25,7 +25,8 @@ Device specifications:
   cluster.toml           a file with the same content
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 no plan exists or none was found,
-130 and 143 ended by SIGINT or SIGTERM, with its state saved.";
+130 and 143 ended by SIGINT or SIGTERM, with its state saved. Ctrl-C ends a
+search for a plan with the best one so far: that is 0.";
 
 /// Splits a neural network over several devices: plans, proves and runs it.
 #[derive(Parser, Debug)]

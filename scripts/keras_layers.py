@@ -217,6 +217,12 @@ def scalars():
     return keras.Model([x, n], outputs, name="scalars")
 
 
+def extremes():
+    """Functions of elements whose squares are infinite, and of infinities."""
+    x, y = keras.Input((2, 4), name="x"), keras.Input((2, 4), name="y")
+    return keras.Model([x, y], [ops.arcsinh(x), ops.hypot(x, y), ops.logaddexp(x, y)], name="extremes")
+
+
 def compress(path):
     """The same archive, its entries compressed: HDF5 has much room between small arrays."""
     with zipfile.ZipFile(path) as archive:
@@ -226,7 +232,7 @@ def compress(path):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
-MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned, patches, divided, scalars]
+MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned, patches, divided, scalars, extremes]
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
@@ -242,13 +248,16 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
         inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
     if model.name == "scalars":
         inputs[1] = np.round(inputs[1] * 5).astype("int32")
+    if model.name == "extremes":
+        large = np.array([[1e30, -1e25, 3e10, 1e-20], [np.inf, -np.inf, 1.0, 2e37]], "float32")
+        inputs = [np.stack([large * sign for sign in (1, -1, 1)]), np.stack([large, large, large[::-1]])]
     if model.name == "tuned":
         inputs = [np.array([[1, 2, 3, 0, 8], [4, 0, 6, 7, 8], [0, 5, 5, 1, 2]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
-    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned", "patches", "divided", "scalars"):
+    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned", "patches", "divided", "scalars", "extremes"):
         path = f"{folder}/{model.name}" + (".h5" if model.name in ("arranged", "divided") else ".keras")
         model.save(path)
-        if model.name in ("numbered", "filtered", "tuned", "patches", "scalars"):
+        if model.name in ("numbered", "filtered", "tuned", "patches", "scalars", "extremes"):
             compress(path)
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}

@@ -12,18 +12,19 @@ use crate::place;
 /// Puts the caller's pins and colocation patterns on the sources they match. Inputs match too. Pins of parts are left for
 /// what divides the graph.
 pub(super) fn mark(graph: &mut Graph, options: &place::Options) -> Result<()> {
+    let computes = computing(graph);
     for (pattern, device) in &options.pins {
         if is_of_parts(graph, pattern) {
             continue;
         }
         let what = format!("--pin {pattern}={device}");
-        for id in matching(graph, pattern, &what)? {
+        for id in matching(graph, &computes, pattern, &what)? {
             graph.source_mut(id).pin = Some(device.clone());
         }
     }
     for pattern in &options.colocate {
         let what = format!("--colocate {pattern}");
-        for id in matching(graph, pattern, &what)? {
+        for id in matching(graph, &computes, pattern, &what)? {
             // A source that two patterns match joins the first one's; its own mark, too, is kept.
             graph.source_mut(id).colocate.get_or_insert_with(|| format!("pattern {pattern}"));
         }
@@ -38,9 +39,18 @@ pub(super) fn mark(graph: &mut Graph, options: &place::Options) -> Result<()> {
     Ok(())
 }
 
+/// By source: whether any node of it computes.
+fn computing(graph: &Graph) -> Vec<bool> {
+    let mut computes = vec![false; graph.sources().len()];
+    for node in graph.node_ids().map(|id| graph.node(id)).filter(|node| !node.op.is_leaf()) {
+        computes[node.source.index()] = true;
+    }
+    computes
+}
+
 /// Sources whose name matches a glob. One that computes nothing itself stands for those under its name: the call of a function
-/// that a file defines. O(sources x length + nodes). Error: there are none.
-fn matching(graph: &Graph, pattern: &str, what: &str) -> Result<Vec<SourceId>> {
+/// that a file defines. O(sources x length). Error: there are none.
+fn matching(graph: &Graph, computes: &[bool], pattern: &str, what: &str) -> Result<Vec<SourceId>> {
     let glob = WildMatch::new(pattern);
     let ids: Vec<SourceId> = (0..graph.sources().len() as u32)
         .map(SourceId)
@@ -49,10 +59,6 @@ fn matching(graph: &Graph, pattern: &str, what: &str) -> Result<Vec<SourceId>> {
     if ids.is_empty() {
         let names: Vec<&str> = graph.sources().iter().map(|source| source.name.as_str()).collect();
         return Err(place::no_match(what, pattern, &names));
-    }
-    let mut computes = vec![false; graph.sources().len()];
-    for node in graph.node_ids().map(|id| graph.node(id)).filter(|node| !node.op.is_leaf()) {
-        computes[node.source.index()] = true;
     }
     let found = ids.iter().filter(|id| !computes[id.index()]).map(|&id| graph.source(id));
     let calls: BTreeSet<&str> =

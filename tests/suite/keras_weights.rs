@@ -75,6 +75,7 @@ fn whole_files_give_the_outputs_of_keras() {
         "tuned.keras",
         "patches.keras",
         "scalars.keras",
+        "extremes.keras",
         "arranged.h5",
         "divided.h5",
         "tensorflow.h5",

@@ -118,11 +118,13 @@ impl Scalar {
             Self::ArcHyperbolicSine => {
                 // log(|x| + sqrt(x^2 + 1)), written so that small numbers keep their digits.
                 let size = site.unary(Unary::Abs, x)?;
-                let square = site.binary(Binary::Mul, x, x)?;
+                // From there on the share is 1, and squares need not be finite.
+                let near = site.binary_scalar(Binary::Min, size, 1e15)?;
+                let square = site.binary(Binary::Mul, near, near)?;
                 let root = site.binary_scalar(Binary::Add, square, 1.0)?;
                 let root = site.unary(Unary::Sqrt, root)?;
                 let divisor = site.binary_scalar(Binary::Add, root, 1.0)?;
-                let share = site.binary(Binary::Div, size, divisor)?;
+                let share = site.binary(Binary::Div, near, divisor)?;
                 let more = site.binary(Binary::Mul, size, share)?;
                 let sum = site.binary(Binary::Add, size, more)?;
                 let logarithm = site.unary(Unary::Log1p, sum)?;
@@ -180,7 +182,10 @@ impl Scalar {
                 let square = site.binary(Binary::Mul, share, share)?;
                 let sum = site.binary_scalar(Binary::Add, square, 1.0)?;
                 let root = site.unary(Unary::Sqrt, sum)?;
-                site.binary(Binary::Mul, most, root)
+                let longest = site.binary(Binary::Mul, most, root)?;
+                // Two infinities have no share.
+                let is_infinite = site.unary(Unary::IsInf, most)?;
+                site.apply(Op::Select, &[is_infinite, most, longest])
             }
             Self::Step => {
                 let one = site.scalar_like(1.0, x)?;

@@ -232,7 +232,7 @@ impl<'a, S: Stored> NarrowRows for Columns<'a, S> {
 struct Column<'a, S>(&'a [S]);
 
 impl<S: Stored> Narrow for Column<'_, S> {
-    const IS_WIDE: bool = true;
+    const AHEAD: usize = 0;
 
     #[inline(always)]
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
@@ -246,7 +246,7 @@ impl<S: Stored> Narrow for Column<'_, S> {
 
     #[inline(always)]
     fn last(self, at: usize, to: &mut [f32]) {
-        widen(&self.0[at..], to);
+        widen(&self.0[at..at + to.len()], to);
     }
 
     #[inline(always)]
@@ -255,8 +255,11 @@ impl<S: Stored> Narrow for Column<'_, S> {
     }
 }
 
+/// Terms of one row, at most, that fit where several rows have [`DEEP`] of each.
+const LONG: usize = TALL * DEEP;
+
 /// As [`multiply`], where results are sums along both operands ([`blocks::takes_dots`]): one row meets columns that are
-/// widened as they are read, and several rows some that are widened as they lie.
+/// widened as they are read, from their beginning to their end, and several rows some that are widened as they lie.
 fn few_rows<S: Stored, O: Output>(
     team: &Team<'_>,
     k: usize,
@@ -275,8 +278,9 @@ fn few_rows<S: Stored, O: Output>(
                 let (made, strip) = strip.split_at_mut(rows * columns);
                 made.fill(0.0);
                 let mut sums = MatrixMut::new(made, (rows, columns), columns);
-                for inner in (0..k).step_by(DEEP) {
-                    let depth = DEEP.min(k - inner);
+                let deep = if rows == 1 { LONG } else { DEEP };
+                for inner in (0..k).step_by(deep) {
+                    let depth = deep.min(k - inner);
                     with_wide(|wide| {
                         let wide = from_bytes_mut::<f32>(wide).unwrap_or_default();
                         let lefts = &mut wide[..rows * depth];
@@ -284,7 +288,14 @@ fn few_rows<S: Stored, O: Output>(
                         let right = Columns { inner, depth, ..right };
                         if rows == 1 {
                             let out = sums.row(0);
-                            let one = OneRow { left: lefts, rows: &right, first: column, out, adds: true };
+                            let one = OneRow {
+                                left: lefts,
+                                rows: &right,
+                                first: column,
+                                out,
+                                adds: true,
+                                deep: DEEP,
+                            };
                             return f32::dispatch(one);
                         }
                         for at in (0..columns).step_by(together) {
@@ -402,7 +413,7 @@ mod tests {
     fn made<L: Lanes<f32>, S: Stored>(lanes: L, rows: &Columns<'_, S>, count: usize) -> [Vec<f32>; 3] {
         let k = rows.depth;
         let (left, mut sums, mut all) = (numbers(k, 1), numbers(count, 3), vec![0.0; count * k]);
-        OneRow { left: &left, rows, first: 0, out: &mut sums, adds: true }.run(lanes);
+        OneRow { left: &left, rows, first: 0, out: &mut sums, adds: true, deep: DEEP }.run(lanes);
         for (row, out) in all.chunks_exact_mut(k).enumerate() {
             Widen { row: rows.row(row), first: 0, out }.run(lanes);
         }
@@ -438,6 +449,34 @@ mod tests {
                 assert_eq!(found, made(narrow, &rows, count));
                 let widened: Vec<f32> = (0..count * k).map(|at| wide(at / k, at % k)).collect();
                 assert_eq!(found[1], widened);
+            }
+        }
+    }
+
+    /// `left` of so many rows times columns of halves.
+    fn product(left: &[f32], k: usize, right: Columns<'_, F16>, columns: usize) -> Vec<f32> {
+        let rows = left.len() / k;
+        let mut made = vec![0.0; rows * columns];
+        let lefts = |part: Left, to: &mut [f32]| {
+            for (row, to) in to.chunks_exact_mut(part.depth).enumerate() {
+                to.copy_from_slice(&left[(part.row + row) * k + part.inner..][..part.depth]);
+            }
+        };
+        let mut c = MatrixMut::new(&mut made, (rows, columns), columns);
+        few_rows(&Team::alone(), k, &lefts, right, &mut c, (None, columns));
+        made
+    }
+
+    #[test]
+    fn one_row_has_the_bits_that_it_has_beside_others() {
+        for k in [48, DEEP, DEEP + 256, 3 * DEEP + 17, LONG + DEEP + 5] {
+            let columns = 9;
+            let stored: Vec<F16> = numbers(columns * k, 2).into_iter().map(F16::narrow).collect();
+            let right = Columns { elements: &stored, stride: k, inner: 0, depth: k };
+            let left = numbers(3 * k, 1);
+            let together = product(&left, k, right, columns);
+            for (left, together) in left.chunks(k).zip(together.chunks(columns)) {
+                assert_eq!(product(left, k, right, columns), together, "{k} terms");
             }
         }
     }

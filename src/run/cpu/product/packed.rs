@@ -123,7 +123,7 @@ impl<'a> Rows<'a> {
 
     /// The product of one row with those from `first` on. The rows are narrow.
     fn dots(&self, left: &[f32], first: usize, out: &mut [f32]) {
-        with_narrow!(self, rows => f32::dispatch(OneRow { left, rows: &rows, first, out, adds: false }), else ());
+        with_narrow!(self, rows => f32::dispatch(OneRow { left, rows: &rows, first, out, adds: false, deep: usize::MAX }), else ());
     }
 
     /// True where vectors are made of the numbers as they are read.
@@ -173,6 +173,8 @@ impl<C> Clone for Block<'_, C> {
 impl<C> Copy for Block<'_, C> {}
 
 impl<C: Code> Narrow for Block<'_, C> {
+    const AHEAD: usize = (C::BYTES * SOME).div_ceil(C::ELEMENTS);
+
     #[inline(always)]
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
         let block = &self.bytes[at / C::ELEMENTS * C::BYTES..][..C::BYTES];
@@ -268,6 +270,8 @@ struct Group<'a, const BITS: usize> {
 }
 
 impl<const BITS: usize> Narrow for Group<'_, BITS> {
+    const AHEAD: usize = SOME * BITS / 8;
+
     #[inline(always)]
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
         let bytes = &self.row.bytes[at * BITS / 8..][..SOME * BITS / 8];
@@ -537,7 +541,7 @@ mod tests {
         let (left, mut sums, mut numbers) = (left(k), vec![0.0; count], vec![0.0; count * k]);
         let mut panels = vec![0.0; count.next_multiple_of(PANEL) * k];
         with_narrow!(rows, narrow => {
-            OneRow { left: &left, rows: &narrow, first: 0, out: &mut sums, adds: false }.run(lanes);
+            OneRow { left: &left, rows: &narrow, first: 0, out: &mut sums, adds: false, deep: usize::MAX }.run(lanes);
             for (row, out) in numbers.chunks_exact_mut(k).enumerate() {
                 Widen { row: narrow.row(row), first: 0, out }.run(lanes);
             }

@@ -6,6 +6,8 @@
 //!
 //! For more rows numbers are widened once ([`Widen`]), or into the panels of a product of blocks ([`IntoPanels`]).
 
+use std::ops::Range;
+
 use super::super::vectors::{Lanes, Task, fetch};
 use super::blocks::{CHAIN, PANEL};
 use super::skinny::{DOT, total};
@@ -19,9 +21,10 @@ const TOGETHER: usize = 4;
 
 /// A row of numbers that are widened as they are read.
 pub(crate) trait Narrow: Copy {
-    /// Whether rows take the time of fetching them: those that are read together are then of parts that lie apart, each of
-    /// which the processor fetches as one stream. Of narrower ones, those that follow are asked for.
-    const IS_WIDE: bool = false;
+    /// Bytes of [`SOME`] numbers, about, where the rows that follow are asked for while some are read. Zero where rows take
+    /// the time of fetching them: those that are read together are then of parts that lie apart, each of which the
+    /// processor fetches as one stream.
+    const AHEAD: usize;
     /// The [`SOME`] numbers from one on, a multiple of [`SOME`]: as many vectors as hold them, the others unused.
     fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS];
     /// Numbers from one on, a multiple of [`SOME`], less than [`SOME`] of them.
@@ -43,60 +46,71 @@ pub(crate) struct OneRow<'a, 'c, R> {
     pub(crate) first: usize,
     pub(crate) out: &'c mut [f32],
     pub(crate) adds: bool,
+    /// Terms that are one sum, a multiple of [`SOME`]; such sums are added one after the other. A row is read from its
+    /// beginning to its end however many they are: what lies behind is fetched by then.
+    pub(crate) deep: usize,
 }
 
 impl<R: NarrowRows> Task<f32> for OneRow<'_, '_, R> {
     #[inline(always)]
     fn run<L: Lanes<f32>>(self, lanes: L) {
-        let Self { left, rows, first, out, adds } = self;
+        let Self { left, rows, first, out, adds, deep } = self;
         let count = out.len();
         let (groups, whole) = (count / TOGETHER, count - count % TOGETHER);
-        let (apart, next) = if R::Row::IS_WIDE { (groups, 1) } else { (1, TOGETHER) };
-        let mut put = |at: usize, sum: f32| {
-            out[at] = if adds { out[at] + sum } else { sum };
+        let (apart, next) = if R::Row::AHEAD == 0 { (groups, 1) } else { (1, TOGETHER) };
+        let terms = |start: usize| start..left.len().min(start.saturating_add(deep));
+        let mut put = |at: usize, start: usize, sum: f32| {
+            out[at] = if adds || start > 0 { out[at] + sum } else { sum };
         };
         for group in 0..groups {
             let at = group * next;
             let row = first + at;
             let [second, third] = [row + apart, row + 2 * apart];
             let some = [rows.row(row), rows.row(second), rows.row(third), rows.row(third + apart)];
-            let sums = sums::<L, R::Row, TOGETHER>(lanes, left, some);
-            (0..TOGETHER).for_each(|number| put(at + number * apart, sums[number]));
+            for start in (0..left.len().max(1)).step_by(deep) {
+                let sums = sums::<L, R::Row, TOGETHER>(lanes, left, some, terms(start));
+                (0..TOGETHER).for_each(|number| put(at + number * apart, start, sums[number]));
+            }
         }
         for at in whole..count {
-            let [sum] = sums(lanes, left, [rows.row(first + at)]);
-            put(at, sum);
+            for start in (0..left.len().max(1)).step_by(deep) {
+                let [sum] = sums(lanes, left, [rows.row(first + at)], terms(start));
+                put(at, start, sum);
+            }
         }
     }
 }
 
-/// The sums of some rows.
+/// The sums of some terms of some rows, from a multiple of [`SOME`] on.
 #[inline(always)]
-fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(lanes: L, left: &[f32], rows: [R; N]) -> [f32; N] {
-    let k = left.len();
+fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(
+    lanes: L,
+    left: &[f32],
+    rows: [R; N],
+    terms: Range<usize>,
+) -> [f32; N] {
+    let (k, count) = (terms.end, terms.len());
     // What is read some at a time, and what is added up side by side.
-    let (read, beside) = (k - k % SOME, k - k % DOT);
+    let (read, beside) = (k - count % SOME, k - count % DOT);
     let mut last = [[0.0; SOME]; N];
     if read < k {
         (0..N).for_each(|row| rows[row].last(read, &mut last[row][..k - read]));
     }
     // While some rows are read, those behind them are fetched, in the order in which they lie: as one stream.
     let apart = rows[N - 1].start().addr().wrapping_sub(rows[0].start().addr()) / (N - 1).max(1);
-    let ahead = Ahead { rows: rows[0].start(), bytes: N * apart, step: N * apart / (k / SOME).max(1) };
+    let ahead = rows[0].start().wrapping_add(N * apart);
     let mut totals = [[lanes.zero(); VECTORS]; N];
-    for first in (0..beside).step_by(DOT * CHAIN) {
+    for first in (terms.start..beside).step_by(DOT * CHAIN) {
         let end = beside.min(first + DOT * CHAIN);
         let mut chains = [[lanes.zero(); VECTORS]; N];
         for at in (first..end.min(read)).step_by(SOME) {
-            if !R::IS_WIDE {
-                ahead.fetch(at);
-            }
+            fetch(ahead.wrapping_add(at / SOME * N * R::AHEAD), N * R::AHEAD);
             add_some(lanes, left, rows, at, &mut chains);
         }
         if end > read {
             add_last(lanes, &left[read..], &last, &mut chains);
         }
-        if first == 0 {
+        if first == terms.start {
             totals = chains;
             continue;
         }
@@ -114,25 +128,6 @@ fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(lanes: L, left: &[f32], rows: 
         }
     }
     sums
-}
-
-/// Rows that follow those that are read.
-#[derive(Clone, Copy)]
-struct Ahead {
-    /// Where those that are read begin, and how long they are.
-    rows: *const u8,
-    bytes: usize,
-    /// Bytes of [`SOME`] numbers of each.
-    step: usize,
-}
-
-impl Ahead {
-    /// Brings near as much of them as is read at a place.
-    #[inline(always)]
-    fn fetch(self, at: usize) {
-        let place = self.rows.wrapping_add(at / SOME * self.step);
-        fetch(place.wrapping_add(self.bytes), self.step);
-    }
 }
 
 /// Adds [`SOME`] terms to the chains of each row.

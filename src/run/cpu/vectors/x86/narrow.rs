@@ -1,23 +1,40 @@
 //! Vectors of numbers that are narrower in memory: bytes, places in a table, halves.
 //!
-//! Holds `unsafe`: numbers are read and written as vectors.
+//! Holds `unsafe`: numbers are read and written as vectors, and one instruction is written out.
 
 use std::arch::x86_64 as arch;
 
 use super::{pick_halves, pick_narrow_ps, pick_wide_ps};
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
+/// A binary16 in the lowest lane, zeros above it. Compilers make of the intrinsic an insertion into whatever a register
+/// holds, which waits for that.
+#[target_feature(enable = "avx")]
+#[inline]
+fn lowest(bits: u16) -> arch::__m128i {
+    let mut lane: arch::__m128i;
+    // SAFETY: it reads and writes these registers alone.
+    unsafe {
+        std::arch::asm!(
+            "vmovd {lane}, {bits:e}",
+            bits = in(reg) u32::from(bits),
+            lane = lateout(xmm_reg) lane,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    lane
+}
+
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
 pub(super) fn half_narrow(bits: u16) -> f32 {
-    arch::_mm_cvtss_f32(arch::_mm_cvtph_ps(arch::_mm_cvtsi32_si128(i32::from(bits))))
+    arch::_mm_cvtss_f32(arch::_mm_cvtph_ps(lowest(bits)))
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub(super) fn half_wide(bits: u16) -> f32 {
-    // All lanes are the number: put into the first lane alone, it would wait for what the register held before.
-    arch::_mm512_cvtss_f32(arch::_mm512_cvtph_ps(arch::_mm256_set1_epi16(bits as i16)))
+    half_narrow(bits)
 }
 
 /// 32 bytes that begin somewhere.

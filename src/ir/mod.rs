@@ -20,7 +20,7 @@ mod infer;
 mod names;
 mod noise;
 mod op;
-mod packed;
+pub(crate) mod packed;
 mod param;
 mod ports;
 mod precision;

@@ -233,9 +233,13 @@ struct Column<'a, S>(&'a [S]);
 
 impl<S: Stored> Narrow for Column<'_, S> {
     const AHEAD: usize = 0;
+    type Scales = ();
 
     #[inline(always)]
-    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
+    fn scales<L: Lanes<f32>>(self, _: L, _: usize) {}
+
+    #[inline(always)]
+    fn part<L: Lanes<f32>>(self, lanes: L, at: usize, _: usize, (): &()) -> [L::Vector; VECTORS] {
         let from = &self.0[at..at + SOME];
         let mut made = [lanes.zero(); VECTORS];
         for v in 0..SOME / L::WIDTH {

@@ -12,7 +12,7 @@ use super::blocks::{self, Multiply, PANEL, Part, Rhs};
 use super::matmul::{Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strides, parts, with_strip};
 use super::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
 use crate::error::{Error, Result};
-use crate::ir::codes::{Code, WHOLE};
+use crate::ir::codes::{Code, Scale, Scales, WHOLE};
 use crate::ir::{BlockFormat, DType, MAX_AXES, MatMul, Packed, PackedOp, PackedRow, Zeros, with_code};
 
 /// Numbers that are unpacked together, about, where products add up along rows: they stay in the first cache.
@@ -172,24 +172,44 @@ impl<C> Clone for Block<'_, C> {
 }
 impl<C> Copy for Block<'_, C> {}
 
+impl<'a, C: Code> Block<'a, C> {
+    /// The bytes of the block that begins at a number.
+    #[inline(always)]
+    fn block(self, first: usize) -> &'a [u8] {
+        &self.bytes[first / C::ELEMENTS * C::BYTES..][..C::BYTES]
+    }
+}
+
 impl<C: Code> Narrow for Block<'_, C> {
     const AHEAD: usize = (C::BYTES * SOME).div_ceil(C::ELEMENTS);
 
+    const BLOCK: usize = C::ELEMENTS;
+    type Scales = C::Scales;
+
     #[inline(always)]
-    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
-        let block = &self.bytes[at / C::ELEMENTS * C::BYTES..][..C::BYTES];
-        let first = if C::ELEMENTS == SOME { 0 } else { at % C::ELEMENTS / RUN };
+    fn scales<L: Lanes<f32>>(self, lanes: L, block: usize) -> C::Scales {
+        C::scales(self.block(block), |bits| lanes.half(bits))
+    }
+
+    #[inline(always)]
+    fn part<L: Lanes<f32>>(
+        self,
+        lanes: L,
+        block: usize,
+        part: usize,
+        scales: &C::Scales,
+    ) -> [L::Vector; VECTORS] {
+        let block = self.block(block);
+        let first = part * (SOME / RUN);
         if let (RUN, Some(steps)) = (L::WIDTH, C::FIELDS) {
-            return picked::<L, C>(lanes, block, first, steps);
+            return picked::<L, C>(lanes, block, first, scales.of(first), steps);
         }
         let mut made = [lanes.zero(); VECTORS];
-        let mut scale = C::scale(block, first, |bits| lanes.half(bits));
         for run in 0..SOME / RUN {
-            if run > 0 && C::SHARED == 1 {
-                scale = C::scale(block, first + run, |bits| lanes.half(bits));
-            }
+            let scale = scales.of(first + run);
             let (factor, offset) = (lanes.splat(scale.factor), lanes.splat(scale.offset));
-            let quants = C::quants(block, first + run);
+            let quants: [u8; RUN] = C::quants::<L::Bytes>(block, first + run).into();
+            let quants: &[i8] = bytemuck::cast_slice(&quants);
             for v in 0..RUN / L::WIDTH {
                 let quants = &quants[v * L::WIDTH..];
                 let steps = match C::STEPS {
@@ -222,17 +242,17 @@ fn picked<L: Lanes<f32>, C: Code>(
     lanes: L,
     block: &[u8],
     first: usize,
+    scale: Scale,
     steps: &[f32; 16],
 ) -> [L::Vector; VECTORS] {
     let (mut made, mut table) = ([lanes.zero(); VECTORS], [lanes.zero(); 16]);
-    let scale = C::scale(block, first, |bits| lanes.half(bits));
     table[0] = lanes.mul(lanes.splat(scale.factor), lanes.load(steps));
     if C::HAS_OFFSET {
         table[0] = lanes.add(table[0], lanes.splat(scale.offset));
     }
     for run in 0..SOME / RUN {
-        let fields = C::fields(block, first + run);
-        made[run] = lanes.pick_fields(table, &fields.bytes, fields.shift);
+        let fields = C::fields::<L::Bytes>(block, first + run);
+        made[run] = lanes.pick_fields(table, &fields.bytes.into(), fields.shift);
     }
     made
 }
@@ -271,9 +291,13 @@ struct Group<'a, const BITS: usize> {
 
 impl<const BITS: usize> Narrow for Group<'_, BITS> {
     const AHEAD: usize = SOME * BITS / 8;
+    type Scales = ();
 
     #[inline(always)]
-    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS] {
+    fn scales<L: Lanes<f32>>(self, _: L, _: usize) {}
+
+    #[inline(always)]
+    fn part<L: Lanes<f32>>(self, lanes: L, at: usize, _: usize, (): &()) -> [L::Vector; VECTORS] {
         let bytes = &self.row.bytes[at * BITS / 8..][..SOME * BITS / 8];
         let mut made = [lanes.zero(); VECTORS];
         for run in 0..SOME / RUN {

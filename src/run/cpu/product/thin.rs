@@ -25,8 +25,20 @@ pub(crate) trait Narrow: Copy {
     /// the time of fetching them: those that are read together are then of parts that lie apart, each of which the
     /// processor fetches as one stream.
     const AHEAD: usize;
-    /// The [`SOME`] numbers from one on, a multiple of [`SOME`]: as many vectors as hold them, the others unused.
-    fn some<L: Lanes<f32>>(self, lanes: L, at: usize) -> [L::Vector; VECTORS];
+    /// Numbers of a block, which have scales in common: a multiple of [`SOME`].
+    const BLOCK: usize = SOME;
+    /// The scales of a block.
+    type Scales: Copy;
+    /// Reads those of the block that begins at a number.
+    fn scales<L: Lanes<f32>>(self, lanes: L, block: usize) -> Self::Scales;
+    /// [`SOME`] numbers, that part of the block that begins at a number: as many vectors as hold them, the others unused.
+    fn part<L: Lanes<f32>>(
+        self,
+        lanes: L,
+        block: usize,
+        part: usize,
+        scales: &Self::Scales,
+    ) -> [L::Vector; VECTORS];
     /// Numbers from one on, a multiple of [`SOME`], less than [`SOME`] of them.
     fn last(self, at: usize, to: &mut [f32]);
     /// Where its numbers begin.
@@ -103,9 +115,25 @@ fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(
     for first in (terms.start..beside).step_by(DOT * CHAIN) {
         let end = beside.min(first + DOT * CHAIN);
         let mut chains = [[lanes.zero(); VECTORS]; N];
-        for at in (first..end.min(read)).step_by(SOME) {
-            fetch(ahead.wrapping_add(at / SOME * N * R::AHEAD), N * R::AHEAD);
-            add_some(lanes, left, rows, at, &mut chains);
+        let until = end.min(read);
+        for block in (first..until).step_by(R::BLOCK) {
+            let mut scales = [rows[0].scales(lanes, block); N];
+            for row in 1..N {
+                scales[row] = rows[row].scales(lanes, block);
+            }
+            for part in 0..R::BLOCK.min(until - block) / SOME {
+                let place = block / SOME + part;
+                fetch(ahead.wrapping_add(place * N * R::AHEAD), N * R::AHEAD);
+                let left = &left[place * SOME..][..SOME];
+                // Loops of a known length without iterators or closures: what they hold stays in registers.
+                for row in 0..N {
+                    let numbers = rows[row].part(lanes, block, part, &scales[row]);
+                    for v in 0..SOME / L::WIDTH {
+                        let chain = &mut chains[row][v % (DOT / L::WIDTH)];
+                        *chain = lanes.fused(lanes.load(&left[v * L::WIDTH..]), numbers[v], *chain);
+                    }
+                }
+            }
         }
         if end > read {
             add_last(lanes, &left[read..], &last, &mut chains);
@@ -128,26 +156,6 @@ fn sums<L: Lanes<f32>, R: Narrow, const N: usize>(
         }
     }
     sums
-}
-
-/// Adds [`SOME`] terms to the chains of each row.
-#[inline(always)]
-fn add_some<L: Lanes<f32>, R: Narrow, const N: usize>(
-    lanes: L,
-    left: &[f32],
-    rows: [R; N],
-    at: usize,
-    chains: &mut [[L::Vector; VECTORS]; N],
-) {
-    let left = &left[at..at + SOME];
-    // Loops of a known length without iterators or closures: what they hold stays in registers.
-    for row in 0..N {
-        let numbers = rows[row].some(lanes, at);
-        for v in 0..SOME / L::WIDTH {
-            let chain = &mut chains[row][v % (DOT / L::WIDTH)];
-            *chain = lanes.fused(lanes.load(&left[v * L::WIDTH..]), numbers[v], *chain);
-        }
-    }
 }
 
 /// Adds [`DOT`] terms that are widened.
@@ -179,8 +187,15 @@ impl<R: Narrow> Task<f32> for Widen<'_, R> {
     fn run<L: Lanes<f32>>(self, lanes: L) {
         let Self { row, first, out } = self;
         let whole = out.len() - out.len() % SOME;
+        let mut scales = row.scales(lanes, first - first % R::BLOCK);
         for at in (0..whole).step_by(SOME) {
-            let (numbers, out) = (row.some(lanes, first + at), &mut out[at..at + SOME]);
+            let part = (first + at) % R::BLOCK;
+            let block = first + at - part;
+            if part == 0 {
+                scales = row.scales(lanes, block);
+            }
+            let numbers = row.part(lanes, block, part / SOME, &scales);
+            let out = &mut out[at..at + SOME];
             for v in 0..SOME / L::WIDTH {
                 lanes.store(numbers[v], &mut out[v * L::WIDTH..]);
             }
@@ -233,13 +248,21 @@ impl<R: NarrowRows> Square<'_, R> {
     fn turn<L: Lanes<f32>>(&self, lanes: L, to: &mut [f32]) {
         let whole = self.depth - self.depth % SOME;
         let mut squares = [[lanes.zero(); 16]; VECTORS];
+        let mut scales = [None; 16];
         for at in (0..whole).step_by(SOME) {
+            let part = (self.inner + at) % R::Row::BLOCK;
+            let block = self.inner + at - part;
             if self.count < L::WIDTH {
                 // What the square before left where there are no rows.
                 squares = [[lanes.zero(); 16]; VECTORS];
             }
             for row in 0..self.count {
-                let numbers = self.rows.row(self.first + row).some(lanes, self.inner + at);
+                let own = self.rows.row(self.first + row);
+                let scales = match scales[row] {
+                    Some(scales) if part > 0 => scales,
+                    _ => *scales[row].insert(own.scales(lanes, block)),
+                };
+                let numbers = own.part(lanes, block, part / SOME, &scales);
                 for v in 0..SOME / L::WIDTH {
                     squares[v][row] = numbers[v];
                 }

@@ -11,6 +11,7 @@
 //! Holds `unsafe`: calls of what is compiled for a set that was found, and stores that go past the caches.
 
 use super::view::Plain;
+use crate::ir::packed::Sixteen;
 
 /// Bytes of a result from which on it is written around the caches: it would not stay there until it is read.
 const STREAMED: u64 = 1 << 24;
@@ -35,6 +36,8 @@ impl Stores {
 pub(super) trait Lanes<T>: Copy {
     /// `WIDTH` numbers.
     type Vector: Copy;
+    /// 16 bytes that are computed with.
+    type Bytes: Sixteen;
     const WIDTH: usize;
     /// How many vectors of a result's row are held in registers at once, of six rows: 2 or 4.
     const VECTORS: usize;

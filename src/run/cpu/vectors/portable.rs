@@ -14,6 +14,7 @@ macro_rules! portable {
     ($set:ident, $type:ident x $width:literal, $fraction:literal, $bias:literal) => {
         impl Lanes<$type> for $set {
             type Vector = [$type; $width];
+            type Bytes = [u8; 16];
             const WIDTH: usize = $width;
             const VECTORS: usize = 2;
 
@@ -175,6 +176,7 @@ pub(in super::super) struct Alone<L>(pub(in super::super) L);
 
 impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     type Vector = f32;
+    type Bytes = [u8; 16];
     const WIDTH: usize = 1;
     const VECTORS: usize = 2;
 

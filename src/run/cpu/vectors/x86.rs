@@ -7,8 +7,10 @@ use std::arch::x86_64 as arch;
 use super::{Lanes, Task};
 
 mod narrow;
+mod sixteen;
 
 use narrow::*;
+use sixteen::Register;
 
 /// AVX-512F.
 #[derive(Clone, Copy)]
@@ -63,6 +65,7 @@ macro_rules! lanes {
      $bytes:ident, $picked:ident, $fields:ident, $half:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
+            type Bytes = Register;
             const WIDTH: usize = $width;
             const VECTORS: usize = $vectors;
 

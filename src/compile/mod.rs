@@ -263,8 +263,9 @@ fn network_plan(
     match (problem.plan(&network), faster) {
         (Ok(planned), Some(faster)) if faster.value() < planned.value() => Ok(faster.compiled(topology)),
         (Ok(planned), _) => Ok(planned.compiled(network, topology)),
-        (Err(Error::Infeasible(_)), Some(faster)) => Ok(faster.compiled(topology)),
-        (Err(Error::Infeasible(why)), None) => problem.split(network, why),
+        (Err(Error::Infeasible(why)), faster) => {
+            problem.smaller(network, faster, why).map(|plan| plan.compiled(topology))
+        }
         (Err(error), _) => Err(error),
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, Infeasible, Result};
 use crate::ir::{Graph, NodeId};
 use crate::pass::Division;
 use crate::place;
-use crate::plan::{self, ExpectedModel, Plan};
+use crate::plan::{self, ExpectedModel, Meta, Plan};
 use crate::strategy::{self, pipeline::Turn};
 use crate::topology::Topology;
 use crate::units::Nanos;
@@ -35,13 +35,30 @@ pub(super) struct Planned {
     graph: CostGraph,
 }
 
-/// A plan in which operations are split because that is faster, and its network.
-pub(super) struct Faster {
+/// The step of a network, and what it was asked for with: not yet a plan.
+struct Found {
+    lowered: Lowered,
+    place: place::Options,
+    turns: Option<Vec<Turn>>,
+    meta: Meta,
+    may_rewrite: bool,
+    step: Step,
+}
+
+impl Found {
+    /// What it comes to, by the objective.
+    fn value(&self) -> u64 {
+        strategy::value(self.place.objective, &self.step.schedule.cost)
+    }
+}
+
+/// A plan in which operations are split, and its network.
+pub(super) struct SplitPlan {
     planned: Planned,
     network: Network,
 }
 
-impl Faster {
+impl SplitPlan {
     pub(super) fn value(&self) -> u64 {
         self.planned.value()
     }
@@ -69,28 +86,54 @@ impl Problem<'_> {
     }
 
     fn plan_as(&self, network: &Network, kind: As) -> Result<Planned> {
+        self.planned(network, self.found(network, kind)?)
+    }
+
+    /// Finds the step of a network.
+    fn found(&self, network: &Network, kind: As) -> Result<Found> {
         let Self { topology, options, divided, control } = *self;
         let (lowered, mut place) = self.lowered(network)?;
-        if kind != As::Whole && network.graph.node_count() > LARGE {
+        if kind == As::Trial || kind != As::Whole && is_large(network) {
             place.effort = place::Effort::Fast;
         }
-        let (graph, sizes) = (&lowered.graph, Sizes::Microbatch);
         let turns = options.unrolled.map(|_| unrolled::turns(network, &lowered, Turn::Sum));
-        let unrolled = options.unrolled.zip(turns.as_deref());
-        let pipeline = options.pipeline;
-        let may_rewrite = kind != As::Way;
-        let asked = Asked { graph, sizes, topology, place: &place, pipeline, unrolled, may_rewrite };
         let mut meta = options.network_meta(network);
         // The sizes are those of a microbatch; the plan names the whole batch.
         if let Some(divided) = divided {
             meta.options.batch = u64::try_from(divided.batch).ok();
         }
+        let asked = Asked {
+            graph: &lowered.graph,
+            sizes: Sizes::Microbatch,
+            topology,
+            place: &place,
+            pipeline: options.pipeline,
+            unrolled: options.unrolled.zip(turns.as_deref()),
+            may_rewrite: matches!(kind, As::Whole | As::RewrittenWay),
+        };
         let step = Step::find(&asked, &meta, control)?;
+        let may_rewrite = asked.may_rewrite;
+        Ok(Found { lowered, place, turns, meta, may_rewrite, step })
+    }
+
+    /// The plan of a network whose step is found.
+    fn planned(&self, network: &Network, found: Found) -> Result<Planned> {
+        let Self { topology, options, divided, control } = *self;
+        let Found { lowered, place, turns, meta, may_rewrite, step } = found;
+        let asked = Asked {
+            graph: &lowered.graph,
+            sizes: Sizes::Microbatch,
+            topology,
+            place: &place,
+            pipeline: options.pipeline,
+            unrolled: options.unrolled.zip(turns.as_deref()),
+            may_rewrite,
+        };
         let labels = labels::labels(network, &lowered, topology, &step.base());
         let mut plan = step.plan(&asked, Some(&labels), meta, control)?;
         plan.profile = profile(options, topology, &labels);
         if let Some(bound) = &mut plan.bound
-            && pipeline.is_none()
+            && options.pipeline.is_none()
             && options.unrolled.is_none()
         {
             let reached = strategy::value(place.objective, &step.schedule.cost);
@@ -111,23 +154,6 @@ impl Problem<'_> {
         Ok((lowered, place::Options { from, ..options.place.without_patterns() }))
     }
 
-    /// What a network that is split one of several ways comes to with the least effort, by the objective.
-    fn trial(&self, network: &Network) -> Result<u64> {
-        let (lowered, mut place) = self.lowered(network)?;
-        place.effort = place::Effort::Fast;
-        let asked = Asked {
-            graph: &lowered.graph,
-            sizes: Sizes::Microbatch,
-            topology: self.topology,
-            place: &place,
-            pipeline: None,
-            unrolled: None,
-            may_rewrite: false,
-        };
-        let step = Step::find(&asked, &self.options.network_meta(network), self.control)?;
-        Ok(strategy::value(place.objective, &step.schedule.cost))
-    }
-
     /// Whether operations of a network may be split without having been asked for. A training step on one device is made
     /// smaller by microbatches.
     pub(super) fn may_split(&self, network: &Network) -> bool {
@@ -139,17 +165,48 @@ impl Problem<'_> {
     /// or the busiest device or link less of it.
     ///
     /// Errors: those of planning, but that a way fits nowhere.
-    pub(super) fn faster(&self, network: &Network) -> Result<Option<Faster>> {
+    pub(super) fn faster(&self, network: &Network) -> Result<Option<SplitPlan>> {
+        match self.options.place.objective {
+            place::Objective::Transfer => Ok(None),
+            _ => self.best_way(network),
+        }
+    }
+
+    /// The best plan found of a network that fits nowhere whole. Splitting no more than must be is rarely the fastest, and
+    /// what is expected to be the fastest may move more. Error: `why`, where no way to split it fits either.
+    pub(super) fn smaller(
+        &self,
+        network: Network,
+        faster: Option<SplitPlan>,
+        why: Box<Infeasible>,
+    ) -> Result<SplitPlan> {
+        let place = &self.options.place;
+        let faster = match faster {
+            // Under any other objective they were looked for.
+            None if place.objective == place::Objective::Transfer && place.effort != place::Effort::Fast => {
+                self.best_way(&network)?
+            }
+            faster => faster,
+        };
+        match (self.split(network, why), faster) {
+            (Ok(split), Some(faster)) if faster.value() < split.value() => Ok(faster),
+            (Err(Error::Infeasible(_)), Some(faster)) => Ok(faster),
+            (split, _) => split,
+        }
+    }
+
+    /// The best plan found among the ways that are expected to take the least time.
+    fn best_way(&self, network: &Network) -> Result<Option<SplitPlan>> {
         let Self { topology, options, control, .. } = *self;
-        let is_timed = options.place.objective != place::Objective::Transfer;
         // A plan that replaces another moves whole parameters.
         let replaces = options.from.is_some() || options.place.from.is_some();
-        if !is_timed || replaces || topology.computing().count() < 2 {
+        if replaces || topology.computing().count() < 2 {
             return Ok(None);
         }
-        for network in self.ways(network)? {
-            match self.plan_as(&network, As::Way) {
-                Ok(planned) => return Ok(Some(Faster { planned, network })),
+        for Tried { network, found, .. } in self.ways(network)? {
+            let found = found.map_or_else(|| self.found(&network, As::Way), Ok);
+            match found.and_then(|found| self.planned(&network, found)) {
+                Ok(planned) => return Ok(Some(SplitPlan { planned, network })),
                 Err(error) if is_no_plan(&error) && !control.stopped() => {}
                 Err(error) if is_no_plan(&error) => break,
                 Err(error) => return Err(error),
@@ -160,13 +217,14 @@ impl Problem<'_> {
 
     /// A network split in the ways that are expected to take the least time: the best by trial first, and last those
     /// that do not fit so soon.
-    fn ways(&self, network: &Network) -> Result<Vec<Network>> {
+    fn ways(&self, network: &Network) -> Result<Vec<Tried>> {
         let Self { topology, options, control, .. } = *self;
         let Network { graph, grouping, assumed, dims, .. } = network;
         let places = phases(graph, Vec::new(), false);
         let whole = Whole { assumed: assumed.clone(), dims: dims.clone(), places };
         let most = most_ways(options.place.effort);
-        let mut tried: Vec<(u64, Network)> = Vec::new();
+        let most_nodes = if graph.has_updates() { MOST_NODES } else { MOST_NODES_OF_WAYS };
+        let mut tried: Vec<Tried> = Vec::new();
         let mut least: Option<Nanos> = None;
         for (time, divisions) in
             split::faster(graph, grouping, topology, &options.place, options.split.exact, control)?
@@ -176,18 +234,31 @@ impl Problem<'_> {
             if is_slow || tried.len() == most || control.stopped() {
                 break;
             }
-            let Some(network) = whole.split_within(graph, &divisions, MOST_NODES)? else { continue };
-            match if most == 1 { Ok(0) } else { self.trial(&network) } {
-                Ok(value) => {
+            let Some(network) = whole.split_within(graph, &divisions, most_nodes)? else { continue };
+            if most == 1 {
+                tried.push(Tried { value: 0, network, found: None });
+                break;
+            }
+            match self.found(&network, As::Trial) {
+                Ok(found) => {
                     least = least.or(Some(time));
-                    tried.push((value, network));
+                    // A large one is not sought with more effort.
+                    let value = found.value();
+                    let is_kept = is_large(&network) && tried.iter().all(|other| value < other.value);
+                    if is_kept {
+                        tried.iter_mut().for_each(|other| other.found = None);
+                    }
+                    tried.push(Tried { value, network, found: is_kept.then_some(found) });
                 }
-                Err(error) if is_no_plan(&error) => tried.push((u64::MAX, network)),
+                Err(error) if is_no_plan(&error) && is_large(&network) => {}
+                Err(error) if is_no_plan(&error) => {
+                    tried.push(Tried { value: u64::MAX, network, found: None });
+                }
                 Err(error) => return Err(error),
             }
         }
-        tried.sort_by_key(|(value, _)| *value);
-        Ok(tried.into_iter().map(|(_, network)| network).collect())
+        tried.sort_by_key(|way| way.value);
+        Ok(tried)
     }
 
     /// Whether every plan of a network as it is, with nothing split, comes to more than `value`.
@@ -201,7 +272,7 @@ impl Problem<'_> {
 
     /// Splits a network that fits nowhere as far as it must be, and plans that; of a training step, with recomputation and
     /// offloading too. Error: `why`, where no way to split it fits either.
-    pub(super) fn split(&self, network: Network, mut why: Box<Infeasible>) -> Result<Compiled> {
+    fn split(&self, network: Network, mut why: Box<Infeasible>) -> Result<SplitPlan> {
         let Network { graph, assumed, dims, .. } = network;
         let Self { topology, options, .. } = *self;
         let exact = options.split.exact;
@@ -222,7 +293,7 @@ impl Problem<'_> {
             }
             let network = parted.network(assumed.clone(), dims.clone())?;
             match self.plan_as(&network, As::Way) {
-                Ok(planned) => return Ok(planned.compiled(network, self.topology)),
+                Ok(planned) => return Ok(SplitPlan { planned, network }),
                 Err(Error::Infeasible(split)) => closest = Some(split.conflict),
                 // Other devices are asked for than those that it puts parts on.
                 Err(Error::Usage(split)) => closest = closest.or(Some(split.message)),
@@ -240,7 +311,7 @@ impl Problem<'_> {
                 break;
             }
             match self.plan_as(&network, As::RewrittenWay) {
-                Ok(planned) => return Ok(planned.compiled(network, self.topology)),
+                Ok(planned) => return Ok(SplitPlan { planned, network }),
                 Err(error) if is_no_plan(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -271,9 +342,19 @@ const fn most_ways(effort: place::Effort) -> usize {
     }
 }
 
-/// Nodes of a split network above which it is planned with the least effort: where each part is on a device of its own,
-/// little is left to decide but orders.
-const LARGE: usize = 1 << 14;
+/// Whether a split network is planned with the least effort: where each part is on a device of its own, little is left to
+/// decide but orders.
+fn is_large(network: &Network) -> bool {
+    network.graph.node_count() > 1 << 14
+}
+
+/// A network split one of several ways, and what it comes to with the least effort.
+struct Tried {
+    value: u64,
+    network: Network,
+    /// The step that was found, where it is not sought again.
+    found: Option<Found>,
+}
 
 /// What a network that is planned is among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,6 +363,8 @@ enum As {
     Whole,
     /// One of several ways to split: where it does not fit, the next is tried and it is not rewritten.
     Way,
+    /// The same with the least effort.
+    Trial,
     /// One of those ways, when none fits as it is.
     RewrittenWay,
 }
@@ -291,6 +374,9 @@ const REWRITTEN: usize = 3;
 
 /// Nodes of a split network that is tried, at most.
 const MOST_NODES: usize = 1 << 18;
+/// Nodes of one that is tried because it may be faster, and is no training step. Of 32 parts each result is cut in 32 for each of
+/// them: 80 layers are half a million nodes.
+const MOST_NODES_OF_WAYS: usize = 5 << 17;
 
 /// Whether a way fits nowhere, or needs other devices than the caller's pins and number leave.
 const fn is_no_plan(error: &Error) -> bool {
@@ -314,10 +400,8 @@ impl Whole {
         divisions: &BTreeMap<NodeId, Division>,
         most: usize,
     ) -> Result<Option<Network>> {
-        let divided = Parted::of(graph, &self.places, divisions)?;
-        match divided.graph.node_count() > most.max(2 * graph.node_count()) {
-            true => Ok(None),
-            false => divided.network(self.assumed.clone(), self.dims.clone()).map(Some),
-        }
+        let most = most.max(2 * graph.node_count());
+        let divided = Parted::within(graph, &self.places, divisions, most)?;
+        divided.map(|divided| divided.network(self.assumed.clone(), self.dims.clone())).transpose()
     }
 }

@@ -32,7 +32,7 @@ pub use pack_weights::pack_weights;
 pub use paired::{has_pairs, paired};
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
-pub use split::{Before, Divided, Division, PartSource, SliceOf, split, split_again};
+pub use split::{Before, Divided, Division, PartSource, SliceOf, split, split_again, split_within};
 pub(crate) use split::{ranks, scattered};
 
 use crate::ir::{Graph, SourceId};

@@ -8,7 +8,7 @@ use crate::compile::{Network, grouped, verified};
 use crate::cost;
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, Op, Phase, SourceId, ValueId};
-use crate::pass::{self, Before, Division, SliceOf};
+use crate::pass::{self, Before, Divided, Division, SliceOf};
 use crate::plan::PlanSplit;
 use crate::units::Flops;
 
@@ -56,23 +56,24 @@ impl Parted {
         Self { graph, places, history }
     }
 
-    /// A graph, divided once. The graph itself is not copied.
-    pub(in crate::compile) fn of(
+    /// A graph, divided once into `most` nodes at most; none where it would be more. The graph itself is not copied.
+    pub(in crate::compile) fn within(
         graph: &Graph,
         places: &[u32],
         divisions: &BTreeMap<NodeId, Division>,
-    ) -> Result<Self> {
-        Self::new(graph, places, &History::new(graph), divisions)
+        most: usize,
+    ) -> Result<Option<Self>> {
+        let divided = pass::split_within(graph, divisions, places, most)?;
+        divided.map(|divided| Self::new(graph, &History::new(graph), divisions, divided)).transpose()
     }
 
+    /// What a graph of that history is once nodes of it are divided.
     fn new(
         graph: &Graph,
-        places: &[u32],
         history: &History,
         divisions: &BTreeMap<NodeId, Division>,
+        divided: Divided,
     ) -> Result<Self> {
-        let before = Before { slices: &history.slices, sources: graph.sources().len() - history.sources };
-        let divided = pass::split_again(graph, divisions, places, before)?;
         verified(&divided.graph)?;
         let (mut parts, mut wholes) = (history.parts.clone(), history.wholes.clone());
         parts.extend(divided.parts.iter().map(|part| part.source));
@@ -134,7 +135,10 @@ impl Parted {
         if divisions.is_empty() {
             return Ok(self.clone());
         }
-        Self::new(&self.graph, &self.places, &self.history, divisions)
+        let Self { graph, places, history } = self;
+        let before = Before { slices: &history.slices, sources: graph.sources().len() - history.sources };
+        let divided = pass::split_again(graph, divisions, places, before)?;
+        Self::new(graph, history, divisions, divided)
     }
 
     /// Whether a node is a part, or cuts, joins or folds parts, and none of its source was divided: the parts of one

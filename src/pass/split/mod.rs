@@ -106,6 +106,27 @@ pub fn split_again(
     places: &[u32],
     before: Before<'_>,
 ) -> Result<Divided> {
+    let divided = up_to(graph, divisions, places, before, usize::MAX)?;
+    divided.ok_or_else(|| Error::Internal("a graph of more nodes than there are numbers".to_owned()))
+}
+
+/// As [`split`]; none where more than `most` nodes would come of it, without making many more than those.
+pub fn split_within(
+    graph: &Graph,
+    divisions: &BTreeMap<NodeId, Division>,
+    places: &[u32],
+    most: usize,
+) -> Result<Option<Divided>> {
+    up_to(graph, divisions, places, Before { slices: &BTreeMap::new(), sources: 0 }, most)
+}
+
+fn up_to(
+    graph: &Graph,
+    divisions: &BTreeMap<NodeId, Division>,
+    places: &[u32],
+    before: Before<'_>,
+    most: usize,
+) -> Result<Option<Divided>> {
     let apart = divisions.values().any(|division| division.apart);
     let helpers = apart.then_some(before.sources as u32);
     let mut splitter = Splitter {
@@ -124,8 +145,12 @@ pub fn split_again(
             Some(division) => splitter.divide(node, division)?,
             None => splitter.keep(node)?,
         }
+        if splitter.holder.graph.node_count() > most {
+            return Ok(None);
+        }
     }
-    splitter.finish()
+    let divided = splitter.finish()?;
+    Ok(Some(divided).filter(|divided| divided.graph.node_count() <= most))
 }
 
 struct Splitter<'g> {

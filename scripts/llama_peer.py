@@ -7,7 +7,7 @@
     python scripts/llama_peer.py target/release/partition [FOLDER] --prompt 512
     python scripts/llama_peer.py target/release/partition [FOLDER] --shape width=1280,heads=10,shared=2,inner=3456,layers=4
 
-Makes a llama of 100 million random weights for each type of weights, lets both programs decode greedily from the same
+Makes a llama of 100 million random weights for each type of weights (mixed types as llama.cpp's quantiser makes them: `--kinds Q4_K_M`), lets both programs decode greedily from the same
 prompt, in turns, and prints the best and the median tokens per second of each as a table of Markdown. Both have the same
 cores, as many as `--threads`. `--prompt N` times the reading of a prompt of N tokens instead. `--processor-time` divides by the
 processor's time, which other work on the machine changes less than the clock. `--split` adds this program on two virtual
@@ -26,6 +26,8 @@ import sys
 import numpy as np
 
 SHAPE = dict(vocabulary=16384, width=768, layers=12, heads=12, shared=4, inner=2048, context=1024)
+# Types that llama.cpp's own quantiser makes of a file of F16, by its numbers (`llama_ftype`).
+MIXED = {"Q4_1": 3, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_M": 12, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30}
 # Tokens of a run from which the time of another is counted: what both do before them is not.
 FEW = 8
 # Tokens of the prompt of a run that times decoding.
@@ -89,6 +91,19 @@ def made(path, kind):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def quantised(path, plain, kind):
+    """Writes what llama.cpp's own quantiser makes of a file, in a process of its own."""
+    code = f"""
+import llama_cpp
+params = llama_cpp.llama_model_quantize_default_params()
+params.ftype = {MIXED[kind]}
+raise SystemExit(llama_cpp.llama_model_quantize({plain.encode()!r}, {path.encode()!r}, params))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
 
 
 def of_llama(path, given):
@@ -193,9 +208,12 @@ def main():
     print("| weights | llama.cpp, tokens/s | " + " | ".join(f"ours on `{one}`" for one in devices) + " | ours : llama.cpp |")
     print("|---|---|" + "---|" * len(devices) + "---|")
     for kind in given.kinds.split(","):
-        path = f"{given.folder}/{kind.lower()}{''.join(f'.{field}{number}' for field, number in changed.items())}.gguf"
+        shape = "".join(f".{field}{number}" for field, number in changed.items())
+        path, plain = (f"{given.folder}/{one.lower()}{shape}.gguf" for one in (kind, "F16"))
+        if kind in MIXED and not os.path.exists(plain):
+            made(plain, "F16")
         if not os.path.exists(path):
-            made(path, kind)
+            quantised(path, plain, kind) if kind in MIXED else made(path, kind)
         runs = {name: [] for name in ["llama.cpp", *devices]}
         heads = {}
         for _ in range(given.repeat):

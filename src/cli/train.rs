@@ -103,7 +103,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     // A mask that the data holds is not passed over.
     let file = file.taking(input_names(args)?);
     let mut graph = network(&file, &options.compile)?;
-    graph.notes().iter().for_each(|line| console.note(line));
+    graph.notes().iter().chain(&graph.rules().unheeded).for_each(|line| console.note(line));
     let largest = args.shape.batch == Some(Batch::Max);
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) && !largest {
         options.compile.batch = Some(BATCH);

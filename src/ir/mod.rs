@@ -56,7 +56,7 @@ pub(crate) use packed::{codes, with_code};
 pub use param::{Data, Distribution, Fan, Init, Param, Repacked, State, Statistic, StatisticKind};
 pub use ports::Counted;
 pub use precision::Range;
-pub use rules::{Absent, ArrayNames, InputRule, Limit, Rules};
+pub use rules::{Absent, ArrayNames, InputRule, Limit, Penalty, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
 pub use source::{Phase, Source, SourceRole, part_name};
 pub use tensor::Tensor;

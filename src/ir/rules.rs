@@ -34,6 +34,17 @@ pub struct InputRule {
     pub absent: Option<Absent>,
 }
 
+/// What a parameter adds to the loss that training makes small: `l1 sum |w| + l2 sum w^2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Penalty {
+    /// The factor of the sum of magnitudes, finite.
+    pub l1: f64,
+    /// The factor of the sum of squares, finite.
+    pub l2: f64,
+}
+
+impl Eq for Penalty {}
+
 /// What a network expects, by name; names without an entry expect nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -45,6 +56,12 @@ pub struct Rules {
     pub arrays: ArrayNames,
     /// Parameters that training leaves as they are.
     pub frozen: BTreeSet<String>,
+    /// What parameters add to the loss.
+    pub penalties: BTreeMap<String, Penalty>,
+    /// What training would have to heed and does not know, for messages.
+    pub untrained: Vec<String>,
+    /// What its training is without, though it may be trained: lines to tell.
+    pub unheeded: Vec<String>,
     /// True where the graph itself, and not only its sizes, depends on which dimensions were open when it was read.
     pub open_dims_matter: bool,
     /// Of a decoder whose context is longer than this: up to here it would be another network (with short factors of

@@ -90,6 +90,7 @@ mod onnx_random;
 mod open_sizes;
 mod packed;
 mod passes;
+mod penalties;
 mod pipeline;
 mod pipelined;
 mod pipelines;

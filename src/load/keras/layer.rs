@@ -16,6 +16,7 @@ use super::network::{Network, Parser, keras2_arguments};
 use super::noise::Disturb;
 use super::norm::{AdaptedNorm, Affine, BatchNorm, GroupNorm, LayerNorm};
 use super::operation::{Operation, Translated, translated};
+use super::penalty::Training;
 use super::pool::{AdaptivePool, GlobalPool, Pool};
 use super::recurrent::{Bidirectional, Rnn};
 use super::reshape::Rearrange;
@@ -33,6 +34,7 @@ pub(super) struct Layer {
     pub(super) policy: Policy,
     /// Whether training changes its weights.
     pub(super) trainable: bool,
+    pub(super) training: Training,
     pub(super) kind: Kind,
 }
 
@@ -171,7 +173,12 @@ impl Parser<'_> {
             _ => self.kind(class, config)?,
         };
         let trainable = config.flag("trainable", true)?;
-        Ok(Layer { uid: self.next_uid(), name, class: class.to_owned(), policy, trainable, kind })
+        let training = match &kind {
+            Kind::Model(_) | Kind::Operation(_) | Kind::Unknown => Training::default(),
+            _ => Training::read(class, config)?,
+        };
+        let (uid, class) = (self.next_uid(), class.to_owned());
+        Ok(Layer { uid, name, class, policy, trainable, training, kind })
     }
 
     /// HDF5 files of Keras 3 do not say where a class is from: layers have fields that operations have not.

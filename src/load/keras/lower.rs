@@ -7,6 +7,7 @@ use super::layer::{Encoding, Input, Kind, Layer};
 use super::mask::{self, Masked};
 use super::network::{Argument, Call, CallOptions, Network, Slot, TensorRef};
 use super::operation::{Operand, constant};
+use super::penalty::Training;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
     Binary, Compare, DType, Graph, Init, Noise, Op, ReduceKind, Shape, Size, Slice, Source, SourceId,
@@ -211,7 +212,12 @@ impl Lowering {
             uid: layer.uid,
             policy: layer.policy,
             trainable: layer.trainable,
+            training: &layer.training,
         };
+        let unknown = layer.training.unknown.iter().filter(|_| layer.trainable);
+        let rules = site.lowering.graph.rules_mut();
+        rules.untrained.extend(unknown.cloned());
+        rules.unheeded.extend(layer.training.unheeded.clone());
         let results = match &layer.kind {
             Kind::Operation(operation) => {
                 let mut operands = operands(arguments, &call.slots);
@@ -291,6 +297,7 @@ pub(super) struct Site<'l> {
     uid: usize,
     pub(super) policy: Policy,
     trainable: bool,
+    training: &'l Training,
 }
 
 impl Site<'_> {
@@ -592,6 +599,9 @@ impl Site<'_> {
                 let graph = &mut self.lowering.graph;
                 if !self.trainable {
                     graph.rules_mut().frozen.insert(path.clone());
+                }
+                if let Some(penalty) = self.training.of(name) {
+                    graph.rules_mut().penalties.insert(path.clone(), penalty);
                 }
                 let source = graph.add_source(Source::new(&path, "weight", SourceRole::Data));
                 let value = graph.add_param(&path, ty, init.clone(), None, source);

@@ -26,6 +26,7 @@ mod network;
 mod noise;
 mod norm;
 mod operation;
+mod penalty;
 mod pool;
 mod recurrent;
 mod resample;

@@ -218,7 +218,8 @@ impl<'u> Parser<'u> {
         let name = format!("{}_input", name.unwrap_or("model"));
         let kind = Kind::Input(Input { shape, dtype, implied: true });
         let class = "InputLayer".to_owned();
-        Ok(Layer { uid: self.next_uid(), name, class, policy: Default::default(), trainable: true, kind })
+        let (uid, policy, training) = (self.next_uid(), Default::default(), Default::default());
+        Ok(Layer { uid, name, class, policy, trainable: true, training, kind })
     }
 
     fn functional(&mut self, config: Config<'_>) -> Result<Network> {

@@ -7,7 +7,7 @@ use crate::compile;
 use crate::control::Control;
 use crate::data::Field;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, InputRule, Limit, Tensor};
+use crate::ir::{Graph, InputRule, Limit, ParamId, Tensor};
 use crate::pass::gradient::build::constant;
 use crate::plan::Plan;
 use crate::run::{Engines, Gpus, RunReport, Runner};
@@ -26,7 +26,7 @@ use crate::train::step::accumulate::{joined, parts};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::{STREAMS, streams};
 use crate::train::step::scaling::{FACTOR, SKIPPED, Scaling};
-use crate::train::step::{LOSS, Step, Target};
+use crate::train::step::{LOSS, Step, Target, trainable};
 
 /// What a step gave.
 #[derive(Clone, Debug)]
@@ -124,6 +124,7 @@ impl Trainer {
         let layers = layers(&forward, &plan);
         forward.forget_data();
         limit_classes(&mut forward, &targets);
+        freeze(&mut forward, &options.recipe.freeze)?;
         let (fields, batch) = fields(&forward, &targets)?;
         Ok(Self {
             program: updates,
@@ -402,6 +403,16 @@ fn limit_classes(forward: &mut Graph, targets: &[Target]) {
         let rule = InputRule { below: Some(Limit { count, field }), absent: None };
         forward.rules_mut().inputs.insert(target.name.clone(), rule);
     }
+}
+
+/// Keeps in the network itself what training leaves as it is.
+fn freeze(forward: &mut Graph, patterns: &[String]) -> Result<()> {
+    let trained: BTreeSet<ParamId> = trainable(forward, patterns)?.into_iter().collect();
+    let ids = (0..forward.params().len() as u32).map(ParamId);
+    let names: Vec<String> =
+        ids.filter(|id| !trained.contains(id)).map(|id| forward.param(id).name.clone()).collect();
+    forward.rules_mut().frozen.extend(names);
+    Ok(())
 }
 
 /// The loss among outputs, with the time that they took and the others.

@@ -16,6 +16,7 @@ use crate::train::spread::exchange::{Links, Replicas, Sync};
 use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::names::replica_name;
 use crate::train::step::noise::disturb;
+use crate::train::step::penalty::{penalised, penalty, penalty_source};
 use crate::train::step::scaling::Scale;
 use crate::train::step::statistics::{Moved, batch_statistics};
 use crate::train::step::{Recipe, Step, Target, batch_of, targets, trainable};
@@ -285,8 +286,23 @@ impl<'a> Replicated<'a> {
                 None => sum,
             });
         }
-        let total = total.ok_or_else(|| Error::usage("model", "it has no output to train"))?;
-        let loss = b.scale(total, 1.0 / batch as f64)?;
+        let mut total = total.ok_or_else(|| Error::usage("model", "it has no output to train"))?;
+        for (id, of) in penalised(&network.graph, &recipe.freeze)? {
+            let param = network.graph.param(id);
+            let node = network.graph.node(param.node);
+            let reader = sources[node.source.index()];
+            let pin = self.graph.source(reader).pin.clone();
+            let own = penalty_source(&format!("{}@{shard}", param.name));
+            let own = self.graph.add_source(Source { pin, microbatch, ..own });
+            let mut b = Build { graph: &mut self.graph, source: own };
+            let to = b.dtype(total);
+            let added = penalty(&mut b, values[node.first_result.index()], of, to)?;
+            // As many times as the shard has samples: the whole batch adds it once.
+            let added = b.scale(added, size as f64)?;
+            b.source = source;
+            total = b.add(total, added)?;
+        }
+        let loss = Build { graph: &mut self.graph, source }.scale(total, 1.0 / batch as f64)?;
         let loss = self.counted(shard, loss)?;
         if shard == 0 {
             self.note_readers(&network.graph, &sources);

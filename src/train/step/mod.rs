@@ -3,6 +3,7 @@
 pub(crate) mod accumulate;
 pub(crate) mod loss;
 pub(crate) mod noise;
+pub(crate) mod penalty;
 pub(crate) mod scaling;
 pub(crate) mod statistics;
 
@@ -15,6 +16,7 @@ use crate::pass::gradient::{gradient, unroll};
 use crate::train::optimize::{Scalars, Updates};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::disturb;
+use crate::train::step::penalty::with_penalties;
 use crate::train::step::scaling::{Scale, Scaling};
 use crate::train::step::statistics::{Moved, batch_statistics};
 
@@ -87,7 +89,7 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
 }
 
 /// Makes the training step of a network whose dimensions are bound. The loss is the sum over the
-/// outputs of the mean over each output's samples. O(nodes).
+/// outputs of the mean over each output's samples, and of what parameters add to it. O(nodes).
 ///
 /// Errors: those of [`targets`] and of [`gradient`]; nothing to train; a pattern that matches nothing.
 pub fn training_step(mut graph: Graph, recipe: &Recipe) -> Result<Step> {
@@ -212,6 +214,7 @@ fn with_loss(graph: &mut Graph, recipe: &Recipe) -> Result<Lossy> {
         });
     }
     let loss = total.ok_or_else(|| Error::usage("model", "it has no output to train"))?;
+    let loss = with_penalties(graph, loss, &recipe.freeze)?;
     graph.set_outputs(vec![(LOSS.to_owned(), loss)]);
     if recipe.outputs {
         outputs.iter().for_each(|(name, value)| graph.add_output(name.clone(), *value));
@@ -306,7 +309,13 @@ fn apply(
 }
 
 /// Parameters of floats that neither the model nor a pattern freezes.
+///
+/// Errors: the model is trained in a way that is not known here; a pattern that matches nothing.
 pub(super) fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>> {
+    if let Some(what) = graph.rules().untrained.first() {
+        return Err(Error::usage("training", format!("{what} is not known here"))
+            .with_help("the model can be run; save it without that to train it"));
+    }
     let by_model = &graph.rules().frozen;
     let mut frozen: Vec<bool> = graph.params().iter().map(|param| by_model.contains(&param.name)).collect();
     for pattern in freeze {
@@ -362,7 +371,7 @@ pub(super) fn update_source(graph: &mut Graph, id: ParamId, forward: SourceId) -
 
 /// A network with the loss of each sample as an output beside its own, for validation.
 ///
-/// Errors: those of [`targets`].
+/// Errors: those of [`targets`] and of [`trainable`].
 pub(super) fn evaluation(mut graph: Graph, loss: &Loss) -> Result<Graph> {
     let targets = targets(&graph, loss)?;
     let outputs = graph.outputs().to_vec();
@@ -377,6 +386,7 @@ pub(super) fn evaluation(mut graph: Graph, loss: &Loss) -> Result<Graph> {
         });
     }
     let total = total.ok_or_else(|| Error::usage("model", "it has no output"))?;
+    let total = with_penalties(&mut graph, total, &[])?;
     graph.set_outputs([(LOSS.to_owned(), total)].into_iter().chain(outputs).collect());
     Ok(graph)
 }

@@ -1,0 +1,122 @@
+//! What a layer says of its training alone: regularizers, constraints, and changes at random that are not made here.
+
+use serde_json::Value;
+
+use super::config::Config;
+use crate::error::Result;
+use crate::ir::Penalty;
+
+/// What a layer's weights add to the loss, and what of its training is not known here.
+#[derive(Debug, Default)]
+pub(super) struct Training {
+    /// By what a field is of: `kernel`, `recurrent`, `bias`.
+    penalties: Vec<(String, Penalty)>,
+    pub(super) unknown: Vec<String>,
+    /// What it does in training alone, and does not do here.
+    pub(super) unheeded: Option<String>,
+}
+
+impl Training {
+    /// Reads a layer's fields, and those of the layers and cells that it wraps.
+    ///
+    /// Errors: a field is malformed.
+    pub(super) fn read(class: &str, config: Config<'_>) -> Result<Self> {
+        let mut own = Self::default();
+        own.read_fields(config)?;
+        if class == "ActivityRegularization" && of(config)? != Penalty::default() {
+            own.unknown.push(format!("{}: a penalty on what it makes", config.place()));
+        }
+        if class.starts_with("Random") {
+            let line =
+                format!("{} is not random here: training sees images as inference does", config.place());
+            own.unheeded = Some(line);
+        }
+        for wrapped in wrapped(config) {
+            own.read_fields(Config::of(wrapped, config.place())?)?;
+        }
+        Ok(own)
+    }
+
+    fn read_fields(&mut self, config: Config<'_>) -> Result<()> {
+        let place = config.place();
+        for (field, value) in config.fields().iter().filter(|(_, value)| !value.is_null()) {
+            if field.ends_with("_constraint") {
+                self.unknown.push(format!("{place}: {field} {}", name(value)));
+                continue;
+            }
+            let Some(role) = field.strip_suffix("_regularizer") else { continue };
+            match regularizer(value, place)? {
+                Some(penalty) if penalty == Penalty::default() => {}
+                Some(penalty) if role != "activity" => self.add(role, penalty, place),
+                _ => self.unknown.push(format!("{place}: {field} {}", name(value))),
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, role: &str, penalty: Penalty, place: &str) {
+        match self.penalties.iter().find(|(known, _)| known == role) {
+            None => self.penalties.push((role.to_owned(), penalty)),
+            Some((_, known)) if *known == penalty => {}
+            Some(_) => self.unknown.push(format!("{place}: two regularizers of {role}")),
+        }
+    }
+
+    /// What the weight of a name adds.
+    pub(super) fn of(&self, weight: &str) -> Option<Penalty> {
+        let own = weight.rsplit('/').next().unwrap_or(weight);
+        let role = own.strip_suffix("_kernel").unwrap_or(own);
+        // The kernel of a convolution by channels is called so in Keras 3, its field as in Keras 2.
+        let is_of = |known: &str| known == role || known == "depthwise" && role == "kernel";
+        self.penalties.iter().find(|(known, _)| is_of(known)).map(|(_, penalty)| *penalty)
+    }
+}
+
+/// Fields of the layers and cells that a layer wraps. O(fields).
+fn wrapped(config: Config<'_>) -> Vec<&Value> {
+    let mut found = Vec::new();
+    let mut open: Vec<&Value> =
+        ["layer", "backward_layer", "cell", "cells"].iter().filter_map(|key| config.get(key)).collect();
+    while let Some(value) = open.pop() {
+        if let Value::Array(all) = value {
+            open.extend(all);
+        }
+        let Some(inner) = value.get("config").filter(|inner| inner.is_object()) else { continue };
+        found.push(inner);
+        open.extend(["layer", "cell", "cells"].iter().filter_map(|key| inner.get(key)));
+    }
+    found
+}
+
+/// The penalty of a regularizer; none of one that is no sum of magnitudes and squares.
+fn regularizer(value: &Value, place: &str) -> Result<Option<Penalty>> {
+    /// The factor where a regularizer is named and nothing else.
+    const USUAL: f64 = 0.01;
+    if let Value::String(name) = value {
+        let (l1, l2) = match name.to_ascii_lowercase().as_str() {
+            "l1" => (USUAL, 0.0),
+            "l2" => (0.0, USUAL),
+            "l1_l2" | "l1l2" => (USUAL, USUAL),
+            _ => return Ok(None),
+        };
+        return Ok(Some(Penalty { l1, l2 }));
+    }
+    let known = matches!(name(value), "L1" | "L2" | "L1L2" | "l1" | "l2" | "l1_l2");
+    match value.get("config").filter(|_| known) {
+        Some(fields) => of(Config::of(fields, place)?).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The factors among fields.
+fn of(config: Config<'_>) -> Result<Penalty> {
+    let factor = |key: &str| {
+        let factor = config.real_or(key, 0.0)?;
+        if factor.is_finite() { Ok(factor) } else { Err(config.fault(key, "is not finite")) }
+    };
+    Ok(Penalty { l1: factor("l1")?, l2: factor("l2")? })
+}
+
+fn name(value: &Value) -> &str {
+    value.as_str().or_else(|| value.get("class_name")?.as_str()).unwrap_or("of a class without a name")
+}

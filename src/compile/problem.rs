@@ -284,6 +284,8 @@ impl Problem<'_> {
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
         let mut ways = split::narrower(Parted::whole(graph, places), topology, &options.place, exact)?;
         let (mut closest, mut coarsest) = (None, Vec::new());
+        let mut best: Option<SplitPlan> = None;
+        let mut more = finer_ways(options.place.effort);
         let most = MOST_NODES.max(2 * ways.nodes());
         while !self.control.stopped()
             && let Some(parted) = ways.next()?
@@ -292,18 +294,35 @@ impl Problem<'_> {
                 continue;
             }
             let network = parted.network(assumed.clone(), dims.clone())?;
-            match self.plan_as(&network, As::Way) {
-                Ok(planned) => return Ok(SplitPlan { planned, network }),
-                Err(Error::Infeasible(split)) => closest = Some(split.conflict),
-                // Other devices are asked for than those that it puts parts on.
-                Err(Error::Usage(split)) => closest = closest.or(Some(split.message)),
-                Err(error) => return Err(error),
+            let is_large = is_large(&network);
+            let planned = self.plan_as(&network, As::Way);
+            match planned {
+                Ok(planned) if best.as_ref().is_none_or(|best| planned.value() < best.value()) => {
+                    best = Some(SplitPlan { planned, network });
+                }
+                Ok(_) => {}
+                Err(error) if best.is_some() && is_no_plan(&error) => {}
+                Err(error) => {
+                    match error {
+                        Error::Infeasible(split) => closest = Some(split.conflict),
+                        // Other devices are asked for than those that it puts parts on.
+                        Error::Usage(split) => closest = closest.or(Some(split.message)),
+                        error => return Err(error),
+                    }
+                    if trains {
+                        coarsest.push(network);
+                        coarsest.sort_by_key(|network: &Network| network.graph.node_count());
+                        coarsest.truncate(REWRITTEN);
+                    }
+                }
             }
-            if trains {
-                coarsest.push(network);
-                coarsest.sort_by_key(|network: &Network| network.graph.node_count());
-                coarsest.truncate(REWRITTEN);
+            if best.is_some() && (is_large || more == 0) {
+                break;
             }
+            more -= usize::from(best.is_some());
+        }
+        if let Some(best) = best {
+            return Ok(best);
         }
         // What steps keep for their gradients may be made again, or offloaded, beside.
         for network in coarsest {
@@ -339,6 +358,16 @@ const fn most_ways(effort: place::Effort) -> usize {
         place::Effort::Fast => 1,
         place::Effort::Default => 4,
         place::Effort::Best => 8,
+    }
+}
+
+/// Ways that split more finely than the first that fits and are compared with it, by effort: what is coarser leaves less
+/// to place, and may move more.
+const fn finer_ways(effort: place::Effort) -> usize {
+    match effort {
+        place::Effort::Fast => 0,
+        place::Effort::Default => 3,
+        place::Effort::Best => 16,
     }
 }
 

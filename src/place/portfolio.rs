@@ -22,9 +22,6 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     if is_settled(context, &pool) || context.is_enough(&pool) {
         return pool;
     }
-    // What is too large for every device alone.
-    let is_tight = pool.best().is_none();
-    let (objective, effort) = (context.problem.options.objective, context.problem.options.effort);
     let mut methods: Vec<fn(&Context<'_, '_>) -> Pool> =
         vec![segments::find, cuts::find, plain::find, ideals::find];
     // Filling in turn is for what fits on no single device, and it knows no limits of compute time.
@@ -39,20 +36,15 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         return pool;
     }
     context.control.report("improving", 2, ROUNDS);
-    // Few bytes are soon copied, and cuts hold the caps where what is sought for its time alone does not.
-    if objective == Objective::Latency && is_tight && (effort != Effort::Fast || pool.best().is_none()) {
-        let found = cut(context, &pool);
-        pool.merge(found);
-    }
-    if objective == Objective::Latency {
+    if context.problem.options.objective == Objective::Latency {
         let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
         pool.merge(makespan::find(context, seeds.iter().map(Vec::as_slice)));
     }
     // Where backward nodes are free later, the cuts are sought then, from what is found here.
-    let cuts = objective == Objective::Transfer && !parts_later(context.problem);
+    let cuts = context.problem.options.objective == Objective::Transfer && !parts_later(context.problem);
     // Cuts hold the constraints as a rule: with little effort they come before what does nothing else.
     let mut improving: Vec<fn(&Context<'_, '_>, &Pool) -> Pool> = vec![packed];
-    match effort {
+    match context.problem.options.effort {
         Effort::Fast if cuts => improving.insert(0, cut),
         _ if cuts => improving.push(cut),
         _ => {}
@@ -61,7 +53,7 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         let found = method(context, &pool);
         pool.merge(found);
     }
-    if objective == Objective::Throughput {
+    if context.problem.options.objective == Objective::Throughput {
         let found = load::find(context, &pool);
         pool.merge(found);
     }

@@ -89,10 +89,13 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
             return Err(refused);
         }
         let tightened = Options { caps: Some(placement_caps.clone()), ..options.clone() };
-        let mut candidates = match place::candidates(graph, topology, &tightened, control) {
-            Ok(candidates) => candidates,
-            Err(error) => return Err(explain(error, refused)),
-        };
+        let found = place::candidates(graph, topology, &tightened, control);
+        let mut candidates: Vec<Placement> =
+            match (found, of_fewest_bytes(graph, topology, &tightened, control)) {
+                (Ok(candidates), other) => candidates.into_iter().chain(other).collect(),
+                (Err(Error::Infeasible(_)), Some(other)) => vec![other],
+                (Err(error), _) => return Err(explain(error, refused)),
+            };
         // The others are for where none of these can be scheduled.
         let rest = candidates.split_off(compared(graph, options).min(candidates.len()));
         let mut outcome = best(problem, &scheduling, candidates, control);
@@ -122,6 +125,27 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
         }
     }
     Err(refused.unwrap_or_else(|| Error::Internal("no round of placement".into())))
+}
+
+/// What is placed so that the fewest bytes move, to be compared by the time that it takes: of what is too large for every
+/// device few cuts hold the caps, and a search for them finds more. None where the objective or the effort is another.
+fn of_fewest_bytes(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Option<Placement> {
+    let all = place::resident_bytes(graph);
+    let is_tight = topology.computing().all(|id| all > options.usable(topology.device(id).memory));
+    if options.objective != Objective::Latency
+        || options.effort == Effort::Fast
+        || graph.node_count() > COMPARED
+        || !is_tight
+    {
+        return None;
+    }
+    let options = Options { objective: Objective::Transfer, ..options.clone() };
+    place::candidates(graph, topology, &options, control).ok()?.into_iter().next()
 }
 
 /// The schedule of a placement that was not searched for, under the caps of `options`: the better

@@ -44,8 +44,11 @@ impl Try {
 }
 
 /// What is tried, in this order.
-const TRIES: [Try; 10] = [
+const TRIES: [Try; 13] = [
     Try::together(100),
+    Try::together(90),
+    Try::together(80),
+    Try::together(65),
     Try::together(50),
     Try::apart(100),
     Try::apart(80),

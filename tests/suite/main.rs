@@ -134,6 +134,7 @@ mod sums;
 mod surface;
 mod tables;
 mod throughput;
+mod tied;
 mod topology;
 mod torch;
 mod torch_gradients;

@@ -137,6 +137,8 @@ pub(crate) struct TensorProto {
     dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     data_type: i32,
+    #[prost(float, repeated, tag = "4")]
+    float_data: Vec<f32>,
     #[prost(int64, repeated, tag = "7")]
     int64_data: Vec<i64>,
     #[prost(string, tag = "8")]
@@ -222,6 +224,17 @@ fn integers(name: &str, values: &[i64]) -> TensorProto {
         data_type: 7,
         dims: vec![values.len() as i64],
         int64_data: values.to_vec(),
+        ..TensorProto::default()
+    }
+}
+
+/// A vector of floats.
+pub(crate) fn floats(name: &str, values: &[f32]) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        data_type: 1,
+        dims: vec![values.len() as i64],
+        float_data: values.to_vec(),
         ..TensorProto::default()
     }
 }

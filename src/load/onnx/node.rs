@@ -9,7 +9,10 @@ use super::narrow::Narrow;
 use super::proto::{AttributeProto, NodeProto, SparseTensorProto, TensorProto, attribute_type};
 use super::tensor;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Binary, DType, Graph, Noise, Op, Shape, Size, SourceId, Statistic, Type, Unary, ValueId};
+use crate::ir::{
+    Binary, DType, Graph, Noise, Op, Shape, Size, Source, SourceId, SourceRole, Statistic, Type, Unary,
+    ValueId,
+};
 
 /// A node and the state of the lowering around it. Attributes that a lowering does not read are
 /// an error, so that none is passed over in silence.
@@ -157,6 +160,37 @@ impl<'a> At<'a> {
     pub(super) fn value(&mut self, i: usize) -> Result<ValueId> {
         let index = self.index(i)?;
         self.lowering.value(index)
+    }
+
+    /// Input `i`; where it is a parameter that the file names otherwise, one of its own that begins as that does. Exporters
+    /// write arrays once that are equal, and training moves a statistic apart from weights.
+    pub(super) fn untied(&mut self, i: usize) -> Result<ValueId> {
+        let value = self.value(i)?;
+        let mut is_shared = false;
+        for other in 0..self.input_count() {
+            is_shared |= other != i && self.optional(other)? == Some(value);
+        }
+        let graph = &mut self.lowering.graph;
+        let (Op::Param(id), Some(name)) = (&graph.maker(value).op, self.node.input.get(i)) else {
+            return Ok(value);
+        };
+        let (param, key) = (graph.param(*id), (*id, name.clone()));
+        if let Some(&known) = self.lowering.untied.get(&key) {
+            return Ok(known);
+        }
+        // Bodies of functions have names of their own for what nothing else reads.
+        let is_read = |node| graph.node(node).operands.contains(&value);
+        is_shared |= param.statistic.is_some() || graph.node_ids().any(is_read);
+        let is_known = |name: &str| graph.params().iter().any(|other| other.name == name);
+        if !is_shared || is_known(name) {
+            return Ok(value);
+        }
+        let param = param.clone();
+        let ty = graph.ty(value).clone();
+        let source = graph.add_source(Source::new(name.clone(), "Initializer", SourceRole::Data));
+        let own = graph.add_param(name.clone(), ty, param.init, param.data, source);
+        self.lowering.untied.insert(key, own);
+        Ok(own)
     }
 
     /// Says that a parameter follows the batches and not a gradient.

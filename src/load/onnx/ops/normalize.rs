@@ -59,7 +59,7 @@ pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
     let x = at.value(0)?;
     let dtype = at.type_of(x).dtype;
     let (scale, bias) = (at.value(1)?, at.value(2)?);
-    let (mean, variance) = (at.value(3)?, at.value(4)?);
+    let (mean, variance) = (at.untied(3)?, at.untied(4)?);
     at.statistic(mean, Statistic { kind: StatisticKind::Mean, momentum });
     at.statistic(variance, Statistic { kind: StatisticKind::Variance, momentum });
     let spread = at.binary_scalar(Binary::Add, variance, epsilon)?;

@@ -35,6 +35,17 @@ class Mlp(nn.Module):
         return self.outer(torch.relu(self.inner(x)))
 
 
+class Padded(nn.Module):
+    """Attention whose padding is written over zeros, and seen by views of open sizes afterwards."""
+
+    def forward(self, x, mask):
+        batch, length = mask.shape
+        bias = torch.zeros_like(mask, dtype=x.dtype).masked_fill_(mask, float("-inf"))
+        bias = bias.view(batch, 1, 1, length).expand(-1, 2, -1, -1).reshape(batch * 2, 1, length)
+        heads = x.view(batch, length, 2, 3).transpose(1, 2).reshape(batch * 2, length, 3)
+        return (heads @ heads.transpose(1, 2) + bias).softmax(-1) @ heads
+
+
 class Conv(nn.Module):
     def __init__(self):
         super().__init__()
@@ -540,6 +551,8 @@ def modules():
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),
         "mlp": (Mlp(), (torch.randn(4, 6),), ({0: rows},)),
         "conv": (Conv(), (torch.randn(2, 3, 12, 10),), None),
+        "padded": (Padded(), (torch.randn(3, 4, 6), torch.arange(4)[None] > torch.tensor([[3], [1], [2]])),
+                   ({0: rows, 1: length}, {0: rows, 1: length})),
         "block": (Block(), (ids,), ({0: rows, 1: length},)),
         "encoder": (Encoder(), (torch.randn(2, 5, 8),), None),
         "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),

@@ -34,7 +34,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 39);
+    assert_eq!(programs.len(), 40);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());
@@ -393,4 +393,26 @@ fn writing_over_bytes_that_two_arrays_share_is_refused() {
     values["b_inner_bias"]["dtype"] = json!(10);
     text = loaded(&document).map(drop).unwrap_err().to_string();
     assert!(text.contains("complex numbers are not given to the caller"), "{text}");
+}
+
+#[test]
+fn what_a_module_froze_stays_frozen_unless_it_froze_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let frozen = |names: &[&str]| {
+        let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+            let values = &mut program["graph_module"]["graph"]["tensor_values"];
+            for name in names {
+                assert_eq!(values[name]["requires_grad"], true, "{name}");
+                values[name]["requires_grad"] = json!(false);
+            }
+        });
+        let bytes = fs::read(&path).unwrap();
+        let Model::Graph(graph) = load(&bytes, Some(&path), &LoadOptions::default()).unwrap() else {
+            panic!("a graph")
+        };
+        graph.rules().frozen.iter().cloned().collect::<Vec<String>>()
+    };
+    assert!(frozen(&[]).is_empty());
+    assert_eq!(frozen(&["p_inner_weight", "p_outer_bias"]), ["inner.weight", "outer.bias"]);
+    assert!(frozen(&["p_inner_weight", "p_inner_bias", "p_outer_weight", "p_outer_bias"]).is_empty());
 }

@@ -34,8 +34,10 @@ pub(super) struct Memory<'d> {
     views: HashMap<&'d str, View<'d>>,
     /// The tensor that the memory of each view was made for.
     wholes: HashMap<&'d str, &'d str>,
-    /// Whole tensors in whose memory there may be what is not known to be.
+    /// Whole tensors in whose memory there may be what is not known to be, from where the program makes that on.
     unclear: HashSet<&'d str>,
+    /// Those of them that are written over afterwards.
+    unclear_when_written: HashSet<&'d str>,
     /// Whole tensors that the program writes over somewhere.
     rewritten: HashSet<&'d str>,
     /// How often a whole tensor was written over so far, and how often it had been when a value was made.
@@ -64,6 +66,9 @@ impl<'d> Memory<'d> {
             if ops::is_in_place(ops::base(&node.target)) {
                 let whole = memory.whole(first);
                 memory.rewritten.insert(whole);
+                if memory.unclear.contains(whole) {
+                    memory.unclear_when_written.insert(whole);
+                }
                 let itself =
                     memory.views.get(first).filter(|view| view.by.is_none()).map_or(first, |view| view.of);
                 for (_, name) in made.into_iter().take(1) {
@@ -114,9 +119,9 @@ impl<'d> Memory<'d> {
         self.rewritten.contains(self.whole(name))
     }
 
-    /// Whether it is known what else lies in the memory of a tensor.
+    /// Whether it is known, wherever a tensor is written over, what else lies in its memory by then.
     pub(super) fn is_clear(&self, name: &'d str) -> bool {
-        !self.unclear.contains(self.whole(name))
+        !self.unclear_when_written.contains(self.whole(name))
     }
 
     /// Whether the memory of a tensor was written over after its value was made.

@@ -47,5 +47,7 @@ pub(super) fn load_with(
     }
     inline::inline(&mut document.program.graph_module.graph)?;
     let model = ModelBuilder::new(&document.name, path);
-    program::build(&document, model)?.lower(path, options, find)
+    let mut graph = program::build(&document, model)?.lower(path, options, find)?;
+    graph.rules_mut().frozen.extend(program::frozen(&document));
+    Ok(graph)
 }

@@ -51,6 +51,23 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
     Ok(emit.model)
 }
 
+/// The parameters that the module has frozen (`requires_grad=False`). None where it has frozen all: that is how modules are
+/// exported that are not to be trained.
+pub(super) fn frozen(document: &Document) -> Vec<String> {
+    let module = &document.program.graph_module;
+    let (mut frozen, mut count) = (Vec::new(), 0);
+    for (_, spec) in module.signature.input_specs.iter().flatten().filter(|(kind, _)| *kind == "parameter") {
+        let argument = spec.get("arg").and_then(|argument| argument.get("name")).and_then(Value::as_str);
+        let name = spec.get("parameter_name").and_then(Value::as_str);
+        let (Some(argument), Some(name)) = (argument, name) else { continue };
+        count += 1;
+        if module.graph.tensor_values.get(argument).is_some_and(|meta| !meta.requires_grad) {
+            frozen.push(name.to_owned());
+        }
+    }
+    if frozen.len() == count { Vec::new() } else { frozen }
+}
+
 /// What the user is given, in order, and then what buffers become. Error: something else than tensors.
 fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
     let (mut names, mut mutations) = (Vec::new(), Vec::new());

@@ -139,6 +139,9 @@ pub(super) struct TensorMeta {
     pub(super) strides: Vec<Argument>,
     #[serde(default)]
     storage_offset: Option<Argument>,
+    /// Of a parameter: whether training moves it.
+    #[serde(default)]
+    pub(super) requires_grad: bool,
 }
 
 impl TensorMeta {
@@ -155,6 +158,7 @@ impl TensorMeta {
             sizes: behind(&self.sizes),
             strides: behind(&self.strides),
             storage_offset: None,
+            requires_grad: false,
         }
     }
 

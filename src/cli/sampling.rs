@@ -14,12 +14,15 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// The token of the highest score, the first among equals; or one that is drawn. O(scores log scores) where
-    /// it is drawn.
-    pub(super) fn next(&mut self, scores: &[f32]) -> usize {
+    /// The token of the highest score, the first among equals; or one that is drawn. None where a score is not a number.
+    /// O(scores log scores) where it is drawn.
+    pub(super) fn next(&mut self, scores: &[f32]) -> Option<usize> {
+        if scores.iter().any(|score| score.is_nan()) {
+            return None;
+        }
         if self.temperature <= 0.0 {
             let best = |best: usize, at: usize| if scores[at] > scores[best] { at } else { best };
-            return (0..scores.len()).reduce(best).unwrap_or(0);
+            return (0..scores.len()).reduce(best);
         }
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&one, &other| scores[other].total_cmp(&scores[one]).then(one.cmp(&other)));
@@ -35,7 +38,7 @@ impl Sampling {
             sum += weight;
             drawn < sum
         });
-        order[found.unwrap_or(kept - 1)]
+        order.get(found.unwrap_or(kept.saturating_sub(1))).copied()
     }
 
     /// How many of the likeliest have the probability that is asked for; at least one.
@@ -59,7 +62,7 @@ mod tests {
     fn counts(temperature: f32, top_k: Option<usize>, top_p: Option<f32>) -> [usize; 4] {
         let mut sampling = Sampling { temperature, top_k, top_p, random: Rng::new(7) };
         let mut counts = [0; 4];
-        (0..4000).for_each(|_| counts[sampling.next(&[0.0, 2.0, 1.0, 2.0])] += 1);
+        (0..4000).for_each(|_| counts[sampling.next(&[0.0, 2.0, 1.0, 2.0]).unwrap()] += 1);
         counts
     }
 
@@ -71,6 +74,10 @@ mod tests {
         let near = |count: usize, expected: usize| count.abs_diff(expected) < 150;
         assert!(near(a, 216) && near(b, 1598) && near(c, 588) && near(d, 1598), "{a} {b} {c} {d}");
         assert_eq!(counts(1.0, Some(1), None), [0, 4000, 0, 0]);
+        for temperature in [0.0, 1.0] {
+            let mut sampling = Sampling { temperature, top_k: None, top_p: None, random: Rng::new(7) };
+            assert_eq!(sampling.next(&[0.0, f32::NAN, 1.0]), None);
+        }
         let [a, b, c, d] = counts(1.0, None, Some(0.75));
         assert!(a == 0 && c == 0 && near(b, 2000) && near(d, 2000), "{b} {d}");
     }

@@ -14,7 +14,7 @@ use super::signals;
 use super::terminal::Console;
 use super::tokens;
 use super::weights::weight;
-use crate::error::{Error, Result};
+use crate::error::{Error, Report, Result};
 use crate::ir::ParamId;
 use crate::load::weights::ParamReader;
 use crate::random::Rng;
@@ -164,7 +164,10 @@ impl Text {
     /// Generates until the text ends, there are enough tokens, or the caches are full: then false.
     fn write(&mut self, decoder: &mut Decoder<'_>, writing: &mut Writing, told: &mut Told) -> Result<bool> {
         while self.left > 0 {
-            let token = self.sampling.next(decoder.scores()) as i64;
+            let Some(token) = self.sampling.next(decoder.scores()) else {
+                return Err(not_numbers(told.tokens + 1));
+            };
+            let token = token as i64;
             let is_end = self.ends.contains(&token);
             writing.token(token, is_end)?;
             self.tokens.push(token);
@@ -181,4 +184,11 @@ impl Text {
         }
         Ok(true)
     }
+}
+
+/// The scores by which the `number`th token would be chosen are not numbers.
+fn not_numbers(number: usize) -> Error {
+    let help = "weights that are not finite make such scores, and f16 does where numbers are large: --precision bf16";
+    let message = format!("the scores of token {number} are not numbers (NaN)");
+    Error::Run(Report::new("generate", message).help(help))
 }

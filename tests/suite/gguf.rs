@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use partition::unstable::ir::{BlockFormat, DType, Tensor};
 use partition::unstable::load::weights::Arrays;
 
-const MODELS: [&str; 19] = [
+const MODELS: [&str; 21] = [
     "gemma",
     "gemma2",
     "gemma3",
@@ -19,6 +19,8 @@ const MODELS: [&str; 19] = [
     "llama_3",
     "llama_f16",
     "llama_linear",
+    "llama_mixed",
+    "llama_mixed_tied",
     "llama_q4_0",
     "llama_q8_0",
     "llama_tied_bf16",

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use crate::error::{Error, Report, Result};
 use crate::files;
-use crate::ir::{DType, Graph, Tensor};
+use crate::ir::{BlockFormat, DType, Graph, Tensor};
 
 mod checkpoint;
 mod extra;
@@ -24,8 +24,6 @@ mod params;
 mod safetensors;
 mod scaled;
 mod stream;
-
-pub(super) use gguf::types as gguf_types;
 
 pub use checkpoint::{shard_of, weights_in};
 pub use npz::{check_npz_names, write_npz};
@@ -154,6 +152,26 @@ impl Arrays {
             Source::Shards(shards) => return shards.raw(name),
         }
         .map_err(|error| self.at(error, name))
+    }
+
+    /// The blocks of few bits that an array's numbers are in; none where they are in none, and where there is no such array.
+    /// Error: an element type that is not supported.
+    pub fn blocks(&self, name: &str) -> Result<Option<BlockFormat>> {
+        match &self.source {
+            Source::Gguf(gguf) => gguf.blocks(name).map_err(|error| self.at(error, name)),
+            Source::Shards(shards) => shards.of(name).map_or(Ok(None), |arrays| arrays.blocks(name)),
+            Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) => Ok(None),
+        }
+    }
+
+    /// The rows of an array as the bytes of the blocks that its numbers are in ([`Arrays::blocks`]); none where they are in
+    /// none. Errors: as [`Arrays::get`].
+    pub fn rows_of_blocks(&self, name: &str) -> Result<Option<Tensor>> {
+        match &self.source {
+            Source::Gguf(gguf) => gguf.rows_of_blocks(name).map_err(|error| self.at(error, name)),
+            Source::Shards(shards) => shards.of(name).map_or(Ok(None), |arrays| arrays.rows_of_blocks(name)),
+            Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) => Ok(None),
+        }
     }
 
     /// An array read row by row, without holding it; none where there is none of this name. Errors:

@@ -1,5 +1,6 @@
 //! Arrays and parameters: which array is which parameter's, and where each one's data is read.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -187,6 +188,9 @@ impl ParamReader {
         if !has_data(param.data.as_ref()) {
             return Ok(None);
         }
+        if let Some(rows) = self.rows_as_held(graph, param).map_err(place)? {
+            return param.part_as_held(graph, rows).map(Some);
+        }
         let tensor = match &param.data {
             None => return Ok(None),
             Some(Data::Inline(tensor)) => tensor.clone(),
@@ -201,18 +205,38 @@ impl ParamReader {
             let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
         }
-        param.own_part(graph, tensor).map(Some)
+        param.own_part(graph, tensor).map(Some).map_err(place)
+    }
+
+    /// The blocks of a parameter that holds a matrix as its array does; none where it holds it otherwise.
+    fn rows_as_held(&mut self, graph: &Graph, param: &Param) -> Result<Option<Tensor>> {
+        let (Some(repacked), Some(Data::Array { path, name })) = (param.repacked, &param.data) else {
+            return Ok(None);
+        };
+        let arrays = self.opened(path)?;
+        if repacked.turned || arrays.blocks(name)? != Some(repacked.format) {
+            return Ok(None);
+        }
+        match arrays.rows_of_blocks(name)? {
+            Some(rows) if !rows.is_of(&param.whole_held(graph)) => {
+                let message =
+                    format!("the array has {:?} bytes of blocks, the parameter others", rows.dims());
+                Err(Error::model("", message))
+            }
+            rows => Ok(rows),
+        }
     }
 
     fn array(&mut self, path: &PathBuf, name: &str) -> Result<Tensor> {
-        if !self.arrays.contains_key(path) {
-            self.arrays.insert(path.clone(), Arrays::open_weights(path)?);
-        }
-        let found = match self.arrays.get(path) {
-            Some(arrays) => arrays.get(name)?,
-            None => None,
-        };
+        let found = self.opened(path)?.get(name)?;
         found.ok_or_else(|| Error::model(path.display().to_string(), format!("there is no array {name}")))
+    }
+
+    fn opened(&mut self, path: &PathBuf) -> Result<&Arrays> {
+        match self.arrays.entry(path.clone()) {
+            Entry::Occupied(open) => Ok(open.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Arrays::open_weights(path)?)),
+        }
     }
 
     fn raw(

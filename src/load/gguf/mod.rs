@@ -8,6 +8,10 @@ use std::io::Read;
 
 use crate::error::{Error, Result};
 
+mod kind;
+
+pub(crate) use kind::{Kind, types};
+
 /// The first bytes of a file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 

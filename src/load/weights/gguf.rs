@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Seek, SeekFrom};
 use std::sync::Mutex;
 
-use super::{byte_count, damaged};
+use super::{byte_count, bytes_at, damaged};
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType, PackedRow, Tensor, Zeros};
 use crate::load::gguf::{self, Kind};
@@ -100,10 +100,7 @@ impl Gguf {
             let message = format!("{count} bytes at {} are beyond its {} bytes", place.at, self.length);
             return Err(Error::format("", message));
         }
-        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        file.seek(SeekFrom::Start(place.at)).map_err(damaged)?;
-        let mut bytes = Vec::new();
-        (&mut *file).take(count).read_to_end(&mut bytes).map_err(damaged)?;
+        let bytes = bytes_at(&self.file, place.at, count)?;
         if bytes.len() as u64 != count {
             return Err(Error::format("", "its data is cut off"));
         }

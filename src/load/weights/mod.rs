@@ -5,7 +5,7 @@
 //! a header with the parameter before any data is read.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -226,6 +226,15 @@ pub(super) fn keras_model(path: &Path) -> Result<Option<Vec<u8>>> {
 fn hdf5_source(section: hdf5::Section) -> Result<(Vec<String>, Source)> {
     let hdf5 = hdf5::Hdf5::open(section)?;
     Ok((hdf5.names(), Source::Hdf5(hdf5)))
+}
+
+/// So many bytes of a file from a place on, which the caller knows to be there.
+fn bytes_at(file: &Mutex<BufReader<File>>, start: u64, count: u64) -> Result<Vec<u8>> {
+    let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    file.seek(SeekFrom::Start(start)).map_err(damaged)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(count).map_err(damaged)?);
+    (&mut *file).take(count).read_to_end(&mut bytes).map_err(damaged)?;
+    Ok(bytes)
 }
 
 /// A failed read of an open file, as an error without a place: the caller adds it.

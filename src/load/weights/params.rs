@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
@@ -171,8 +171,8 @@ impl ParamReader {
         Self::default()
     }
 
-    /// The data of a parameter, of the type that it is given in ([`Param::supplied`](crate::ir::Param::supplied));
-    /// none where it has none, or it is in a file that is absent.
+    /// The data of a parameter, of the type that it is given in ([`Param::supplied`](crate::ir::Param::supplied)), or of the
+    /// halves that it holds, where its array is of these; none where it has none, or it is in a file that is absent.
     /// Errors: a file that cannot be read or is too short, an array that is gone or has another
     /// type than the parameter.
     pub fn read(&mut self, graph: &Graph, id: ParamId) -> Result<Option<Tensor>> {
@@ -199,9 +199,11 @@ impl ParamReader {
             }
             Some(Data::Array { path, name }) => self.array(path, name).map_err(place)?,
         };
+        let held = graph.ty(graph.node(param.node).first_result).dtype;
+        let is_held = tensor.dtype().is_half() && tensor.dtype() == held;
         let halves = tensor.dtype().is_half() && ty.dtype == DType::F32;
-        let tensor = if halves { tensor.widened().map_err(place)? } else { tensor };
-        if tensor.dtype() != ty.dtype || tensor.dims() != dims {
+        let tensor = if halves && !is_held { tensor.widened().map_err(place)? } else { tensor };
+        if tensor.dtype() != ty.dtype && !is_held || tensor.dims() != dims {
             let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
         }
@@ -227,13 +229,13 @@ impl ParamReader {
         }
     }
 
-    fn array(&mut self, path: &PathBuf, name: &str) -> Result<Tensor> {
+    fn array(&mut self, path: &Path, name: &str) -> Result<Tensor> {
         let found = self.opened(path)?.get(name)?;
         found.ok_or_else(|| Error::model(path.display().to_string(), format!("there is no array {name}")))
     }
 
-    fn opened(&mut self, path: &PathBuf) -> Result<&Arrays> {
-        match self.arrays.entry(path.clone()) {
+    fn opened(&mut self, path: &Path) -> Result<&Arrays> {
+        match self.arrays.entry(path.to_owned()) {
             Entry::Occupied(open) => Ok(open.into_mut()),
             Entry::Vacant(place) => Ok(place.insert(Arrays::open_weights(path)?)),
         }

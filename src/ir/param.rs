@@ -163,8 +163,10 @@ impl Repacked {
             return Err(wrong());
         }
         if !self.format.is_made() {
-            let message = format!("blocks of {} are not made of numbers", self.format.name());
-            return Err(Error::model("", message).with_help("plan with --weights-as f32, or q8_0 or q4_0"));
+            let format = self.format.name();
+            let message =
+                format!("it is held in blocks of {format}, which other numbers are not packed into");
+            return Err(Error::model("", message).with_help("plan with --weights-as f32, q8_0 or q4_0"));
         }
         let mut bytes = Vec::with_capacity((rows * packed.row_bytes()) as usize);
         let mut row = Vec::with_capacity(columns as usize);

@@ -3,7 +3,7 @@
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{BlockFormat, DType, Graph, Node, NodeId, Op, Packed, Repacked};
+use crate::ir::{BlockFormat, DType, Graph, Node, NodeId, Op, Packed, Param, Repacked};
 
 /// Numbers that a matrix has at least to be packed where it is supplied otherwise.
 const LEAST: i64 = 1 << 12;
@@ -38,14 +38,21 @@ impl WeightsAs {
 /// How the readers of a value read it.
 #[derive(Clone, Copy, Default)]
 struct Readers {
-    /// Products, as their transposed right operand: a row for each number of a result.
-    turned: bool,
-    /// Products, as their right operand.
-    straight: bool,
+    /// Products, as their transposed right operand: a row for each number of a row of the result.
+    multiply_rows: bool,
+    /// Products, as their right operand: a column for each.
+    multiply_columns: bool,
     /// Look-ups of rows.
-    rows: bool,
-    /// Others.
+    look_up_rows: bool,
     others: bool,
+}
+
+impl Readers {
+    /// Whether it is columns that are read as wholes, or rows; none where neither are, or both.
+    fn of_columns(self) -> Option<bool> {
+        let of_rows = self.multiply_rows || self.look_up_rows;
+        (!self.others && of_rows != self.multiply_columns).then_some(self.multiply_columns)
+    }
 }
 
 /// Packs every matrix of f32 parameters that nothing reads but products, as their right operand and in sums of whole
@@ -72,12 +79,13 @@ pub fn pack_weights(graph: &mut Graph, asked: Option<WeightsAs>) -> Result<usize
             rewriter.keep_packed(id, packed)?;
             continue;
         }
-        let weights = node.operands.get(matrix(node).unwrap_or(usize::MAX));
+        let weights = matrix(node).and_then(|at| node.operands.get(at));
         let Some(of) = weights.and_then(|&value| packed[graph.value(value).node.index()]) else {
             rewriter.keep(id)?;
             continue;
         };
-        let (packed, operands) = (Packed { format: of.format, columns: of.columns }, rewriter.operands(id)?);
+        let packed = Packed { format: of.format, columns: of.columns };
+        let operands = rewriter.operands(id)?;
         match node.op {
             Op::Gather { .. } => {
                 let rows = rewriter.add(node.op.clone(), &operands, node.source)?;
@@ -107,9 +115,9 @@ fn readers(graph: &Graph) -> Vec<Readers> {
             let known = &mut readers[operand.index()];
             match node.op {
                 _ if matrix != Some(position) => known.others = true,
-                Op::MatMul { transpose_right: true, .. } => known.turned = true,
-                Op::MatMul { transpose_right: false, .. } => known.straight = true,
-                _ => known.rows = true,
+                Op::MatMul { transpose_right: true, .. } => known.multiply_rows = true,
+                Op::MatMul { transpose_right: false, .. } => known.multiply_columns = true,
+                _ => known.look_up_rows = true,
             }
         }
     }
@@ -121,35 +129,30 @@ fn readers(graph: &Graph) -> Vec<Readers> {
 fn repacked(graph: &Graph, id: NodeId, asked: Option<WeightsAs>, readers: &[Readers]) -> Option<Repacked> {
     let node = graph.node(id);
     let Op::Param(param) = node.op else { return None };
-    let (value, param) = (node.first_result, graph.param(param));
-    let (ty, read) = (graph.ty(value), readers[value.index()]);
-    let is_whole = param.update.is_none()
-        && param.statistic.is_none()
-        && param.slice.is_none()
-        && param.supplied.is_none()
-        && param.repacked.is_none()
-        && param.permuted.is_none()
-        && param.state.is_none();
-    // Rows are those of one orientation.
-    let is_packed = !read.others && !(read.straight && (read.turned || read.rows));
-    let &[rows, columns] = &ty.shape.dims()?[..] else { return None };
-    if !is_whole || !is_packed || ty.dtype != DType::F32 {
+    let (param, ty) = (graph.param(param), graph.ty(node.first_result));
+    let read = readers[node.first_result.index()];
+    let turned = read.of_columns()?;
+    let &[height, width] = &ty.shape.dims()?[..] else { return None };
+    if ty.dtype != DType::F32 || !stays_as_supplied(param) {
         return None;
     }
-    let inner = if read.straight { rows } else { columns };
-    let fits = |format: &BlockFormat| {
-        inner > 0 && u64::try_from(inner).is_ok_and(|inner| inner.is_multiple_of(format.elements()))
-    };
+    let columns = if turned { height } else { width };
+    let numbers = u64::try_from(columns).ok().filter(|&numbers| numbers > 0)?;
+    let fits = |format: &BlockFormat| numbers.is_multiple_of(format.elements());
+    let is_multiplied = read.multiply_rows || read.multiply_columns;
+    let is_large = height.checked_mul(width).is_some_and(|all| all >= LEAST);
     let made = match asked {
-        Some(WeightsAs::Blocks(format)) => {
-            let is_multiplied = read.straight || read.turned;
-            Some(format)
-                .filter(|_| is_multiplied && rows.checked_mul(columns).is_some_and(|all| all >= LEAST))
-        }
-        Some(WeightsAs::F32) | None => None,
+        Some(WeightsAs::Blocks(format)) if is_multiplied && is_large => Some(format),
+        Some(_) | None => None,
     };
-    let is_read = read.turned || read.rows;
-    let own = graph.rules().arrays.blocks.get(&param.name).copied().filter(|_| is_read);
-    let format = made.filter(fits).or(own.filter(fits))?;
-    Some(Repacked { format, columns: inner, turned: read.straight })
+    let of_file = graph.rules().arrays.blocks.get(&param.name).copied().filter(|_| !turned);
+    let format = made.filter(fits).or(of_file.filter(fits))?;
+    Some(Repacked { format, columns, turned })
+}
+
+/// Whether a parameter is whole, held as it is supplied, and stays so.
+fn stays_as_supplied(param: &Param) -> bool {
+    let is_fixed = param.update.is_none() && param.statistic.is_none() && param.state.is_none();
+    let is_whole = param.slice.is_none() && param.permuted.is_none();
+    is_fixed && is_whole && param.supplied.is_none() && param.repacked.is_none()
 }

@@ -10,7 +10,7 @@ use partition::unstable::compile::{Options, prepare};
 use partition::unstable::ir::{BlockFormat, DType, Graph, ParamId, Tensor};
 use partition::unstable::load::weights::{Arrays, ParamReader, match_params, write_npz};
 use partition::unstable::load::{LoadOptions, Model, load};
-use partition::unstable::pass::WeightsAs;
+use partition::unstable::pass::{Params, Precision, WeightsAs};
 use partition::unstable::plan::{BufferKind, Plan};
 
 use crate::cli::Folder;
@@ -42,19 +42,21 @@ fn all<'a>(first: &[&'a str], rest: &'a [String]) -> Vec<&'a str> {
 }
 
 /// The network that is planned of a stored file, with its arrays.
-fn network(name: &str, weights_as: Option<WeightsAs>) -> Graph {
+fn network(name: &str, asked: &Options) -> Graph {
     let file = stored(&format!("{name}.gguf"));
-    let options = LoadOptions { dims: BTreeMap::from([("batch".into(), 2), ("sequence".into(), 7)]) };
+    let dims = BTreeMap::from([("batch".to_owned(), 2), ("sequence".to_owned(), 7)]);
+    let options = LoadOptions { dims, ..LoadOptions::default() };
     let Model::Graph(mut graph) = load(&fs::read(&file).unwrap(), Some(&file), &options).unwrap() else {
         panic!("a cost graph")
     };
     match_params(&mut graph, &Arrays::open(&file).unwrap()).unwrap();
-    prepare(graph, &Options { weights_as, ..Options::default() }).unwrap().graph
+    prepare(graph, asked).unwrap().graph
 }
 
 /// The plan of a stored file, and what it says of its parameters: how many bytes, and which of them are blocks.
 fn planned(folder: &Folder, name: &str, more: &[&str]) -> (Plan, u64, usize) {
-    folder.ok(&[&[&model(name), "-d", "cpu", "-o", "plan.json"], &SIZES[..], more].concat());
+    let model = model(name);
+    folder.ok(&[&[&model[..], "-d", "cpu", "-o", "plan.json"][..], &SIZES, more].concat());
     let plan = Plan::load(folder.path("plan.json")).unwrap();
     let params = plan.buffers.iter().filter(|buffer| buffer.kind == BufferKind::Param);
     let bytes = params.clone().map(|buffer| buffer.bytes.get()).sum();
@@ -71,7 +73,7 @@ fn every_type_of_blocks_is_held_as_it_lies() {
         seen.extend(
             arrays.names().iter().filter_map(|array| arrays.blocks(array).unwrap()).map(BlockFormat::name),
         );
-        let graph = network(name, None);
+        let graph = network(name, &Options::default());
         let (mut reader, mut bytes, mut packed) = (ParamReader::new(), 0, 0);
         for (at, param) in graph.params().iter().enumerate() {
             let held = reader.read(&graph, ParamId(at as u32)).unwrap().unwrap();
@@ -100,7 +102,30 @@ fn every_type_of_blocks_is_held_as_it_lies() {
         assert_eq!((of_plan, in_plan), (4 * numbers, 0), "{name}");
         assert_eq!(plan.options.weights_as.as_deref(), Some("f32"));
     }
-    assert_eq!(seen, BlockFormat::WHOLE.map(BlockFormat::name).into());
+    assert_eq!(seen, BTreeSet::from(BlockFormat::WHOLE.map(BlockFormat::name)));
+}
+
+/// Halves that are held as halves are not widened on the way.
+#[test]
+fn halves_are_read_as_they_lie() {
+    for (name, half) in [("llama_f16", DType::F16), ("llama_tied_bf16", DType::Bf16)] {
+        let file = fs::read(stored(&format!("{name}.gguf"))).unwrap();
+        let precision = Some(Precision { half, params: Params::Rounded });
+        let graph = network(name, &Options { precision, ..Options::default() });
+        let (mut reader, mut halves) = (ParamReader::new(), 0);
+        for (at, param) in graph.params().iter().enumerate() {
+            let (read, held) = (
+                reader.read(&graph, ParamId(at as u32)).unwrap().unwrap(),
+                graph.ty(graph.node(param.node).first_result),
+            );
+            if held.dtype == half && read.dims().len() == 2 {
+                assert_eq!(read.dtype(), half, "{name}: {}", param.name);
+                assert!(file.windows(read.bytes().len()).any(|some| some == read.bytes()), "{}", param.name);
+                halves += 1;
+            }
+        }
+        assert!(halves >= 14, "{name}: {halves}");
+    }
 }
 
 #[test]
@@ -153,7 +178,8 @@ fn tokens_are_the_same_on_one_two_and_three_devices() {
     for name in MIXED {
         let written = |more: &[&str]| {
             let model = model(name);
-            folder.ok(&[&["generate", &model, "--tokens", "1,2,3", "--max-tokens", "9"], more].concat())
+            folder
+                .ok(&[&["generate", &model[..], "--tokens", "1,2,3", "--max-tokens", "9"][..], more].concat())
         };
         let one = written(&["-d", "cpu"]);
         assert_eq!(written(&["-d", "2xcpu", "--use", "all"]), one, "{name}");
@@ -198,8 +224,9 @@ fn a_plan_of_blocks_is_checked_and_run_with_the_file_and_with_weights_that_can_b
     let inputs = path("llama_mixed.io.npz");
     let given = ["--weights", "f32.npz", "--inputs", &inputs];
     for run in [&["run", "plan.json"], &["run", &model[..]]] {
-        let error = folder.fails(3, &[&run[..], &given].concat());
-        assert!(error.contains("are not made of numbers") && error.contains("--weights-as f32"), "{error}");
+        let error = folder.fails(1, &[&run[..], &given].concat());
+        let parts = ["held in blocks of q4_k, which other numbers are not packed into", "--weights-as f32"];
+        assert!(parts.iter().all(|part| error.contains(part)) && error.lines().count() == 1, "{error}");
     }
     folder.ok(&all(&["run", &model, "--weights", "f32.npz", "--weights-as", "f32"], &compared));
 }
@@ -208,7 +235,8 @@ fn a_plan_of_blocks_is_checked_and_run_with_the_file_and_with_weights_that_can_b
 #[test]
 fn other_blocks_are_made_where_they_are_asked_for() {
     for (name, looked_up) in [("llama_mixed", Some("q4_k")), ("llama_mixed_tied", None)] {
-        let graph = network(name, Some(WeightsAs::Blocks(BlockFormat::Q8_0)));
+        let weights_as = Some(WeightsAs::Blocks(BlockFormat::Q8_0));
+        let graph = network(name, &Options { weights_as, ..Options::default() });
         let formats: BTreeMap<&str, &str> = (graph.params().iter())
             .filter_map(|param| Some((param.name.as_str(), param.repacked?.format.name())))
             .collect();

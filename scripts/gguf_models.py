@@ -190,7 +190,10 @@ def models(folder):
 
 # Where scales are in a block, from its front or its end, and bytes of them.
 SCALES = {Kind.Q6_K: (-2, 2), Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q4_1: (0, 4), Kind.Q5_1: (0, 4), Kind.Q2_K: (-4, 4),
-          Kind.Q3_K: (-2, 2)}
+          Kind.Q3_K: (-2, 2), Kind.TQ1_0: (-2, 2), Kind.TQ2_0: (-2, 2)}
+
+
+LATTICES = [Kind.IQ1_S, Kind.IQ1_M, Kind.IQ2_XXS, Kind.IQ2_XS, Kind.IQ2_S, Kind.IQ3_XXS, Kind.IQ3_S, Kind.TQ1_0, Kind.TQ2_0]
 
 
 def random_blocks(random, kind, rows, columns):
@@ -201,6 +204,12 @@ def random_blocks(random, kind, rows, columns):
         packed[:, :, 0] = random.integers(110, 140, packed.shape[:2])
         return packed
     scales = random.normal(size=(rows, columns // elements, 2)).astype(np.float16).view(np.uint8)
+    if kind == Kind.IQ1_M:
+        # Four bits in each of four words.
+        scales = scales.view(np.uint16)[:, :, 0]
+        for word in range(4):
+            packed[:, :, 49 + 2 * word] = packed[:, :, 49 + 2 * word] & 15 | scales >> 4 * word << 4 & 240
+        return packed
     at, width = SCALES.get(kind, (0, 2))
     at = at % size
     packed[:, :, at:at + width] = scales[:, :, :width]
@@ -272,7 +281,8 @@ def blocks(folder):
     for kind, rows, columns in [(Kind.F32, 3, 5), (Kind.F16, 3, 5), (Kind.BF16, 3, 5), (Kind.Q8_0, 3, 64), (Kind.Q4_0, 3, 64),
                                 (Kind.Q4_K, 3, 512), (Kind.Q6_K, 3, 512), (Kind.Q4_1, 3, 64), (Kind.Q5_0, 3, 64),
                                 (Kind.Q5_1, 3, 64), (Kind.Q2_K, 3, 512), (Kind.Q3_K, 3, 512), (Kind.Q5_K, 3, 512),
-                                (Kind.IQ4_NL, 3, 64), (Kind.IQ4_XS, 3, 512), (Kind.MXFP4, 3, 64)]:
+                                (Kind.IQ4_NL, 3, 64), (Kind.IQ4_XS, 3, 512), (Kind.MXFP4, 3, 64),
+                                *((kind, 3, 512) for kind in LATTICES)]:
         name = kind.name.lower()
         if kind in (Kind.F32, Kind.F16, Kind.BF16):
             packed = gguf.quants.quantize(random.normal(size=(rows, columns)).astype(np.float32), kind)

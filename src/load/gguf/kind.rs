@@ -1,5 +1,6 @@
 //! How the elements of a tensor of a GGUF file are stored, by the format's numbers.
 
+use super::lattice::{Lattice, NUMBERS};
 use crate::error::{Error, Report, Result};
 use crate::ir::{BlockFormat, DType};
 
@@ -8,6 +9,8 @@ use crate::ir::{BlockFormat, DType};
 pub(crate) enum Kind {
     Plain(DType),
     Blocks(BlockFormat),
+    /// Blocks that are not held as such.
+    Lattice(Lattice),
 }
 
 impl Kind {
@@ -41,6 +44,15 @@ const READ: &[(u32, &str, Kind)] = &[
     (20, "IQ4_NL", Kind::Blocks(BlockFormat::Iq4Nl)),
     (23, "IQ4_XS", Kind::Blocks(BlockFormat::Iq4Xs)),
     (39, "MXFP4", Kind::Blocks(BlockFormat::Mxfp4)),
+    (19, "IQ1_S", Kind::Lattice(Lattice::Iq1S)),
+    (29, "IQ1_M", Kind::Lattice(Lattice::Iq1M)),
+    (16, "IQ2_XXS", Kind::Lattice(Lattice::Iq2Xxs)),
+    (17, "IQ2_XS", Kind::Lattice(Lattice::Iq2Xs)),
+    (22, "IQ2_S", Kind::Lattice(Lattice::Iq2S)),
+    (18, "IQ3_XXS", Kind::Lattice(Lattice::Iq3Xxs)),
+    (21, "IQ3_S", Kind::Lattice(Lattice::Iq3S)),
+    (34, "TQ1_0", Kind::Lattice(Lattice::Tq1_0)),
+    (35, "TQ2_0", Kind::Lattice(Lattice::Tq2_0)),
     (28, "F64", Kind::Plain(DType::F64)),
     (24, "I8", Kind::Plain(DType::I8)),
     (25, "I16", Kind::Plain(DType::I16)),
@@ -53,17 +65,10 @@ pub(crate) fn types() -> Vec<(&'static str, f64)> {
     let bits = |kind: &Kind| match kind {
         Kind::Plain(dtype) => 8.0 * dtype.size() as f64,
         Kind::Blocks(format) => 8.0 * format.bytes() as f64 / format.elements() as f64,
+        Kind::Lattice(lattice) => 8.0 * lattice.bytes() as f64 / NUMBERS as f64,
     };
     READ.iter().map(|(_, name, kind)| (*name, bits(kind))).collect()
 }
 
 /// Types that are not read, for messages.
-const NAMES: &[(u32, &str)] = &[
-    (16, "IQ2_XXS"),
-    (17, "IQ2_XS"),
-    (18, "IQ3_XXS"),
-    (19, "IQ1_S"),
-    (21, "IQ3_S"),
-    (22, "IQ2_S"),
-    (29, "IQ1_M"),
-];
+const NAMES: &[(u32, &str)] = &[(9, "Q8_1"), (15, "Q8_K"), (40, "NVFP4")];

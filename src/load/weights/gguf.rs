@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use super::{byte_count, bytes_at, damaged};
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType, PackedRow, Tensor, Zeros};
-use crate::load::gguf::{self, Kind};
+use crate::load::gguf::{self, Kind, NUMBERS};
 
 /// An array: its sizes, and where it lies in the file.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Gguf {
         let Some(place) = self.places.get(name) else { return Ok(None) };
         let dtype = match Kind::of(place.kind)? {
             Kind::Plain(dtype) => dtype,
-            Kind::Blocks(_) => DType::F32,
+            Kind::Blocks(_) | Kind::Lattice(_) => DType::F32,
         };
         Ok(Some((dtype, place.dims.clone())))
     }
@@ -63,21 +63,31 @@ impl Gguf {
                 Tensor::new(dtype, dims, bytes).map(Some)
             }
             Kind::Blocks(format) => {
-                let packed = self.bytes(place, bytes_of_blocks(format, &dims)?)?;
+                let packed =
+                    self.bytes(place, bytes_of_blocks((format.elements(), format.bytes()), &dims)?)?;
                 let mut values =
                     vec![0.0; packed.len() / format.bytes() as usize * format.elements() as usize];
                 let row = PackedRow { bytes: &packed, scales: &[], zeros: Zeros::Middle };
                 format.unpack(row, 0, &mut values);
                 Tensor::from_f32(dims, &values).map(Some)
             }
+            Kind::Lattice(lattice) => {
+                let packed = self.bytes(place, bytes_of_blocks((NUMBERS as u64, lattice.bytes()), &dims)?)?;
+                let blocks = packed.chunks_exact(lattice.bytes() as usize);
+                let mut values = vec![0.0; blocks.len() * NUMBERS];
+                blocks
+                    .zip(values.chunks_exact_mut(NUMBERS))
+                    .for_each(|(block, out)| lattice.unpack(block, out));
+                Tensor::from_f32(dims, &values).map(Some)
+            }
         }
     }
 
-    /// The blocks that an array's numbers are in; none where they are in none.
+    /// The blocks that an array's numbers are in; none where they are in none that are held.
     pub(super) fn blocks(&self, name: &str) -> Result<Option<BlockFormat>> {
         match self.places.get(name).map(|place| Kind::of(place.kind)).transpose()? {
             Some(Kind::Blocks(format)) => Ok(Some(format)),
-            Some(Kind::Plain(_)) | None => Ok(None),
+            Some(Kind::Plain(_) | Kind::Lattice(_)) | None => Ok(None),
         }
     }
 
@@ -86,7 +96,7 @@ impl Gguf {
         let (Some(place), Some(format)) = (self.places.get(name), self.blocks(name)?) else {
             return Ok(None);
         };
-        let bytes = self.bytes(place, bytes_of_blocks(format, &place.dims)?)?;
+        let bytes = self.bytes(place, bytes_of_blocks((format.elements(), format.bytes()), &place.dims)?)?;
         let mut dims = place.dims.clone();
         if let Some(row) = dims.last_mut() {
             *row = *row / format.elements() * format.bytes();
@@ -108,12 +118,11 @@ impl Gguf {
     }
 }
 
-/// Bytes of an array of blocks. Error: its sizes overflow, or its rows are no whole blocks.
-fn bytes_of_blocks(format: BlockFormat, dims: &[u64]) -> Result<u64> {
+/// Bytes of an array of blocks of so many elements and bytes. Error: its sizes overflow, or its rows are no whole blocks.
+fn bytes_of_blocks((elements, bytes): (u64, u64), dims: &[u64]) -> Result<u64> {
     let numbers = byte_count(DType::F32, dims)? / DType::F32.size();
-    if !dims.last().is_some_and(|row| row.is_multiple_of(format.elements())) {
-        let message = format!("rows of {dims:?} are no whole blocks of {}", format.elements());
-        return Err(Error::format("", message));
+    if !dims.last().is_some_and(|row| row.is_multiple_of(elements)) {
+        return Err(Error::format("", format!("rows of {dims:?} are no whole blocks of {elements}")));
     }
-    Ok(numbers / format.elements() * format.bytes())
+    Ok(numbers / elements * bytes)
 }

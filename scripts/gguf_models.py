@@ -246,7 +246,7 @@ def mixed(folder):
                 writer.add_tensor(named(key, LLAMA), value)
                 continue
             rows, columns = value.shape
-            kinds = wide + narrow if columns == 256 else narrow
+            kinds = wide + narrow[::-1] if columns == 256 else narrow
             kind = kinds[turns[columns] % len(kinds)]
             turns[columns] += 1
             packed = random_blocks(random, kind, rows, columns).reshape(rows, -1)

@@ -66,10 +66,9 @@ def stored(architecture, key, value, config):
     return value
 
 
-def write(folder, name, architecture, model, names, kind, extra):
-    """Writes a model, and gives it the weights that the file holds."""
-    config = model.config
-    writer = gguf.GGUFWriter(f"{folder}/{name}.gguf", architecture)
+def header(path, architecture, config, extra):
+    """A file with the settings of a model."""
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -89,6 +88,24 @@ def write(folder, name, architecture, model, names, kind, extra):
         else:
             getattr(writer, add)(value)
     writer.add_token_list(["<unk>", "a", "b"])
+    return writer
+
+
+def finished(writer, path, model):
+    """Writes the file, and what the library computes."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with torch.no_grad():
+        logits = model(IDS).logits
+    np.savez_compressed(f"{path}.io.npz", in_input_ids=IDS.numpy(), out_logits=logits.numpy())
+
+
+def write(folder, name, architecture, model, names, kind, extra):
+    """Writes a model, and gives it the weights that the file holds."""
+    config = model.config
+    writer = header(f"{folder}/{name}.gguf", architecture, config, extra)
     for key, parameter in model.named_parameters():
         value = parameter.detach().numpy()
         packed = kind if value.ndim == 2 and value.shape[-1] % 32 == 0 else Kind.F32
@@ -98,13 +115,7 @@ def write(folder, name, architecture, model, names, kind, extra):
         back = gguf.quants.dequantize(quantised, packed).reshape(out.shape)
         with torch.no_grad():
             parameter += torch.from_numpy(np.ascontiguousarray(back_of(architecture, key, back - out, config)))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with torch.no_grad():
-        logits = model(IDS).logits
-    np.savez_compressed(f"{folder}/{name}.io.npz", in_input_ids=IDS.numpy(), out_logits=logits.numpy())
+    finished(writer, f"{folder}/{name}", model)
 
 
 def back_of(architecture, key, value, config):
@@ -179,7 +190,10 @@ def models(folder):
 
 # Where scales are in a block, from its front or its end, and bytes of them.
 SCALES = {Kind.Q6_K: (-2, 2), Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q4_1: (0, 4), Kind.Q5_1: (0, 4), Kind.Q2_K: (-4, 4),
-          Kind.Q3_K: (-2, 2)}
+          Kind.Q3_K: (-2, 2), Kind.TQ1_0: (-2, 2), Kind.TQ2_0: (-2, 2)}
+
+
+LATTICES = [Kind.IQ1_S, Kind.IQ1_M, Kind.IQ2_XXS, Kind.IQ2_XS, Kind.IQ2_S, Kind.IQ3_XXS, Kind.IQ3_S, Kind.TQ1_0, Kind.TQ2_0]
 
 
 def random_blocks(random, kind, rows, columns):
@@ -190,6 +204,12 @@ def random_blocks(random, kind, rows, columns):
         packed[:, :, 0] = random.integers(110, 140, packed.shape[:2])
         return packed
     scales = random.normal(size=(rows, columns // elements, 2)).astype(np.float16).view(np.uint8)
+    if kind == Kind.IQ1_M:
+        # Four bits in each of four words.
+        scales = scales.view(np.uint16)[:, :, 0]
+        for word in range(4):
+            packed[:, :, 49 + 2 * word] = packed[:, :, 49 + 2 * word] & 15 | scales >> 4 * word << 4 & 240
+        return packed
     at, width = SCALES.get(kind, (0, 2))
     at = at % size
     packed[:, :, at:at + width] = scales[:, :, :width]
@@ -209,6 +229,50 @@ def numbers_of_blocks(path):
         json.dump(stored, file, separators=(",", ":"))
 
 
+def mixed(folder):
+    """Llamas whose matrices are random blocks, each of another type, with a head of their own and tied to the words."""
+    random = np.random.default_rng(11)
+    sizes = dict(vocab_size=19, hidden_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                 num_hidden_layers=2, intermediate_size=64, max_position_embeddings=16)
+    wide = [Kind.Q4_K, Kind.Q6_K, Kind.Q2_K, Kind.Q3_K, Kind.Q5_K, Kind.IQ4_XS]
+    narrow = [Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.IQ4_NL, Kind.MXFP4]
+    for name, tied in [("llama_mixed", False), ("llama_mixed_tied", True)]:
+        model = filled(hf.LlamaForCausalLM(hf.LlamaConfig(**sizes, tie_word_embeddings=tied)), 29)
+        writer = header(f"{folder}/{name}.gguf", "llama", model.config, dict(add_key_length=16, add_value_length=16))
+        turns = dict.fromkeys((256, 64), 0)
+        for key, parameter in model.named_parameters():
+            value = parameter.detach().numpy()
+            if value.ndim == 1:
+                writer.add_tensor(named(key, LLAMA), value)
+                continue
+            rows, columns = value.shape
+            kinds = wide + narrow[::-1] if columns == 256 else narrow
+            kind = kinds[turns[columns] % len(kinds)]
+            turns[columns] += 1
+            packed = random_blocks(random, kind, rows, columns).reshape(rows, -1)
+            # Scales such that numbers are as large as those of other models.
+            back = gguf.quants.dequantize(packed, kind).reshape(rows, columns)
+            packed = weaker(packed.reshape(rows, -1, gguf.GGML_QUANT_SIZES[kind][1]), kind, np.abs(back).mean() * 8).reshape(rows, -1)
+            back = gguf.quants.dequantize(packed, kind).reshape(rows, columns).astype(np.float32)
+            writer.add_tensor(named(key, LLAMA), packed, raw_dtype=kind)
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(np.ascontiguousarray(back_of("llama", key, back, model.config))))
+        finished(writer, f"{folder}/{name}", model)
+
+
+def weaker(packed, kind, by):
+    """Blocks whose scales are divided by a number."""
+    packed = packed.copy()
+    if kind == Kind.MXFP4:
+        packed[:, :, 0] -= int(np.log2(by))
+        return packed
+    at, width = SCALES.get(kind, (0, 2))
+    at = at % packed.shape[2]
+    scales = np.ascontiguousarray(packed[:, :, at:at + width]).view(np.float16)
+    packed[:, :, at:at + width] = (scales / by).astype(np.float16).view(np.uint8)
+    return packed
+
+
 def blocks(folder):
     """A tensor of each type, of random bytes with scales that are no infinities."""
     random = np.random.default_rng(3)
@@ -217,7 +281,8 @@ def blocks(folder):
     for kind, rows, columns in [(Kind.F32, 3, 5), (Kind.F16, 3, 5), (Kind.BF16, 3, 5), (Kind.Q8_0, 3, 64), (Kind.Q4_0, 3, 64),
                                 (Kind.Q4_K, 3, 512), (Kind.Q6_K, 3, 512), (Kind.Q4_1, 3, 64), (Kind.Q5_0, 3, 64),
                                 (Kind.Q5_1, 3, 64), (Kind.Q2_K, 3, 512), (Kind.Q3_K, 3, 512), (Kind.Q5_K, 3, 512),
-                                (Kind.IQ4_NL, 3, 64), (Kind.IQ4_XS, 3, 512), (Kind.MXFP4, 3, 64)]:
+                                (Kind.IQ4_NL, 3, 64), (Kind.IQ4_XS, 3, 512), (Kind.MXFP4, 3, 64),
+                                *((kind, 3, 512) for kind in LATTICES)]:
         name = kind.name.lower()
         if kind in (Kind.F32, Kind.F16, Kind.BF16):
             packed = gguf.quants.quantize(random.normal(size=(rows, columns)).astype(np.float32), kind)
@@ -236,4 +301,5 @@ if __name__ == "__main__":
     os.makedirs(sys.argv[1], exist_ok=True)
     hf.logging.set_verbosity_error()
     models(sys.argv[1])
+    mixed(sys.argv[1])
     blocks(sys.argv[1])

@@ -145,10 +145,9 @@ print(read if {bool(given.prompt)} else written, out[:{FEW}])
 
 def run_ours(path, kind, given, devices, length, tokens):
     """A run of this program with a prompt of some length: what it printed, and the processor's time that it took."""
-    packed = [] if kind in ("F16", "F32") else ["--weights-as", kind.lower()]
     prompt = ",".join(map(str, prompt_of(length)))
     command = [given.binary, "generate", path, "-d", devices, "--tokens", prompt, "--max-tokens", str(tokens),
-               "--context", str(SHAPE["context"]), *packed]
+               "--context", str(SHAPE["context"])]
     if devices.startswith("2x"):
         command += ["--use", "all"]
     if kind == "F16":

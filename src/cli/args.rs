@@ -101,6 +101,9 @@ pub(super) enum PrecisionArg {
 /// How matrices of weights are held.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WeightsArg {
+    /// Numbers of 32 bits, also of blocks in a GGUF file
+    #[value(name = "f32")]
+    F32,
     /// 8 bits, with a scale per 32 weights
     #[value(name = "q8_0")]
     Q8,
@@ -148,10 +151,10 @@ pub(super) struct ModelArgs {
     /// That of their operands; sums are in f32, and operations that need the range stay in f32.
     #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(super) precision: PrecisionArg,
-    /// Quantise weight matrices when they are loaded
+    /// How weight matrices are held [default: as they are supplied, also in blocks of a GGUF file]
     ///
-    /// Those that only products read, with a multiple of 32 terms per sum. Products read them packed, and compute in
-    /// f32.
+    /// Quantised when they are loaded, or f32. Those are packed that only products read, with whole blocks of terms per
+    /// sum, and look-ups of rows. Products read them packed, and compute in f32.
     #[arg(hide_short_help = true, long = "weights-as", value_enum, value_name = "FORMAT")]
     pub(super) weights_as: Option<WeightsArg>,
     /// Weights file

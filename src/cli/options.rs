@@ -8,7 +8,7 @@ use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType};
-use crate::pass::{CONTEXT, Params, Precision};
+use crate::pass::{CONTEXT, Params, Precision, WeightsAs};
 use crate::place::{DeviceUse, Options};
 use crate::strategy::{Until, pipeline};
 use crate::topology::Topology;
@@ -60,17 +60,18 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
         place: place_options(placement)?,
         until: placement.until.as_deref().map(until).transpose()?,
         precision: half(shape.precision).map(|half| Precision { half, params: Params::Rounded }),
-        weights_as: shape.weights_as.map(block_format),
+        weights_as: shape.weights_as.map(weights_as),
         profile: placement.profile.as_ref().map(Profile::load).transpose()?.map(Arc::new),
         ..compile::Options::default()
     })
 }
 
-/// The format of an argument.
-pub(super) fn block_format(format: WeightsArg) -> BlockFormat {
-    match format {
-        WeightsArg::Q8 => BlockFormat::Q8_0,
-        WeightsArg::Q4 => BlockFormat::Q4_0,
+/// How an argument says that weights are held.
+pub(super) fn weights_as(asked: WeightsArg) -> WeightsAs {
+    match asked {
+        WeightsArg::F32 => WeightsAs::F32,
+        WeightsArg::Q8 => WeightsAs::Blocks(BlockFormat::Q8_0),
+        WeightsArg::Q4 => WeightsAs::Blocks(BlockFormat::Q4_0),
     }
 }
 

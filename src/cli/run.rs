@@ -14,7 +14,7 @@ use super::machine::{Product, Products, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
 use super::modes::{Explicit, check_run};
 use super::notes::{note_assumptions, note_network};
-use super::options::{block_format, compile_options, half, split_options, with_profile};
+use super::options::{compile_options, half, split_options, weights_as, with_profile};
 use super::predicted::Predicted;
 use super::sample::Sample;
 use super::shared_cores::{shared_cores, used};
@@ -312,13 +312,13 @@ fn from_plan(
 
 /// Error: an option asks for other types than the plan was made for.
 fn types_are_the_plans(args: &RunArgs, plan: &Plan) -> Result<()> {
-    if let Some(format) = args.shape.weights_as.map(block_format)
-        && plan.options.weights_as.as_deref() != Some(format.name())
+    if let Some(asked) = args.shape.weights_as.map(weights_as)
+        && plan.options.weights_as.as_deref() != Some(asked.name())
     {
         let own = plan.options.weights_as.as_deref().unwrap_or("as they are supplied");
         let message = format!("the plan holds weights {own}");
         return Err(
-            Error::usage(format!("--weights-as {}", format.name()), message).with_help("plan the model anew")
+            Error::usage(format!("--weights-as {}", asked.name()), message).with_help("plan the model anew")
         );
     }
     if let Some(half) = half(args.shape.precision)

@@ -296,9 +296,9 @@ fn cost_graph_plan(
 ) -> Result<(Step, Plan)> {
     let from = replan::of_cost_graph(graph, topology, options);
     let place = &place::Options { from, ..options.place.clone() };
-    if let Some(format) = options.weights_as {
+    if let Some(asked) = options.weights_as {
         return Err(Error::usage(
-            format!("--weights-as {}", format.name()),
+            format!("--weights-as {}", asked.name()),
             "a cost graph has no weights to pack",
         )
         .with_help("leave it out; the bytes are those of the graph"));
@@ -350,10 +350,8 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
     verified(&graph)?;
     pass::dce(&mut graph)?;
     verified(&graph)?;
-    if let Some(format) = options.weights_as {
-        pass::pack_weights(&mut graph, format)?;
-        verified(&graph)?;
-    }
+    pass::pack_weights(&mut graph, options.weights_as)?;
+    verified(&graph)?;
     if let Some(precision) = &options.precision {
         pass::lower_precision(&mut graph, precision)?;
         verified(&graph)?;

@@ -7,8 +7,8 @@ use super::split::SplitOptions;
 use super::{Network, score};
 use crate::cost::{self, Profile};
 use crate::error::{Error, Result};
-use crate::ir::{BlockFormat, DType, Layout, Node, Op, SourceRole};
-use crate::pass::{Params, Precision};
+use crate::ir::{DType, Layout, Node, Op, SourceRole};
+use crate::pass::{Params, Precision, WeightsAs};
 use crate::place;
 use crate::plan::{self, Foreign, Plan};
 use crate::strategy;
@@ -47,7 +47,7 @@ pub struct Options {
     /// What products are computed in, and what is between them, where that is not f32.
     pub precision: Option<Precision>,
     /// How matrices of weights are held, where that is not as they are supplied.
-    pub weights_as: Option<BlockFormat>,
+    pub weights_as: Option<WeightsAs>,
     /// Whether convolutions of halves may have their channels last inside, as GPUs have them.
     pub channels_last: bool,
     /// Measured times, which take the place of the roofline's. The topology is to be the one that
@@ -104,10 +104,10 @@ impl Options {
             Some(Ok(half)) if half.is_half() => Some(Precision { half, params: Params::Rounded }),
             Some(_) => return Err(Error::format("options.precision", "expected bf16 or f16")),
         };
-        let weights_as = match plan.options.weights_as.as_deref().map(BlockFormat::from_name) {
+        let weights_as = match plan.options.weights_as.as_deref().map(WeightsAs::from_name) {
             None => None,
-            Some(Some(format)) => Some(format),
-            Some(None) => return Err(Error::format("options.weights_as", "expected q8_0 or q4_0")),
+            Some(Some(asked)) => Some(asked),
+            Some(None) => return Err(Error::format("options.weights_as", "expected f32, q8_0 or q4_0")),
         };
         let channels_last = match plan.options.layout.as_deref() {
             None => false,
@@ -181,7 +181,7 @@ impl Options {
                 options.other.push(("replicas".to_owned(), replicas.to_string()));
             }
         }
-        options.weights_as = self.weights_as.map(|format| format.name().to_owned());
+        options.weights_as = self.weights_as.map(|asked| asked.name().to_owned());
         options.precision = self.precision.map(|precision| precision.half.to_string());
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());
         let model = plan::PlanModel {

@@ -135,7 +135,7 @@ pub struct Statistic {
 /// How a parameter is made of the matrix that is supplied, where it holds that in fewer bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repacked {
-    /// How blocks are stored; those that hold their scales and can be made.
+    /// How blocks are stored; those that hold their scales.
     pub format: BlockFormat,
     /// Numbers of a row.
     pub columns: i64,
@@ -150,7 +150,8 @@ impl Repacked {
         Shape::new(if self.turned { [columns, rows] } else { [rows, columns] })
     }
 
-    /// The blocks of a matrix of f32. Error: it is none, or its rows are no whole blocks.
+    /// The blocks of a matrix of f32. Errors: blocks of this format are not made; it is none, or its rows are no whole
+    /// blocks.
     fn pack(self, matrix: &Tensor) -> Result<Tensor> {
         let wrong = || Error::Internal(format!("a matrix of {:?} is packed", matrix.dims()));
         let (numbers, &[height, width]) = (matrix.to_f32().ok_or_else(wrong)?, matrix.dims()) else {
@@ -160,6 +161,12 @@ impl Repacked {
         let packed = Packed { format: self.format, columns: self.columns };
         if columns != self.columns.unsigned_abs() || !columns.is_multiple_of(self.format.elements()) {
             return Err(wrong());
+        }
+        if !self.format.is_made() {
+            let format = self.format.name();
+            let message =
+                format!("it is held in blocks of {format}, which other numbers are not packed into");
+            return Err(Error::model("", message).with_help("plan with --weights-as f32, q8_0 or q4_0"));
         }
         let mut bytes = Vec::with_capacity((rows * packed.row_bytes()) as usize);
         let mut row = Vec::with_capacity(columns as usize);
@@ -236,9 +243,13 @@ impl Param {
 
     /// The type of its data, and of what its initialiser makes, before it is cut.
     pub fn whole_type(&self, graph: &Graph) -> Type {
-        let Some(slice) = &self.slice else { return self.supplied_type(graph) };
-        let held = slice.whole(graph.ty(graph.node(self.node).first_result));
-        self.supplied_for(&held)
+        self.supplied_for(&self.whole_held(graph))
+    }
+
+    /// The type of the whole that it holds, or of which it holds a part.
+    pub fn whole_held(&self, graph: &Graph) -> Type {
+        let held = graph.ty(graph.node(self.node).first_result);
+        self.slice.as_ref().map_or_else(|| held.clone(), |slice| slice.whole(held))
     }
 
     /// The type of what is supplied for one that holds this.
@@ -252,12 +263,16 @@ impl Param {
         }
     }
 
-    /// Its own part of the whole's data. Error: none but internal ones.
+    /// Its own part of the whole's data. Error: it is held in blocks of a format that is not made of numbers.
     pub fn own_part(&self, graph: &Graph, whole: Tensor) -> Result<Tensor> {
-        let whole = match self.repacked {
-            Some(repacked) => repacked.pack(&whole)?,
-            None => whole,
-        };
+        match self.repacked {
+            Some(repacked) => self.part_as_held(graph, repacked.pack(&whole)?),
+            None => self.part_as_held(graph, whole),
+        }
+    }
+
+    /// Its own part of the whole, whose matrix is in blocks where it holds these. Error: none but internal ones.
+    pub fn part_as_held(&self, graph: &Graph, whole: Tensor) -> Result<Tensor> {
         let whole = match &self.permuted {
             Some(order) => whole.permuted(order)?,
             None => whole,

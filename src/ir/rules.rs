@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Tensor;
+use super::{BlockFormat, Tensor};
 use crate::error::{Error, Report, Result};
 
 /// A count that a field of a configuration sets.
@@ -69,7 +69,7 @@ pub struct Rules {
     pub short_context: Option<i64>,
 }
 
-/// What files of weights call a network's parameters, beside the parameters' own names.
+/// What files of weights call a network's parameters, beside the parameters' own names, and how they store them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArrayNames {
     /// Other names of a parameter's array, by the parameter's own. A file may hold several of one
@@ -77,6 +77,8 @@ pub struct ArrayNames {
     pub aliases: BTreeMap<String, Vec<String>>,
     /// Patterns (`*`, `?`) of arrays that such files hold and nothing reads: masks, frequencies.
     pub unread: Vec<String>,
+    /// Blocks of few bits that the rows of a parameter's array are, by the parameter's own name.
+    pub blocks: BTreeMap<String, BlockFormat>,
 }
 
 impl Rules {

@@ -11,13 +11,13 @@ use crate::error::{Error, Result};
 pub struct Tensor {
     dtype: DType,
     dims: Vec<u64>,
-    bytes: Arc<[u8]>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl Tensor {
     /// A tensor of these parts. Error: the number of bytes is not that of the type.
-    pub fn new(dtype: DType, dims: Vec<u64>, bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
-        let bytes = bytes.into();
+    pub fn new(dtype: DType, dims: Vec<u64>, bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        let bytes = Arc::new(bytes.into());
         let expected = dims.iter().try_fold(dtype.size(), |product, &dim| product.checked_mul(dim));
         // A zero anywhere makes the tensor empty, however large the other sizes.
         let expected = if dims.contains(&0) { Some(0) } else { expected };
@@ -32,8 +32,10 @@ impl Tensor {
 
     /// A tensor of f32 values. Error: their number is not the product of `dims`.
     pub fn from_f32(dims: Vec<u64>, values: &[f32]) -> Result<Self> {
-        let mut bytes = Vec::with_capacity(size_of_val(values));
-        values.iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+        let mut bytes = vec![0; size_of_val(values)];
+        for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+            *bytes = value.to_le_bytes();
+        }
         Self::new(DType::F32, dims, bytes)
     }
 
@@ -100,9 +102,9 @@ impl Tensor {
             DType::Bf16 => bf16_to_f32,
             other => return Err(Error::Internal(format!("{other} is no half"))),
         };
-        let mut bytes = Vec::with_capacity(2 * self.bytes.len());
-        for half in self.bytes.as_chunks::<2>().0 {
-            bytes.extend_from_slice(&widen(u16::from_le_bytes(*half)).to_le_bytes());
+        let mut bytes = vec![0; 2 * self.bytes.len()];
+        for (wide, half) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(self.bytes.as_chunks::<2>().0) {
+            *wide = widen(u16::from_le_bytes(*half)).to_le_bytes();
         }
         Self::new(DType::F32, self.dims.clone(), bytes)
     }

@@ -9,7 +9,6 @@ pub fn families() -> Vec<FamilyOf> {
 }
 
 /// The element types of GGUF files whose tensors are read, and how many bits a number has.
-#[cfg(feature = "weights")]
 pub fn gguf_types() -> Vec<(&'static str, f64)> {
-    super::weights::gguf_types()
+    super::gguf::types()
 }

@@ -28,7 +28,7 @@ pub use fold::fold;
 pub use fuse::fuse;
 pub use group::{GroupOptions, group, group_placed};
 pub use layout::channels_last;
-pub use pack_weights::pack_weights;
+pub use pack_weights::{WeightsAs, pack_weights};
 pub use paired::{has_pairs, paired};
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use partition::unstable::ir::{BlockFormat, DType, Tensor};
 use partition::unstable::load::weights::Arrays;
 
-const MODELS: [&str; 19] = [
+const MODELS: [&str; 21] = [
     "gemma",
     "gemma2",
     "gemma3",
@@ -19,6 +19,8 @@ const MODELS: [&str; 19] = [
     "llama_3",
     "llama_f16",
     "llama_linear",
+    "llama_mixed",
+    "llama_mixed_tied",
     "llama_q4_0",
     "llama_q8_0",
     "llama_tied_bf16",
@@ -59,8 +61,10 @@ fn a_file_computes_what_the_library_does_with_its_weights() {
 fn blocks_are_what_the_format_says() {
     let packed = Arrays::open(&stored("blocks.gguf")).unwrap();
     let expected = Arrays::open(&stored("blocks.npz")).unwrap();
-    let kept =
-        ["f32", "f16", "bf16"].into_iter().chain(BlockFormat::WHOLE.iter().map(|format| format.name()));
+    let lattices =
+        ["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0"].into_iter();
+    let kept = ["f32", "f16", "bf16"].into_iter().chain(lattices);
+    let kept = kept.chain(BlockFormat::WHOLE.iter().map(|format| format.name()));
     assert_eq!(packed.names().iter().map(String::as_str).collect::<BTreeSet<_>>(), kept.collect());
     for name in packed.names() {
         let tensor = packed.get(name).unwrap().unwrap();
@@ -146,9 +150,9 @@ fn counts_and_offsets_beyond_the_file_are_refused() {
     assert!(fault(&offset).contains("are beyond its"));
     let kind = |bytes: &mut Vec<u8>| {
         let at = behind(bytes) + 4 + 8;
-        bytes[at] = 16;
+        bytes[at] = 15;
     };
-    assert!(fault(&kind).contains("element type 16 (IQ2_XXS) is not read"));
+    assert!(fault(&kind).contains("element type 15 (Q8_K) is not read"));
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod fuse_attention;
 mod fx;
 mod generate;
 mod gguf;
+mod gguf_packed;
 mod gpu;
 mod gpu_child;
 mod gradients;

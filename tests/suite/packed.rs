@@ -7,6 +7,7 @@ use partition::unstable::ir::{
     Unary, Zeros, infer,
 };
 use partition::unstable::load::Model;
+use partition::unstable::pass::WeightsAs;
 use partition::unstable::place::{self, DeviceUse};
 use partition::unstable::run::{ExecOptions, Program, exec_plan};
 use partition::unstable::topology::Topology;
@@ -327,7 +328,8 @@ fn weights_are_packed_when_they_are_loaded() {
     for (format, most) in [(BlockFormat::Q8_0, 0.01), (BlockFormat::Q4_0, 0.15)] {
         for devices in ["cpu", "2xcpu"] {
             let place = place::Options { devices: DeviceUse::All, ..place::Options::default() };
-            let options = Options { weights_as: Some(format), place, ..Options::default() };
+            let options =
+                Options { weights_as: Some(WeightsAs::Blocks(format)), place, ..Options::default() };
             let topology = Topology::parse(devices).unwrap();
             let compiled = compile(Model::Graph(two_products()), &topology, &options).unwrap();
             let network = compiled.network.as_ref().unwrap();

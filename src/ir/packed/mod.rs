@@ -137,6 +137,11 @@ impl BlockFormat {
         Self::WHOLE.into_iter().find(|format| format.name() == name)
     }
 
+    /// True where [`Self::pack`] makes blocks of numbers.
+    pub const fn is_made(self) -> bool {
+        matches!(self, Self::Q8_0 | Self::Q4_0)
+    }
+
     /// True where scales, and zero points if any, are tensors of their own.
     pub const fn has_scales_beside(self) -> bool {
         matches!(self, Self::Groups { .. })

@@ -4,6 +4,8 @@
 //! llama.cpp stores some weights otherwise than the library: queries and keys of Llama and its like lie so that a rotation
 //! turns neighbours, norms of Gemma hold the whole factor, and GPT-2's matrices are transposed.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::config::Config;
@@ -11,7 +13,7 @@ use super::net::{Bias, Net, Norm, Order};
 use super::settings::{InnerNorms, Positions, Settings};
 use super::unsupported;
 use crate::error::{Error, Report, Result};
-use crate::load::gguf::{Head, Meta};
+use crate::load::gguf::{Head, Kind, Meta};
 
 /// One of llama.cpp's architectures.
 #[derive(Debug)]
@@ -456,16 +458,24 @@ impl Dialect {
         }
     }
 
-    /// Adds what the file calls the arrays of the parameters that were written.
-    pub(super) fn collect(&self, net: &mut Net) {
+    /// Adds what the file calls the arrays of the parameters that were written, and in which blocks it has them. Error: a
+    /// type that is not read.
+    pub(super) fn collect(&self, head: &Head, net: &mut Net) -> Result<()> {
         let params: Vec<String> = net.param_names().map(str::to_owned).collect();
-        let named = params.iter().filter_map(|param| Some((param.clone(), vec![self.array(param)?])));
-        let aliases: Vec<_> = named.collect();
+        let kinds: BTreeMap<&str, u32> =
+            head.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.kind)).collect();
         let arrays = net.array_names();
-        for (param, names) in aliases {
-            arrays.aliases.entry(param).or_default().extend(names);
+        for param in params {
+            let Some(array) = self.array(&param) else { continue };
+            if let Some(&kind) = kinds.get(array.as_str())
+                && let Kind::Blocks(format) = Kind::of(kind).map_err(|error| error.within(&array))?
+            {
+                arrays.blocks.insert(param.clone(), format);
+            }
+            arrays.aliases.entry(param).or_default().push(array);
         }
         arrays.unread.extend([SHORT_FACTORS.to_owned(), LONG_FACTORS.to_owned()]);
+        Ok(())
     }
 
     /// What the file calls a parameter's array.

@@ -129,7 +129,7 @@ fn written(
     config.all_read()?;
     names::collect(&mut net, family, prefix, tied);
     if let Some(foreign) = &foreign {
-        foreign.dialect.collect(&mut net);
+        foreign.dialect.collect(foreign.head, &mut net)?;
     }
     let (document, rules) = net.finish(family.name);
     for (dim, value) in &options.dims {

@@ -1,21 +1,14 @@
-//! Arrays of a GGUF file. Those of few bits are unpacked to f32 when they are read.
+//! Arrays of a GGUF file. Those of few bits are given as the blocks that they are, or unpacked to f32.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Seek, SeekFrom};
 use std::sync::Mutex;
 
-use super::{byte_count, damaged};
-use crate::error::{Error, Report, Result};
+use super::{byte_count, bytes_at, damaged};
+use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType, PackedRow, Tensor, Zeros};
-use crate::load::gguf;
-
-/// How the elements of a tensor are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Plain(DType),
-    Blocks(BlockFormat),
-}
+use crate::load::gguf::{self, Kind, NUMBERS};
 
 /// An array: its sizes, and where it lies in the file.
 #[derive(Clone, Debug)]
@@ -54,9 +47,9 @@ impl Gguf {
     /// The type and sizes that an array has once it is read.
     pub(super) fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
         let Some(place) = self.places.get(name) else { return Ok(None) };
-        let dtype = match kind(place.kind)? {
+        let dtype = match Kind::of(place.kind)? {
             Kind::Plain(dtype) => dtype,
-            Kind::Blocks(_) => DType::F32,
+            Kind::Blocks(_) | Kind::Lattice(_) => DType::F32,
         };
         Ok(Some((dtype, place.dims.clone())))
     }
@@ -64,24 +57,51 @@ impl Gguf {
     pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>> {
         let Some(place) = self.places.get(name) else { return Ok(None) };
         let dims = place.dims.clone();
-        match kind(place.kind)? {
+        match Kind::of(place.kind)? {
             Kind::Plain(dtype) => {
                 let bytes = self.bytes(place, byte_count(dtype, &dims)?)?;
                 Tensor::new(dtype, dims, bytes).map(Some)
             }
             Kind::Blocks(format) => {
-                let numbers = byte_count(DType::F32, &dims)? / DType::F32.size();
-                if !dims.last().is_some_and(|row| row.is_multiple_of(format.elements())) {
-                    let message = format!("rows of {dims:?} are no whole blocks of {}", format.elements());
-                    return Err(Error::format("", message));
-                }
-                let packed = self.bytes(place, numbers / format.elements() * format.bytes())?;
-                let mut values = vec![0.0; numbers as usize];
+                let packed =
+                    self.bytes(place, bytes_of_blocks((format.elements(), format.bytes()), &dims)?)?;
+                let mut values =
+                    vec![0.0; packed.len() / format.bytes() as usize * format.elements() as usize];
                 let row = PackedRow { bytes: &packed, scales: &[], zeros: Zeros::Middle };
                 format.unpack(row, 0, &mut values);
                 Tensor::from_f32(dims, &values).map(Some)
             }
+            Kind::Lattice(lattice) => {
+                let packed = self.bytes(place, bytes_of_blocks((NUMBERS as u64, lattice.bytes()), &dims)?)?;
+                let blocks = packed.chunks_exact(lattice.bytes() as usize);
+                let mut values = vec![0.0; blocks.len() * NUMBERS];
+                blocks
+                    .zip(values.chunks_exact_mut(NUMBERS))
+                    .for_each(|(block, out)| lattice.unpack(block, out));
+                Tensor::from_f32(dims, &values).map(Some)
+            }
         }
+    }
+
+    /// The blocks that an array's numbers are in; none where they are in none that are held.
+    pub(super) fn blocks(&self, name: &str) -> Result<Option<BlockFormat>> {
+        match self.places.get(name).map(|place| Kind::of(place.kind)).transpose()? {
+            Some(Kind::Blocks(format)) => Ok(Some(format)),
+            Some(Kind::Plain(_) | Kind::Lattice(_)) | None => Ok(None),
+        }
+    }
+
+    /// The rows of an array as the bytes of their blocks; none where there is no such array, or its numbers are in none.
+    pub(super) fn rows_of_blocks(&self, name: &str) -> Result<Option<Tensor>> {
+        let (Some(place), Some(format)) = (self.places.get(name), self.blocks(name)?) else {
+            return Ok(None);
+        };
+        let bytes = self.bytes(place, bytes_of_blocks((format.elements(), format.bytes()), &place.dims)?)?;
+        let mut dims = place.dims.clone();
+        if let Some(row) = dims.last_mut() {
+            *row = *row / format.elements() * format.bytes();
+        }
+        Tensor::new(DType::U8, dims, bytes).map(Some)
     }
 
     /// Error: the file is too short for them.
@@ -90,10 +110,7 @@ impl Gguf {
             let message = format!("{count} bytes at {} are beyond its {} bytes", place.at, self.length);
             return Err(Error::format("", message));
         }
-        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        file.seek(SeekFrom::Start(place.at)).map_err(damaged)?;
-        let mut bytes = Vec::new();
-        (&mut *file).take(count).read_to_end(&mut bytes).map_err(damaged)?;
+        let bytes = bytes_at(&self.file, place.at, count)?;
         if bytes.len() as u64 != count {
             return Err(Error::format("", "its data is cut off"));
         }
@@ -101,58 +118,11 @@ impl Gguf {
     }
 }
 
-/// Types that are read: the format's number and name, and what is kept.
-const READ: &[(u32, &str, Kind)] = &[
-    (0, "F32", Kind::Plain(DType::F32)),
-    (1, "F16", Kind::Plain(DType::F16)),
-    (30, "BF16", Kind::Plain(DType::Bf16)),
-    (8, "Q8_0", Kind::Blocks(BlockFormat::Q8_0)),
-    (2, "Q4_0", Kind::Blocks(BlockFormat::Q4_0)),
-    (3, "Q4_1", Kind::Blocks(BlockFormat::Q4_1)),
-    (6, "Q5_0", Kind::Blocks(BlockFormat::Q5_0)),
-    (7, "Q5_1", Kind::Blocks(BlockFormat::Q5_1)),
-    (10, "Q2_K", Kind::Blocks(BlockFormat::Q2K)),
-    (11, "Q3_K", Kind::Blocks(BlockFormat::Q3K)),
-    (12, "Q4_K", Kind::Blocks(BlockFormat::Q4K)),
-    (13, "Q5_K", Kind::Blocks(BlockFormat::Q5K)),
-    (14, "Q6_K", Kind::Blocks(BlockFormat::Q6K)),
-    (20, "IQ4_NL", Kind::Blocks(BlockFormat::Iq4Nl)),
-    (23, "IQ4_XS", Kind::Blocks(BlockFormat::Iq4Xs)),
-    (39, "MXFP4", Kind::Blocks(BlockFormat::Mxfp4)),
-    (28, "F64", Kind::Plain(DType::F64)),
-    (24, "I8", Kind::Plain(DType::I8)),
-    (25, "I16", Kind::Plain(DType::I16)),
-    (26, "I32", Kind::Plain(DType::I32)),
-    (27, "I64", Kind::Plain(DType::I64)),
-];
-
-/// The types that are read, and how many bits a number of each has in the file.
-pub(in crate::load) fn types() -> Vec<(&'static str, f64)> {
-    let bits = |kind: &Kind| match kind {
-        Kind::Plain(dtype) => 8.0 * dtype.size() as f64,
-        Kind::Blocks(format) => 8.0 * format.bytes() as f64 / format.elements() as f64,
-    };
-    READ.iter().map(|(_, name, kind)| (*name, bits(kind))).collect()
-}
-
-/// What a number of the format stands for. Error: a type that is not read.
-fn kind(number: u32) -> Result<Kind> {
-    if let Some((_, _, kind)) = READ.iter().find(|(read, ..)| *read == number) {
-        return Ok(*kind);
+/// Bytes of an array of blocks of so many elements and bytes. Error: its sizes overflow, or its rows are no whole blocks.
+fn bytes_of_blocks((elements, bytes): (u64, u64), dims: &[u64]) -> Result<u64> {
+    let numbers = byte_count(DType::F32, dims)? / DType::F32.size();
+    if !dims.last().is_some_and(|row| row.is_multiple_of(elements)) {
+        return Err(Error::format("", format!("rows of {dims:?} are no whole blocks of {elements}")));
     }
-    let name = NAMES.iter().find(|(other, _)| *other == number).map_or("unknown", |(_, name)| name);
-    let known: Vec<&str> = READ.iter().map(|(_, name, _)| *name).collect();
-    let report = Report::new("", format!("element type {number} ({name}) is not read"));
-    Err(Error::Unsupported(report.help(format!("{} are", known.join(", ")))))
+    Ok(numbers / elements * bytes)
 }
-
-/// Types that are not read, for messages.
-const NAMES: &[(u32, &str)] = &[
-    (16, "IQ2_XXS"),
-    (17, "IQ2_XS"),
-    (18, "IQ3_XXS"),
-    (19, "IQ1_S"),
-    (21, "IQ3_S"),
-    (22, "IQ2_S"),
-    (29, "IQ1_M"),
-];

@@ -5,13 +5,13 @@
 //! a header with the parameter before any data is read.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::error::{Error, Report, Result};
 use crate::files;
-use crate::ir::{DType, Graph, Tensor};
+use crate::ir::{BlockFormat, DType, Graph, Tensor};
 
 mod checkpoint;
 mod extra;
@@ -24,8 +24,6 @@ mod params;
 mod safetensors;
 mod scaled;
 mod stream;
-
-pub(super) use gguf::types as gguf_types;
 
 pub use checkpoint::{shard_of, weights_in};
 pub use npz::{check_npz_names, write_npz};
@@ -156,6 +154,26 @@ impl Arrays {
         .map_err(|error| self.at(error, name))
     }
 
+    /// The blocks of few bits that an array's numbers are in; none where they are in none, and where there is no such array.
+    /// Error: an element type that is not supported.
+    pub fn blocks(&self, name: &str) -> Result<Option<BlockFormat>> {
+        match &self.source {
+            Source::Gguf(gguf) => gguf.blocks(name).map_err(|error| self.at(error, name)),
+            Source::Shards(shards) => shards.of(name).map_or(Ok(None), |arrays| arrays.blocks(name)),
+            Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) => Ok(None),
+        }
+    }
+
+    /// The rows of an array as the bytes of the blocks that its numbers are in ([`Arrays::blocks`]); none where they are in
+    /// none. Errors: as [`Arrays::get`].
+    pub fn rows_of_blocks(&self, name: &str) -> Result<Option<Tensor>> {
+        match &self.source {
+            Source::Gguf(gguf) => gguf.rows_of_blocks(name).map_err(|error| self.at(error, name)),
+            Source::Shards(shards) => shards.of(name).map_or(Ok(None), |arrays| arrays.rows_of_blocks(name)),
+            Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) => Ok(None),
+        }
+    }
+
     /// An array read row by row, without holding it; none where there is none of this name. Errors:
     /// as [`Arrays::get`]; an array without axes, or in column-major order.
     pub fn rows(&self, name: &str) -> Result<Option<Rows>> {
@@ -208,6 +226,15 @@ pub(super) fn keras_model(path: &Path) -> Result<Option<Vec<u8>>> {
 fn hdf5_source(section: hdf5::Section) -> Result<(Vec<String>, Source)> {
     let hdf5 = hdf5::Hdf5::open(section)?;
     Ok((hdf5.names(), Source::Hdf5(hdf5)))
+}
+
+/// So many bytes of a file from a place on, which the caller knows to be there.
+fn bytes_at(file: &Mutex<BufReader<File>>, start: u64, count: u64) -> Result<Vec<u8>> {
+    let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    file.seek(SeekFrom::Start(start)).map_err(damaged)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(count).map_err(damaged)?);
+    (&mut *file).take(count).read_to_end(&mut bytes).map_err(damaged)?;
+    Ok(bytes)
 }
 
 /// A failed read of an open file, as an error without a place: the caller adds it.

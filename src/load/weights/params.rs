@@ -1,9 +1,10 @@
 //! Arrays and parameters: which array is which parameter's, and where each one's data is read.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
@@ -170,8 +171,8 @@ impl ParamReader {
         Self::default()
     }
 
-    /// The data of a parameter, of the type that it is given in ([`Param::supplied`](crate::ir::Param::supplied));
-    /// none where it has none, or it is in a file that is absent.
+    /// The data of a parameter, of the type that it is given in ([`Param::supplied`](crate::ir::Param::supplied)), or of the
+    /// halves that it holds, where its array is of these; none where it has none, or it is in a file that is absent.
     /// Errors: a file that cannot be read or is too short, an array that is gone or has another
     /// type than the parameter.
     pub fn read(&mut self, graph: &Graph, id: ParamId) -> Result<Option<Tensor>> {
@@ -187,6 +188,9 @@ impl ParamReader {
         if !has_data(param.data.as_ref()) {
             return Ok(None);
         }
+        if let Some(rows) = self.rows_as_held(graph, param).map_err(place)? {
+            return param.part_as_held(graph, rows).map(Some);
+        }
         let tensor = match &param.data {
             None => return Ok(None),
             Some(Data::Inline(tensor)) => tensor.clone(),
@@ -195,24 +199,46 @@ impl ParamReader {
             }
             Some(Data::Array { path, name }) => self.array(path, name).map_err(place)?,
         };
+        let held = graph.ty(graph.node(param.node).first_result).dtype;
+        let is_held = tensor.dtype().is_half() && tensor.dtype() == held;
         let halves = tensor.dtype().is_half() && ty.dtype == DType::F32;
-        let tensor = if halves { tensor.widened().map_err(place)? } else { tensor };
-        if tensor.dtype() != ty.dtype || tensor.dims() != dims {
+        let tensor = if halves && !is_held { tensor.widened().map_err(place)? } else { tensor };
+        if tensor.dtype() != ty.dtype && !is_held || tensor.dims() != dims {
             let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
         }
-        param.own_part(graph, tensor).map(Some)
+        param.own_part(graph, tensor).map(Some).map_err(place)
     }
 
-    fn array(&mut self, path: &PathBuf, name: &str) -> Result<Tensor> {
-        if !self.arrays.contains_key(path) {
-            self.arrays.insert(path.clone(), Arrays::open_weights(path)?);
-        }
-        let found = match self.arrays.get(path) {
-            Some(arrays) => arrays.get(name)?,
-            None => None,
+    /// The blocks of a parameter that holds a matrix as its array does; none where it holds it otherwise.
+    fn rows_as_held(&mut self, graph: &Graph, param: &Param) -> Result<Option<Tensor>> {
+        let (Some(repacked), Some(Data::Array { path, name })) = (param.repacked, &param.data) else {
+            return Ok(None);
         };
+        let arrays = self.opened(path)?;
+        if repacked.turned || arrays.blocks(name)? != Some(repacked.format) {
+            return Ok(None);
+        }
+        match arrays.rows_of_blocks(name)? {
+            Some(rows) if !rows.is_of(&param.whole_held(graph)) => {
+                let message =
+                    format!("the array has {:?} bytes of blocks, the parameter others", rows.dims());
+                Err(Error::model("", message))
+            }
+            rows => Ok(rows),
+        }
+    }
+
+    fn array(&mut self, path: &Path, name: &str) -> Result<Tensor> {
+        let found = self.opened(path)?.get(name)?;
         found.ok_or_else(|| Error::model(path.display().to_string(), format!("there is no array {name}")))
+    }
+
+    fn opened(&mut self, path: &Path) -> Result<&Arrays> {
+        match self.arrays.entry(path.to_owned()) {
+            Entry::Occupied(open) => Ok(open.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Arrays::open_weights(path)?)),
+        }
     }
 
     fn raw(

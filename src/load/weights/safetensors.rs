@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
-use super::{damaged, normalise};
+use super::{bytes_at, damaged, normalise};
 use crate::error::{Error, Report, Result};
 use crate::ir::half::{e4m3_to_f32, e5m2_to_f32};
 use crate::ir::{DType, Tensor};
@@ -62,10 +62,7 @@ impl Safetensors {
         };
         // The offsets lie in the file and agree with the sizes: opening has checked both.
         let (begin, end) = info.data_offsets;
-        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        file.seek(SeekFrom::Start(self.start + begin as u64)).map_err(damaged)?;
-        let mut bytes = Vec::new();
-        (&mut *file).take((end - begin) as u64).read_to_end(&mut bytes).map_err(damaged)?;
+        let mut bytes = bytes_at(&self.file, self.start + begin as u64, (end - begin) as u64)?;
         if let Some(widen) = eight(info.dtype) {
             bytes = bytes.into_iter().flat_map(|bits| widen(bits).to_le_bytes()).collect();
         }

@@ -123,7 +123,7 @@ impl Ports {
 
 /// Puts parameters and constants into every place that holds them.
 ///
-/// Errors: parameters without data, all of them in the details; those of `put`.
+/// Errors: parameters without data, all of them in the details; those of reading data and of `put`.
 pub(in crate::run) fn load(
     graph: &Graph,
     data: &[(ValueId, Vec<Located>)],
@@ -137,10 +137,12 @@ pub(in crate::run) fn load(
             Op::Param(param) => match weights(param) {
                 Ok(tensor) => tensor,
                 // All of them are gathered, so that one error names every file or option that is missing.
-                Err(error) => {
+                Err(error @ Error::Run(_)) => {
                     missing.push((param, error));
                     continue;
                 }
+                // Data that is there and does not fit.
+                Err(error) => return Err(error),
             },
             _ => return Err(Error::Internal(format!("{value} is no parameter or constant"))),
         };

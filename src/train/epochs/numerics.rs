@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, Op, Param, ParamId, Tensor, ValueId};
+use crate::ir::{Graph, Op, ParamId, Tensor, ValueId};
 use crate::run::watch;
 
 /// Whether all elements are finite; integers are.
@@ -28,7 +28,7 @@ pub(crate) fn first_fault(
         let found = params.get(param.whole_name()).cloned();
         let found = found.ok_or_else(|| Error::Internal("a parameter that was not kept".into()))?;
         // A program gives what is whole, with the axes in the order of the data, but blocks as they lie.
-        Param { repacked: None, ..param.clone() }.own_part(graph, found)
+        param.part_as_held(graph, found)
     };
     // By value: whether it holds infinities, and whether it holds what is no number.
     let mut seen = vec![(false, false); graph.value_count()];

@@ -8,6 +8,13 @@ use std::io::Read;
 
 use crate::error::{Error, Result};
 
+mod kind;
+mod lattice;
+
+pub(crate) use kind::{Kind, types};
+#[cfg(feature = "weights")]
+pub(crate) use lattice::NUMBERS;
+
 /// The first bytes of a file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 

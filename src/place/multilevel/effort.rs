@@ -263,8 +263,8 @@ fn is_uneven(problem: &Problem<'_>) -> bool {
 /// what lags behind the best.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
-        0..FEW if blocks <= 4 => (6, &[6, 4, 3, 2]),
-        0..FEW => (6, &[6, 4, 4, 3, 3, 2]),
+        0..FEW if blocks <= 4 => (6, &[5, 3, 2]),
+        0..FEW => (6, &[5, 3, 2, 2, 2]),
         FEW..150_000 if blocks <= 4 => (4, &[2, 2]),
         FEW..150_000 if blocks <= 8 => (5, &[2, 2]),
         FEW..150_000 => (8, &[3, 2]),

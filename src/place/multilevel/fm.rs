@@ -8,6 +8,7 @@
 use super::flows::Cuts;
 use super::heap::Heaps;
 use super::state::State;
+use super::stopping::GainWalk;
 use crate::control::Control;
 use crate::random::Rng;
 
@@ -18,7 +19,7 @@ pub(super) struct Search {
     pub(super) passes: usize,
     /// Boundary vertices that one search starts from.
     pub(super) seeds: usize,
-    /// Moves without a better partition after which a search ends.
+    /// Moves without a better partition after which a search ends, if it is not hopeless before.
     pub(super) fruitless: usize,
     /// A pass that saves less than one part in this many is the last.
     pub(super) worthwhile: u64,
@@ -130,6 +131,7 @@ impl FmWalk {
     fn search(&mut self, state: &mut State<'_>, fruitless: usize) -> u64 {
         let (mut sum, mut best, mut kept) = (0i64, 0i64, 0usize);
         let mut excess = (0i128, 0i128);
+        let mut since_best = GainWalk::default();
         self.moves.clear();
         while let Some((key, vertex)) = self.next(state) {
             let Some((gain, to)) = state.best_move(vertex) else {
@@ -151,11 +153,12 @@ impl FmWalk {
             let after = over(state, from, to);
             excess = (excess.0 + after.0 - before.0, excess.1 + after.1 - before.1);
             sum += gain;
+            since_best.add(gain);
             // A prefix counts if the blocks are no further over their limits than before the search.
             if sum > best && excess <= (0, 0) {
-                (best, kept) = (sum, self.moves.len());
+                (best, kept, since_best) = (sum, self.moves.len(), GainWalk::default());
             }
-            if self.moves.len() - kept > fruitless {
+            if self.moves.len() - kept > fruitless || since_best.is_hopeless() {
                 break;
             }
             self.wake_raised(state);

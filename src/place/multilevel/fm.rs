@@ -19,8 +19,10 @@ pub(super) struct Search {
     pub(super) passes: usize,
     /// Boundary vertices that one search starts from.
     pub(super) seeds: usize,
-    /// Moves without a better partition after which a search ends, if it is not hopeless before.
+    /// Moves without a better partition after which a search ends.
     pub(super) fruitless: usize,
+    /// How steadily gains have to fall for a search to end before that ([`super::stopping`]).
+    pub(super) patience: f64,
     /// A pass that saves less than one part in this many is the last.
     pub(super) worthwhile: u64,
     /// Searches at most that go beyond the blocks' limits for a while.
@@ -98,7 +100,7 @@ impl FmWalk {
                 started += usize::from(self.wake(state, seeds[next]));
                 next += 1;
             }
-            saved += self.search(state, search.fruitless);
+            saved += self.search(state, search);
             searches += 1;
             if searches.is_multiple_of(64) && control.stopped() {
                 break;
@@ -128,7 +130,7 @@ impl FmWalk {
     }
 
     /// Moves the best vertex again and again; keeps the best prefix. The bytes saved.
-    fn search(&mut self, state: &mut State<'_>, fruitless: usize) -> u64 {
+    fn search(&mut self, state: &mut State<'_>, search: Search) -> u64 {
         let (mut sum, mut best, mut kept) = (0i64, 0i64, 0usize);
         let mut excess = (0i128, 0i128);
         let mut since_best = GainWalk::default();
@@ -158,7 +160,7 @@ impl FmWalk {
             if sum > best && excess <= (0, 0) {
                 (best, kept, since_best) = (sum, self.moves.len(), GainWalk::default());
             }
-            if self.moves.len() - kept > fruitless || since_best.is_hopeless() {
+            if self.moves.len() - kept > search.fruitless || since_best.is_hopeless(search.patience) {
                 break;
             }
             self.wake_raised(state);

@@ -67,13 +67,35 @@ fn bounds_on_the_load_are_as_high_as_those_of_the_reference() {
         "op_resnet50_inference",
     ];
     for name in workloads {
-        let Some((_, text, reference)) = workload(name) else { return };
-        let figure = |of: &str| reference[of].as_f64().unwrap() * 1e6;
-        let (graph, topology) = read_workload(&text, name).unwrap();
-        let options = Options { objective: Objective::Throughput, ..Options::default() };
-        let reached = figure("best_known") as u64;
-        let found = certificate(&graph, &topology, &options, &Control::new(), reached).unwrap().unwrap();
-        let lower = figure("lower_bound");
-        assert!(found.value as f64 >= 0.9999 * lower, "{name}: {} of {lower}", found.value);
+        let Some(share) = share_of_bound(name, Effort::Default) else { return };
+        assert!(share >= 0.9999, "{name}: {share} of the reference's bound");
     }
+}
+
+#[test]
+fn bounds_of_little_effort_are_close_to_those_of_the_reference() {
+    let workloads = [
+        "layer_bert24_inference",
+        "layer_bert24_training",
+        "layer_gnmt_inference",
+        "layer_resnet50_inference",
+        "op_bert3_inference",
+        "op_resnet50_inference",
+        "op_resnet50_training",
+    ];
+    for name in workloads {
+        let Some(share) = share_of_bound(name, Effort::Fast) else { return };
+        assert!(share >= 0.99, "{name}: {share} of the reference's bound");
+    }
+}
+
+/// The bound on a workload's load that an effort proves, in parts of the reference's.
+fn share_of_bound(name: &str, effort: Effort) -> Option<f64> {
+    let (_, text, reference) = workload(name)?;
+    let figure = |of: &str| reference[of].as_f64().unwrap() * 1e6;
+    let (graph, topology) = read_workload(&text, name).unwrap();
+    let options = Options { objective: Objective::Throughput, effort, ..Options::default() };
+    let reached = figure("best_known") as u64;
+    let found = certificate(&graph, &topology, &options, &Control::new(), reached).unwrap().unwrap();
+    Some(found.value as f64 / figure("lower_bound"))
 }

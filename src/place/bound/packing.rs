@@ -53,7 +53,7 @@ struct Limits {
 impl Limits {
     fn new(effort: Effort) -> Self {
         match effort {
-            Effort::Fast => Self { units: 300, trials: 4, flows: 2, groups: 50, steps: 10 },
+            Effort::Fast => Self { units: 300, trials: 8, flows: 2, groups: 50, steps: 10 },
             Effort::Default => Self { units: 20_000, trials: 18, flows: 12, groups: 200, steps: 150 },
             Effort::Best => Self { units: 100_000, trials: 20, flows: 48, groups: 300, steps: 800 },
         }

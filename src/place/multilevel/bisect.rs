@@ -15,6 +15,7 @@ use super::heap::Heaps;
 use super::hypergraph::{Blocks, Hypergraph};
 use super::rebalance::rebalance;
 use super::state::State;
+use super::stopping;
 use crate::control::Control;
 use crate::csr::Csr;
 use crate::place::problem::NONE;
@@ -49,6 +50,7 @@ impl Effort {
             passes: 2,
             seeds: usize::MAX,
             fruitless: 25,
+            patience: stopping::ENDLESS,
             worthwhile: 400,
             beyond: 0,
             cuts: Cuts::NONE,
@@ -69,6 +71,7 @@ impl Effort {
             passes: 8,
             seeds: usize::MAX,
             fruitless: 120,
+            patience: stopping::ENDLESS,
             worthwhile: 400,
             beyond: 0,
             cuts: Cuts::NONE,

@@ -5,6 +5,7 @@ use super::coarsen::Merging;
 use super::flows::Cuts;
 use super::fm::Search;
 use super::nested::Nested;
+use super::stopping;
 use crate::place::Effort;
 use crate::place::context::Context;
 use crate::place::problem::Problem;
@@ -170,6 +171,8 @@ impl Size {
             false => affordable(self.pins, self.blocks),
         };
         let cuts = if self.few { bisect::Effort::VARIED } else { bisect::Effort::USUAL };
+        let patience = if self.uneven { stopping::ENDLESS } else { stopping::USUAL };
+        let cuts = bisect::Effort { search: Search { patience, ..cuts.search }, ..cuts };
         Work {
             starts,
             seeds: 1,
@@ -183,7 +186,7 @@ impl Size {
             nested: self.nested(),
             halved: self.halved(if self.pins < HALVED_WELL { HALVED } else { HALVED_MORE }),
             acyclic: false,
-            search: self.search(),
+            search: Search { patience, ..self.search() },
         }
     }
 
@@ -222,7 +225,15 @@ impl Size {
         // Of vertices that are alike there are many beginnings: what one leaves another finds.
         let passes = if self.few && !self.uneven { 2 } else { 4 };
         let worthwhile = if self.few { 4_000 } else { 400 };
-        Search { passes, seeds: 25, fruitless: 50, worthwhile, beyond, cuts: Cuts::NONE }
+        Search {
+            passes,
+            seeds: 25,
+            fruitless: 50,
+            patience: stopping::ENDLESS,
+            worthwhile,
+            beyond,
+            cuts: Cuts::NONE,
+        }
     }
 
     fn depths(&self) -> &'static [usize] {
@@ -263,8 +274,8 @@ fn is_uneven(problem: &Problem<'_>) -> bool {
 /// what lags behind the best.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
     match pins {
-        0..FEW if blocks <= 4 => (6, &[6, 4, 3, 2]),
-        0..FEW => (6, &[6, 4, 4, 3, 3, 2]),
+        0..FEW if blocks <= 4 => (6, &[5, 3, 2]),
+        0..FEW => (6, &[5, 3, 2, 2, 2]),
         FEW..150_000 if blocks <= 4 => (4, &[2, 2]),
         FEW..150_000 if blocks <= 8 => (5, &[2, 2]),
         FEW..150_000 => (8, &[3, 2]),

@@ -8,6 +8,7 @@
 use super::flows::Cuts;
 use super::heap::Heaps;
 use super::state::State;
+use super::stopping::GainWalk;
 use crate::control::Control;
 use crate::random::Rng;
 
@@ -20,6 +21,8 @@ pub(super) struct Search {
     pub(super) seeds: usize,
     /// Moves without a better partition after which a search ends.
     pub(super) fruitless: usize,
+    /// How steadily gains have to fall for a search to end before that ([`super::stopping`]).
+    pub(super) patience: f64,
     /// A pass that saves less than one part in this many is the last.
     pub(super) worthwhile: u64,
     /// Searches at most that go beyond the blocks' limits for a while.
@@ -97,7 +100,7 @@ impl FmWalk {
                 started += usize::from(self.wake(state, seeds[next]));
                 next += 1;
             }
-            saved += self.search(state, search.fruitless);
+            saved += self.search(state, search);
             searches += 1;
             if searches.is_multiple_of(64) && control.stopped() {
                 break;
@@ -127,9 +130,10 @@ impl FmWalk {
     }
 
     /// Moves the best vertex again and again; keeps the best prefix. The bytes saved.
-    fn search(&mut self, state: &mut State<'_>, fruitless: usize) -> u64 {
+    fn search(&mut self, state: &mut State<'_>, search: Search) -> u64 {
         let (mut sum, mut best, mut kept) = (0i64, 0i64, 0usize);
         let mut excess = (0i128, 0i128);
+        let mut since_best = GainWalk::default();
         self.moves.clear();
         while let Some((key, vertex)) = self.next(state) {
             let Some((gain, to)) = state.best_move(vertex) else {
@@ -151,11 +155,12 @@ impl FmWalk {
             let after = over(state, from, to);
             excess = (excess.0 + after.0 - before.0, excess.1 + after.1 - before.1);
             sum += gain;
+            since_best.add(gain);
             // A prefix counts if the blocks are no further over their limits than before the search.
             if sum > best && excess <= (0, 0) {
-                (best, kept) = (sum, self.moves.len());
+                (best, kept, since_best) = (sum, self.moves.len(), GainWalk::default());
             }
-            if self.moves.len() - kept > fruitless {
+            if self.moves.len() - kept > search.fruitless || since_best.is_hopeless(search.patience) {
                 break;
             }
             self.wake_raised(state);

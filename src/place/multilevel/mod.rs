@@ -26,6 +26,7 @@ mod label;
 mod nested;
 mod rebalance;
 mod state;
+mod stopping;
 #[cfg(test)]
 mod tests;
 

@@ -15,6 +15,7 @@ use super::label;
 use super::nested::{self, Nested};
 use super::rebalance::rebalance;
 use super::state::State;
+use super::stopping;
 use crate::control::Control;
 use crate::csr::Csr;
 use crate::random::Rng;
@@ -23,6 +24,7 @@ const SEARCH: Search = Search {
     passes: 10,
     seeds: 25,
     fruitless: 200,
+    patience: stopping::USUAL,
     worthwhile: 400,
     beyond: 1,
     cuts: Cuts { work: 1_000_000, most: 1000 },

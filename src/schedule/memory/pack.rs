@@ -33,7 +33,7 @@ pub(crate) fn pack(items: &[Item], bound: u64, limit: u64, left: &mut usize) -> 
     // A round costs four visits for each pair: with more pairs there would not be a single round.
     let meets = meets(items, (*left / 4).min(MOST_PAIRS))?;
     let mut best: Option<(Vec<u64>, u64)> = None;
-    let mut placed = Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };
+    let mut placed = Placed::new(items, &meets);
     for order in first_orders(items) {
         let mut order = order;
         let (mut own, mut stale) = (u64::MAX, 0);
@@ -101,17 +101,43 @@ struct Placed<'a> {
     meets: &'a Csr,
     /// By item.
     offsets: Vec<u64>,
-    /// Begin and end of what an item meets.
-    gaps: Vec<(u64, u64)>,
+    /// What is placed, the lowest first; not kept where few meet.
+    ascending: Vec<u32>,
+    /// Whether an item meets so much of what is placed that looking through all of that is less work than sorting.
+    is_dense: bool,
+    /// By item: whether the one that is being placed meets it.
+    is_met: Vec<bool>,
+    /// Begin and end of what an item meets, the lowest first.
+    met: Vec<(u64, u64)>,
 }
 
-impl Placed<'_> {
+/// Items meet many where each meets one in so many of all, on average.
+const MANY: usize = 8;
+
+impl<'a> Placed<'a> {
+    fn new(items: &'a [Item], meets: &'a Csr) -> Self {
+        Self {
+            items,
+            meets,
+            offsets: vec![NOWHERE; items.len()],
+            ascending: Vec::new(),
+            is_dense: meets.entries().len().saturating_mul(MANY) >= items.len().saturating_mul(items.len()),
+            is_met: vec![false; items.len()],
+            met: Vec::new(),
+        }
+    }
+
     /// Places all items in order; gives the end of the highest, none where it overflows.
     fn place(&mut self, order: &[u32]) -> Option<u64> {
         self.offsets.fill(NOWHERE);
+        self.ascending.clear();
         let mut highest = 0u64;
         for &at in order {
             let offset = self.gap(at);
+            if self.is_dense {
+                let after = self.ascending.partition_point(|&other| self.offsets[other as usize] <= offset);
+                self.ascending.insert(after, at);
+            }
             self.offsets[at as usize] = offset;
             highest = highest.max(offset.checked_add(self.items[at as usize].length)?);
         }
@@ -120,17 +146,10 @@ impl Placed<'_> {
 
     /// The smallest gap that holds an item, the lowest of equals; above all where none does.
     fn gap(&mut self, at: u32) -> u64 {
-        self.gaps.clear();
-        for &other in self.meets.row(at as usize) {
-            let begin = self.offsets[other as usize];
-            if begin != NOWHERE {
-                self.gaps.push((begin, begin.saturating_add(self.items[other as usize].length)));
-            }
-        }
-        self.gaps.sort_unstable();
+        self.find_met(at);
         let length = self.items[at as usize].length;
         let (mut reached, mut best) = (0u64, None);
-        for &(begin, end) in &self.gaps {
+        for &(begin, end) in &self.met {
             let free = begin.saturating_sub(reached);
             if begin > reached && free >= length && best.is_none_or(|(least, _)| free < least) {
                 best = Some((free, reached));
@@ -138,6 +157,26 @@ impl Placed<'_> {
             reached = reached.max(end);
         }
         best.map_or(reached, |(_, offset)| offset)
+    }
+
+    /// Sets what is placed of what an item meets. O(placed) where many meet, else O(met log met).
+    fn find_met(&mut self, at: u32) {
+        let Self { items, meets, offsets, ascending, is_dense, is_met, met } = self;
+        let row = meets.row(at as usize);
+        let extent = |other: u32| {
+            let begin = offsets[other as usize];
+            (begin, begin.saturating_add(items[other as usize].length))
+        };
+        met.clear();
+        if *is_dense {
+            row.iter().for_each(|&other| is_met[other as usize] = true);
+            met.extend(ascending.iter().filter(|&&other| is_met[other as usize]).map(|&other| extent(other)));
+            row.iter().for_each(|&other| is_met[other as usize] = false);
+        } else {
+            let placed = row.iter().filter(|&&other| offsets[other as usize] != NOWHERE);
+            met.extend(placed.map(|&other| extent(other)));
+            met.sort_unstable();
+        }
     }
 
     /// Moves what ends above the bound forward in the order: the further, the longer nothing was
@@ -183,8 +222,7 @@ mod tests {
     /// The least end over all orders of placing.
     fn least(items: &[Item]) -> u64 {
         let meets = meets(items, MOST_PAIRS).unwrap();
-        let mut placed =
-            Placed { items, meets: &meets, offsets: vec![NOWHERE; items.len()], gaps: Vec::new() };
+        let mut placed = Placed::new(items, &meets);
         let mut order: Vec<u32> = (0..items.len() as u32).collect();
         let mut least = u64::MAX;
         permute(&mut order, 0, &mut |order| least = least.min(placed.place(order).unwrap()));
@@ -225,6 +263,33 @@ mod tests {
             best += usize::from(end == least);
         }
         assert_eq!(best, 60, "of 60 at the best order's end");
+    }
+
+    /// As [`Placed::find_met`], by sorting what is placed.
+    #[test]
+    fn what_an_item_meets_is_found_by_looking_as_by_sorting() {
+        let mut state = 3u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for lasts in [2, 60] {
+            let items: Vec<Item> = (0..50)
+                .map(|_| {
+                    let first = draw(60) as u32;
+                    item(first, first + draw(lasts) as u32, 64 * (1 + draw(6)))
+                })
+                .collect();
+            let meets = meets(&items, MOST_PAIRS).unwrap();
+            let order: Vec<u32> = (0..50).collect();
+            let ends = [true, false].map(|is_dense| {
+                let mut placed = Placed { is_dense, ..Placed::new(&items, &meets) };
+                let end = placed.place(&order);
+                (end, placed.offsets)
+            });
+            assert_eq!(ends[0], ends[1]);
+            assert_eq!(Placed::new(&items, &meets).is_dense, lasts == 60);
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes src/load/gguf/lattice.bin: which points blocks of GGUF's types of fewer than three bits can name, as `gguf` has them.
+"""Makes tables/gguf_lattice.bin: which points blocks of GGUF's types of fewer than three bits can name, as `gguf` has them.
 
     pip install gguf
-    python scripts/gguf_lattice.py src/load/gguf/lattice.bin
+    python scripts/gguf_lattice.py tables/gguf_lattice.bin
 
 A point is 16 bits: the place of each of its 8 numbers among the three that are possible, in 2 bits, or of its 4 numbers among eight.
 """

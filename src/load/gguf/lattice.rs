@@ -1,15 +1,16 @@
 //! Blocks of fewer than three bits a number (`IQ1_S` to `IQ3_S`, `TQ1_0`, `TQ2_0`), which are unpacked when they are read.
 //!
 //! Most have 4 or 8 neighbouring numbers as a point of a lattice: which points there are is part of the format, and in
-//! `lattice.bin` (`scripts/gguf_lattice.py`), those of one table after those of another, 16 bits each: so many low ones for
-//! a point's first number, as many for the next one.
+//! `tables/gguf_lattice.bin` (`scripts/gguf_lattice.py`), those of one table after those of another, 16 bits each: so
+//! many low ones for a point's first number, as many for the next one.
 
 use crate::ir::half::f16_to_f32;
 
 /// Numbers of a block of each of these.
 pub(crate) const NUMBERS: usize = 256;
 
-static POINTS: &[u8; 2 * (256 + 512 + 1024 + 2048 + 256 + 512)] = include_bytes!("lattice.bin");
+static POINTS: &[u8; 2 * (256 + 512 + 1024 + 2048 + 256 + 512)] =
+    include_bytes!("../../../tables/gguf_lattice.bin");
 
 /// What the number of a point that a block names is offset by, in the points of all tables.
 const IQ2_XXS: usize = 0;

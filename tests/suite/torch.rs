@@ -242,19 +242,25 @@ fn writing_over_a_parameter_is_refused() {
     assert!(out.status.success(), "{}", told(&out));
 }
 
-#[test]
-fn the_text_of_an_archive_is_recognised_and_needs_no_archive_to_plan() {
+/// The perceptron as the text that is made of an archive, with its program changed.
+fn text_of_mlp(change: impl Fn(&mut Value)) -> String {
     let program =
         entries("mlp.pt2").into_iter().find(|(name, _)| name.ends_with("/models/model.json")).unwrap().1;
-    let program: Value = serde_json::from_slice(&program).unwrap();
+    let mut program: Value = serde_json::from_slice(&program).unwrap();
+    change(&mut program);
     let meta = |sizes: &[u64]| {
         let sizes: Vec<Value> = sizes.iter().map(|size| json!({"as_int": size})).collect();
         json!({"dtype": 7, "sizes": sizes, "strides": [], "storage_offset": {"as_int": 0}})
     };
     let array = |sizes: &[u64]| json!({"meta": meta(sizes), "offset": 64, "length": sizes.iter().product::<u64>() * 4});
-    let text = json!({"torch_export": program, "name": "mlp", "arrays": {
-        "inner.weight": array(&[5, 6]), "inner.bias": array(&[5]), "outer.weight": array(&[3, 5]), "outer.bias": array(&[3])}});
-    let text = text.to_string();
+    json!({"torch_export": program, "name": "mlp", "arrays": {
+        "inner.weight": array(&[5, 6]), "inner.bias": array(&[5]), "outer.weight": array(&[3, 5]), "outer.bias": array(&[3])}})
+    .to_string()
+}
+
+#[test]
+fn the_text_of_an_archive_is_recognised_and_needs_no_archive_to_plan() {
+    let text = text_of_mlp(|_| {});
     assert_eq!(recognise(text.as_bytes()).unwrap(), Format::Torch);
     let Model::Graph(graph) = load(text.as_bytes(), None, &LoadOptions::default()).unwrap() else {
         panic!("a graph")
@@ -397,17 +403,15 @@ fn writing_over_bytes_that_two_arrays_share_is_refused() {
 
 #[test]
 fn what_a_module_froze_stays_frozen_unless_it_froze_all() {
-    let folder = tempfile::tempdir().unwrap();
     let frozen = |names: &[&str]| {
-        let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+        let text = text_of_mlp(|program| {
             let values = &mut program["graph_module"]["graph"]["tensor_values"];
             for name in names {
                 assert_eq!(values[name]["requires_grad"], true, "{name}");
                 values[name]["requires_grad"] = json!(false);
             }
         });
-        let bytes = fs::read(&path).unwrap();
-        let Model::Graph(graph) = load(&bytes, Some(&path), &LoadOptions::default()).unwrap() else {
+        let Model::Graph(graph) = load(text.as_bytes(), None, &LoadOptions::default()).unwrap() else {
             panic!("a graph")
         };
         graph.rules().frozen.iter().cloned().collect::<Vec<String>>()

@@ -355,7 +355,7 @@ fn a_broken_plan_is_refused() {
 #[test]
 fn missing_weights_are_named_together() {
     let setup = Setup::new(3, 20, 2);
-    let none = |_| Err(partition::Error::format("", "no data"));
+    let none = |_| Err(partition::Error::Run(partition::Report::new("", "no data")));
     if setup.plan.data.iter().all(|(value, _)| !matches!(setup.graph.maker(*value).op, Op::Param(_))) {
         panic!("the network has parameters");
     }

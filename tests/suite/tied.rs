@@ -63,7 +63,6 @@ fn statistics_that_begin_as_weights_do_are_moved_alone() {
     for name in ["a.weight", "a.bias", "b.weight", "b.bias"] {
         assert_eq!(before[name], after[name], "{name}: the rate is zero");
     }
-    eprintln!("{:?}", after.keys());
     // Each follows its own batch: `0.9 stored + 0.1 batch`.
     let near = |found: &[f32], expected: [f32; 2]| {
         for (found, expected) in found.iter().zip(expected) {

@@ -523,8 +523,11 @@ impl<'a> At<'a> {
             return Ok(());
         }
         let known = self.known(input).cloned();
-        let pending = self.lowering.binding(index).is_pending();
-        if let Some(known) = known.clone().filter(|_| !pending) {
+        let binding = self.lowering.binding(index);
+        // A parameter stays one, which training moves, however small.
+        let is_param = |value| matches!(self.graph().maker(value).op, Op::Param(_));
+        let stays = binding.is_pending() || binding.value.is_some_and(is_param);
+        if let Some(known) = known.clone().filter(|_| !stays) {
             self.set_known(i, known);
             return Ok(());
         }

@@ -132,8 +132,9 @@ fn trained(
     console: &Console,
 ) -> Result<()> {
     let store = args.checkpoints.as_deref().map(|path| Store::open(path, keep(args))).transpose()?;
+    let resumed = goes_on.is_some();
     let start = resume(args, goes_on, &mut trainer, console)?;
-    let mut logs = Logs::open(&args.logs, &trainer)?;
+    let mut logs = Logs::open(&args.logs, &trainer, resumed)?;
     let mut watch = Watch::new(console, args.epochs);
     let ended = signals::orderly(|stop| {
         let validation = records.validation.as_ref();

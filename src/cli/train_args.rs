@@ -231,6 +231,8 @@ pub(super) struct SpreadArgs {
 #[command(next_help_heading = "Output")]
 pub(super) struct LogArgs {
     /// File to write each epoch's figures to (.csv, .json)
+    ///
+    /// A run that --resume continues adds to it.
     #[arg(long, value_name = "FILE")]
     pub(super) history: Option<PathBuf>,
     /// Folder for TensorBoard event files: losses, metrics, and the plan as a graph coloured by device

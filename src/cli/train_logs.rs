@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::train_args::LogArgs;
 use crate::error::{Error, Result};
 use crate::files::write_atomically_with;
-use crate::report::{Clock, Events, Html, lives_of_plan, write_history};
+use crate::report::{Clock, Events, Html, lives_of_plan, read_history, write_history};
 use crate::train::{Epoch, Event, Trainer};
 use crate::units::Nanos;
 
@@ -25,13 +25,17 @@ pub(super) struct Logs<'a> {
 }
 
 impl<'a> Logs<'a> {
-    /// Makes the event file, with the plan as its graph. Error: it cannot be made.
-    pub(super) fn open(args: &'a LogArgs, trainer: &Trainer) -> Result<Self> {
+    /// Makes the event file, with the plan as its graph. The history of a run that `goes_on` is continued.
+    ///
+    /// Errors: the event file cannot be made; what is there under the history's name is none.
+    pub(super) fn open(args: &'a LogArgs, trainer: &Trainer, goes_on: bool) -> Result<Self> {
         let mut events = args.tensorboard.as_deref().map(Events::create).transpose()?;
         if let Some(events) = &mut events {
             events.graph(trainer.plan())?;
         }
-        Ok(Self { args, events, rows: Vec::new(), written: None, last: Duration::ZERO, failed: None })
+        let before = args.history.as_deref().filter(|path| goes_on && path.exists());
+        let rows = before.map(read_history).transpose()?.unwrap_or_default();
+        Ok(Self { args, events, rows, written: None, last: Duration::ZERO, failed: None })
     }
 
     /// Takes in what happens. The history is written anew after an epoch, but not so often that it takes more
@@ -43,14 +47,13 @@ impl<'a> Logs<'a> {
                 self.scalars(*step, "step", &[("loss".into(), *loss), ("learning_rate".into(), *rate)])
             }
             Event::Epoch(epoch) => {
-                let row = row(epoch);
-                let shown = self.scalars(epoch.step, "epoch", &row[2..]);
-                self.rows.push(row);
+                let shown = self.scalars(epoch.step, "epoch", &row(epoch)[2..]);
+                self.add(epoch);
                 let due = self.written.is_none_or(|(when, took)| when.elapsed() >= pause(took));
                 if due { shown.and_then(|()| self.history()) } else { shown }
             }
             Event::CutShort(epoch) => {
-                self.rows.push(row(epoch));
+                self.add(epoch);
                 Ok(())
             }
             _ => Ok(()),
@@ -58,6 +61,16 @@ impl<'a> Logs<'a> {
         if let Err(error) = written {
             self.failed.get_or_insert(error);
         }
+    }
+
+    /// Adds an epoch, in place of what a run that went on before had of it and those behind it.
+    fn add(&mut self, epoch: &Epoch) {
+        let number =
+            |row: &Vec<(String, f64)>| row.iter().find(|(name, _)| name == "epoch").map(|(_, at)| *at);
+        while self.rows.last().is_some_and(|row| number(row).is_none_or(|at| at >= epoch.epoch as f64)) {
+            self.rows.pop();
+        }
+        self.rows.push(row(epoch));
     }
 
     /// Writes values under a group, unless that has failed before.

@@ -294,7 +294,7 @@ impl Problem<'_> {
                 continue;
             }
             let network = parted.network(assumed.clone(), dims.clone())?;
-            let is_large = is_large(&network);
+            let is_quick = network.graph.node_count() <= QUICK;
             let planned = self.plan_as(&network, As::Way);
             match planned {
                 Ok(planned) if best.as_ref().is_none_or(|best| planned.value() < best.value()) => {
@@ -316,7 +316,7 @@ impl Problem<'_> {
                     }
                 }
             }
-            if best.is_some() && (is_large || more == 0) {
+            if best.is_some() && (more == 0 || !is_quick) {
                 break;
             }
             more -= usize::from(best.is_some());
@@ -370,6 +370,9 @@ const fn finer_ways(effort: place::Effort) -> usize {
         place::Effort::Best => 16,
     }
 }
+
+/// Nodes of a split network up to which such ways are compared: it is planned in a second or two.
+const QUICK: usize = 1 << 12;
 
 /// Whether a split network is planned with the least effort: where each part is on a device of its own, little is left to
 /// decide but orders.

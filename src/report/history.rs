@@ -18,6 +18,60 @@ pub fn write_history(path: &Path, rows: &[Vec<(String, f64)>]) -> Result<()> {
     write_atomically(path, text.as_bytes())
 }
 
+/// The rows of a history that was written before; what is empty there, or `null`, is left out.
+///
+/// Errors: another ending; the file cannot be read, or is no history.
+pub fn read_history(path: &Path) -> Result<Vec<Vec<(String, f64)>>> {
+    let is_csv = is_csv(path)?;
+    let text = std::fs::read_to_string(path).map_err(|error| Error::io(path.display().to_string(), error))?;
+    let rows = if is_csv { of_csv(&text) } else { of_json(&text) };
+    rows.ok_or_else(|| {
+        Error::format(path.display().to_string(), "it is no history of a training run")
+            .with_help("another --history, or move the file away")
+    })
+}
+
+fn of_csv(text: &str) -> Option<Vec<Vec<(String, f64)>>> {
+    let mut lines = text.lines();
+    let names = cells(lines.next()?);
+    names.iter().find(|name| *name == "epoch")?;
+    let row = |line: &str| {
+        let cells = cells(line);
+        let filled = names.iter().zip(&cells).filter(|(_, cell)| !cell.is_empty());
+        let row: Option<Vec<_>> =
+            filled.map(|(name, cell)| Some((name.clone(), cell.parse().ok()?))).collect();
+        row.filter(|_| cells.len() == names.len())
+    };
+    lines.map(row).collect()
+}
+
+/// The cells of a line, of which some may be quoted.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut quoted) = (vec![String::new()], false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                cells.last_mut().into_iter().for_each(|cell| cell.push('"'));
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            _ => cells.last_mut().into_iter().for_each(|cell| cell.push(letter)),
+        }
+    }
+    cells
+}
+
+fn of_json(text: &str) -> Option<Vec<Vec<(String, f64)>>> {
+    let rows: Vec<Map<String, Value>> = serde_json::from_str(text).ok()?;
+    let row = |row: Map<String, Value>| {
+        let filled = row.into_iter().filter(|(_, value)| !value.is_null());
+        filled.map(|(name, value)| Some((name, value.as_f64()?))).collect()
+    };
+    rows.into_iter().map(row).collect()
+}
+
 /// Whether a history of this name is CSV; else it is JSON. Error: its name shows neither.
 pub(crate) fn is_csv(path: &Path) -> Result<bool> {
     match path.extension().and_then(|ending| ending.to_str()) {
@@ -83,5 +137,19 @@ mod tests {
         let sorted = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         assert_eq!(sorted(&json(&rows()).unwrap()), sorted(expected));
         assert!(write_history(Path::new("history.txt"), &rows()).is_err());
+    }
+
+    #[test]
+    fn a_history_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["h.csv", "h.json"] {
+            let path = folder.path().join(name);
+            write_history(&path, &rows()).unwrap();
+            let read = read_history(&path).unwrap();
+            assert_eq!(read[0], rows()[0], "{name}");
+            assert!(read[1].contains(&("a,b".to_owned(), 3.5)) && read[1].len() >= 2, "{name}");
+            std::fs::write(&path, "epoch,loss\n1\n").unwrap();
+            assert!(read_history(&path).unwrap_err().to_string().contains("no history"), "{name}");
+        }
     }
 }

@@ -395,6 +395,34 @@ fn layers_are_told_and_not_reshapes() {
 }
 
 #[test]
+fn a_run_that_goes_on_continues_its_history() {
+    let folder = folder();
+    for name in ["h.csv", "h.json"] {
+        let checkpoints = format!("of {name}");
+        let epochs =
+            |count| ["--epochs", count, "--checkpoints", &checkpoints, "--history", name].map(str::to_owned);
+        let run = |count: &str, more: &[&str]| {
+            let args: Vec<String> = epochs(count).into_iter().collect();
+            let args: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
+            folder.ok(&train("line.json", &[ONES, &args[..]].concat()))
+        };
+        run("2", &[]);
+        run("4", &["--resume"]);
+        let rows = partition::unstable::report::read_history(&folder.path(name)).unwrap();
+        let of = |wanted: &str| -> Vec<f64> {
+            rows.iter().flatten().filter(|(name, _)| name == wanted).map(|(_, value)| *value).collect()
+        };
+        assert_eq!(of("epoch"), [1.0, 2.0, 3.0, 4.0], "{name}");
+        assert!(of("loss").windows(2).all(|pair| pair[1] < pair[0]), "{name}: {:?}", of("loss"));
+    }
+    fs::write(folder.path("h.csv"), "something else").unwrap();
+    let args = ["--epochs", "5", "--checkpoints", "of h.csv", "--history", "h.csv", "--resume"];
+    let failed = folder.run(&train("line.json", &[ONES, &args[..]].concat()));
+    assert!(failed.code != 0 && failed.stderr.contains("no history"), "{}", failed.stderr);
+    assert_eq!(fs::read_to_string(folder.path("h.csv")).unwrap(), "something else");
+}
+
+#[test]
 fn a_history_of_many_epochs_is_whole_in_the_end() {
     let folder = folder();
     folder.ok(&train("line.json", &[ONES, &["--epochs", "3000", "--history", "h.csv"]].concat()));

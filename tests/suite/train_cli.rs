@@ -399,12 +399,9 @@ fn a_run_that_goes_on_continues_its_history() {
     let folder = folder();
     for name in ["h.csv", "h.json"] {
         let checkpoints = format!("of {name}");
-        let epochs =
-            |count| ["--epochs", count, "--checkpoints", &checkpoints, "--history", name].map(str::to_owned);
         let run = |count: &str, more: &[&str]| {
-            let args: Vec<String> = epochs(count).into_iter().collect();
-            let args: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
-            folder.ok(&train("line.json", &[ONES, &args[..]].concat()))
+            let args = ["--epochs", count, "--checkpoints", &checkpoints, "--history", name];
+            folder.ok(&train("line.json", &[ONES, &args, more].concat()))
         };
         run("2", &[]);
         run("4", &["--resume"]);

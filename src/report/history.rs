@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::escape::to_json;
-use crate::files::write_atomically;
+use crate::files::{read, write_atomically};
 
 /// Writes rows of named numbers, each row in the order of its names: as CSV or JSON, as the end of
 /// the file's name says. In CSV a column stands for every name that any row has; a number that is
@@ -23,7 +23,8 @@ pub fn write_history(path: &Path, rows: &[Vec<(String, f64)>]) -> Result<()> {
 /// Errors: another ending; the file cannot be read, or is no history.
 pub fn read_history(path: &Path) -> Result<Vec<Vec<(String, f64)>>> {
     let is_csv = is_csv(path)?;
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io(path.display().to_string(), error))?;
+    let bytes = read(path)?;
+    let text = String::from_utf8_lossy(&bytes);
     let rows = if is_csv { of_csv(&text) } else { of_json(&text) };
     rows.ok_or_else(|| {
         Error::format(path.display().to_string(), "it is no history of a training run")

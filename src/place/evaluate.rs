@@ -62,6 +62,8 @@ pub(super) struct Evaluator<'p, 'a> {
     position: Vec<u32>,
     /// By tensor: the position until which others lie in its bytes; empty where none does.
     lain_in: Vec<u32>,
+    /// By tensor: bytes of its buffer where it is made; empty where none lies in another's.
+    made: Vec<u64>,
     ready: Vec<u64>,
     /// Bytes copied to a node's device just before it runs.
     gained: Vec<u64>,
@@ -88,7 +90,8 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     /// Prepares to evaluate placements of a problem.
     pub(super) fn new(problem: &'p Problem<'a>) -> Self {
         let devices = problem.topology.len();
-        let nodes = problem.graph.node_count();
+        let (graph, nodes) = (problem.graph, problem.graph.node_count());
+        let tensors = if graph.has_views() { graph.tensor_count() as u32 } else { 0 };
         Self {
             problem,
             resource: compute_resources(problem.topology),
@@ -99,12 +102,21 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             receivers: Vec::new(),
             uploads: Vec::new(),
             position: vec![0; nodes],
-            lain_in: vec![0; if problem.graph.has_views() { problem.graph.tensor_count() } else { 0 }],
+            lain_in: vec![0; tensors as usize],
+            made: (0..tensors).map(|tensor| aligned(graph.made_bytes(TensorIx(tensor)))).collect(),
             ready: vec![0; nodes],
             gained: vec![0; nodes],
             freed: vec![0; nodes],
             sent_head: vec![NONE; nodes],
             sent_next: vec![NONE; problem.graph.tensor_count()],
+        }
+    }
+
+    /// Bytes of a tensor's buffer where it is made. O(1).
+    fn made_bytes(&self, tensor: TensorIx) -> u64 {
+        match self.made.get(tensor.index()) {
+            Some(&bytes) => bytes,
+            None => aligned(self.problem.graph.made_bytes(tensor)),
         }
     }
 
@@ -333,7 +345,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         // Copies for this node arrive before it starts, beside what is there.
         sums.live[d] = sums.live[d].saturating_add(self.gained[node.index()]);
         for tensor in graph.outputs(node).filter(|&tensor| !self.overwrites(node, tensor, device)) {
-            sums.live[d] = sums.live[d].saturating_add(aligned(graph.made_bytes(tensor)));
+            sums.live[d] = sums.live[d].saturating_add(self.made_bytes(tensor));
         }
         // Workspace ends with the node: it raises the peak, not what stays.
         let working = sums.live[d].saturating_add(aligned(graph.workspace_bytes(node)));
@@ -345,7 +357,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let mut sent = self.sent_head[node.index()];
         while sent != NONE {
             let sender = &mut sums.live[device[graph.producer(TensorIx(sent)).index()].index()];
-            *sender = sender.saturating_sub(aligned(graph.made_bytes(TensorIx(sent))));
+            *sender = sender.saturating_sub(self.made_bytes(TensorIx(sent)));
             sent = self.sent_next[sent as usize];
         }
     }
@@ -397,9 +409,10 @@ impl<'p, 'a> Evaluator<'p, 'a> {
 
     /// Notes that a tensor's first buffer is free once `last` has run.
     fn forget(&mut self, tensor: TensorIx, home: DeviceId, last: NodeIx, device: &[DeviceId]) {
+        let made = self.made_bytes(tensor);
         if device[last.index()] == home {
             let freed = &mut self.freed[last.index()];
-            *freed = freed.saturating_add(aligned(self.problem.graph.made_bytes(tensor)));
+            *freed = freed.saturating_add(made);
         } else {
             self.sent_next[tensor.index()] = self.sent_head[last.index()];
             self.sent_head[last.index()] = tensor.0;

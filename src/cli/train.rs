@@ -114,8 +114,6 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     }
     let weights = file.weights(args.shape.weights.as_deref())?;
     take_weights(&mut graph, weights.as_deref(), Missing::MadeUp, console)?;
-    // What is trained is f32, and so is what is compared with it.
-    graph.rules_mut().arrays.blocks.clear();
     outputs.hold(&graph)?;
     open_dims(args, &graph, &mut options, console)?;
     let records = records(args, &graph, &options, &fitting)?;

@@ -47,13 +47,14 @@ impl<'a> Logs<'a> {
                 self.scalars(*step, "step", &[("loss".into(), *loss), ("learning_rate".into(), *rate)])
             }
             Event::Epoch(epoch) => {
-                let shown = self.scalars(epoch.step, "epoch", &row(epoch)[2..]);
-                self.add(epoch);
+                let row = row(epoch);
+                let shown = self.scalars(epoch.step, "epoch", &row[2..]);
+                self.add(row);
                 let due = self.written.is_none_or(|(when, took)| when.elapsed() >= pause(took));
                 if due { shown.and_then(|()| self.history()) } else { shown }
             }
             Event::CutShort(epoch) => {
-                self.add(epoch);
+                self.add(row(epoch));
                 Ok(())
             }
             _ => Ok(()),
@@ -64,13 +65,12 @@ impl<'a> Logs<'a> {
     }
 
     /// Adds an epoch, in place of what a run that went on before had of it and those behind it.
-    fn add(&mut self, epoch: &Epoch) {
-        let number =
-            |row: &Vec<(String, f64)>| row.iter().find(|(name, _)| name == "epoch").map(|(_, at)| *at);
-        while self.rows.last().is_some_and(|row| number(row).is_none_or(|at| at >= epoch.epoch as f64)) {
+    fn add(&mut self, row: Vec<(String, f64)>) {
+        let own = epoch_of(&row);
+        while self.rows.last().is_some_and(|last| epoch_of(last) >= own) {
             self.rows.pop();
         }
-        self.rows.push(row(epoch));
+        self.rows.push(row);
     }
 
     /// Writes values under a group, unless that has failed before.
@@ -123,6 +123,11 @@ impl<'a> Logs<'a> {
 fn pause(took: Duration) -> Duration {
     const LEAST: Duration = Duration::from_millis(500);
     took.saturating_mul(20).max(LEAST)
+}
+
+/// Which epoch a row is of.
+fn epoch_of(row: &[(String, f64)]) -> f64 {
+    row.iter().find(|(name, _)| name == "epoch").map_or(f64::INFINITY, |(_, number)| *number)
 }
 
 /// An epoch as named numbers.

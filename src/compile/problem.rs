@@ -35,20 +35,40 @@ pub(super) struct Planned {
     graph: CostGraph,
 }
 
-/// The step of a network, and what it was asked for with: not yet a plan.
-struct Found {
+/// What the step of a network is sought with.
+struct Sought {
     lowered: Lowered,
     place: place::Options,
     turns: Option<Vec<Turn>>,
-    meta: Meta,
     may_rewrite: bool,
+}
+
+impl Sought {
+    fn asked<'a>(&'a self, problem: &Problem<'a>) -> Asked<'a> {
+        let Problem { topology, options, .. } = *problem;
+        Asked {
+            graph: &self.lowered.graph,
+            sizes: Sizes::Microbatch,
+            topology,
+            place: &self.place,
+            pipeline: options.pipeline,
+            unrolled: options.unrolled.zip(self.turns.as_deref()),
+            may_rewrite: self.may_rewrite,
+        }
+    }
+}
+
+/// The step of a network that was found, not yet a plan.
+struct Found {
+    sought: Sought,
+    meta: Meta,
     step: Step,
 }
 
 impl Found {
     /// What it comes to, by the objective.
     fn value(&self) -> u64 {
-        strategy::value(self.place.objective, &self.step.schedule.cost)
+        strategy::value(self.sought.place.objective, &self.step.schedule.cost)
     }
 }
 
@@ -91,7 +111,7 @@ impl Problem<'_> {
 
     /// Finds the step of a network.
     fn found(&self, network: &Network, kind: As) -> Result<Found> {
-        let Self { topology, options, divided, control } = *self;
+        let Self { options, divided, control, .. } = *self;
         let (lowered, mut place) = self.lowered(network)?;
         if kind == As::Trial || kind != As::Whole && is_large(network) {
             place.effort = place::Effort::Fast;
@@ -102,35 +122,19 @@ impl Problem<'_> {
         if let Some(divided) = divided {
             meta.options.batch = u64::try_from(divided.batch).ok();
         }
-        let asked = Asked {
-            graph: &lowered.graph,
-            sizes: Sizes::Microbatch,
-            topology,
-            place: &place,
-            pipeline: options.pipeline,
-            unrolled: options.unrolled.zip(turns.as_deref()),
-            may_rewrite: matches!(kind, As::Whole | As::RewrittenWay),
-        };
-        let step = Step::find(&asked, &meta, control)?;
-        let may_rewrite = asked.may_rewrite;
-        Ok(Found { lowered, place, turns, meta, may_rewrite, step })
+        let may_rewrite = matches!(kind, As::Whole | As::RewrittenWay);
+        let sought = Sought { lowered, place, turns, may_rewrite };
+        let step = Step::find(&sought.asked(self), &meta, control)?;
+        Ok(Found { sought, meta, step })
     }
 
     /// The plan of a network whose step is found.
     fn planned(&self, network: &Network, found: Found) -> Result<Planned> {
-        let Self { topology, options, divided, control } = *self;
-        let Found { lowered, place, turns, meta, may_rewrite, step } = found;
-        let asked = Asked {
-            graph: &lowered.graph,
-            sizes: Sizes::Microbatch,
-            topology,
-            place: &place,
-            pipeline: options.pipeline,
-            unrolled: options.unrolled.zip(turns.as_deref()),
-            may_rewrite,
-        };
-        let labels = labels::labels(network, &lowered, topology, &step.base());
-        let mut plan = step.plan(&asked, Some(&labels), meta, control)?;
+        let Self { topology, options, divided, .. } = *self;
+        let Found { sought, meta, step } = found;
+        let Sought { lowered, place, .. } = &sought;
+        let labels = labels::labels(network, lowered, topology, &step.base());
+        let mut plan = step.plan(&sought.asked(self), Some(&labels), meta, self.control)?;
         plan.profile = profile(options, topology, &labels);
         if let Some(bound) = &mut plan.bound
             && options.pipeline.is_none()
@@ -140,10 +144,10 @@ impl Problem<'_> {
             bound.peaks = options.peaks(network, topology, reached);
         }
         if let Some(divided) = divided {
-            divided.annotate(&mut plan, network, &lowered, &step)?;
+            divided.annotate(&mut plan, network, lowered, &step)?;
         }
         plan::check_model(&plan, &ExpectedModel::new(&lowered.graph, &labels, plan.model.hash.clone()))?;
-        Ok(Planned { objective: place.objective, step, plan, graph: lowered.graph })
+        Ok(Planned { objective: place.objective, step, plan, graph: sought.lowered.graph })
     }
 
     /// The cost graph of a network, and what its placement must respect.
@@ -295,8 +299,7 @@ impl Problem<'_> {
             }
             let network = parted.network(assumed.clone(), dims.clone())?;
             let is_quick = network.graph.node_count() <= QUICK;
-            let planned = self.plan_as(&network, As::Way);
-            match planned {
+            match self.plan_as(&network, As::Way) {
                 Ok(planned) if best.as_ref().is_none_or(|best| planned.value() < best.value()) => {
                     best = Some(SplitPlan { planned, network });
                 }

@@ -347,7 +347,7 @@ fn advance(state: &mut QuoteState, bytes: &[u8], separator: u8) -> Option<usize>
 }
 
 /// The cells of a record. Error, in words: a quote that is not closed, or that ends inside a cell.
-fn cells(record: &[u8], separator: u8) -> Result<Vec<Cow<'_, [u8]>>, String> {
+pub(crate) fn cells(record: &[u8], separator: u8) -> Result<Vec<Cow<'_, [u8]>>, String> {
     let blank = record.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
     let record = &record[blank..];
     let record = record.strip_suffix(b"\n").unwrap_or(record);

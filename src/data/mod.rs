@@ -35,6 +35,7 @@ use std::time::Duration;
 use crate::ir::{DType, Tensor};
 use crate::units::Bytes;
 
+pub(crate) use csv::cells;
 pub use pipeline::Batches;
 pub use source::Source;
 pub use spec::{Fill, Format, Spec};

@@ -4,9 +4,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+#[cfg(feature = "run")]
+use crate::data::cells;
 use crate::error::{Error, Result};
 use crate::escape::to_json;
-use crate::files::{read, write_atomically};
+#[cfg(feature = "run")]
+use crate::files::read;
+use crate::files::write_atomically;
 
 /// Writes rows of named numbers, each row in the order of its names: as CSV or JSON, as the end of
 /// the file's name says. In CSV a column stands for every name that any row has; a number that is
@@ -21,6 +25,7 @@ pub fn write_history(path: &Path, rows: &[Vec<(String, f64)>]) -> Result<()> {
 /// The rows of a history that was written before; what is empty there, or `null`, is left out.
 ///
 /// Errors: another ending; the file cannot be read, or is no history.
+#[cfg(feature = "run")]
 pub fn read_history(path: &Path) -> Result<Vec<Vec<(String, f64)>>> {
     let is_csv = is_csv(path)?;
     let bytes = read(path)?;
@@ -32,12 +37,17 @@ pub fn read_history(path: &Path) -> Result<Vec<Vec<(String, f64)>>> {
     })
 }
 
+#[cfg(feature = "run")]
 fn of_csv(text: &str) -> Option<Vec<Vec<(String, f64)>>> {
+    let cells = |line: &str| {
+        let cells = cells(line.as_bytes(), b',').ok()?;
+        Some(cells.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect::<Vec<String>>())
+    };
     let mut lines = text.lines();
-    let names = cells(lines.next()?);
+    let names = cells(lines.next()?)?;
     names.iter().find(|name| *name == "epoch")?;
     let row = |line: &str| {
-        let cells = cells(line);
+        let cells = cells(line)?;
         let filled = names.iter().zip(&cells).filter(|(_, cell)| !cell.is_empty());
         let row: Option<Vec<_>> =
             filled.map(|(name, cell)| Some((name.clone(), cell.parse().ok()?))).collect();
@@ -46,24 +56,7 @@ fn of_csv(text: &str) -> Option<Vec<Vec<(String, f64)>>> {
     lines.map(row).collect()
 }
 
-/// The cells of a line, of which some may be quoted.
-fn cells(line: &str) -> Vec<String> {
-    let (mut cells, mut quoted) = (vec![String::new()], false);
-    let mut letters = line.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '"' if quoted && letters.peek() == Some(&'"') => {
-                letters.next();
-                cells.last_mut().into_iter().for_each(|cell| cell.push('"'));
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(String::new()),
-            _ => cells.last_mut().into_iter().for_each(|cell| cell.push(letter)),
-        }
-    }
-    cells
-}
-
+#[cfg(feature = "run")]
 fn of_json(text: &str) -> Option<Vec<Vec<(String, f64)>>> {
     let rows: Vec<Map<String, Value>> = serde_json::from_str(text).ok()?;
     let row = |row: Map<String, Value>| {
@@ -140,6 +133,7 @@ mod tests {
         assert!(write_history(Path::new("history.txt"), &rows()).is_err());
     }
 
+    #[cfg(feature = "run")]
     #[test]
     fn a_history_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,9 @@ pub use events::Events;
 pub use explain::{fewer_text, node_text, overview_text, plan_text, split_text};
 #[cfg(feature = "run")]
 pub(crate) use history::is_csv;
-pub use history::{read_history, write_history};
+#[cfg(feature = "run")]
+pub use history::read_history;
+pub use history::write_history;
 pub use html::Html;
 #[cfg(feature = "cli")]
 pub(crate) use html::{STYLE, escape as html_escaped};

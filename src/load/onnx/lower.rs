@@ -19,7 +19,7 @@ use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::ir::{
-    Counted, DType, Data, DimId, Graph, Op, ParamId, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
+    Counted, DType, Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::load::FindDims;
 use crate::order::first_ready;
@@ -98,8 +98,8 @@ pub(super) struct Lowering {
     pub(super) table_elements: i64,
     /// Texts that values are numbers of.
     pub(super) texts: Texts,
-    /// Parameters that begin as others do, by those and their names.
-    pub(super) untied: HashMap<(ParamId, String), ValueId>,
+    /// Parameters that begin as others do, by their names.
+    pub(super) untied: HashMap<String, ValueId>,
 }
 
 /// What a table of a transform is, and its type and sizes.

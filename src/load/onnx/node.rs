@@ -163,33 +163,27 @@ impl<'a> At<'a> {
     }
 
     /// Input `i`; where it is a parameter that the file names otherwise, one of its own that begins as that does. Exporters
-    /// write arrays once that are equal, and training moves a statistic apart from weights.
+    /// write arrays once that are equal, and training moves a statistic apart from weights. O(1) but for its data.
     pub(super) fn untied(&mut self, i: usize) -> Result<ValueId> {
         let value = self.value(i)?;
-        let mut is_shared = false;
-        for other in 0..self.input_count() {
-            is_shared |= other != i && self.optional(other)? == Some(value);
-        }
+        // Bodies have names of their own for what they are called with.
+        let is_named = self.lowering.scopes.len() == 1;
         let graph = &mut self.lowering.graph;
         let (Op::Param(id), Some(name)) = (&graph.maker(value).op, self.node.input.get(i)) else {
             return Ok(value);
         };
-        let (param, key) = (graph.param(*id), (*id, name.clone()));
-        if let Some(&known) = self.lowering.untied.get(&key) {
-            return Ok(known);
-        }
-        // Bodies of functions have names of their own for what nothing else reads.
-        let is_read = |node| graph.node(node).operands.contains(&value);
-        is_shared |= param.statistic.is_some() || graph.node_ids().any(is_read);
-        let is_known = |name: &str| graph.params().iter().any(|other| other.name == name);
-        if !is_shared || is_known(name) {
+        let param = graph.param(*id);
+        if !is_named || param.name == *name {
             return Ok(value);
+        }
+        if let Some(&known) = self.lowering.untied.get(name) {
+            return Ok(known);
         }
         let param = param.clone();
         let ty = graph.ty(value).clone();
         let source = graph.add_source(Source::new(name.clone(), "Initializer", SourceRole::Data));
         let own = graph.add_param(name.clone(), ty, param.init, param.data, source);
-        self.lowering.untied.insert(key, own);
+        self.lowering.untied.insert(name.clone(), own);
         Ok(own)
     }
 

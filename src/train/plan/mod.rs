@@ -43,11 +43,13 @@ pub(crate) struct Planned {
 ///
 /// Errors: those of [`planned`].
 pub(crate) fn all_planned(
-    graph: Graph,
+    mut graph: Graph,
     topology: &Topology,
     options: &Options,
     control: &Control<'_>,
 ) -> Result<(Planned, Vec<Planned>)> {
+    // What is trained is f32, and so is what is compared with it.
+    graph.rules_mut().arrays.blocks.clear();
     let Some(asynchronous) = options.asynchronous else {
         return Ok((planned(graph, topology, options, control)?, Vec::new()));
     };

@@ -6,15 +6,14 @@
 //! `Q8_0`, `Q4_0`, `Q4_K` and their like) hold their scales; those of ONNX's `MatMulNBits` have them in tensors beside.
 
 pub(crate) mod codes;
-mod sixteen;
+mod formats;
+mod lines;
 
 use super::half::f32_to_f16;
 use codes::Code;
 pub use codes::{E2M1, UNEQUAL};
-#[cfg_attr(not(all(feature = "run", target_arch = "x86_64")), allow(unused_imports))]
-pub(crate) use sixteen::OWN_BITS;
 #[cfg_attr(not(feature = "run"), allow(unused_imports))]
-pub(crate) use sixteen::Sixteen;
+pub(crate) use lines::{Arrays, Lines};
 
 /// Runs `$body` with `$C` as the code of a format that holds all of a block in its bytes, else `$other` with the bits
 /// and the size of groups.

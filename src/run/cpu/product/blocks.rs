@@ -50,7 +50,9 @@ const SKINNY_ROWS: usize = 24;
 pub(crate) const GEMV_ROWS: usize = 4;
 /// Up to so many rows, or with [`GEMV_ROWS`] rows or columns, results are sums along contiguous
 /// operands, of at least so many terms: adding up the chains is not to take longer.
-const DOT_TERMS: (usize, usize) = (16, 256);
+const DOT_TERMS: (usize, usize) = (FEW_ROWS, 256);
+/// Most rows that are few, whatever the number of terms.
+pub(crate) const FEW_ROWS: usize = 16;
 
 /// Bytes of the area that operands are packed in.
 pub(crate) const AREA: usize = (PACKED * (DEPTH + PADDING) + COLUMNS * DEPTH) * size_of::<f64>();
@@ -155,8 +157,13 @@ pub(crate) fn adds_along(extent: Extent, right: Strides) -> bool {
 }
 
 /// True where results are sums along both operands, if those are contiguous.
-pub(crate) fn takes_dots(Extent { m, n, k }: Extent) -> bool {
-    m <= GEMV_ROWS || n <= GEMV_ROWS || m <= DOT_TERMS.0 && k >= DOT_TERMS.1
+pub(crate) fn takes_dots(extent: Extent) -> bool {
+    extent.n <= GEMV_ROWS || has_few_rows(extent)
+}
+
+/// True where that is so for the number of rows, which is [`FEW_ROWS`] at most.
+pub(crate) fn has_few_rows(Extent { m, k, .. }: Extent) -> bool {
+    m <= GEMV_ROWS || m <= DOT_TERMS.0 && k >= DOT_TERMS.1
 }
 
 /// A product that is computed block by block.

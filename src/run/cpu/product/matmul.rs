@@ -263,15 +263,16 @@ pub(crate) fn with_strip<T: Plain>(count: usize, run: impl FnOnce(&mut [T], &mut
     });
 }
 
-fn with_all(run: impl FnOnce(&mut [u8])) {
+/// Calls `run` with all of a thread's area, aligned to 64 bytes.
+pub(crate) fn with_all<R>(run: impl FnOnce(&mut [u8]) -> R) -> R {
     const ALIGNMENT: usize = 64;
     const ALL: usize = blocks::AREA + STRIP_BYTES;
     AREA.with_borrow_mut(|area| {
         area.resize((ALL + ALIGNMENT).div_ceil(size_of::<u64>()), 0);
         let bytes = bytes_of_mut(area);
         let skipped = bytes.as_ptr().align_offset(ALIGNMENT);
-        run(&mut bytes[skipped..][..ALL]);
-    });
+        run(&mut bytes[skipped..][..ALL])
+    })
 }
 
 macro_rules! float {

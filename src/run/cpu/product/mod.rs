@@ -1,6 +1,7 @@
 //! Matrix products: how they are divided, packed and summed.
 
 pub(super) mod blocks;
+mod digits;
 pub(super) mod matmul;
 mod matrices;
 pub(super) mod packed;

@@ -1,24 +1,33 @@
 //! Products with packed weights: rows of weights are unpacked where the product packs its operand, a panel or a few
 //! rows at a time in the thread's own area, and never as a whole. Their bits are those of the product with the
-//! unpacked matrix, transposed.
+//! unpacked matrix, transposed, but where few rows meet blocks that hold their scales: those are multiplied as whole
+//! numbers ([`digits`](super::digits)).
 
 use std::marker::PhantomData;
 
 use super::super::only;
 use super::super::team::{MatrixMut, Team};
+use super::super::vectors::dots::dispatch;
 use super::super::vectors::{Lanes, Vectorised};
-use super::super::view::{View, ViewMut};
+use super::super::view::{View, ViewMut, take};
 use super::blocks::{self, Multiply, PANEL, Part, Rhs};
-use super::matmul::{Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strides, parts, with_strip};
+use super::digits::{ByDigits, Digits, IntoDigits};
+use super::matmul::{
+    Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strides, parts, with_all, with_strip,
+};
 use super::thin::{IntoPanels, Narrow, NarrowRows, OneRow, SOME, VECTORS, Widen};
 use crate::error::{Error, Result};
-use crate::ir::codes::{Code, Scale, Scales, WHOLE};
+use crate::ir::codes::{Code, GROUP, Opened, Scale, Spare, WHOLE};
 use crate::ir::{BlockFormat, DType, MAX_AXES, MatMul, Packed, PackedOp, PackedRow, Zeros, with_code};
 
 /// Numbers that are unpacked together, about, where products add up along rows: they stay in the first cache.
 const TOGETHER: usize = 1 << 13;
 /// Rows that are, at least.
 const FEWEST: usize = 4;
+/// Most rows that are few.
+const MOST_ROWS: usize = blocks::FEW_ROWS;
+/// Bytes of packed rows that few rows meet one after the other: they stay in the second cache.
+const NEAR: usize = 1 << 16;
 
 pub(in super::super) fn execute(
     team: &Team<'_>,
@@ -126,6 +135,24 @@ impl<'a> Rows<'a> {
         with_narrow!(self, rows => f32::dispatch(OneRow { left, rows: &rows, first, out, adds: false, deep: usize::MAX }), else ());
     }
 
+    /// Writes digits of a row of a left operand that meets these: false where it holds numbers that are not finite.
+    fn digits(&self, left: &[f32], to: &mut [Digits]) -> bool {
+        let mut finite = false;
+        let known = &mut finite;
+        with_code!(self.packed.format, C => {
+            dispatch(IntoDigits::<C> { left, to, finite: known, code: PhantomData });
+        }, groups(_bits, _size) => ());
+        finite
+    }
+
+    /// The product of one row in digits with those from `first` on.
+    fn by_digits(&self, left: &[Digits], first: usize, out: &mut [f32]) {
+        let (rows, row_bytes) = (&self.bytes[first * self.row_bytes..], self.row_bytes);
+        with_code!(self.packed.format, C => {
+            dispatch(ByDigits::<C> { left, rows, row_bytes, out, code: PhantomData });
+        }, groups(_bits, _size) => ());
+    }
+
     /// True where vectors are made of the numbers as they are read.
     fn is_narrow(&self) -> bool {
         match self.packed.format {
@@ -140,7 +167,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Numbers of a run of a [`Code`].
+/// Numbers that groups are read in.
 const RUN: usize = 16;
 
 /// Rows of blocks that hold their scales.
@@ -172,54 +199,32 @@ impl<C> Clone for Block<'_, C> {
 }
 impl<C> Copy for Block<'_, C> {}
 
-impl<'a, C: Code> Block<'a, C> {
-    /// The bytes of the block that begins at a number.
-    #[inline(always)]
-    fn block(self, first: usize) -> &'a [u8] {
-        &self.bytes[first / C::ELEMENTS * C::BYTES..][..C::BYTES]
-    }
-}
-
 impl<C: Code> Narrow for Block<'_, C> {
     const AHEAD: usize = (C::BYTES * SOME).div_ceil(C::ELEMENTS);
 
-    const BLOCK: usize = C::ELEMENTS;
-    type Scales = C::Scales;
+    const BLOCK: usize = GROUP;
+    type Scales = Opened;
 
     #[inline(always)]
-    fn scales<L: Lanes<f32>>(self, lanes: L, block: usize) -> C::Scales {
-        C::scales(self.block(block), |bits| lanes.half(bits))
+    fn scales<L: Lanes<f32>>(self, lanes: L, block: usize) -> Opened {
+        C::open(lanes.lines(), C::group(self.bytes, block, &mut Spare::default()))
     }
 
     #[inline(always)]
     fn part<L: Lanes<f32>>(
         self,
         lanes: L,
-        block: usize,
+        _block: usize,
         part: usize,
-        scales: &C::Scales,
+        opened: &Opened,
     ) -> [L::Vector; VECTORS] {
-        let block = self.block(block);
-        let first = part * (SOME / RUN);
-        if let (RUN, Some(steps)) = (L::WIDTH, C::FIELDS) {
-            return picked::<L, C>(lanes, block, first, scales.of(first), steps);
-        }
+        let first = part * SOME;
+        let quants: &[i8] = bytemuck::cast_slice(&opened.quants[first..first + SOME]);
         let mut made = [lanes.zero(); VECTORS];
-        for run in 0..SOME / RUN {
-            let scale = scales.of(first + run);
-            let (factor, offset) = (lanes.splat(scale.factor), lanes.splat(scale.offset));
-            let quants: [u8; RUN] = C::quants::<L::Bytes>(block, first + run).into();
-            let quants: &[i8] = bytemuck::cast_slice(&quants);
-            for v in 0..RUN / L::WIDTH {
-                let quants = &quants[v * L::WIDTH..];
-                let steps = match C::STEPS {
-                    Some(steps) => lanes.pick_bytes(steps, quants),
-                    None => lanes.load_bytes(quants),
-                };
-                let number = lanes.mul(factor, steps);
-                let number = if C::HAS_OFFSET { lanes.add(number, offset) } else { number };
-                made[run * (RUN / L::WIDTH) + v] = number;
-            }
+        for v in 0..SOME / L::WIDTH {
+            let Scale { factor, offset } = opened.scale::<C>(first + v * L::WIDTH);
+            let number = lanes.mul(lanes.splat(factor), lanes.load_bytes(&quants[v * L::WIDTH..]));
+            made[v] = if C::HAS_OFFSET { lanes.add(number, lanes.splat(offset)) } else { number };
         }
         made
     }
@@ -233,28 +238,6 @@ impl<C: Code> Narrow for Block<'_, C> {
     fn start(self) -> *const u8 {
         self.bytes.as_ptr()
     }
-}
-
-/// [`SOME`] numbers from a run of a block on, where a vector has a run: what its bits can stand for is made once for each
-/// scale, and picked from by the bits as they lie.
-#[inline(always)]
-fn picked<L: Lanes<f32>, C: Code>(
-    lanes: L,
-    block: &[u8],
-    first: usize,
-    scale: Scale,
-    steps: &[f32; 16],
-) -> [L::Vector; VECTORS] {
-    let (mut made, mut table) = ([lanes.zero(); VECTORS], [lanes.zero(); 16]);
-    table[0] = lanes.mul(lanes.splat(scale.factor), lanes.load(steps));
-    if C::HAS_OFFSET {
-        table[0] = lanes.add(table[0], lanes.splat(scale.offset));
-    }
-    for run in 0..SOME / RUN {
-        let fields = C::fields::<L::Bytes>(block, first + run);
-        made[run] = lanes.pick_fields(table, &fields.bytes.into(), fields.shift);
-    }
-    made
 }
 
 /// The whole numbers of a run of `BITS` bits each, the first of a byte in its lowest.
@@ -357,6 +340,10 @@ fn multiply(team: &Team<'_>, x: &View<'_>, rows: &Rows<'_>, out: &mut ViewMut<'_
     let of = |extent: Extent, x: &[f32], first: usize, team: &Team<'_>, out: &mut [f32]| {
         let a = Matrix::new(x, batch.a);
         let product = Product { extent, rows, first };
+        let whole = !rows.packed.format.has_scales_beside() && a.strides.column == 1;
+        if whole && blocks::has_few_rows(extent) && product.by_digits(team, a, out) {
+            return;
+        }
         if extent.m == 1 && a.strides.column == 1 && product.by_one_row(team, a, out) {
             return;
         }
@@ -386,6 +373,54 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
+    /// Few rows, and blocks that hold their scales: in digits. False where these have no room.
+    fn by_digits(&self, team: &Team<'_>, a: Matrix<'_, f32>, out: &mut [f32]) -> bool {
+        let Extent { m, n, k } = self.extent;
+        let each = k.div_ceil(GROUP);
+        let room = with_all(|area| area.len()) / (each.max(1) * size_of::<Digits>());
+        if room == 0 {
+            return false;
+        }
+        let mut c = MatrixMut::new(out, (m, n), n);
+        let wide = if team.threads() == 1 { n } else { parts(self.extent, team.threads(), true).1 };
+        team.each_block(&mut c, (m.min(room), wide), |row, column, c| {
+            with_all(|mut area| {
+                let digits = take::<Digits>(&mut area, c.rows * each).expect("as many as there is room for");
+                self.some_by_digits(a.at_row(row), digits, self.first + column, c);
+            });
+        });
+        true
+    }
+
+    /// Some rows, as many as there are digits for, with packed rows from one on.
+    fn some_by_digits(
+        &self,
+        a: Matrix<'_, f32>,
+        digits: &mut [Digits],
+        first: usize,
+        c: &mut MatrixMut<'_, f32>,
+    ) {
+        let k = self.extent.k;
+        let each = digits.len() / c.rows;
+        let left = |row: usize| &a.elements[row * a.strides.row..][..k];
+        // Packed rows that all rows meet while they are in the second cache.
+        let some = if c.rows == 1 { c.columns } else { (NEAR / self.rows.row_bytes.max(1)).max(FEWEST) };
+        let mut finite = [true; MOST_ROWS];
+        for row in 0..c.rows {
+            finite[row] = self.rows.digits(left(row), &mut digits[row * each..][..each]);
+        }
+        for at in (0..c.columns).step_by(some) {
+            for row in 0..c.rows {
+                let out = &mut c.row(row)[at..];
+                let width = some.min(out.len());
+                match finite[row] {
+                    true => self.rows.by_digits(&digits[row * each..][..each], first + at, &mut out[..width]),
+                    false => self.rows.dots(left(row), first + at, &mut out[..width]),
+                }
+            }
+        }
+    }
+
     /// One row, where the format is one that vectors are made of as it is read: false where it is not.
     fn by_one_row(&self, team: &Team<'_>, a: Matrix<'_, f32>, out: &mut [f32]) -> bool {
         let Extent { m, n, k } = self.extent;
@@ -463,227 +498,4 @@ impl Product<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::super::vectors::{Portable, Task};
-    use super::*;
-    use crate::run::cpu::view::bytes_of_mut;
-
-    /// Packed rows of one format, with what is beside them.
-    struct Sample {
-        packed: Packed,
-        count: usize,
-        bytes: Vec<u8>,
-        scales: Vec<f32>,
-        packed_zeros: Vec<u8>,
-        real_zeros: Vec<f32>,
-    }
-
-    fn random(seed: usize) -> u8 {
-        (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8
-    }
-
-    impl Sample {
-        fn new(format: BlockFormat, (count, columns): (usize, usize)) -> Self {
-            let packed = Packed { format, columns: columns as i64 };
-            let (each, blocks) = (packed.row_bytes() as usize, packed.blocks() as usize);
-            let mut bytes: Vec<u8> = (0..count * each).map(random).collect();
-            for block in bytes.chunks_exact_mut(format.bytes() as usize) {
-                // Scales that are numbers: those of binary16 between 1/16 and 1/8, and powers of two near one.
-                for at in halves(format) {
-                    block[at + 1] = 0x2c | block[at + 1] & 3;
-                }
-                if format == BlockFormat::Mxfp4 {
-                    block[0] = 122 + block[0] % 8;
-                }
-            }
-            let scales = (0..count * blocks).map(|i| f32::from(random(i + 7)) / 512.0 - 0.2).collect();
-            let packed_zeros = (0..count * packed.zero_bytes() as usize).map(|i| random(i + 9)).collect();
-            let real_zeros = (0..count * blocks).map(|i| f32::from(random(i + 3)) / 16.0).collect();
-            Self { packed, count, bytes, scales, packed_zeros, real_zeros }
-        }
-
-        /// Calls `run` with the rows, and for groups with each kind of zero points.
-        fn each(&self, run: impl Fn(&Rows<'_>)) {
-            let blocks = self.packed.blocks() as usize;
-            let beside = self.packed.format.has_scales_beside();
-            let kinds = [
-                (0, Zeros::Middle),
-                (self.packed.zero_bytes() as usize, Zeros::Packed(&self.packed_zeros)),
-                (blocks, Zeros::Real(&self.real_zeros)),
-            ];
-            for zeros in kinds.into_iter().take(if beside { 3 } else { 1 }) {
-                run(&Rows {
-                    packed: self.packed,
-                    columns: self.packed.columns as usize,
-                    row_bytes: self.packed.row_bytes() as usize,
-                    dims: &[self.count as i64, self.packed.row_bytes() as i64],
-                    bytes: &self.bytes,
-                    scales: if beside { (blocks, &self.scales) } else { (0, &[]) },
-                    zeros,
-                });
-            }
-        }
-    }
-
-    /// Where a block has numbers of binary16.
-    fn halves(format: BlockFormat) -> Vec<usize> {
-        match format {
-            BlockFormat::Q8_0
-            | BlockFormat::Q4_0
-            | BlockFormat::Q5_0
-            | BlockFormat::Iq4Nl
-            | BlockFormat::Iq4Xs => vec![0],
-            BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4K | BlockFormat::Q5K => vec![0, 2],
-            BlockFormat::Q2K => vec![80, 82],
-            BlockFormat::Q3K => vec![108],
-            BlockFormat::Q6K => vec![208],
-            BlockFormat::Mxfp4 | BlockFormat::Groups { .. } => vec![],
-        }
-    }
-
-    fn formats() -> impl Iterator<Item = BlockFormat> {
-        let groups =
-            [(2, 16), (2, 64), (2, 24), (4, 16), (4, 32), (4, 128), (4, 24), (8, 16), (8, 64), (8, 7)];
-        let groups = groups.map(|(bits, size)| BlockFormat::Groups { bits, size });
-        BlockFormat::WHOLE.into_iter().chain(groups)
-    }
-
-    fn left(k: usize) -> Vec<f32> {
-        (0..k).map(|i| f32::from(random(i * 31 + 5)) / 128.0 - 1.0).collect()
-    }
-
-    /// The numbers of a row as they are told one by one.
-    fn unpacked(rows: &Rows<'_>, row: usize) -> Vec<f32> {
-        let mut numbers = vec![0.0; rows.columns];
-        rows.packed.format.unpack(rows.row(row), 0, &mut numbers);
-        numbers
-    }
-
-    /// What every task of narrow rows makes with some vectors: sums of one row, numbers, and panels of two parts.
-    fn made<L: Lanes<f32>>(lanes: L, rows: &Rows<'_>, count: usize) -> [Vec<f32>; 3] {
-        let k = rows.columns;
-        let (left, mut sums, mut numbers) = (left(k), vec![0.0; count], vec![0.0; count * k]);
-        let mut panels = vec![0.0; count.next_multiple_of(PANEL) * k];
-        with_narrow!(rows, narrow => {
-            OneRow { left: &left, rows: &narrow, first: 0, out: &mut sums, adds: false, deep: usize::MAX }.run(lanes);
-            for (row, out) in numbers.chunks_exact_mut(k).enumerate() {
-                Widen { row: narrow.row(row), first: 0, out }.run(lanes);
-            }
-            let split = (k / 2).next_multiple_of(SOME).min(k);
-            let (head, tail) = panels.split_at_mut(count.next_multiple_of(PANEL) * split);
-            for (inner, to) in [(0, head), (split, tail)] {
-                let depth = to.len() / count.next_multiple_of(PANEL);
-                if depth > 0 {
-                    IntoPanels { rows: &narrow, first: 0, columns: count, inner, depth, to }.run(lanes);
-                }
-            }
-            // Number by number, as the rows have them.
-            let mut ordered = vec![0.0; count * k];
-            for (at, to) in ordered.iter_mut().enumerate() {
-                let (row, inner) = (at / k, at % k);
-                let (start, depth, inner) = match inner < split {
-                    true => (0, split, inner),
-                    false => (split, k - split, inner - split),
-                };
-                let panel = row - row % PANEL;
-                let first = count.next_multiple_of(PANEL) * start + panel * depth;
-                *to = panels[first + inner * PANEL + row % PANEL];
-            }
-            panels = ordered;
-        }, else {
-            return [sums, numbers, panels];
-        });
-        [sums, numbers, panels]
-    }
-
-    #[test]
-    fn every_format_is_multiplied_as_it_is_unpacked() {
-        for format in formats() {
-            for (count, k) in [(1, 1), (3, 31), (5, 48), (66, 80), (7, 300), (2, 2048 + 32 + 17), (4, 5000)] {
-                Sample::new(format, (count, k)).each(|rows| {
-                    if !rows.is_narrow() {
-                        return;
-                    }
-                    let [sums, numbers, panels] = made(Portable, rows, count);
-                    let (mut expected, left) = (Vec::new(), left(k));
-                    for (row, sum) in sums.iter().enumerate() {
-                        let unpacked = unpacked(rows, row);
-                        let terms = unpacked.iter().zip(&left).map(|(x, y)| f64::from(*x) * f64::from(*y));
-                        let (exact, size) =
-                            terms.fold((0.0, 0.0f64), |(sum, size), x| (sum + x, size + x.abs()));
-                        let error = (f64::from(*sum) - exact).abs();
-                        assert!(error <= 2e-6 * size + 1e-12, "{format:?} {count} {k}: {sum} for {exact}");
-                        expected.extend(unpacked);
-                    }
-                    assert_eq!(numbers, expected, "{format:?} {count} {k}");
-                    assert_eq!(panels, expected, "panels of {format:?} {count} {k}");
-                });
-            }
-        }
-    }
-
-    /// Without a fused operation [`Portable`] rounds twice; the sets that have it agree to the bit, and so does the
-    /// product with what was unpacked before.
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn every_instruction_set_unpacks_the_same_bits() {
-        use crate::run::cpu::vectors::{Avx2, Avx512};
-        let (Some(wide), Some(narrow)) = (Avx512::find(), Avx2::find()) else { return };
-        for format in formats() {
-            for (count, k) in [(3, 31), (5, 48), (66, 80), (7, 300), (4, 5000)] {
-                Sample::new(format, (count, k)).each(|rows| {
-                    if !rows.is_narrow() {
-                        return;
-                    }
-                    let found = made(wide, rows, count);
-                    assert_eq!(found, made(narrow, rows, count), "{format:?} {count} {k}");
-                    let whole: Vec<f32> = (0..count).flat_map(|row| unpacked(rows, row)).collect();
-                    assert_eq!(found[1], whole);
-                    assert_eq!(found[2], whole);
-                    let (left, mut sums) = (left(k), vec![0.0; count]);
-                    let mut area = vec![0u64; blocks::AREA / 8];
-                    let task = Multiply {
-                        k,
-                        dots: true,
-                        a: Matrix::new(&left, Strides::rows(k)),
-                        b: Rhs::Strided(&whole, Strides { row: 1, column: k }),
-                        first: 0,
-                        c: &mut MatrixMut::new(&mut sums, (1, count), count),
-                        beta: Beta::Replace,
-                        area: bytes_of_mut(&mut area),
-                    };
-                    task.run(wide);
-                    assert_eq!(found[0], sums, "{format:?} {count} {k}");
-                });
-            }
-        }
-    }
-
-    #[test]
-    fn products_of_any_number_of_rows_are_those_of_the_numbers() {
-        for format in formats() {
-            for (m, count, k) in [(1, 67, 300), (2, 5, 40), (4, 3, 300), (9, 70, 257), (33, 130, 450)] {
-                Sample::new(format, (count, k)).each(|rows| {
-                    let (left, mut out) = (left(m * k), vec![0.0f32; m * count]);
-                    let (x, sizes) = ([m as i64, k as i64], [m as i64, count as i64]);
-                    let x = View::new(DType::F32, &x, bytemuck::cast_slice(&left)).unwrap();
-                    let bytes = bytes_of_mut(&mut out);
-                    let mut made = ViewMut { dtype: DType::F32, dims: &sizes, bytes, epilogue: None };
-                    multiply(&Team::alone(), &x, rows, &mut made).unwrap();
-                    for (at, found) in out.iter().enumerate() {
-                        let left = &left[at / count * k..][..k];
-                        let unpacked = unpacked(rows, at % count);
-                        let terms = unpacked.iter().zip(left).map(|(x, y)| f64::from(*x) * f64::from(*y));
-                        let (exact, size) =
-                            terms.fold((0.0, 0.0f64), |(sum, size), x| (sum + x, size + x.abs()));
-                        let error = (f64::from(*found) - exact).abs();
-                        assert!(
-                            error <= 2e-6 * size + 1e-12,
-                            "{format:?} {m} {count} {k}: {found} for {exact}"
-                        );
-                    }
-                });
-            }
-        }
-    }
-}
+mod tests;

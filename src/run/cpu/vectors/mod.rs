@@ -11,7 +11,7 @@
 //! Holds `unsafe`: calls of what is compiled for a set that was found, and stores that go past the caches.
 
 use super::view::Plain;
-use crate::ir::packed::Sixteen;
+use crate::ir::packed::Lines;
 
 /// Bytes of a result from which on it is written around the caches: it would not stay there until it is read.
 const STREAMED: u64 = 1 << 24;
@@ -36,21 +36,19 @@ impl Stores {
 pub(super) trait Lanes<T>: Copy {
     /// `WIDTH` numbers.
     type Vector: Copy;
-    /// 16 bytes that are computed with.
-    type Bytes: Sixteen;
+    /// What computes with bytes.
+    type Lines: Lines;
     const WIDTH: usize;
     /// How many vectors of a result's row are held in registers at once, of six rows: 2 or 4.
     const VECTORS: usize;
 
+    fn lines(self) -> Self::Lines;
     fn zero(self) -> Self::Vector;
     fn splat(self, number: T) -> Self::Vector;
     /// The first `WIDTH` numbers. Panics where there are fewer.
     fn load(self, from: &[T]) -> Self::Vector;
     /// The first `WIDTH` signed bytes, as numbers. Panics where there are fewer.
     fn load_bytes(self, from: &[i8]) -> Self::Vector;
-    /// Of each of the first `WIDTH` bytes, all of them below 16, the number at that place of the table. Panics where there
-    /// are fewer.
-    fn pick_bytes(self, table: &[T; 16], from: &[i8]) -> Self::Vector;
     /// Of each of the first `WIDTH` bytes, the number of the table whose place the four bits from `shift` on hold. The table
     /// is in as many vectors as hold it.
     fn pick_fields(self, table: [Self::Vector; 16], from: &[u8; 16], shift: u32) -> Self::Vector;
@@ -62,8 +60,6 @@ pub(super) trait Lanes<T>: Copy {
     fn store_halves(self, vector: Self::Vector, to: &mut [u16]);
     /// The nearest numbers of bfloat16, ties to even, into the first `WIDTH` places. Panics where there are fewer.
     fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]);
-    /// A number of binary16, widened.
-    fn half(self, bits: u16) -> f32;
     /// Into the first `WIDTH` numbers. Panics where there are fewer.
     fn store(self, vector: Self::Vector, to: &mut [T]);
     /// As [`Lanes::store`], around the caches where the processor can and the place is aligned to a whole
@@ -202,12 +198,13 @@ pub(super) trait Vectorised: Plain {
     fn dispatch<W: Task<Self>>(task: W);
 }
 
+pub(super) mod dots;
 mod portable;
 
 pub(super) use portable::{Alone, Portable};
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2, Avx512};
+pub(super) use x86::{Avx2, Avx512, Vnni};
 
 #[cfg(target_arch = "x86_64")]
 mod x86;

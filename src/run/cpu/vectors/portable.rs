@@ -2,6 +2,7 @@
 
 use super::{Lanes, Task};
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use crate::ir::packed::Arrays;
 
 /// Arrays, for processors without a set that is known here; the compiler makes of them what it can.
 #[derive(Clone, Copy)]
@@ -14,13 +15,17 @@ macro_rules! portable {
     ($set:ident, $type:ident x $width:literal, $fraction:literal, $bias:literal) => {
         impl Lanes<$type> for $set {
             type Vector = [$type; $width];
-            type Bytes = [u8; 16];
+            type Lines = Arrays;
             const WIDTH: usize = $width;
             const VECTORS: usize = 2;
 
             #[inline(never)]
             fn outlined<W: Task<$type>>(self, task: W) {
                 task.run(self);
+            }
+            #[inline(always)]
+            fn lines(self) -> Arrays {
+                Arrays
             }
             #[inline(always)]
             fn zero(self) -> Self::Vector {
@@ -38,11 +43,6 @@ macro_rules! portable {
             fn load_bytes(self, from: &[i8]) -> Self::Vector {
                 let from = &from[..$width];
                 std::array::from_fn(|lane| $type::from(from[lane]))
-            }
-            #[inline(always)]
-            fn pick_bytes(self, table: &[$type; 16], from: &[i8]) -> Self::Vector {
-                let from = &from[..$width];
-                std::array::from_fn(|lane| table[(from[lane] & 15) as usize])
             }
             #[inline(always)]
             fn pick_fields(self, table: [Self::Vector; 16], from: &[u8; 16], shift: u32) -> Self::Vector {
@@ -68,10 +68,6 @@ macro_rules! portable {
             #[inline(always)]
             fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]) {
                 to[..vector.len()].copy_from_slice(&vector.map(|number| f32_to_bf16(number as f32)));
-            }
-            #[inline(always)]
-            fn half(self, bits: u16) -> f32 {
-                f16_to_f32(bits)
             }
             #[inline(always)]
             fn store(self, vector: Self::Vector, to: &mut [$type]) {
@@ -176,13 +172,17 @@ pub(in super::super) struct Alone<L>(pub(in super::super) L);
 
 impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     type Vector = f32;
-    type Bytes = [u8; 16];
+    type Lines = Arrays;
     const WIDTH: usize = 1;
     const VECTORS: usize = 2;
 
     #[inline(always)]
     fn outlined<W: Task<f32>>(self, task: W) {
         task.run(self);
+    }
+    #[inline(always)]
+    fn lines(self) -> Arrays {
+        Arrays
     }
     #[inline(always)]
     fn zero(self) -> f32 {
@@ -199,10 +199,6 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn load_bytes(self, from: &[i8]) -> f32 {
         f32::from(from[0])
-    }
-    #[inline(always)]
-    fn pick_bytes(self, table: &[f32; 16], from: &[i8]) -> f32 {
-        table[(from[0] & 15) as usize]
     }
     #[inline(always)]
     fn pick_fields(self, table: [f32; 16], from: &[u8; 16], shift: u32) -> f32 {
@@ -223,10 +219,6 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn store_bfloats(self, vector: f32, to: &mut [u16]) {
         to[0] = f32_to_bf16(vector);
-    }
-    #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        f16_to_f32(bits)
     }
     #[inline(always)]
     fn store(self, vector: f32, to: &mut [f32]) {

@@ -6,11 +6,19 @@ use std::arch::x86_64 as arch;
 
 use super::{Lanes, Task};
 
+/// Makes both vectors of one.
+macro_rules! both {
+    ($half:ident => $made:expr) => {{
+        let make = |$half: usize| $made;
+        [make(0), make(1)]
+    }};
+}
+
+mod dots;
+mod lines;
 mod narrow;
-mod sixteen;
 
 use narrow::*;
-use sixteen::Register;
 
 /// AVX-512F.
 #[derive(Clone, Copy)]
@@ -20,9 +28,20 @@ pub(in super::super) struct Avx512(());
 #[derive(Clone, Copy)]
 pub(in super::super) struct Avx2(());
 
+/// AVX-512F with its operations on bytes and its sums of products of bytes (VNNI), and what [`Avx2`] stands for.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Vnni(());
+
 impl Avx512 {
     pub(in super::super) fn find() -> Option<Self> {
-        (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("f16c")).then_some(Self(()))
+        (is_x86_feature_detected!("avx512f") && Avx2::find().is_some()).then_some(Self(()))
+    }
+}
+
+impl Vnni {
+    pub(in super::super) fn find() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni");
+        (has && Avx512::find().is_some()).then_some(Self(()))
     }
 }
 
@@ -62,10 +81,10 @@ macro_rules! lanes {
     ($set:ident $features:literal, $type:ident: $width:literal x $vectors:literal, $vector:ident,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $any_less:ident, $power:ident, $signed:ident, $pick:ident,
-     $bytes:ident, $picked:ident, $fields:ident, $half:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident) => {
+     $bytes:ident, $fields:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
-            type Bytes = Register;
+            type Lines = Avx2;
             const WIDTH: usize = $width;
             const VECTORS: usize = $vectors;
 
@@ -78,6 +97,10 @@ macro_rules! lanes {
                 }
                 // SAFETY: `self` says that the processor has the set.
                 unsafe { alone(self, task) }
+            }
+            #[inline(always)]
+            fn lines(self) -> Avx2 {
+                Avx2(())
             }
             #[inline(always)]
             fn zero(self) -> Self::Vector {
@@ -99,11 +122,6 @@ macro_rules! lanes {
             fn load_bytes(self, from: &[i8]) -> Self::Vector {
                 // SAFETY: as above.
                 unsafe { $bytes(&from[..$width]) }
-            }
-            #[inline(always)]
-            fn pick_bytes(self, table: &[$type; 16], from: &[i8]) -> Self::Vector {
-                // SAFETY: as above.
-                unsafe { $picked(table, &from[..$width]) }
             }
             #[inline(always)]
             fn pick_fields(self, table: [Self::Vector; 16], from: &[u8; 16], shift: u32) -> Self::Vector {
@@ -129,11 +147,6 @@ macro_rules! lanes {
             fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]) {
                 // SAFETY: as above.
                 unsafe { $to_bfloats(vector, &mut to[..$width]) }
-            }
-            #[inline(always)]
-            fn half(self, bits: u16) -> f32 {
-                // SAFETY: as above.
-                unsafe { $half(bits) }
             }
             #[inline(always)]
             fn store(self, vector: Self::Vector, to: &mut [$type]) {
@@ -484,13 +497,13 @@ fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
 
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
     _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, any_less_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps,
-    bytes_wide_ps, picked_wide_ps, fields_wide_ps, half_wide, halves_wide_ps, bfloats_wide_ps, to_halves_wide_ps, to_bfloats_wide_ps);
+    bytes_wide_ps, fields_wide_ps, halves_wide_ps, bfloats_wide_ps, to_halves_wide_ps, to_bfloats_wide_ps);
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
     _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, any_less_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd,
-    bytes_wide_pd, picked_wide_pd, fields_wide_pd, half_wide, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd);
+    bytes_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd);
 lanes!(Avx2 "avx2,fma,f16c", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
     _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, any_less_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps,
-    bytes_narrow_ps, picked_narrow_ps, fields_narrow_ps, half_narrow, halves_narrow_ps, bfloats_narrow_ps, to_halves_narrow_ps, to_bfloats_narrow_ps);
+    bytes_narrow_ps, fields_narrow_ps, halves_narrow_ps, bfloats_narrow_ps, to_halves_narrow_ps, to_bfloats_narrow_ps);
 lanes!(Avx2 "avx2,fma,f16c", f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
     _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, any_less_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd,
-    bytes_narrow_pd, picked_narrow_pd, fields_narrow_pd, half_narrow, halves_narrow_pd, bfloats_narrow_pd, to_halves_narrow_pd, to_bfloats_narrow_pd);
+    bytes_narrow_pd, fields_narrow_pd, halves_narrow_pd, bfloats_narrow_pd, to_halves_narrow_pd, to_bfloats_narrow_pd);

@@ -4,7 +4,7 @@
 
 use std::arch::x86_64 as arch;
 
-use super::{pick_halves, pick_narrow_ps, pick_wide_ps};
+use super::pick_halves;
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 /// A binary16 in the lowest lane, zeros above it. Compilers make of the intrinsic an insertion into whatever a register
@@ -29,12 +29,6 @@ fn lowest(bits: u16) -> arch::__m128i {
 #[inline]
 pub(super) fn half_narrow(bits: u16) -> f32 {
     arch::_mm_cvtss_f32(arch::_mm_cvtph_ps(lowest(bits)))
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-pub(super) fn half_wide(bits: u16) -> f32 {
-    half_narrow(bits)
 }
 
 /// 32 bytes that begin somewhere.
@@ -66,18 +60,6 @@ fn eighth(from: &[i8]) -> arch::__m128i {
 #[inline]
 pub(super) fn bytes_wide_ps(from: &[i8]) -> arch::__m512 {
     arch::_mm512_cvtepi32_ps(arch::_mm512_cvtepi8_epi32(quarter(from)))
-}
-
-#[target_feature(enable = "avx512f")]
-#[inline]
-pub(super) fn picked_wide_ps(table: &[f32; 16], from: &[i8]) -> arch::__m512 {
-    pick_wide_ps(table, arch::_mm512_castsi512_ps(arch::_mm512_cvtepi8_epi32(quarter(from))))
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-pub(super) fn picked_narrow_ps(table: &[f32; 16], from: &[i8]) -> arch::__m256 {
-    pick_narrow_ps(table, arch::_mm256_castsi256_ps(arch::_mm256_cvtepi8_epi32(eighth(from))))
 }
 
 #[target_feature(enable = "avx512f")]
@@ -198,19 +180,12 @@ fn number<V>(vector: &V, lane: usize) -> f64 {
 
 /// Vectors of f64, number by number.
 macro_rules! one_by_one {
-    ($features:literal, $vector:ident of $width:literal, $load:ident, $bytes:ident, $picked:ident, $fields:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident) => {
+    ($features:literal, $vector:ident of $width:literal, $load:ident, $bytes:ident, $fields:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident) => {
         #[target_feature(enable = $features)]
         #[inline]
         pub(super) fn $bytes(from: &[i8]) -> arch::$vector {
             let numbers: [f64; $width] = std::array::from_fn(|lane| f64::from(from[lane]));
             // SAFETY: all numbers of the vector lie within the array.
-            unsafe { arch::$load(numbers.as_ptr()) }
-        }
-        #[target_feature(enable = $features)]
-        #[inline]
-        pub(super) fn $picked(table: &[f64; 16], from: &[i8]) -> arch::$vector {
-            let numbers: [f64; $width] = std::array::from_fn(|lane| table[(from[lane] & 15) as usize]);
-            // SAFETY: as above.
             unsafe { arch::$load(numbers.as_ptr()) }
         }
         #[target_feature(enable = $features)]
@@ -253,5 +228,5 @@ macro_rules! one_by_one {
     };
 }
 
-one_by_one!("avx512f", __m512d of 8, _mm512_loadu_pd, bytes_wide_pd, picked_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd);
-one_by_one!("avx2", __m256d of 4, _mm256_loadu_pd, bytes_narrow_pd, picked_narrow_pd, fields_narrow_pd, halves_narrow_pd, bfloats_narrow_pd, to_halves_narrow_pd, to_bfloats_narrow_pd);
+one_by_one!("avx512f", __m512d of 8, _mm512_loadu_pd, bytes_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd);
+one_by_one!("avx2", __m256d of 4, _mm256_loadu_pd, bytes_narrow_pd, fields_narrow_pd, halves_narrow_pd, bfloats_narrow_pd, to_halves_narrow_pd, to_bfloats_narrow_pd);

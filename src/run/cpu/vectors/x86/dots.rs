@@ -1,0 +1,165 @@
+//! Sums of products of bytes in registers.
+//!
+//! Holds `unsafe`: their instructions may run only where the processor has them.
+
+use std::arch::x86_64 as arch;
+
+use super::{Avx2, Vnni};
+use crate::run::cpu::vectors::dots::{Dots, SUMS};
+
+/// Halves are added until one number is left.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn total([low, high]: [arch::__m256; 2]) -> f32 {
+    let eight = arch::_mm256_add_ps(low, high);
+    let four = arch::_mm_add_ps(arch::_mm256_castps256_ps128(eight), arch::_mm256_extractf128_ps::<1>(eight));
+    let two = arch::_mm_add_ps(four, arch::_mm_movehl_ps(four, four));
+    arch::_mm_cvtss_f32(arch::_mm_add_ss(two, arch::_mm_movehdup_ps(two)))
+}
+
+impl Dots for Vnni {
+    type Sums = arch::__m512i;
+
+    #[inline(always)]
+    fn no_sums(self) -> Self::Sums {
+        // SAFETY: `self` says that the processor has the set.
+        unsafe { arch::_mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums {
+        let with = &with[..64];
+        // SAFETY: as above; 64 bytes of the slice.
+        unsafe { arch::_mm512_dpbusd_epi32(sums, line, arch::_mm512_loadu_si512(with.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn raised(self, sums: Self::Sums) -> Self::Sums {
+        // SAFETY: as above.
+        unsafe { arch::_mm512_slli_epi32::<8>(sums) }
+    }
+    #[inline(always)]
+    fn plus(self, sums: Self::Sums, more: &[i32; SUMS]) -> Self::Sums {
+        // SAFETY: as above; as many numbers as a vector has.
+        unsafe { arch::_mm512_add_epi32(sums, arch::_mm512_loadu_si512(more.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn floats(self, sums: Self::Sums) -> Self::Floats {
+        // SAFETY: as above.
+        unsafe { arch::_mm512_cvtepi32_ps(sums) }
+    }
+    #[inline(always)]
+    fn no_floats(self) -> Self::Floats {
+        // SAFETY: as above.
+        unsafe { arch::_mm512_setzero_ps() }
+    }
+    #[inline(always)]
+    fn total(self, floats: Self::Floats) -> f32 {
+        // SAFETY: as above.
+        unsafe {
+            let upper = arch::_mm512_castpd_ps(arch::_mm512_shuffle_f64x2::<0b_11_10_11_10>(
+                arch::_mm512_castps_pd(floats),
+                arch::_mm512_castps_pd(floats),
+            ));
+            total([arch::_mm512_castps512_ps256(floats), arch::_mm512_castps512_ps256(upper)])
+        }
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32; SUMS]) -> Self::Floats {
+        // SAFETY: as above; as many numbers as a vector has.
+        unsafe { arch::_mm512_loadu_ps(from.as_ptr()) }
+    }
+    #[inline(always)]
+    fn fused(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        // SAFETY: as above.
+        unsafe { arch::_mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn picked(self, floats: Self::Floats, places: &[i32; SUMS]) -> Self::Floats {
+        // SAFETY: as above; as many numbers as a vector has.
+        unsafe { arch::_mm512_permutexvar_ps(arch::_mm512_loadu_si512(places.as_ptr().cast()), floats) }
+    }
+}
+
+impl Dots for Avx2 {
+    type Sums = [arch::__m256i; 2];
+
+    #[inline(always)]
+    fn no_sums(self) -> Self::Sums {
+        // SAFETY: `self` says that the processor has the sets.
+        unsafe { [arch::_mm256_setzero_si256(); 2] }
+    }
+    #[inline(always)]
+    fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums {
+        let with = &with[..64];
+        // SAFETY: as above; 64 bytes of the slice.
+        unsafe {
+            let (ones, low) = (arch::_mm256_set1_epi16(1), arch::_mm256_set1_epi16(255));
+            both!(half => {
+                let with = arch::_mm256_loadu_si256(with.as_ptr().add(half * 32).cast());
+                if SMALL {
+                    let pairs = arch::_mm256_maddubs_epi16(line[half], with);
+                    return arch::_mm256_add_epi32(sums[half], arch::_mm256_madd_epi16(pairs, ones));
+                }
+                // In words: sums of two products of larger bytes would not hold in one.
+                let (even, odd) = (arch::_mm256_slli_epi16::<8>(with), arch::_mm256_srai_epi16::<8>(with));
+                let even = arch::_mm256_madd_epi16(
+                    arch::_mm256_and_si256(line[half], low),
+                    arch::_mm256_srai_epi16::<8>(even),
+                );
+                let odd = arch::_mm256_madd_epi16(arch::_mm256_srli_epi16::<8>(line[half]), odd);
+                arch::_mm256_add_epi32(sums[half], arch::_mm256_add_epi32(even, odd))
+            })
+        }
+    }
+    #[inline(always)]
+    fn raised(self, sums: Self::Sums) -> Self::Sums {
+        // SAFETY: as above.
+        unsafe { both!(half => arch::_mm256_slli_epi32::<8>(sums[half])) }
+    }
+    #[inline(always)]
+    fn plus(self, sums: Self::Sums, more: &[i32; SUMS]) -> Self::Sums {
+        // SAFETY: as above; as many numbers as both vectors have.
+        unsafe {
+            both!(half => {
+                let more = arch::_mm256_loadu_si256(more.as_ptr().add(half * 8).cast());
+                arch::_mm256_add_epi32(sums[half], more)
+            })
+        }
+    }
+    #[inline(always)]
+    fn floats(self, sums: Self::Sums) -> Self::Floats {
+        // SAFETY: as above.
+        unsafe { both!(half => arch::_mm256_cvtepi32_ps(sums[half])) }
+    }
+    #[inline(always)]
+    fn no_floats(self) -> Self::Floats {
+        // SAFETY: as above.
+        unsafe { [arch::_mm256_setzero_ps(); 2] }
+    }
+    #[inline(always)]
+    fn total(self, floats: Self::Floats) -> f32 {
+        // SAFETY: as above.
+        unsafe { total(floats) }
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32; SUMS]) -> Self::Floats {
+        // SAFETY: as above; as many numbers as both vectors have.
+        unsafe { both!(half => arch::_mm256_loadu_ps(from.as_ptr().add(half * 8))) }
+    }
+    #[inline(always)]
+    fn fused(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        // SAFETY: as above.
+        unsafe { both!(half => arch::_mm256_fmadd_ps(a[half], b[half], c[half])) }
+    }
+    #[inline(always)]
+    fn picked(self, floats: Self::Floats, places: &[i32; SUMS]) -> Self::Floats {
+        // SAFETY: as above; as many numbers as both vectors have. The permutation looks at three bits of a place.
+        unsafe {
+            both!(half => {
+                let places = arch::_mm256_loadu_si256(places.as_ptr().add(half * 8).cast());
+                let [low, high] = [0, 1].map(|from: usize| arch::_mm256_permutevar8x32_ps(floats[from], places));
+                let second = arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<28>(places));
+                arch::_mm256_blendv_ps(low, high, second)
+            })
+        }
+    }
+}

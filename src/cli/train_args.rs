@@ -17,9 +17,20 @@ Examples:
   partition train net.json -d 2xcpu --data 'x.npz' --loss mse --history h.csv --tensorboard logs --report run.html
 
 Losses: mse, mae, huber[:delta=D], hinge, cosine, kl, sparse, categorical, binary; the last three with :logits.
-Optimizers: sgd[:momentum=M,nesterov], adagrad, rmsprop, adam, adamw, lion; each with weight_decay=, clip_value=,
-  clip_norm=.
-Schedules: constant, step:every=N,factor=F, cosine, one-cycle; each with warmup=N.")]
+Optimizers, with the values of keys that are not given:
+  sgd[:momentum=0] (also sgd:momentum=M,nesterov)
+  adagrad[:epsilon=1e-10]
+  rmsprop[:rho=0.99,epsilon=1e-8]
+  adam[:beta1=0.9,beta2=0.999,epsilon=1e-8]
+  adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8,weight_decay=0.01]
+  lion[:beta1=0.9,beta2=0.99]
+  each also with weight_decay=, clip_value=, clip_norm=
+Schedules:
+  constant
+  step:every=N[,factor=0.1]
+  cosine[:floor=0]
+  one-cycle[:up=0.3]
+  each also with warmup=N; the last two with steps=N, else they end with the run (--steps, or --epochs of --data)")]
 pub(super) struct TrainArgs {
     /// Model file (ONNX, Keras JSON, model.json)
     #[arg(value_name = "MODEL")]

@@ -552,6 +552,35 @@ fn results_that_cannot_be_printed_are_a_failure() {
     }
 }
 
+/// The values in brackets are those of keys that are not given: the same weights come of them.
+#[test]
+fn the_help_tells_the_defaults_of_optimizers_and_schedules() {
+    let folder = folder();
+    let help = folder.ok(&["train", "--help"]);
+    let between =
+        |from: &str, to: &str| help.split_once(from).unwrap().1.split_once(to).unwrap().0.to_owned();
+    let weights = |option: &str, value: &str| {
+        folder.ok(&train("line.json", &[ONES, &["--steps", "3", "-o", "w.npz", option, value]].concat()));
+        fs::read(folder.path("w.npz")).unwrap()
+    };
+    let mut told = 0;
+    for (option, text) in [
+        ("--optimizer", between("Optimizers, with the values", "Schedules:")),
+        ("--lr-schedule", between("Schedules:", "each also")),
+    ] {
+        for line in text.lines().filter(|line| line.contains('[')) {
+            let spec = line.split_whitespace().next().unwrap();
+            let (name, keys) = spec.trim_end_matches(']').split_once('[').unwrap();
+            // What must be given is before the bracket.
+            let name = name.replace('N', "2");
+            let given = weights(option, &format!("{name}{keys}"));
+            assert!(given == weights(option, &name), "{spec}");
+            told += 1;
+        }
+    }
+    assert_eq!(told, 9);
+}
+
 /// A transformer of a configuration, and records for it: ids, what is expected, and other inputs.
 fn transformer(ids: &[i64], others: &[(&str, &[i64])]) -> Folder {
     let folder = Folder::new();

@@ -577,6 +577,15 @@ impl<'a, T> MatrixMut<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(row * self.stride), self.columns) }
     }
 
+    /// Rows from one on. Panics where there are fewer.
+    pub(super) fn rows_from<const N: usize>(&mut self, first: usize) -> [&mut [T]; N] {
+        assert!(first + N <= self.rows);
+        // SAFETY: rows of the matrix, as was just checked, which do not overlap.
+        std::array::from_fn(|at| unsafe {
+            std::slice::from_raw_parts_mut(self.pointer.add((first + at) * self.stride), self.columns)
+        })
+    }
+
     /// The block of `rows` by `columns` elements from a place on. Panics where it is not within.
     #[inline(always)]
     pub(super) fn block(

@@ -11,11 +11,15 @@
 use std::marker::PhantomData;
 
 use super::super::vectors::dots::{DotTask, Dots, SUMS};
-use super::super::vectors::fetch;
+use super::super::vectors::{fetch, fetch_second};
 use crate::ir::codes::{Code, GROUP, LINE, Spare};
 
-/// Rows that share each load of the left operand, and whose sums hide one another's latency.
-const TOGETHER: usize = 4;
+/// Rows of blocks that share each load of the left operand, and whose sums hide one another's latency; or rows of the left
+/// operand that share what is read of a block.
+pub(crate) const TOGETHER: usize = 4;
+/// Rows of a byte a number take the time of fetching them, more at once than the first cache can wait for: so many bytes
+/// further ahead they are fetched into the second one.
+const FURTHER: usize = 4096;
 /// Lines of a group.
 const QUARTERS: usize = GROUP / LINE;
 /// Bits of a whole number beside its sign.
@@ -104,27 +108,59 @@ fn digits<C: Code>(numbers: &[f32; GROUP], to: &mut Digits) -> bool {
     true
 }
 
-/// `out = left rows^T` of one row in digits and rows of blocks, one after the other.
-pub(crate) struct ByDigits<'a, 'c, C> {
-    pub(crate) left: &'a [Digits],
+/// `out = left rows^T` of `M` rows in digits and rows of blocks, one after the other.
+pub(crate) struct ByDigits<'a, 'c, C, const M: usize> {
+    pub(crate) left: [&'a [Digits]; M],
     pub(crate) rows: &'a [u8],
     pub(crate) row_bytes: usize,
-    pub(crate) out: &'c mut [f32],
+    pub(crate) out: [&'c mut [f32]; M],
     pub(crate) code: PhantomData<fn() -> C>,
 }
 
-impl<C: Code> DotTask for ByDigits<'_, '_, C> {
+impl<C: Code, const M: usize> DotTask for ByDigits<'_, '_, C, M> {
     #[inline(always)]
     fn run<D: Dots>(self, set: D) {
         let Self { left, rows, row_bytes, out, .. } = self;
-        let row = |at: usize| &rows[at * row_bytes..][..row_bytes];
-        let whole = out.len() - out.len() % TOGETHER;
-        for at in (0..whole).step_by(TOGETHER) {
-            let some = [row(at), row(at + 1), row(at + 2), row(at + 3)];
-            out[at..at + TOGETHER].copy_from_slice(&sums::<D, C, TOGETHER>(set, left, some));
+        let rows = Rows { rows, row_bytes };
+        if M > 1 && D::HOLDS_ROWS {
+            return rows.multiply::<D, C, M>(set, left, out);
         }
-        for at in whole..out.len() {
-            [out[at]] = sums::<D, C, 1>(set, left, [row(at)]);
+        for (left, out) in left.into_iter().zip(out) {
+            rows.multiply::<D, C, 1>(set, [left], [out]);
+        }
+    }
+}
+
+/// Rows of blocks.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    rows: &'a [u8],
+    row_bytes: usize,
+}
+
+impl<'a> Rows<'a> {
+    #[inline(always)]
+    fn row(self, at: usize) -> &'a [u8] {
+        &self.rows[at * self.row_bytes..][..self.row_bytes]
+    }
+
+    #[inline(always)]
+    fn multiply<D: Dots, C: Code, const M: usize>(self, set: D, left: [&[Digits]; M], out: [&mut [f32]; M]) {
+        let count = out[0].len();
+        // Several rows of the left operand hide one another's latency as several of the right one do.
+        let whole = if M == 1 { count - count % TOGETHER } else { 0 };
+        for at in (0..whole).step_by(TOGETHER) {
+            let some = [self.row(at), self.row(at + 1), self.row(at + 2), self.row(at + 3)];
+            let sums = sums::<D, C, TOGETHER, M>(set, left, some);
+            for m in 0..M {
+                out[m][at..at + TOGETHER].copy_from_slice(&sums[m]);
+            }
+        }
+        for at in whole..count {
+            let sums = sums::<D, C, 1, M>(set, left, [self.row(at)]);
+            for m in 0..M {
+                [out[m][at]] = sums[m];
+            }
         }
     }
 }
@@ -141,65 +177,97 @@ const fn places(scales: usize) -> [[i32; SUMS]; QUARTERS] {
 }
 
 #[inline(always)]
-fn sums<D: Dots, C: Code, const N: usize>(set: D, left: &[Digits], rows: [&[u8]; N]) -> [f32; N] {
-    let mut totals = [set.no_floats(); N];
+fn sums<D: Dots, C: Code, const N: usize, const M: usize>(
+    set: D,
+    left: [&[Digits]; M],
+    rows: [&[u8]; N],
+) -> [[f32; N]; M] {
+    let mut totals = [[set.no_floats(); M]; N];
     let whole = rows[0].len() / C::GROUP_BYTES;
     let ahead = rows[0].as_ptr().wrapping_add(rows[0].len() * N);
-    for (number, left) in left.iter().enumerate().take(whole) {
+    for number in 0..whole {
         for row in 0..N {
-            fetch(ahead.wrapping_add((number * N + row) * C::GROUP_BYTES), C::GROUP_BYTES);
+            let next = ahead.wrapping_add((number * N + row) * C::GROUP_BYTES);
+            fetch(next, C::GROUP_BYTES);
+            if C::GROUP_BYTES > GROUP {
+                fetch_second(next.wrapping_add(FURTHER), C::GROUP_BYTES);
+            }
             let group = &rows[row][number * C::GROUP_BYTES..][..C::GROUP_BYTES];
-            totals[row] = add_group::<D, C>(set, left, group, totals[row]);
+            totals[row] = add_group::<D, C, M>(set, at(left, number), group, totals[row]);
         }
     }
-    if let Some(left) = left.get(whole) {
+    if !rows[0].len().is_multiple_of(C::GROUP_BYTES) {
         let mut spare = Spare::default();
         for row in 0..N {
             let group = C::group(rows[row], whole * GROUP, &mut spare);
-            totals[row] = add_group::<D, C>(set, left, group, totals[row]);
+            totals[row] = add_group::<D, C, M>(set, at(left, whole), group, totals[row]);
         }
     }
-    let mut sums = [0.0; N];
-    for row in 0..N {
-        sums[row] = set.total(totals[row]);
+    let mut sums = [[0.0; N]; M];
+    for m in 0..M {
+        for row in 0..N {
+            sums[m][row] = set.total(totals[row][m]);
+        }
     }
     sums
 }
 
+/// A group of each row.
+#[inline(always)]
+fn at<const M: usize>(left: [&[Digits]; M], number: usize) -> [&Digits; M] {
+    let mut groups = [&left[0][number]; M];
+    for m in 1..M {
+        groups[m] = &left[m][number];
+    }
+    groups
+}
+
 /// Adds the products with a group.
 #[inline(always)]
-fn add_group<D: Dots, C: Code>(set: D, left: &Digits, group: &[u8], mut totals: D::Floats) -> D::Floats {
+fn add_group<D: Dots, C: Code, const M: usize>(
+    set: D,
+    left: [&Digits; M],
+    group: &[u8],
+    mut totals: [D::Floats; M],
+) -> [D::Floats; M] {
     let scales = C::scales(set, group);
-    let factors = set.times(scales.factors, set.load(&left.unit));
-    if C::HAS_OFFSET {
-        totals = set.fused(scales.offsets, set.load(&left.sums), totals);
+    let mut factors = [scales.factors; M];
+    for m in 0..M {
+        factors[m] = set.times(scales.factors, set.load(&left[m].unit));
+        if C::HAS_OFFSET {
+            totals[m] = set.fused(scales.offsets, set.load(&left[m].sums), totals[m]);
+        }
     }
-    totals = add_quarter::<D, C, 0>(set, left, group, factors, totals);
-    totals = add_quarter::<D, C, 1>(set, left, group, factors, totals);
-    totals = add_quarter::<D, C, 2>(set, left, group, factors, totals);
-    add_quarter::<D, C, 3>(set, left, group, factors, totals)
+    totals = add_quarter::<D, C, M, 0>(set, left, group, factors, totals);
+    totals = add_quarter::<D, C, M, 1>(set, left, group, factors, totals);
+    totals = add_quarter::<D, C, M, 2>(set, left, group, factors, totals);
+    add_quarter::<D, C, M, 3>(set, left, group, factors, totals)
 }
 
 #[inline(always)]
-fn add_quarter<D: Dots, C: Code, const QUARTER: usize>(
+fn add_quarter<D: Dots, C: Code, const M: usize, const QUARTER: usize>(
     set: D,
-    left: &Digits,
+    left: [&Digits; M],
     group: &[u8],
-    factors: D::Floats,
-    totals: D::Floats,
-) -> D::Floats {
+    factors: [D::Floats; M],
+    mut totals: [D::Floats; M],
+) -> [D::Floats; M] {
     let line = C::quants::<D, QUARTER>(set, group);
-    let mut sums = set.no_sums();
-    for digits in &left.digits {
-        let with = &digits[QUARTER * LINE..];
-        sums = set.raised(sums);
-        sums = if C::SMALL { set.dot::<true>(sums, line, with) } else { set.dot::<false>(sums, line, with) };
+    for m in 0..M {
+        let mut sums = set.no_sums();
+        for digits in &left[m].digits {
+            let with = &digits[QUARTER * LINE..];
+            sums = set.raised(sums);
+            sums =
+                if C::SMALL { set.dot::<true>(sums, line, with) } else { set.dot::<false>(sums, line, with) };
+        }
+        if C::MIDDLE > 0 {
+            sums = set.plus(sums, &left[m].middle[QUARTER]);
+        }
+        let own = set.picked(factors[m], &const { places(C::SCALES) }[QUARTER]);
+        totals[m] = set.fused(set.floats(sums), own, totals[m]);
     }
-    if C::MIDDLE > 0 {
-        sums = set.plus(sums, &left.middle[QUARTER]);
-    }
-    let own = set.picked(factors, &const { places(C::SCALES) }[QUARTER]);
-    set.fused(set.floats(sums), own, totals)
+    totals
 }
 
 #[cfg(test)]
@@ -257,11 +325,11 @@ mod tests {
             }
             let left = made::<codes::Q8_0>(&[number; GROUP]).unwrap();
             let mut out = [0.0];
-            let task = ByDigits::<codes::Q8_0> {
-                left: &left,
+            let task = ByDigits::<codes::Q8_0, 1> {
+                left: [&left],
                 rows: &row,
                 row_bytes: row.len(),
-                out: &mut out,
+                out: [&mut out],
                 code: PhantomData,
             };
             task.run(crate::ir::packed::Arrays);

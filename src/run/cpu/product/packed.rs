@@ -11,7 +11,7 @@ use super::super::vectors::dots::dispatch;
 use super::super::vectors::{Lanes, Vectorised};
 use super::super::view::{View, ViewMut, take};
 use super::blocks::{self, Multiply, PANEL, Part, Rhs};
-use super::digits::{ByDigits, Digits, IntoDigits};
+use super::digits::{ByDigits, Digits, IntoDigits, TOGETHER as SHARING};
 use super::matmul::{
     Beta, Extent, Gemm, Matrix, ProductBatch, STRIP_BYTES, Strides, parts, with_all, with_strip,
 };
@@ -145,11 +145,11 @@ impl<'a> Rows<'a> {
         finite
     }
 
-    /// The product of one row in digits with those from `first` on.
-    fn by_digits(&self, left: &[Digits], first: usize, out: &mut [f32]) {
+    /// The products of some rows in digits with those from `first` on.
+    fn by_digits<const M: usize>(&self, left: [&[Digits]; M], first: usize, out: [&mut [f32]; M]) {
         let (rows, row_bytes) = (&self.bytes[first * self.row_bytes..], self.row_bytes);
         with_code!(self.packed.format, C => {
-            dispatch(ByDigits::<C> { left, rows, row_bytes, out, code: PhantomData });
+            dispatch(ByDigits::<C, M> { left, rows, row_bytes, out, code: PhantomData });
         }, groups(_bits, _size) => ());
     }
 
@@ -410,13 +410,24 @@ impl Product<'_> {
             finite[row] = self.rows.digits(left(row), &mut digits[row * each..][..each]);
         }
         for at in (0..c.columns).step_by(some) {
-            for row in 0..c.rows {
-                let out = &mut c.row(row)[at..];
-                let width = some.min(out.len());
-                match finite[row] {
-                    true => self.rows.by_digits(&digits[row * each..][..each], first + at, &mut out[..width]),
-                    false => self.rows.dots(left(row), first + at, &mut out[..width]),
+            let width = some.min(c.columns - at);
+            let mut row = 0;
+            while row < c.rows {
+                let digits = |row: usize| &digits[row * each..][..each];
+                let from = first + at;
+                if finite[row..c.rows].iter().take(SHARING).filter(|finite| **finite).count() == SHARING {
+                    let left = [digits(row), digits(row + 1), digits(row + 2), digits(row + 3)];
+                    let [a, b, c, d] = c.rows_from(row).map(|line| &mut line[at..at + width]);
+                    self.rows.by_digits(left, from, [a, b, c, d]);
+                    row += SHARING;
+                    continue;
                 }
+                let out = &mut c.row(row)[at..at + width];
+                match finite[row] {
+                    true => self.rows.by_digits([digits(row)], from, [out]),
+                    false => self.rows.dots(left(row), from, out),
+                }
+                row += 1;
             }
         }
     }

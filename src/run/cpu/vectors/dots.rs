@@ -11,6 +11,8 @@ pub(in super::super) const SUMS: usize = 16;
 /// Operations on 16 whole numbers of 32 bits, which wrap around, and on 16 floats.
 pub(in super::super) trait Dots: Lines {
     type Sums: Copy;
+    /// True where registers hold the sums of several rows.
+    const HOLDS_ROWS: bool;
 
     fn no_sums(self) -> Self::Sums;
     /// To each sum the products of its four bytes are added. `SMALL`: all bytes of the line are below 64. Panics where there
@@ -64,6 +66,7 @@ pub(in super::super) fn dispatch<W: DotTask>(task: W) {
 /// Without a fused operation products and sums are rounded each, as [`super::Portable`] does.
 impl Dots for Arrays {
     type Sums = [i32; SUMS];
+    const HOLDS_ROWS: bool = false;
 
     #[inline(always)]
     fn no_sums(self) -> [i32; SUMS] {

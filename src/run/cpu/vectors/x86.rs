@@ -6,12 +6,20 @@ use std::arch::x86_64 as arch;
 
 use super::{Lanes, Task};
 
-/// Makes both vectors of one.
+/// Both halves, written out: closures are not always made part of the kernels of an instruction set.
 macro_rules! both {
-    ($half:ident => $made:expr) => {{
-        let make = |$half: usize| $made;
-        [make(0), make(1)]
-    }};
+    ($half:ident => $made:expr) => {
+        [
+            {
+                let $half = 0usize;
+                $made
+            },
+            {
+                let $half = 1usize;
+                $made
+            },
+        ]
+    };
 }
 
 mod dots;

@@ -195,18 +195,22 @@ fn every_instruction_set_unpacks_the_same_bits() {
     }
 }
 
-/// Sums of one row in digits.
+/// Sums of one row in digits, which are those of four together.
 #[cfg(target_arch = "x86_64")]
 fn by_digits<D: Dots>(set: D, rows: &Rows<'_>, left: &[f32], count: usize) -> Vec<f32> {
     let mut digits = vec![bytemuck::Zeroable::zeroed(); left.len().div_ceil(GROUP)];
     let mut sums = vec![0.0; count];
+    let mut four = vec![vec![0.0; count]; 4];
     with_code!(rows.packed.format, C => {
         let (mut finite, code) = (false, PhantomData);
         IntoDigits::<C> { left, to: &mut digits, finite: &mut finite, code }.run(set);
         assert!(finite);
-        let (left, row_bytes) = (&digits, rows.row_bytes);
-        ByDigits::<C> { left, rows: rows.bytes, row_bytes, out: &mut sums, code }.run(set);
+        let (left, row_bytes, rows) = (&digits[..], rows.row_bytes, rows.bytes);
+        ByDigits::<C, 1> { left: [left], rows, row_bytes, out: [&mut sums], code }.run(set);
+        let [a, b, c, d] = &mut four[..] else { unreachable!() };
+        ByDigits::<C, 4> { left: [left; 4], rows, row_bytes, out: [a, b, c, d], code }.run(set);
     }, groups(_bits, _size) => unreachable!());
+    assert!(four.iter().all(|found| *found == sums));
     sums
 }
 

@@ -19,6 +19,7 @@ fn total([low, high]: [arch::__m256; 2]) -> f32 {
 
 impl Dots for Vnni {
     type Sums = arch::__m512i;
+    const HOLDS_ROWS: bool = true;
 
     #[inline(always)]
     fn no_sums(self) -> Self::Sums {
@@ -79,8 +80,29 @@ impl Dots for Vnni {
     }
 }
 
+/// Sums of four products of a byte that is below 64 and a signed one.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn small_products(line: arch::__m256i, with: arch::__m256i) -> arch::__m256i {
+    let pairs = arch::_mm256_maddubs_epi16(line, with);
+    arch::_mm256_madd_epi16(pairs, arch::_mm256_set1_epi16(1))
+}
+
+/// Sums of four products of a byte and a signed one. In words: one does not hold two products of larger bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn products(line: arch::__m256i, with: arch::__m256i) -> arch::__m256i {
+    let even = arch::_mm256_madd_epi16(
+        arch::_mm256_and_si256(line, arch::_mm256_set1_epi16(255)),
+        arch::_mm256_srai_epi16::<8>(arch::_mm256_slli_epi16::<8>(with)),
+    );
+    let odd = arch::_mm256_madd_epi16(arch::_mm256_srli_epi16::<8>(line), arch::_mm256_srai_epi16::<8>(with));
+    arch::_mm256_add_epi32(even, odd)
+}
+
 impl Dots for Avx2 {
     type Sums = [arch::__m256i; 2];
+    const HOLDS_ROWS: bool = false;
 
     #[inline(always)]
     fn no_sums(self) -> Self::Sums {
@@ -92,21 +114,13 @@ impl Dots for Avx2 {
         let with = &with[..64];
         // SAFETY: as above; 64 bytes of the slice.
         unsafe {
-            let (ones, low) = (arch::_mm256_set1_epi16(1), arch::_mm256_set1_epi16(255));
             both!(half => {
                 let with = arch::_mm256_loadu_si256(with.as_ptr().add(half * 32).cast());
-                if SMALL {
-                    let pairs = arch::_mm256_maddubs_epi16(line[half], with);
-                    return arch::_mm256_add_epi32(sums[half], arch::_mm256_madd_epi16(pairs, ones));
-                }
-                // In words: sums of two products of larger bytes would not hold in one.
-                let (even, odd) = (arch::_mm256_slli_epi16::<8>(with), arch::_mm256_srai_epi16::<8>(with));
-                let even = arch::_mm256_madd_epi16(
-                    arch::_mm256_and_si256(line[half], low),
-                    arch::_mm256_srai_epi16::<8>(even),
-                );
-                let odd = arch::_mm256_madd_epi16(arch::_mm256_srli_epi16::<8>(line[half]), odd);
-                arch::_mm256_add_epi32(sums[half], arch::_mm256_add_epi32(even, odd))
+                let products = match SMALL {
+                    true => small_products(line[half], with),
+                    false => products(line[half], with),
+                };
+                arch::_mm256_add_epi32(sums[half], products)
             })
         }
     }
@@ -156,7 +170,8 @@ impl Dots for Avx2 {
         unsafe {
             both!(half => {
                 let places = arch::_mm256_loadu_si256(places.as_ptr().add(half * 8).cast());
-                let [low, high] = [0, 1].map(|from: usize| arch::_mm256_permutevar8x32_ps(floats[from], places));
+                let low = arch::_mm256_permutevar8x32_ps(floats[0], places);
+                let high = arch::_mm256_permutevar8x32_ps(floats[1], places);
                 let second = arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<28>(places));
                 arch::_mm256_blendv_ps(low, high, second)
             })

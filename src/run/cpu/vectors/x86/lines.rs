@@ -162,6 +162,28 @@ impl Lines for Vnni {
     }
 }
 
+/// Words moved up by so many bits, those of each half by an amount, or down by less than none.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn moved(words: arch::__m256i, low: i64, high: i64) -> arch::__m256i {
+    if low == 0 && high == 0 {
+        return words;
+    }
+    let (down_low, down_high) = ((-low).max(0), (-high).max(0));
+    let down =
+        arch::_mm256_srlv_epi64(words, arch::_mm256_setr_epi64x(down_low, down_low, down_high, down_high));
+    let (up_low, up_high) = (low.max(0), high.max(0));
+    arch::_mm256_sllv_epi64(down, arch::_mm256_setr_epi64x(up_low, up_low, up_high, up_high))
+}
+
+/// Eight signed bytes as floats.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn eight(bytes: u64) -> arch::__m256 {
+    let bytes = arch::_mm_cvtsi64_si128(bytes.cast_signed());
+    arch::_mm256_cvtepi32_ps(arch::_mm256_cvtepi8_epi32(bytes))
+}
+
 impl Lines for Avx2 {
     type Line = [arch::__m256i; 2];
     type Floats = [arch::__m256; 2];
@@ -182,8 +204,10 @@ impl Lines for Avx2 {
     fn each_twice(self, first: &[u8], second: &[u8]) -> Self::Line {
         // SAFETY: `self` says that the processor has the set.
         unsafe {
-            let twice = |from| arch::_mm256_broadcastsi128_si256(quarter(from));
-            [twice(first), twice(second)]
+            [
+                arch::_mm256_broadcastsi128_si256(quarter(first)),
+                arch::_mm256_broadcastsi128_si256(quarter(second)),
+            ]
         }
     }
     #[inline(always)]
@@ -196,29 +220,14 @@ impl Lines for Avx2 {
     }
     #[inline(always)]
     fn bits(self, line: Self::Line, up: [i8; 4], mask: u8) -> Self::Line {
-        // What comes from the byte beside is masked. Moved by more than a word has, nothing is left.
+        // What comes from the byte beside is masked.
         // SAFETY: as above.
         unsafe {
-            let amounts = |half: usize, sign: i64| {
-                let [a, b] = [up[half * 2], up[half * 2 + 1]].map(|by| match i64::from(by) * sign {
-                    by if by < 0 => 64,
-                    by => by,
-                });
-                arch::_mm256_setr_epi64x(a, a, b, b)
-            };
-            let moved = |half: usize| {
-                if up[half * 2..half * 2 + 2] == [0; 2] {
-                    return line[half];
-                }
-                let downwards = up[half * 2..half * 2 + 2].iter().all(|by| *by <= 0);
-                let down = arch::_mm256_srlv_epi64(line[half], amounts(half, -1));
-                if downwards {
-                    return down;
-                }
-                arch::_mm256_or_si256(arch::_mm256_sllv_epi64(line[half], amounts(half, 1)), down)
-            };
             let mask = arch::_mm256_set1_epi8(mask.cast_signed());
-            [arch::_mm256_and_si256(moved(0), mask), arch::_mm256_and_si256(moved(1), mask)]
+            both!(half => {
+                let moved = moved(line[half], i64::from(up[half * 2]), i64::from(up[half * 2 + 1]));
+                arch::_mm256_and_si256(moved, mask)
+            })
         }
     }
     #[inline(always)]
@@ -249,11 +258,10 @@ impl Lines for Avx2 {
             let [a, b, c, d] = of_quarters(masks);
             let masks = [arch::_mm256_setr_epi64x(a, a, b, b), arch::_mm256_setr_epi64x(c, c, d, d)];
             let number = arch::_mm256_set1_epi8(number.cast_signed());
-            let set = |half: usize| {
+            both!(half => {
                 let set = arch::_mm256_and_si256(line[half], masks[half]);
                 arch::_mm256_and_si256(arch::_mm256_cmpeq_epi8(set, masks[half]), number)
-            };
-            [set(0), set(1)]
+            })
         }
     }
     #[inline(always)]
@@ -265,7 +273,8 @@ impl Lines for Avx2 {
             let number = arch::_mm256_set1_epi8(number.cast_signed());
             both!(half => {
                 // Each byte of the bits eight times.
-                let [a, b, c, d] = [0, 1, 2, 3].map(|at| i64::from_le_bytes([(half * 4 + at) as u8; 8]));
+                let of = |at: usize| i64::from_le_bytes([(half * 4 + at) as u8; 8]);
+                let (a, b, c, d) = (of(0), of(1), of(2), of(3));
                 let bytes = arch::_mm256_shuffle_epi8(all, arch::_mm256_setr_epi64x(a, b, c, d));
                 let set = arch::_mm256_cmpeq_epi8(arch::_mm256_and_si256(bytes, own), own);
                 arch::_mm256_and_si256(set, number)
@@ -315,14 +324,8 @@ impl Lines for Avx2 {
     }
     #[inline(always)]
     fn signed(self, bytes: u128) -> Self::Floats {
-        let eight = |bytes: u64| {
-            // SAFETY: as above.
-            unsafe {
-                let bytes = arch::_mm_cvtsi64_si128(bytes.cast_signed());
-                arch::_mm256_cvtepi32_ps(arch::_mm256_cvtepi8_epi32(bytes))
-            }
-        };
-        [eight(bytes as u64), eight((bytes >> 64) as u64)]
+        // SAFETY: as above.
+        unsafe { [eight(bytes as u64), eight((bytes >> 64) as u64)] }
     }
     #[inline(always)]
     fn minus(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {

@@ -82,6 +82,27 @@ class Block(nn.Module):
         return self.head(x)
 
 
+class Turned(nn.Module):
+    """Causal attention of heads that are turned by positions, which are counted in floats."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.qkv, self.out = nn.Embedding(11, 8), nn.Linear(8, 24), nn.Linear(8, 11)
+
+    def forward(self, ids):
+        batch, length = ids.shape
+        q, k, v = self.qkv(self.table(ids)).chunk(3, dim=-1)
+        q, k, v = (t.view(batch, length, 2, 4).transpose(1, 2) for t in (q, k, v))
+        steps = 1.0 / 10000.0 ** (torch.arange(0, 4, 2, dtype=torch.float32) / 4)
+        angles = torch.outer(torch.arange(length, dtype=torch.float32), steps)
+        cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+        turn = lambda t: t * cos + torch.cat([-t[..., 2:], t[..., :2]], -1) * sin
+        y = F.scaled_dot_product_attention(turn(q), turn(k), v, is_causal=True)
+        scores = self.out(y.transpose(1, 2).reshape(batch, length, 8))
+        # Less of tokens that are like this one, so that another follows.
+        return 8 * scores - 4 * self.table(ids) @ self.table.weight.T
+
+
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
@@ -554,6 +575,7 @@ def modules():
         "padded": (Padded(), (torch.randn(3, 4, 6), torch.arange(4)[None] > torch.tensor([[3], [1], [2]])),
                    ({0: rows, 1: length}, {0: rows, 1: length})),
         "block": (Block(), (ids,), ({0: rows, 1: length},)),
+        "turned": (Turned(), (ids,), ({0: rows, 1: length},)),
         "encoder": (Encoder(), (torch.randn(2, 5, 8),), None),
         "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),
         "sizes": (Sizes(), (torch.randn(3, 4), torch.rand(3, 4) > 0.5), ({0: rows}, {0: rows})),

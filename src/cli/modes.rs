@@ -48,16 +48,6 @@ impl Explicit {
     }
 }
 
-impl Explicit {
-    /// Error: one of these options stands there.
-    pub(super) fn without(&self, options: &[&str], message: &str, help: &str) -> Result<()> {
-        match self.0.iter().find(|stated| options.contains(&stated.id.as_str())) {
-            None => Ok(()),
-            Some(stated) => Err(Error::usage(&stated.shown, message).with_help(help)),
-        }
-    }
-}
-
 /// What every command has.
 const TERMINAL: &[&str] = &["quiet", "progress", "color", "allow_outside"];
 
@@ -98,6 +88,54 @@ pub(super) fn check_fit(explicit: &Explicit) -> Result<()> {
         "--fit seeks the devices, for plans that --target times",
         "leave it out, or plan for the devices that --fit finds",
     )
+}
+
+/// What the planning of a cost graph heeds: it has times and sizes in place of operations.
+const COST_GRAPH: &[&str] = &[
+    "model",
+    "devices",
+    "fit",
+    "target",
+    "budget",
+    "microbatches",
+    "schedule",
+    "objective",
+    "use_devices",
+    "pins",
+    "colocate",
+    "rules",
+    "balance",
+    "soft",
+    "reserve",
+    "effort",
+    "time_limit",
+    "until",
+    "memory_limit",
+    "profile",
+    "seed",
+    "threads",
+    "score",
+    "from",
+    "stability",
+    "emit",
+    "output",
+];
+
+/// Error: an option that the planning of a cost graph does not heed, or a rule that divides an operation.
+pub(super) fn check_cost_graph(explicit: &Explicit, rules: &[String]) -> Result<()> {
+    let help = "leave it out; the costs are those of the graph";
+    explicit.only(
+        &[COST_GRAPH],
+        "a cost graph has its sizes and times, and no operations or weights",
+        help,
+    )?;
+    match rules.iter().find(|rule| !matches!(rule.as_str(), "auto" | "none")) {
+        None => Ok(()),
+        Some(rule) => {
+            let message = "a cost graph has no operations that could be divided";
+            Err(Error::usage(format!("--split {rule}"), message).with_help("leave it out"))
+        }
+    }
 }
 
 /// What shapes a network before it is planned.

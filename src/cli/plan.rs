@@ -9,7 +9,7 @@ use super::destinations::{Destinations, devices_file, files_of};
 use super::fit::{Wanted, fit};
 use super::infeasible;
 use super::model::ModelFile;
-use super::modes::{Explicit, check_fit};
+use super::modes::{Explicit, check_cost_graph, check_fit};
 use super::notes::{note_assumptions, note_network};
 use super::options::{compile_options, split_options, with_profile};
 use super::planning::planning;
@@ -93,8 +93,7 @@ fn read_model(
         file.load(&options.dims)?
     };
     if let Model::CostGraph { .. } = &model {
-        let message = "a cost graph has its sizes and no weights";
-        explicit.without(&["batch", "weights"], message, "leave it out; the costs are those of the graph")?;
+        check_cost_graph(explicit, &args.split.rules)?;
     }
     if let Model::Graph(graph) = &model {
         note_network(graph, &options.dims, console);

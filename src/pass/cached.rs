@@ -160,6 +160,7 @@ impl<'g> Incremental<'g> {
         if node.op.is_leaf() {
             self.new.keep(id)?;
         } else if let Some((op, needs)) = self.summed(id)? {
+            self.is_ordered |= self.hides_later_keys(&op, &needs);
             let operands = self.needed(&needs)?;
             let ty = self.old.ty(first).clone();
             let made = self.new.add(op, &operands, node.source)?;
@@ -235,6 +236,12 @@ impl<'g> Incremental<'g> {
             (Op::Attention(of), operands) => self.attended(of, operands).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// Attention that leaves out the keys behind each row.
+    fn hides_later_keys(&self, op: &Op, needs: &[Need]) -> bool {
+        let (Op::Attention(of), Some(&Need::All(keys, axis))) = (op, needs.get(1)) else { return false };
+        of.causal.is_some() && self.axes(keys).contains(&axis)
     }
 
     /// Attention that is one operation already.

@@ -1,11 +1,13 @@
 //! A placement that was made elsewhere: completed, and held against what binds a placement.
 
 use super::evaluate::Evaluator;
+use super::infeasible;
 use super::problem::{self, Backward, Home, NONE, Problem};
 use super::{Options, Placement};
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::error::Result;
 use crate::topology::{DeviceId, Topology};
+use crate::units::Nanos;
 
 /// What becomes of a placement that was made elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct Completed {
     pub missing: Vec<NodeIx>,
     /// Nodes on a device that cannot run them.
     pub unable: Vec<NodeIx>,
-    /// Pins and colocation that it breaks, one line each.
+    /// Pins, colocation, the number of devices and their balance that it breaks, one line each.
     pub broken: Vec<String>,
 }
 
@@ -36,7 +38,8 @@ pub fn complete(
     let mut problem = Problem::new(graph, topology, options, Backward::Free)?;
     let computes = |node: &NodeIx| graph.role(*node) == Role::Compute;
     let said = |node: NodeIx| devices.get(node.index()).copied().flatten();
-    let broken = broken(&problem, &said)?;
+    let mut broken = broken(&problem, &said)?;
+    broken.extend(shares(&problem, &said)?);
     // What the caller says of an input or a parameter goes before its readers' devices, so it is entered as a
     // pin.
     for node in graph.nodes().filter(|node| !computes(node)) {
@@ -91,6 +94,32 @@ fn broken(problem: &Problem<'_>, said: &impl Fn(NodeIx) -> Option<DeviceId>) -> 
                 name(id),
                 name(there)
             ));
+        }
+    }
+    Ok(broken)
+}
+
+/// Where not as many devices compute as are asked for, and where one computes for longer than `--balance` allows.
+fn shares(problem: &Problem<'_>, said: &impl Fn(NodeIx) -> Option<DeviceId>) -> Result<Vec<String>> {
+    let Problem { graph, topology, .. } = problem;
+    let limits = infeasible::limits(problem)?;
+    let mut busy: Vec<Option<u64>> = vec![None; topology.len()];
+    for node in graph.nodes().filter(|node| graph.role(*node) == Role::Compute) {
+        let Some(id) = said(node) else { continue };
+        let time = graph.time(node, problem.kinds[id.index()]).map_or(0, Nanos::get);
+        let busy = &mut busy[id.index()];
+        *busy = Some(busy.unwrap_or(0).saturating_add(time));
+    }
+    let mut broken = Vec::new();
+    let computing = busy.iter().flatten().count();
+    if let Some(count) = problem.count.filter(|&count| count != computing) {
+        broken.push(format!("devices that compute are {computing}, and --use asks for {count}"));
+    }
+    for (id, (busy, limit)) in topology.ids().zip(busy.into_iter().zip(limits)) {
+        if let Some(busy) = busy.filter(|&busy| busy > limit) {
+            let name = &topology.device(id).name;
+            let (busy, limit) = (Nanos(busy), Nanos(limit));
+            broken.push(format!("{name} computes for {busy}, and --balance allows {limit}"));
         }
     }
     Ok(broken)

@@ -245,3 +245,42 @@ fn a_foreign_placement_stands_beside_the_planner_s_own() {
     assert_eq!(json["planned"]["transfer_bytes"], 0);
     assert!(json["transfer_bytes"].as_u64() > Some(0));
 }
+
+#[test]
+fn a_placement_is_held_against_use_and_balance() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let base = [model.as_str(), "-d", "2xa100-80g"];
+    folder.ok(&[&base[..], &["--use", "all", "-o", "plan.json"]].concat());
+    let score = [&base[..], &["--score", "plan.json"]].concat();
+    folder.ok(&[&score[..], &["--use", "2", "--balance", "9"]].concat());
+    for (more, part) in [
+        (["--use", "1"], "devices that compute are 2, and --use asks for 1"),
+        (["--balance", "0"], ", and --balance allows "),
+    ] {
+        let ran = folder.run(&[&score[..], &more].concat());
+        assert!(ran.code != 0 && ran.stderr.contains(part), "{more:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn what_shapes_networks_is_refused_for_cost_graphs() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    folder.ok(&[&model, "-d", "cpu", "--batch", "4", "--emit", "costgraph", "-o", "graph.json"]);
+    let plan = ["graph.json", "-d", "2xcpu"];
+    folder.ok(&[&plan[..], &["--split", "none", "--balance", "3"]].concat());
+    for more in [
+        &["--context", "8"][..],
+        &["--precision", "bf16"],
+        &["--weights-as", "q8_0"],
+        &["--dim", "batch=4"],
+        &["--exact"],
+        &["--keep-whole", "*"],
+        &["--split", "*=0:2"],
+        &["--with-input", "attention_mask"],
+    ] {
+        let error = folder.fails(2, &[&plan[..], more].concat());
+        assert!(error.contains(more[0]) && error.contains("a cost graph has "), "{more:?}: {error}");
+    }
+}

@@ -121,6 +121,19 @@ const GEMMA3: Dialect =
 const PHI3: Dialect = Dialect {
     name: "phi3",
     family: "phi3",
+    // Without a window it is 0.
+    fields: &[
+        ("context_length", "max_position_embeddings"),
+        ("embedding_length", "hidden_size"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("attention.key_length", "head_dim"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("attention.sliding_window", "sliding_window"),
+        ("rope.freq_base", "rope_theta"),
+    ],
     layers: &[
         ("self_attn.qkv_proj", "attn_qkv"),
         ("self_attn.o_proj", "attn_output"),

@@ -112,16 +112,35 @@ fn small(at: &At<'_>, dtype: DType, count: &Size) -> Option<Known> {
 
 fn integer_count(at: &At<'_>) -> Result<Size> {
     let (start, limit) = (at.sizes(0, "start")?, at.sizes(1, "limit")?);
-    let step = at.integer(2, "step")?;
-    let span = if step > 0 { limit[0].sub(&start[0]) } else { start[0].sub(&limit[0]) };
+    whole_count(at, &start[0], &limit[0], at.integer(2, "step")?)
+}
+
+fn whole_count(at: &At<'_>, start: &Size, limit: &Size, step: i64) -> Result<Size> {
+    let span = if step > 0 { limit.sub(start) } else { start.sub(limit) };
     let positive = step.checked_abs().filter(|&step| step > 0);
     let Some(step) = positive else { return Err(at.wrong(format!("step {step} is not possible"))) };
     let count = span.and_then(|span| known::div_ceil(&span, step));
     let count = count.and_then(|count| known::larger(&count, &Size::Known(0)));
-    count.ok_or_else(|| at.undecided("size", &[start[0].clone(), limit[0].clone()]))
+    count.ok_or_else(|| at.undecided("size", &[start.clone(), limit.clone()]))
+}
+
+/// A float that is a whole number, or a size, which may be open.
+fn whole(at: &At<'_>, i: usize) -> Option<Size> {
+    const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+    match &at.known(i)?.items {
+        Items::Sizes(sizes) => sizes.first().cloned(),
+        Items::Reals(reals) => {
+            let real = reals.first().filter(|real| real.fract() == 0.0 && real.abs() <= EXACT)?;
+            Some(Size::Known(*real as i64))
+        }
+    }
 }
 
 fn real_count(at: &At<'_>) -> Result<Size> {
+    let step = whole(at, 2).and_then(|step| step.known()).filter(|&step| step != 0);
+    if let (Some(start), Some(limit), Some(step)) = (whole(at, 0), whole(at, 1), step) {
+        return whole_count(at, &start, &limit, step);
+    }
     let (start, limit) = (at.reals(0, "start")?[0], at.reals(1, "limit")?[0]);
     let step = at.reals(2, "step")?[0];
     let count = ((limit - start) / step).ceil().max(0.0);

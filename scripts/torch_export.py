@@ -103,6 +103,30 @@ class Turned(nn.Module):
         return 8 * scores - 4 * self.table(ids) @ self.table.weight.T
 
 
+class Tabled(nn.Module):
+    """Causal attention whose positions, turns and mask are rows of tables, as many as there are tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.qkv, self.out = nn.Embedding(11, 8), nn.Linear(8, 24), nn.Linear(8, 11)
+        self.places = nn.Parameter(torch.zeros(1, 16, 8))
+        self.register_buffer("cos", torch.zeros(16, 4))
+        self.register_buffer("sin", torch.zeros(16, 4))
+        self.register_buffer("seen", torch.ones(1, 1, 16, 16, dtype=torch.bool).tril())
+
+    def forward(self, ids):
+        batch, length = ids.shape
+        x = self.table(ids) + 3 * self.places[:, :length]
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = (t.view(batch, length, 2, 4).transpose(1, 2) for t in (q, k, v))
+        cos, sin = self.cos[:length], self.sin[:length]
+        turn = lambda t: t * cos + torch.cat([-t[..., 2:], t[..., :2]], -1) * sin
+        scores = (turn(q) @ turn(k).transpose(2, 3)).masked_fill(~self.seen[:, :, :length, :length], float("-inf"))
+        y = scores.softmax(-1) @ v
+        scores = self.out(y.transpose(1, 2).reshape(batch, length, 8))
+        return scores + 9 * (self.places[:, :length] - 0.2) @ (self.table.weight - 0.2).T
+
+
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
@@ -576,6 +600,7 @@ def modules():
                    ({0: rows, 1: length}, {0: rows, 1: length})),
         "block": (Block(), (ids,), ({0: rows, 1: length},)),
         "turned": (Turned(), (ids,), ({0: rows, 1: length},)),
+        "tabled": (Tabled(), (ids,), ({0: rows, 1: Dim("tokens", max=15)},)),
         "encoder": (Encoder(), (torch.randn(2, 5, 8),), None),
         "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),
         "sizes": (Sizes(), (torch.randn(3, 4), torch.rand(3, 4) > 0.5), ({0: rows}, {0: rows})),

@@ -75,6 +75,8 @@ enum Way {
     Again(Op, Vec<Need>),
     /// From positions alone.
     Count(u32),
+    /// From a table that has a row for each position: those of new tokens along these axes.
+    Rows(Vec<usize>, Need),
 }
 
 struct Incremental<'g> {
@@ -168,6 +170,10 @@ impl<'g> Incremental<'g> {
                 return Err(self.fail(id));
             }
             self.new.replace_each(id, &[made]);
+        } else if let Some(axes) = self.axes_of_rows(id).filter(|axes| !axes.is_empty()) {
+            let table = self.find(&Need::New(node.operands[0]))?;
+            let made = self.rows(first, table, &axes, &[])?;
+            self.new.replace_each(id, &[made]);
         } else {
             if node.operands.iter().any(|operand| !self.made[operand.index()]) || !self.is_alike(id) {
                 return Err(self.fail(id));
@@ -205,6 +211,50 @@ impl<'g> Incremental<'g> {
         };
         self.new.replace_each(id, &[moved]);
         Ok(())
+    }
+
+    /// The axes along which a node reads as many rows of a table as the sequence has tokens, from a fixed one on: a table of
+    /// positions, of the angles of their turns, or of what each row may see. None where it cuts the sequence otherwise.
+    fn axes_of_rows(&self, id: NodeId) -> Option<Vec<usize>> {
+        let node = self.old.node(id);
+        let Op::Slice(slice) = &node.op else { return None };
+        let operand = node.operands[0];
+        let before = self.axes(operand);
+        let (kept, made): (Vec<usize>, Vec<usize>) =
+            self.axes(node.first_result).into_iter().partition(|axis| before.contains(axis));
+        let is_whole = |&axis: &usize| {
+            slice.starts[axis] == Size::Known(0)
+                && slice.steps[axis] == 1
+                && slice.sizes[axis] == self.old.ty(operand).shape[axis]
+        };
+        let is_row = |&axis: &usize| {
+            slice.sizes[axis] == Size::dim(self.sequence)
+                && slice.starts[axis].known().is_some()
+                && slice.steps[axis] == 1
+        };
+        let is_table = made.is_empty() || self.free[operand.index()];
+        let holds = kept == before && is_table && kept.iter().all(is_whole) && made.iter().all(is_row);
+        holds.then_some(made)
+    }
+
+    /// Rows of a table: those of the new tokens along some axes, all that the caches could hold along others.
+    fn rows(&mut self, value: ValueId, table: ValueId, new: &[usize], all: &[usize]) -> Result<ValueId> {
+        let node = self.old.maker(value);
+        let source = node.source;
+        let Op::Slice(slice) = &node.op else { return Err(self.fail(self.old.value(value).node)) };
+        // The table is to have as many.
+        let mut whole = slice.clone();
+        for &axis in new.iter().chain(all) {
+            whole.sizes[axis] = self.context.clone();
+        }
+        let mut made = self.new.add(Op::Slice(whole), &[table], source)?;
+        for &axis in new {
+            let count = Type::new(DType::I64, Shape::new([Size::dim(self.sequence)]));
+            let places = self.new.graph_mut().add_iota(count, 0, source);
+            let places = self.moved(places, source)?;
+            made = self.new.add(Op::Gather { axis: axis as u32 }, &[made, places], source)?;
+        }
+        Ok(made)
     }
 
     fn moved(&mut self, value: ValueId, source: SourceId) -> Result<ValueId> {
@@ -268,14 +318,12 @@ impl<'g> Incremental<'g> {
         let other = |axis: u32| !x.contains(&(axis as usize));
         match &node.op {
             Op::Reshape { .. } => self.segments_are_equal(node.operands[0], node.first_result),
-            Op::Slice(slice) => x.iter().all(|&axis| {
-                slice.starts[axis] == Size::Known(0)
-                    && slice.steps[axis] == 1
-                    && slice.sizes[axis] == self.old.ty(node.operands[0]).shape[axis]
-            }),
+            Op::Slice(_) => self.axes_of_rows(id).is_some_and(|axes| axes.is_empty()),
             Op::Pad(pad) => x.iter().all(|&axis| pad.before[axis] == 0 && pad.after[axis] == 0),
-            Op::Concat { axis }
-            | Op::Gather { axis }
+            Op::Concat { axis } => {
+                node.operands.iter().all(|&operand| !self.axes(operand).contains(&(*axis as usize)))
+            }
+            Op::Gather { axis }
             | Op::GatherElements { axis }
             | Op::ScatterElements { axis, .. }
             | Op::ArgReduce { axis, .. }
@@ -327,6 +375,7 @@ impl<'g> Incremental<'g> {
             let way = self.way(value, axis)?;
             let missing: Vec<Need> = match &way {
                 Way::Again(_, needs) => needs.iter().filter(|need| !self.has(need)).copied().collect(),
+                Way::Rows(_, need) => [*need].into_iter().filter(|need| !self.has(need)).collect(),
                 Way::Cache | Way::Count(_) => Vec::new(),
             };
             if missing.is_empty() {
@@ -378,6 +427,12 @@ impl<'g> Incremental<'g> {
         let repeat = |needs: Vec<Need>| Ok(Way::Again(node.op.clone(), needs));
         match &node.op {
             Op::Iota { axis } => Ok(Way::Count(*axis)),
+            Op::Slice(_) if self.free[value.index()] => {
+                let made = self.axes_of_rows(id).ok_or_else(|| self.fail(id))?;
+                let table = node.operands[0];
+                let need = if made.contains(&axis) { Need::New(table) } else { Need::All(table, axis) };
+                Ok(Way::Rows(made.into_iter().filter(|&own| own != axis).collect(), need))
+            }
             Op::Broadcast { .. } => {
                 let op = Op::Broadcast { shape: self.long(value, axis) };
                 Ok(Way::Again(op, vec![self.aligned(value, axis, node.operands[0])]))
@@ -464,6 +519,11 @@ impl<'g> Incremental<'g> {
                 self.new.add(op, &operands, source)
             }
             Way::Cache => self.cache(value, axis),
+            Way::Rows(new, need) => {
+                self.is_ordered |= self.axes(value).len() == 2;
+                let table = self.find(&need)?;
+                self.rows(value, table, &new, &[axis])
+            }
         }
     }
 

@@ -274,7 +274,6 @@ fn what_shapes_networks_is_refused_for_cost_graphs() {
         &["--context", "8"][..],
         &["--precision", "bf16"],
         &["--weights-as", "q8_0"],
-        &["--dim", "batch=4"],
         &["--exact"],
         &["--keep-whole", "*"],
         &["--split", "*=0:2"],

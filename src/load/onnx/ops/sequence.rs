@@ -5,7 +5,7 @@ use super::super::limits;
 use super::super::lower::Ragged;
 use super::super::node::At;
 use crate::error::Result;
-use crate::ir::{Binary, DType, Shape, Size, Type};
+use crate::ir::{Binary, DType, Op, Shape, Size, Type};
 
 /// The input's sizes, or from opset 15 a part of them.
 pub(super) fn shape(at: &mut At<'_>) -> Result<()> {
@@ -125,20 +125,28 @@ fn whole_count(at: &At<'_>, start: &Size, limit: &Size, step: i64) -> Result<Siz
 }
 
 /// A float that is a whole number, or a size, which may be open.
-fn whole(at: &At<'_>, i: usize) -> Option<Size> {
+fn whole(at: &mut At<'_>, i: usize) -> Result<Option<Size>> {
     const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
-    match &at.known(i)?.items {
+    let Some(known) = at.known(i) else {
+        // What is computed, as a cast of a size is, has bounds that are the same where it can be no other.
+        let value = at.value(i)?;
+        let node = at.graph().maker(value);
+        let value = if matches!(node.op, Op::Convert { .. }) { node.operands[0] } else { value };
+        let (most, least) = (limits::most(at.graph(), value), limits::least(at.graph(), value));
+        return Ok(if most == least { most } else { None });
+    };
+    Ok(match &known.items {
         Items::Sizes(sizes) => sizes.first().cloned(),
         Items::Reals(reals) => {
-            let real = reals.first().filter(|real| real.fract() == 0.0 && real.abs() <= EXACT)?;
-            Some(Size::Known(*real as i64))
+            let real = reals.first().filter(|real| real.fract() == 0.0 && real.abs() <= EXACT);
+            real.map(|&real| Size::Known(real as i64))
         }
-    }
+    })
 }
 
-fn real_count(at: &At<'_>) -> Result<Size> {
-    let step = whole(at, 2).and_then(|step| step.known()).filter(|&step| step != 0);
-    if let (Some(start), Some(limit), Some(step)) = (whole(at, 0), whole(at, 1), step) {
+fn real_count(at: &mut At<'_>) -> Result<Size> {
+    let step = whole(at, 2)?.and_then(|step| step.known()).filter(|&step| step != 0);
+    if let (Some(start), Some(limit), Some(step)) = (whole(at, 0)?, whole(at, 1)?, step) {
         return whole_count(at, &start, &limit, step);
     }
     let (start, limit) = (at.reals(0, "start")?[0], at.reals(1, "limit")?[0]);

@@ -599,7 +599,7 @@ def modules():
         "padded": (Padded(), (torch.randn(3, 4, 6), torch.arange(4)[None] > torch.tensor([[3], [1], [2]])),
                    ({0: rows, 1: length}, {0: rows, 1: length})),
         "block": (Block(), (ids,), ({0: rows, 1: length},)),
-        "turned": (Turned(), (ids,), ({0: rows, 1: length},)),
+        "turned": (Turned(), (ids.int(),), ({0: rows, 1: length},)),
         "tabled": (Tabled(), (ids,), ({0: rows, 1: Dim("tokens", max=15)},)),
         "encoder": (Encoder(), (torch.randn(2, 5, 8),), None),
         "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::packing::{Form, Packing};
 use super::{ExecBuffer, ExecOptions, ExecPlan, Program, Weights};
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Op, Tensor};
+use crate::ir::{DType, Graph, Op, Tensor};
 use crate::kernel::Grouping;
 use crate::pass::PAST;
 
@@ -154,20 +154,20 @@ impl<'a> Decoder<'a> {
         // Rows behind the last token are written over before anything meets them.
         let mut padded = tokens.to_vec();
         padded.resize(block, 0);
-        let row = |values: &[i64]| Tensor::from_i64(vec![1, values.len() as u64], values);
+        let graph = part.graph;
         let mut inputs = vec![
-            (part.tokens.clone(), row(&padded)?),
+            row(graph, &part.tokens, &padded)?,
             (PAST.to_owned(), Tensor::from_i64(Vec::new(), &[self.filled as i64])?),
         ];
         if part.takes[0] {
             let end = self.filled + tokens.len();
             // The mask covers the whole context, whatever of it is filled.
             let seen: Vec<i64> = (0..self.context).map(|at| i64::from(at < end)).collect();
-            inputs.push((MASK.to_owned(), row(&seen)?));
+            inputs.push(row(graph, MASK, &seen)?);
         }
         if part.takes[1] {
             let places: Vec<i64> = (0..block).map(|at| (self.filled + at) as i64).collect();
-            inputs.push((POSITIONS.to_owned(), row(&places)?));
+            inputs.push(row(graph, POSITIONS, &places)?);
         }
         part.program.feed(&inputs)?;
         let time = part.program.step()?;
@@ -179,11 +179,30 @@ impl<'a> Decoder<'a> {
     }
 }
 
+/// A row of whole numbers for an input, in its type.
+fn row(graph: &Graph, name: &str, values: &[i64]) -> Result<(String, Tensor)> {
+    let input = graph.inputs().iter().find(|(input, _)| input == name);
+    let dims = vec![1, values.len() as u64];
+    let tensor = match input.map_or(DType::I64, |(_, value)| graph.ty(*value).dtype) {
+        DType::I64 => Tensor::from_i64(dims, values)?,
+        DType::F32 => Tensor::from_f32(dims, &values.iter().map(|&value| value as f32).collect::<Vec<_>>())?,
+        // Tokens and places are below the sizes of tables.
+        DType::I32 => {
+            let bytes: Vec<u8> = values.iter().flat_map(|&value| (value as i32).to_le_bytes()).collect();
+            Tensor::new(DType::I32, dims, bytes)?
+        }
+        other => {
+            return Err(Error::run(format!("input {name}"), format!("tokens as {other} are not supported")));
+        }
+    };
+    Ok((name.to_owned(), tensor))
+}
+
 /// The scores of one of the rows.
 fn last_row(scores: &Tensor, rows: usize, row: usize, to: &mut Vec<f32>) -> Result<()> {
     let bytes = scores.bytes();
     let each = bytes.len() / rows.max(1);
-    let own = bytes.get(row * each..(row + 1) * each).filter(|_| scores.dtype() == crate::ir::DType::F32);
+    let own = bytes.get(row * each..(row + 1) * each).filter(|_| scores.dtype() == DType::F32);
     let own = own.ok_or_else(|| Error::run("", "the model's scores are no rows of f32"))?;
     to.clear();
     to.extend(own.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])));

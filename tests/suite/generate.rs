@@ -82,6 +82,30 @@ fn sinks_stay_apart_from_the_keys_that_are_kept() {
     }
 }
 
+/// Positions, turns and masks that are rows of tables, or counted in floats; attention that is causal by a flag; tokens of 32
+/// bits. The tokens are those of PyTorch, which computes each from the whole sequence.
+#[test]
+fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
+    let stored = |name: &str| format!("{}/tests/torch/{name}.pt2", env!("CARGO_MANIFEST_DIR"));
+    for (name, prompt, expected) in [
+        ("tabled", "3,1,4", "6,8,8,8,8,6,0,8"),
+        ("tabled", "7", "8,1,6,3,8,8,8,6"),
+        ("tabled", "2,9,9,5", "8,8,8,8,6,0,8,6"),
+        ("turned", "3,1,4", "7,7,7,7,7,7,7,7"),
+        ("turned", "2,9,9,5", "7,8,7,8,7,8,7,8"),
+    ] {
+        for devices in [&["-d", "cpu"][..], &["-d", "2xcpu:cores=1", "--use", "all"]] {
+            let model = stored(name);
+            let own = ["generate", &model, "--tokens", prompt, "--context", "15", "--max-tokens", "8"];
+            assert_eq!(written(&partition(&[&own[..], devices].concat())), expected, "{name} {prompt}");
+        }
+    }
+    // A table of 16 rows has no place for a longer context.
+    let long = partition(&["generate", &stored("tabled"), "-d", "cpu", "--tokens", "7", "--context", "17"]);
+    let told = String::from_utf8_lossy(&long.stderr).into_owned();
+    assert!(!long.status.success() && told.contains("slice: expected positions below 16"), "{told}");
+}
+
 #[test]
 fn a_context_that_is_full_is_told_and_a_longer_prompt_refused() {
     let out = generate("qwen2", "cpu", "3,1,4,1,5,9,2", &["--context", "10", "--max-tokens", "40"]);

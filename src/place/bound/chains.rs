@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::problem::{NONE, Problem};
+use super::fork_joins::ForkJoin;
 use crate::control::Control;
 use crate::csr::Csr;
 use crate::topology::DeviceId;
@@ -22,22 +23,30 @@ use crate::units::{Bytes, Nanos, Rate};
 const STRIDE: usize = 1024;
 
 /// By node, the nodes at the other ends of its copies.
-type Arcs = Csr<Arc>;
+pub(super) type Arcs = Csr<Arc>;
 
 /// A node and the least time of a copy from or to it.
 #[derive(Clone, Copy)]
-struct Arc {
+pub(super) struct Arc {
+    pub(super) node: u32,
+    pub(super) copy: u64,
+}
+
+/// A node that ends so long before another starts at least.
+#[derive(Clone, Copy)]
+struct Jump {
     node: u32,
-    copy: u64,
+    length: u64,
 }
 
 /// The nodes that run, and between them the least time of each copy.
 pub(super) struct Chains {
     /// By node, its least time anywhere; zero for nodes that do not run.
     pub(super) time: Vec<u64>,
-    order: Vec<u32>,
-    before: Arcs,
-    after: Arcs,
+    /// Topological.
+    pub(super) order: Vec<u32>,
+    pub(super) before: Arcs,
+    pub(super) after: Arcs,
 }
 
 impl Chains {
@@ -63,14 +72,20 @@ impl Chains {
 
     /// By node, a time before which it cannot start. `most` ancestors of each node are looked at.
     /// O(nodes x most x log).
-    pub(super) fn heads(&self, most: usize, control: &Control<'_>) -> Vec<u64> {
-        Sweep::new(&self.time, &self.before, &self.order, most).run(control)
+    pub(super) fn heads(&self, most: usize, fork_joins: &[ForkJoin], control: &Control<'_>) -> Vec<u64> {
+        let jumps =
+            fork_joins.iter().map(|one| (one.join as usize, Jump { node: one.fork, length: one.length }));
+        let jumps = Csr::from_pairs(self.time.len(), jumps);
+        Sweep::new(&self.time, &self.before, &jumps, &self.order, most).run(control)
     }
 
     /// By node, a time that passes between its end and the end of the step.
-    pub(super) fn tails(&self, most: usize, control: &Control<'_>) -> Vec<u64> {
+    pub(super) fn tails(&self, most: usize, fork_joins: &[ForkJoin], control: &Control<'_>) -> Vec<u64> {
+        let jumps =
+            fork_joins.iter().map(|one| (one.fork as usize, Jump { node: one.join, length: one.length }));
+        let jumps = Csr::from_pairs(self.time.len(), jumps);
         let order: Vec<u32> = self.order.iter().rev().copied().collect();
-        Sweep::new(&self.time, &self.after, &order, most).run(control)
+        Sweep::new(&self.time, &self.after, &jumps, &order, most).run(control)
     }
 }
 
@@ -122,6 +137,7 @@ struct Job {
 struct Sweep<'s> {
     time: &'s [u64],
     before: &'s Arcs,
+    jumps: &'s Csr<Jump>,
     order: &'s [u32],
     most: usize,
     rank: Vec<u32>,
@@ -136,7 +152,7 @@ struct Sweep<'s> {
 }
 
 impl<'s> Sweep<'s> {
-    fn new(time: &'s [u64], before: &'s Arcs, order: &'s [u32], most: usize) -> Self {
+    fn new(time: &'s [u64], before: &'s Arcs, jumps: &'s Csr<Jump>, order: &'s [u32], most: usize) -> Self {
         let nodes = time.len();
         let mut rank = vec![0; nodes];
         for (position, &node) in order.iter().enumerate() {
@@ -146,6 +162,7 @@ impl<'s> Sweep<'s> {
         Self {
             time,
             before,
+            jumps,
             order,
             most,
             rank,
@@ -164,7 +181,9 @@ impl<'s> Sweep<'s> {
             if position % STRIDE == 0 && control.stopped() {
                 self.most = 0;
             }
-            self.head[node as usize] = self.start_of(node);
+            let jumps = self.jumps.row(node as usize).iter();
+            let jumped = jumps.map(|jump| self.end(jump.node).saturating_add(jump.length)).max();
+            self.head[node as usize] = self.start_of(node).max(jumped.unwrap_or(0));
         }
         self.head
     }

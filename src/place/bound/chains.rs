@@ -13,7 +13,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::problem::{NONE, Problem};
-use super::fork_joins::ForkJoin;
 use crate::control::Control;
 use crate::csr::Csr;
 use crate::topology::DeviceId;
@@ -32,11 +31,14 @@ pub(super) struct Arc {
     pub(super) copy: u64,
 }
 
-/// A node that ends so long before another starts at least.
+/// By node, others that end so long before it at least.
+pub(super) type Intervals = Csr<Interval>;
+
+/// A node and the least time from its end on.
 #[derive(Clone, Copy)]
-struct Jump {
-    node: u32,
-    length: u64,
+pub(super) struct Interval {
+    pub(super) node: u32,
+    pub(super) length: u64,
 }
 
 /// The nodes that run, and between them the least time of each copy.
@@ -70,22 +72,16 @@ impl Chains {
         Self { time, order, before, after }
     }
 
-    /// By node, a time before which it cannot start. `most` ancestors of each node are looked at.
-    /// O(nodes x most x log).
-    pub(super) fn heads(&self, most: usize, fork_joins: &[ForkJoin], control: &Control<'_>) -> Vec<u64> {
-        let jumps =
-            fork_joins.iter().map(|one| (one.join as usize, Jump { node: one.fork, length: one.length }));
-        let jumps = Csr::from_pairs(self.time.len(), jumps);
-        Sweep::new(&self.time, &self.before, &jumps, &self.order, most).run(control)
+    /// By node, a time before which it cannot start. `most` ancestors of each node are looked at, and what is known
+    /// `before` it. O(nodes x most x log).
+    pub(super) fn heads(&self, most: usize, before: &Intervals, control: &Control<'_>) -> Vec<u64> {
+        Sweep::new(&self.time, (&self.before, before), &self.order, most).run(control)
     }
 
-    /// By node, a time that passes between its end and the end of the step.
-    pub(super) fn tails(&self, most: usize, fork_joins: &[ForkJoin], control: &Control<'_>) -> Vec<u64> {
-        let jumps =
-            fork_joins.iter().map(|one| (one.fork as usize, Jump { node: one.join, length: one.length }));
-        let jumps = Csr::from_pairs(self.time.len(), jumps);
+    /// By node, a time that passes between its end and the end of the step, with what is known `after` it.
+    pub(super) fn tails(&self, most: usize, after: &Intervals, control: &Control<'_>) -> Vec<u64> {
         let order: Vec<u32> = self.order.iter().rev().copied().collect();
-        Sweep::new(&self.time, &self.after, &jumps, &order, most).run(control)
+        Sweep::new(&self.time, (&self.after, after), &order, most).run(control)
     }
 }
 
@@ -137,7 +133,7 @@ struct Job {
 struct Sweep<'s> {
     time: &'s [u64],
     before: &'s Arcs,
-    jumps: &'s Csr<Jump>,
+    intervals: &'s Intervals,
     order: &'s [u32],
     most: usize,
     rank: Vec<u32>,
@@ -152,7 +148,12 @@ struct Sweep<'s> {
 }
 
 impl<'s> Sweep<'s> {
-    fn new(time: &'s [u64], before: &'s Arcs, jumps: &'s Csr<Jump>, order: &'s [u32], most: usize) -> Self {
+    fn new(
+        time: &'s [u64],
+        (before, intervals): (&'s Arcs, &'s Intervals),
+        order: &'s [u32],
+        most: usize,
+    ) -> Self {
         let nodes = time.len();
         let mut rank = vec![0; nodes];
         for (position, &node) in order.iter().enumerate() {
@@ -162,7 +163,7 @@ impl<'s> Sweep<'s> {
         Self {
             time,
             before,
-            jumps,
+            intervals,
             order,
             most,
             rank,
@@ -181,9 +182,9 @@ impl<'s> Sweep<'s> {
             if position % STRIDE == 0 && control.stopped() {
                 self.most = 0;
             }
-            let jumps = self.jumps.row(node as usize).iter();
-            let jumped = jumps.map(|jump| self.end(jump.node).saturating_add(jump.length)).max();
-            self.head[node as usize] = self.start_of(node).max(jumped.unwrap_or(0));
+            let intervals = self.intervals.row(node as usize).iter();
+            let least = intervals.map(|one| self.end(one.node).saturating_add(one.length)).max();
+            self.head[node as usize] = self.start_of(node).max(least.unwrap_or(0));
         }
         self.head
     }

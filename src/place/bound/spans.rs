@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::evaluate::compute_resources;
 use super::super::problem::Problem;
-use super::chains::Chains;
+use super::chains::{Chains, Interval, Intervals};
 use super::fork_joins::{self, ForkJoin};
 use crate::control::Control;
 
@@ -28,8 +28,13 @@ impl Spans {
         control: &Control<'_>,
     ) -> Self {
         let mut fork_joins = fork_joins::find(chains, engines(problem), problem.options.effort, control);
-        let heads = chains.heads(ancestors, &fork_joins, control);
-        let tails = chains.tails(ancestors, &fork_joins, control);
+        let nodes = chains.time.len();
+        let before =
+            fork_joins.iter().map(|one| (one.join as usize, Interval { node: one.fork, length: one.length }));
+        let heads = chains.heads(ancestors, &Intervals::from_pairs(nodes, before), control);
+        let after =
+            fork_joins.iter().map(|one| (one.fork as usize, Interval { node: one.join, length: one.length }));
+        let tails = chains.tails(ancestors, &Intervals::from_pairs(nodes, after), control);
         // Heads and tails are the longest of several ways: those that are not the longest make no difference.
         fork_joins.retain(|one| {
             let (fork, join) = (one.fork as usize, one.join as usize);

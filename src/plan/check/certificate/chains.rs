@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::Proof;
 use super::facts::Facts;
-use super::fork_joins::{self, ForkJoin};
+use super::fork_joins::{self, ForkJoin, Links};
 use crate::costgraph::{NodeIx, Role, TensorIx};
 use crate::topology::DeviceId;
 
@@ -114,17 +114,6 @@ struct Ancestor {
     near: u64,
     /// When its copy arrives at the node's device, or that of something computed from it.
     arrives: u64,
-}
-
-/// The nodes that run and the copies between them.
-pub(super) struct Links<'l> {
-    /// By node.
-    pub(super) time: &'l [u64],
-    /// By node, what it reads and the least time of the copy; and what reads it.
-    pub(super) operands: &'l [Vec<(NodeIx, u64)>],
-    pub(super) readers: &'l [Vec<(NodeIx, u64)>],
-    /// Topological.
-    pub(super) order: &'l [NodeIx],
 }
 
 /// Goes through the nodes along `order`; `operands` come before.

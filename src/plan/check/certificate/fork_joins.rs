@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::chains::Links;
 use super::facts::Facts;
 use crate::costgraph::NodeIx;
 
@@ -23,6 +22,17 @@ pub(super) struct ForkJoin {
     after_fork: u64,
     /// Time that they lose before the join.
     before_join: u64,
+}
+
+/// The nodes that run and the copies between them.
+pub(super) struct Links<'l> {
+    /// By node.
+    pub(super) time: &'l [u64],
+    /// By node, what it reads and the least time of the copy; and what reads it.
+    pub(super) operands: &'l [Vec<(NodeIx, u64)>],
+    pub(super) readers: &'l [Vec<(NodeIx, u64)>],
+    /// Topological.
+    pub(super) order: &'l [NodeIx],
 }
 
 /// A fork, a join, and the time between the end of the one and the start of the other.

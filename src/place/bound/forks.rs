@@ -36,11 +36,19 @@ impl ForkTree {
             operands.extend_from_slice(chains.before.row(node as usize));
             operands.sort_unstable_by_key(|arc| (Reverse(ends[arc.node as usize]), arc.node));
             let mut fork = operands.first().map_or(root as u32, |arc| arc.node);
+            // True once it is what several operands have in common.
+            let mut is_common = false;
             for arc in operands.iter().skip(1) {
-                let branching = tree.branching[fork as usize] as usize;
                 let arrival = ends[arc.node as usize].saturating_add(arc.copy);
-                if branching == root || arrival > ends[branching] {
+                let begins = match tree.branching[fork as usize] as usize {
+                    _ if fork as usize == root => break,
+                    _ if is_common => ends[fork as usize],
+                    branching if branching != root => ends[branching],
+                    _ => ends[fork as usize] - chains.time[fork as usize],
+                };
+                if arrival > begins {
                     fork = tree.common(fork, arc.node);
+                    is_common = true;
                 }
             }
             let branches = fork as usize != root && chains.after.row(fork as usize).len() > 1;

@@ -2,8 +2,8 @@
 //!
 //! It is the tree of dominators (Lengauer and Tarjan, "A fast algorithm for finding dominators in a
 //! flowgraph", 1979; in an acyclic graph the lowest common ancestor of a node's operands, taken in
-//! topological order), but for operands that arrive before anything at the fork begins: activations that a
-//! backward step reads, skip connections over many layers, masks. Those hold nothing up.
+//! topological order), but for operands that arrive before the fork ends: activations that a backward step reads,
+//! skip connections over many layers, masks. Those hold nothing up.
 
 use std::cmp::Reverse;
 

@@ -375,34 +375,88 @@ fn no_bound_on_the_latency_is_above_the_best_of_all_schedules_where_memory_is_sc
 /// Kinds of proof, counted for each objective.
 const KINDS: usize = 8;
 
-/// A first and a last node, and three between them that wait for the one and are waited for by
-/// the other, on two devices: between the two there is too little room.
-fn three_between_two() -> Case {
-    let group = DeviceGroup { count: Some(2), latency: Some(Nanos::ZERO), ..DeviceGroup::new("cpu") };
+/// Nodes that take so long, of which each reads others, on two devices.
+fn on_two_devices(latency: Nanos, nodes: &[(u64, &[u32])]) -> Case {
+    let group = DeviceGroup { count: Some(2), latency: Some(latency), ..DeviceGroup::new("cpu") };
     let topology = Description { devices: vec![group], ..Description::default() }.build().expect("sound");
-    let mut b = Builder::new("narrow", vec!["cpu".into()]);
-    for name in ["first", "a", "b", "c", "last"] {
+    let mut b = Builder::new("small", vec!["cpu".into()]);
+    for (number, &(time, operands)) in nodes.iter().enumerate() {
         let spec = NodeSpec {
-            name,
+            name: &format!("n{number}"),
             op: "f",
-            times: &[Some(Nanos(10))],
+            times: &[Some(Nanos(time))],
             outputs: &[Bytes::ZERO],
             ..NodeSpec::default()
         };
-        b.add(&spec).expect("a valid node");
-    }
-    for between in 1..4 {
-        b.connect(NodeIx(0), 0, NodeIx(between));
-        b.connect(NodeIx(between), 0, NodeIx(4));
+        let node = b.add(&spec).expect("a valid node");
+        operands.iter().for_each(|&operand| b.connect(NodeIx(operand), 0, node));
     }
     let options = Options { objective: Objective::Latency, effort: Effort::Fast, ..Options::default() };
     Case {
         graph: b.finish().expect("acyclic"),
         topology,
         options,
-        with: (0..5).collect(),
-        pinned: vec![None; 5],
+        with: (0..nodes.len()).collect(),
+        pinned: vec![None; nodes.len()],
     }
+}
+
+/// Two first nodes and a last one, and three between them that wait for the first two and are waited for by
+/// the last: between these there is too little room.
+fn three_between_two() -> Case {
+    let between: (u64, &[u32]) = (10, &[0, 1]);
+    on_two_devices(Nanos::ZERO, &[(10, &[]), (10, &[]), between, between, between, (10, &[2, 3, 4])])
+}
+
+/// Twice a node that four others wait for, and one that waits for those four and for a mask. Copies take 2.
+fn two_forks_and_joins() -> Case {
+    let nodes: [(u64, &[u32]); 12] = [
+        (1, &[]),
+        (10, &[]),
+        (12, &[1]),
+        (12, &[1]),
+        (10, &[1]),
+        (10, &[1]),
+        (10, &[0, 2, 3, 4, 5]),
+        (12, &[6]),
+        (12, &[6]),
+        (10, &[6]),
+        (10, &[6]),
+        (10, &[0, 7, 8, 9, 10]),
+    ];
+    on_two_devices(Nanos(2), &nodes)
+}
+
+/// A fork, up to three branches of one or two nodes that may read one another, and a join; on devices as in other
+/// cases.
+fn fork_and_join(seed: u64) -> Case {
+    let mut rng = Rng::new(seed);
+    let topology = devices(&mut rng);
+    let mut kinds = vec!["cpu".to_owned()];
+    kinds.extend(topology.ids().map(|id| topology.kind_key(id)).find(|key| key != "cpu"));
+    let mut b = Builder::new("fork", kinds.clone());
+    let count = 5 + rng.below(2) as u32;
+    for number in 0..count {
+        let times = [Some(Nanos(1 + rng.below(90))), Some(Nanos(1 + rng.below(200)))];
+        let spec = NodeSpec {
+            name: &format!("n{number}"),
+            op: "f",
+            times: &times[..kinds.len()],
+            outputs: &[Bytes([1, 20, 50][rng.below(3) as usize])],
+            ..NodeSpec::default()
+        };
+        let node = b.add(&spec).expect("a valid node");
+        match number {
+            0 => {}
+            last if last + 1 == count => (1..last).for_each(|other| b.connect(NodeIx(other), 0, node)),
+            inner => {
+                b.connect(NodeIx(if rng.chance(30) { rng.below(inner.into()) as u32 } else { 0 }), 0, node)
+            }
+        }
+    }
+    let options = Options { objective: Objective::Latency, effort: Effort::Fast, ..Options::default() };
+    let (with, pinned) = ((0..count as usize).collect(), vec![None; count as usize]);
+    Case { graph: b.finish().expect("acyclic"), topology, options, with, pinned }
 }
 
 /// A plan with a certificate of each kind.
@@ -446,6 +500,39 @@ fn with_bound(plan: &Plan, change: impl FnOnce(&mut Bound)) -> Plan {
         bound.gap = 1.0 - bound.value as f64 / plan.cost.of(&bound.objective).unwrap_or(1) as f64;
     }
     plan
+}
+
+#[test]
+fn forks_and_joins_add_up() {
+    let case = two_forks_and_joins();
+    let plan = case.plan().expect("it fits");
+    let bound = plan.bound.as_ref().expect("a bound");
+    // Three nodes of 10, and twice 44 on two devices of which one waits 2 for its first copy, and 2 are for its last.
+    assert_eq!((bound.proof.as_str(), bound.value), ("forced-copies", 30 + 2 * 24));
+    assert!(case.best_latency() >= bound.value);
+    let refused = |change: &dyn Fn(&mut Value)| {
+        is_refused(&case, &with_bound(&plan, |bound| change(&mut bound.data["fork_joins"])))
+    };
+    assert!(!refused(&|_| {}));
+    assert!(refused(&|pairs| *pairs = json!([pairs[0]])), "one of two proves less");
+    assert!(refused(&|pairs| pairs[0]["after_fork"] = json!(0)), "less is lost");
+    assert!(refused(&|pairs| pairs[0]["after_fork"] = json!(3)), "what can be done by then is more");
+    assert!(refused(&|pairs| pairs[1]["before_join"] = json!(u64::MAX)));
+    assert!(refused(&|pairs| pairs[1]["join"] = json!(12)), "no such node");
+    let more = with_bound(&plan, |bound| bound.value += 1);
+    assert!(is_refused(&case, &more));
+}
+
+#[test]
+fn no_bound_by_forks_and_joins_is_above_the_best_of_all_schedules() {
+    let mut relied = 0;
+    for seed in 0..30 {
+        let case = fork_and_join(seed);
+        case.confirmed(case.best_latency(), seed);
+        let bound = case.plan().and_then(|plan| plan.bound);
+        relied += usize::from(bound.is_some_and(|bound| bound.data.get("fork_joins").is_some()));
+    }
+    assert!(relied > 0, "none relied on them");
 }
 
 #[test]

@@ -22,22 +22,33 @@ use crate::units::{Bytes, Nanos, Rate};
 const STRIDE: usize = 1024;
 
 /// By node, the nodes at the other ends of its copies.
-type Arcs = Csr<Arc>;
+pub(super) type Arcs = Csr<Arc>;
 
 /// A node and the least time of a copy from or to it.
 #[derive(Clone, Copy)]
-struct Arc {
-    node: u32,
-    copy: u64,
+pub(super) struct Arc {
+    pub(super) node: u32,
+    pub(super) copy: u64,
+}
+
+/// By node, others that end so long before it at least.
+pub(super) type Intervals = Csr<Interval>;
+
+/// A node and the least time from its end on.
+#[derive(Clone, Copy)]
+pub(super) struct Interval {
+    pub(super) node: u32,
+    pub(super) length: u64,
 }
 
 /// The nodes that run, and between them the least time of each copy.
 pub(super) struct Chains {
     /// By node, its least time anywhere; zero for nodes that do not run.
     pub(super) time: Vec<u64>,
-    order: Vec<u32>,
-    before: Arcs,
-    after: Arcs,
+    /// Topological.
+    pub(super) order: Vec<u32>,
+    pub(super) before: Arcs,
+    pub(super) after: Arcs,
 }
 
 impl Chains {
@@ -61,16 +72,16 @@ impl Chains {
         Self { time, order, before, after }
     }
 
-    /// By node, a time before which it cannot start. `most` ancestors of each node are looked at.
-    /// O(nodes x most x log).
-    pub(super) fn heads(&self, most: usize, control: &Control<'_>) -> Vec<u64> {
-        Sweep::new(&self.time, &self.before, &self.order, most).run(control)
+    /// By node, a time before which it cannot start. `most` ancestors of each node are looked at, and what is known
+    /// `before` it. O(nodes x most x log).
+    pub(super) fn heads(&self, most: usize, before: &Intervals, control: &Control<'_>) -> Vec<u64> {
+        Sweep::new(&self.time, (&self.before, before), &self.order, most).run(control)
     }
 
-    /// By node, a time that passes between its end and the end of the step.
-    pub(super) fn tails(&self, most: usize, control: &Control<'_>) -> Vec<u64> {
+    /// By node, a time that passes between its end and the end of the step, with what is known `after` it.
+    pub(super) fn tails(&self, most: usize, after: &Intervals, control: &Control<'_>) -> Vec<u64> {
         let order: Vec<u32> = self.order.iter().rev().copied().collect();
-        Sweep::new(&self.time, &self.after, &order, most).run(control)
+        Sweep::new(&self.time, (&self.after, after), &order, most).run(control)
     }
 }
 
@@ -122,6 +133,7 @@ struct Job {
 struct Sweep<'s> {
     time: &'s [u64],
     before: &'s Arcs,
+    intervals: &'s Intervals,
     order: &'s [u32],
     most: usize,
     rank: Vec<u32>,
@@ -136,7 +148,12 @@ struct Sweep<'s> {
 }
 
 impl<'s> Sweep<'s> {
-    fn new(time: &'s [u64], before: &'s Arcs, order: &'s [u32], most: usize) -> Self {
+    fn new(
+        time: &'s [u64],
+        (before, intervals): (&'s Arcs, &'s Intervals),
+        order: &'s [u32],
+        most: usize,
+    ) -> Self {
         let nodes = time.len();
         let mut rank = vec![0; nodes];
         for (position, &node) in order.iter().enumerate() {
@@ -146,6 +163,7 @@ impl<'s> Sweep<'s> {
         Self {
             time,
             before,
+            intervals,
             order,
             most,
             rank,
@@ -164,7 +182,9 @@ impl<'s> Sweep<'s> {
             if position % STRIDE == 0 && control.stopped() {
                 self.most = 0;
             }
-            self.head[node as usize] = self.start_of(node);
+            let intervals = self.intervals.row(node as usize).iter();
+            let least = intervals.map(|one| self.end(one.node).saturating_add(one.length)).max();
+            self.head[node as usize] = self.start_of(node).max(least.unwrap_or(0));
         }
         self.head
     }

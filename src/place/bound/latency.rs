@@ -8,7 +8,8 @@ use serde_json::json;
 use super::super::Objective;
 use super::super::problem::{DeviceSet, NONE, Problem};
 use super::chains::Chains;
-use super::windows::{Spans, Windows};
+use super::spans::Spans;
+use super::windows::Windows;
 use super::work::Shares;
 use super::{Certificate, Effort, is_pairwise, runs, search};
 use crate::control::Control;
@@ -44,8 +45,7 @@ pub(super) fn bounds(problem: &Problem<'_>, control: &Control<'_>, incumbent: u6
         return found;
     }
     let chains = Chains::new(problem, fastest);
-    let (heads, tails) = (chains.heads(ancestors, control), chains.tails(ancestors, control));
-    let spans = Spans { ancestors, heads, tails };
+    let spans = Spans::new(problem, &chains, ancestors, control);
     found.extend(forced_copies(&chains, &spans));
     let known = found.iter().map(|one| one.value).max().unwrap_or(0);
     if known < incumbent {
@@ -79,7 +79,7 @@ fn forced_copies(chains: &Chains, spans: &Spans) -> Option<Certificate> {
         objective: Objective::Latency,
         value: length(longest),
         proof: "forced-copies",
-        data: json!({ "ancestors": spans.ancestors, "node": longest }),
+        data: spans.written(json!({ "node": longest })),
     })
 }
 

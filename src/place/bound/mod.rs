@@ -6,12 +6,15 @@
 //! with code of its own.
 
 mod chains;
+mod fork_joins;
+mod forks;
 mod glue;
 mod latency;
 mod packing;
 mod rounded;
 mod runs;
 mod search;
+mod spans;
 mod throughput;
 pub(super) mod transfer;
 mod windows;

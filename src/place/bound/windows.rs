@@ -10,17 +10,11 @@ use serde_json::json;
 
 use super::super::Objective;
 use super::super::problem::{NONE, Problem};
+use super::spans::Spans;
 use super::work::Shares;
 use super::{Certificate, Effort};
 use crate::control::Control;
 use crate::costgraph::NodeIx;
-
-/// Heads and tails by node, and how many ancestors of each were looked at.
-pub(super) struct Spans {
-    pub(super) ancestors: usize,
-    pub(super) heads: Vec<u64>,
-    pub(super) tails: Vec<u64>,
-}
 
 /// A window: from a point after the start of the step to a point before its end.
 #[derive(Clone, Copy)]
@@ -180,12 +174,11 @@ impl<'w> Windows<'w> {
     }
 
     fn written(&self, window: TimeWindow, value: u64) -> Certificate {
-        let data = json!({
-            "ancestors": self.spans.ancestors,
+        let data = self.spans.written(json!({
             "weights": self.shares.weights,
             "from": window.from,
             "until": (value - 1).saturating_sub(window.before_end),
-        });
+        }));
         Certificate { objective: Objective::Latency, value, proof: "windows", data }
     }
 }

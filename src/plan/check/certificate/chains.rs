@@ -12,13 +12,14 @@ use serde::Deserialize;
 
 use super::Proof;
 use super::facts::Facts;
+use super::fork_joins::{self, ForkJoin, Links};
 use crate::costgraph::{NodeIx, Role, TensorIx};
 use crate::topology::DeviceId;
 
 /// Ancestors of a node that a proof may ask for.
 const MOST: usize = 4096;
 
-/// `{"ancestors":64,"node":17}`: what must pass before, in and after a node.
+/// `{"ancestors":64,"node":17}`: what must pass before, in and after a node; with forks and joins where these matter.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForcedCopies {
@@ -26,12 +27,14 @@ pub(super) struct ForcedCopies {
     ancestors: usize,
     /// The node, by its position in the cost graph.
     node: u32,
+    #[serde(default)]
+    fork_joins: Vec<ForkJoin>,
 }
 
 impl Proof for ForcedCopies {
     fn proven(&self, facts: &Facts<'_>, _claimed: u64) -> Result<u64, String> {
         let node = facts.running(self.node)?;
-        let spans = Spans::new(facts, self.ancestors)?;
+        let spans = Spans::new(facts, self.ancestors, &self.fork_joins)?;
         let [before, after] = [&spans.heads, &spans.tails].map(|times| times[node.index()]);
         Ok(before.saturating_add(facts.fastest(node)).saturating_add(after))
     }
@@ -46,8 +49,8 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// Error: more ancestors than any proof needs, or a graph with a cycle.
-    pub(super) fn new(facts: &Facts<'_>, ancestors: usize) -> Result<Self, String> {
+    /// Error: more ancestors than any proof needs, a graph with a cycle, or a fork and a join that prove nothing.
+    pub(super) fn new(facts: &Facts<'_>, ancestors: usize, fork_joins: &[ForkJoin]) -> Result<Self, String> {
         if ancestors > MOST {
             return Err(format!("{ancestors} ancestors of each node, more than {MOST}"));
         }
@@ -67,10 +70,15 @@ impl Spans {
             }
         }
         let time = vec_of(facts, |facts, node| if runs[node.index()] { facts.fastest(node) } else { 0 });
-        let heads = ChainWalk::new(&time, &operands, &order, ancestors).starts();
-        let backwards: Vec<NodeIx> = order.into_iter().rev().collect();
-        let tails = ChainWalk::new(&time, &readers, &backwards, ancestors).starts();
-        Ok(Self { heads, tails })
+        let links = Links { time: &time, operands: &operands, readers: &readers, order: &order };
+        let intervals = fork_joins::intervals(facts, &links, fork_joins)?;
+        let mut walk = ChainWalk::new(&time, &operands, &order, ancestors);
+        intervals.iter().for_each(|one| walk.intervals[one.join.index()].push((one.fork, one.length)));
+        let heads = walk.starts();
+        let backwards: Vec<NodeIx> = order.iter().rev().copied().collect();
+        let mut walk = ChainWalk::new(&time, &readers, &backwards, ancestors);
+        intervals.iter().for_each(|one| walk.intervals[one.fork.index()].push((one.join, one.length)));
+        Ok(Self { heads, tails: walk.starts() })
     }
 }
 
@@ -115,6 +123,8 @@ struct ChainWalk<'w> {
     order: &'w [NodeIx],
     position: Vec<usize>,
     most: usize,
+    /// By node: others that end so long before it at least.
+    intervals: Vec<Vec<(NodeIx, u64)>>,
     start: Vec<u64>,
 }
 
@@ -122,12 +132,15 @@ impl<'w> ChainWalk<'w> {
     fn new(time: &'w [u64], operands: &'w [Vec<(NodeIx, u64)>], order: &'w [NodeIx], most: usize) -> Self {
         let mut position = vec![0; time.len()];
         order.iter().enumerate().for_each(|(at, node)| position[node.index()] = at);
-        Self { time, operands, order, position, most, start: vec![0; time.len()] }
+        let (intervals, start) = (vec![Vec::new(); time.len()], vec![0; time.len()]);
+        Self { time, operands, order, position, most, intervals, start }
     }
 
     fn starts(mut self) -> Vec<u64> {
         for &node in self.order {
-            self.start[node.index()] = self.earliest(node);
+            let intervals = self.intervals[node.index()].iter();
+            let least = intervals.map(|&(other, length)| self.end(other).saturating_add(length)).max();
+            self.start[node.index()] = self.earliest(node).max(least.unwrap_or(0));
         }
         self.start
     }

@@ -11,6 +11,7 @@ mod cut;
 mod facts;
 mod flow;
 mod forest;
+mod fork_joins;
 mod glue;
 mod packing;
 mod parts;

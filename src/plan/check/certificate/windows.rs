@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::Proof;
 use super::chains::Spans;
 use super::facts::Facts;
+use super::fork_joins::ForkJoin;
 use super::work::Weights;
 use crate::costgraph::NodeIx;
 
@@ -19,6 +20,8 @@ pub(super) struct Windows {
     weights: Vec<u64>,
     from: u64,
     until: u64,
+    #[serde(default)]
+    fork_joins: Vec<ForkJoin>,
 }
 
 impl Proof for Windows {
@@ -28,7 +31,7 @@ impl Proof for Windows {
         if self.from >= self.until || self.until > length {
             return Err(format!("there is no window from {} until {}", self.from, self.until));
         }
-        let spans = Spans::new(facts, self.ancestors)?;
+        let spans = Spans::new(facts, self.ancestors, &self.fork_joins)?;
         let capacity = total.saturating_mul((self.until - self.from).into());
         let mut inside = 0u128;
         for node in facts.runs() {

@@ -314,6 +314,18 @@ pub(super) struct PlanArgs {
     pub(super) placement: PlacementArgs,
     #[command(flatten)]
     pub(super) split: SplitArgs,
+    /// Give each of this many devices a replica of the network, for its part of the batch
+    ///
+    /// As `--split '*=0:N@...'` with the first N devices: nodes without a batch, or whose first axis does not divide, stay
+    /// whole.
+    #[arg(
+        help_heading = "Placement",
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        conflicts_with_all = ["rules", "score", "microbatches"]
+    )]
+    pub(super) replicas: Option<u32>,
     /// Check and time this placement instead of planning
     ///
     /// A JSON map from names to devices, a plan, or an Accelerate device_map.
@@ -466,12 +478,20 @@ pub(super) struct CheckArgs {
 pub(super) struct ExportArgs {
     /// The plan
     pub(super) plan: PathBuf,
-    /// Format: json, accelerate, dtensor or gspmd
+    /// Format: json, accelerate, dtensor, gspmd or onnx-parts
+    ///
+    /// onnx-parts makes a folder (--output) of ONNX files that run one after the other, each on one device, and a
+    /// manifest.json that lists them in this order.
     #[arg(long, value_name = "NAME")]
     pub(super) format: String,
-    /// Write to a file
+    /// Model of the plan, for onnx-parts [default: the file that was planned]
+    #[arg(long, value_name = "MODEL")]
+    pub(super) model: Option<PathBuf>,
+    /// Write to a file; for onnx-parts, to a folder
     #[arg(short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) trust: TrustArgs,
     #[command(flatten)]
     pub(super) terminal: Terminal,
 }
@@ -537,6 +557,9 @@ pub(super) struct DevicesArgs {
     /// Query the hardware (the default; kept for scripts)
     #[arg(long)]
     pub(super) probe: bool,
+    /// Print their links, too (the default; kept for scripts)
+    #[arg(long)]
+    pub(super) links: bool,
     /// List the presets instead
     #[arg(long, conflicts_with_all = ["spec", "probe", "table"])]
     pub(super) presets: bool,

@@ -26,6 +26,7 @@ mod machine;
 mod model;
 mod modes;
 mod notes;
+mod onnx_parts;
 mod options;
 mod plan;
 mod planning;

@@ -96,6 +96,27 @@ pub(super) fn split_options(args: &SplitArgs) -> Result<compile::SplitOptions> {
     })
 }
 
+/// The rule by which each of the first devices computes a part of the batch; none for one replica. Error: there are none, or
+/// fewer devices.
+pub(super) fn replicas(count: u32, topology: &Topology) -> Result<Option<compile::SplitRule>> {
+    let place = format!("--replicas {count}");
+    let devices: Vec<String> = topology.computing().map(|id| topology.device(id).name.clone()).collect();
+    match count {
+        0 => Err(Error::usage(place, "at least one replica is needed")),
+        1 => Ok(None),
+        _ if count as usize > devices.len() => {
+            let message = format!("there are {} devices that compute", devices.len());
+            Err(Error::usage(place, message).with_help("a replica has a device of its own"))
+        }
+        _ => Ok(Some(compile::SplitRule {
+            pattern: "*".to_owned(),
+            axis: compile::SplitAxis::Result(0),
+            parts: count,
+            devices: devices.into_iter().take(count as usize).collect(),
+        })),
+    }
+}
+
 /// The devices as these options time their links.
 pub(super) fn with_profile(topology: Topology, options: &compile::Options) -> Result<Topology> {
     match &options.profile {

@@ -11,7 +11,7 @@ use super::infeasible;
 use super::model::ModelFile;
 use super::modes::{Explicit, check_cost_graph, check_fit};
 use super::notes::{note_assumptions, note_network};
-use super::options::{compile_options, split_options, with_profile};
+use super::options::{compile_options, replicas, split_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
 use super::shared_cores::{shared_cores, used};
@@ -58,6 +58,9 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         return fit(args, wanted, &model, &options, emit, console);
     }
     let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
+    if let Some(rule) = args.replicas.map(|count| replicas(count, &topology)).transpose()?.flatten() {
+        (options.split.auto, options.split.rules) = (false, vec![rule]);
+    }
     if let Some(old) = &args.from {
         replaced(args, old, &mut options)?;
     }

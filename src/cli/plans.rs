@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::args::{DiffArgs, ExportArgs};
 use super::destinations::Destinations;
 use super::model::ModelFile;
+use super::onnx_parts::{self, ONNX_PARTS};
 use super::terminal::{Console, write_stdout};
 use crate::compile;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::load::Model;
 use crate::plan::{self, Plan};
@@ -34,7 +35,14 @@ pub(super) fn diff(args: &DiffArgs, console: &Console) -> Result<()> {
     console.print(&diff.to_string())
 }
 
-pub(super) fn export(args: &ExportArgs, _console: &Console) -> Result<()> {
+pub(super) fn export(args: &ExportArgs, console: &Console) -> Result<()> {
+    if args.format == ONNX_PARTS {
+        return onnx_parts::export(args, console);
+    }
+    if args.model.is_some() {
+        let message = format!("{} is the plan's placement, without its model", args.format);
+        return Err(Error::usage("--model", message).with_help("leave it out, or --format onnx-parts"));
+    }
     Destinations::new([("--output", args.output.as_ref())])?.are_not_read([args.plan.as_path()])?;
     let text = plan::export(&Plan::load(&args.plan)?, &args.format)?;
     match &args.output {

@@ -277,7 +277,6 @@ fn what_shapes_networks_is_refused_for_cost_graphs() {
         &["--exact"],
         &["--keep-whole", "*"],
         &["--split", "*=0:2"],
-        &["--with-input", "attention_mask"],
     ] {
         let error = folder.fails(2, &[&plan[..], more].concat());
         assert!(error.contains(more[0]) && error.contains("a cost graph has "), "{more:?}: {error}");

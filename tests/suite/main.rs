@@ -87,6 +87,7 @@ mod nvrtc;
 mod nvrtc_library;
 mod onnx;
 mod onnx_nodes;
+mod onnx_parts;
 mod onnx_random;
 mod open_sizes;
 mod packed;

@@ -4,7 +4,7 @@
 //! the graph is made for it only when something reads it as data, so initialisers and shape
 //! arithmetic that serve only as attributes leave no node behind.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::body::Scope;
 use super::declared::agrees;
@@ -13,7 +13,7 @@ use super::function::Functions;
 use super::known::{Items, Known};
 use super::narrow::{self, Narrow, Texts};
 use super::node::At;
-use super::proto::{GraphProto, NodeProto, TensorProto, ValueInfoProto};
+use super::proto::{DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto};
 use super::{ops, sparse, tensor};
 use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
@@ -122,12 +122,47 @@ pub(super) type Naming<'a> = (&'a [(String, String)], &'a [usize]);
 
 /// As [`lower`], of a graph whose nodes are parts of what another format calls nodes.
 pub(super) fn lower_named(
-    mut proto: GraphProto,
+    proto: GraphProto,
     file: File,
     dims: &BTreeMap<String, i64>,
     more: FindDims<'_>,
     naming: Option<Naming<'_>>,
 ) -> Result<Graph> {
+    lowered(proto, file, dims, more, naming).map(|lowering| lowering.graph)
+}
+
+/// The types of some values of a file, in its own terms; none of what it has otherwise than it is computed with.
+pub(super) fn types(
+    proto: GraphProto,
+    file: File,
+    dims: &BTreeMap<String, i64>,
+    names: &BTreeSet<String>,
+) -> Result<Vec<Option<ValueInfoProto>>> {
+    let lowering = lowered(proto, file, dims, &mut |_| Ok(BTreeMap::new()), None)?;
+    let dim = |size: &Size| match (size.known(), size.terms()) {
+        (Some(size), _) => DimensionProto { dim_value: Some(size), dim_param: None },
+        (None, &[(dim, 1)]) if size.constant() == 0 => {
+            let name = lowering.graph.dims()[dim.index()].name.clone();
+            DimensionProto { dim_value: None, dim_param: Some(name) }
+        }
+        _ => DimensionProto::default(),
+    };
+    let of = |name: &String| {
+        let binding = &lowering.bindings[lowering.find(name)?];
+        let plain = binding.narrow.is_none() && binding.ragged.is_none();
+        let shape = TensorShapeProto { dim: binding.ty.shape.sizes().iter().map(dim).collect() };
+        plain.then(|| super::parts::value_info(name, tensor::number(binding.ty.dtype), shape))
+    };
+    Ok(names.iter().map(of).collect())
+}
+
+fn lowered(
+    mut proto: GraphProto,
+    file: File,
+    dims: &BTreeMap<String, i64>,
+    more: FindDims<'_>,
+    naming: Option<Naming<'_>>,
+) -> Result<Lowering> {
     let mut lowering = Lowering {
         graph: Graph::new(proto.name.as_str()),
         untied: HashMap::new(),
@@ -159,7 +194,7 @@ pub(super) fn lower_named(
 
 impl Lowering {
     /// Everything behind the inputs.
-    fn all(mut self, proto: &GraphProto, naming: Option<Naming<'_>>) -> Result<Graph> {
+    fn all(mut self, proto: &GraphProto, naming: Option<Naming<'_>>) -> Result<Self> {
         let order = order(&proto.node, |name| self.has(name))?;
         let sources = match naming {
             Some((names, of_node)) => {
@@ -175,7 +210,7 @@ impl Lowering {
         self.outputs(&proto.output)?;
         self.compare_declared(&proto.output, &proto.value_info)?;
         self.graph.record_consumers();
-        Ok(self.graph)
+        Ok(self)
     }
 }
 

@@ -28,11 +28,13 @@ pub(super) mod model_builder;
 mod narrow;
 mod node;
 mod ops;
+mod parts;
 mod proto;
 mod sparse;
 mod tensor;
 
 pub use ops::{Operator, operators};
+pub use parts::{Part, parts};
 
 /// The first and the last operator set whose meaning this reader knows.
 const OPSETS: std::ops::RangeInclusive<i64> = 1..=27;

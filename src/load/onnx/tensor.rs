@@ -65,6 +65,25 @@ pub(super) fn dtype(number: i32) -> Result<DType> {
     })
 }
 
+/// ONNX's number of an element type.
+pub(super) const fn number(dtype: DType) -> i32 {
+    match dtype {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::U16 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::U32 => 12,
+        DType::U64 => 13,
+        DType::Bf16 => 16,
+    }
+}
+
 /// The type that holds elements of ONNX's number. Error: it is not supported.
 pub(super) fn held(number: i32) -> Result<DType> {
     Narrow::from_number(number).map_or_else(|| dtype(number), |narrow| Ok(narrow.held()))
@@ -165,6 +184,24 @@ pub(super) fn read_packed(proto: &mut TensorProto, header: &Header, folder: &Fol
     };
     let bits = header.elements.checked_mul(u64::from(narrow.bits()));
     let bytes = bits.ok_or_else(|| Error::model("", "its elements are too many"))?.div_ceil(8);
+    embed_bytes(proto, bytes, folder)
+}
+
+/// Takes the data of a tensor that is in another file into it. Errors: those of [`read_packed`].
+pub(super) fn embed(proto: &mut TensorProto, folder: &Folder) -> Result<()> {
+    if !is_external(proto) {
+        return Ok(());
+    }
+    let header = header(proto)?;
+    read_packed(proto, &header, folder)?;
+    if is_external(proto) {
+        embed_bytes(proto, header.elements * header.dtype.size(), folder)?;
+    }
+    proto.external_data.clear();
+    Ok(())
+}
+
+fn embed_bytes(proto: &mut TensorProto, bytes: u64, folder: &Folder) -> Result<()> {
     let Place { path, offset, length } = place_of(proto, bytes, folder)?;
     let failed = |error: std::io::Error| Error::model(path.display().to_string(), error.to_string());
     let mut file = files::open(&path)?;

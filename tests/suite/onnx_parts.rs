@@ -1,0 +1,141 @@
+//! `export --format onnx-parts`: files that run one after the other, with the manifest alone, give what the model gives.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use partition::unstable::ir::Tensor;
+use partition::unstable::load::weights::{Arrays, write_npz};
+use serde_json::Value;
+
+use crate::cli::Folder;
+use crate::shared;
+
+/// Runs the parts of a folder in their order, each with what the inputs and those before it gave.
+fn run(folder: &Folder, parts: &str, mut values: BTreeMap<String, Tensor>) -> BTreeMap<String, Tensor> {
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(folder.path(parts).join("manifest.json")).unwrap()).unwrap();
+    for part in manifest["parts"].as_array().unwrap() {
+        let names = |field: &str| -> Vec<String> {
+            part[field].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+        };
+        let given: Vec<(String, Tensor)> =
+            names("inputs").into_iter().map(|name| (name.clone(), values[&name].clone())).collect();
+        write_npz(&folder.path("given.npz"), &given).unwrap();
+        let file = format!("{parts}/{}", part["file"].as_str().unwrap());
+        folder.ok(&["run", &file, "-d", "cpu", "--inputs", "given.npz", "--outputs", "made.npz"]);
+        let made = Arrays::open(&folder.path("made.npz")).unwrap();
+        for name in names("outputs") {
+            values.insert(name.clone(), made.get(&name).unwrap().unwrap());
+        }
+    }
+    values
+}
+
+/// Plans, exports, and compares what the parts make with what another runtime made of the whole.
+fn parts_give_what_the_whole_gives(model: &str, arrays: &Path, devices: &str) -> usize {
+    let folder = Folder::new();
+    folder.ok(&[model, "-d", devices, "--use", "all", "--split", "none", "-o", "plan.json"]);
+    folder.ok(&["export", "plan.json", "--format", "onnx-parts", "-o", "parts"]);
+    let arrays = Arrays::open(arrays).unwrap();
+    let named = |prefix: &str| -> BTreeMap<String, Tensor> {
+        let all =
+            arrays.names().iter().filter_map(|name| Some((name, name.strip_prefix(prefix)?.to_owned())));
+        all.map(|(name, own)| (own, arrays.get(name).unwrap().unwrap())).collect()
+    };
+    let made = run(&folder, "parts", named("in_"));
+    for (name, expected) in named("out_") {
+        let (found, expected) = (made[&name].to_f64(), expected.to_f64());
+        assert_eq!(found.len(), expected.len(), "{model}: {name}");
+        for (found, expected) in found.iter().zip(&expected) {
+            let error = (found - expected).abs();
+            assert!(error <= 1e-4 * (1.0 + expected.abs()), "{model}: {name}: {found} for {expected}");
+        }
+    }
+    fs::read_dir(folder.path("parts")).unwrap().count() - 1
+}
+
+/// Recurrent layers, branches that read what is around them, quantised weights, caches, a mixture of experts.
+#[test]
+fn parts_in_their_order_give_what_the_model_gives() {
+    for name in [
+        "onnx/s_gpt2",
+        "onnx/s_lstm",
+        "onnx/s_mixtral",
+        "exports/cond",
+        "exports/q_whisper_nbits",
+        "exports/llama_kv_dyn",
+    ] {
+        let at = |ending: &str| shared::file(&format!("corpus/{name}.{ending}"));
+        let (Some(model), Some(arrays)) = (at("onnx"), at("io.npz")) else { return };
+        let parts = parts_give_what_the_whole_gives(model.to_str().unwrap(), &arrays, "3xcpu");
+        assert!(parts >= 3, "{name}: {parts} parts");
+    }
+}
+
+#[test]
+fn weights_in_another_file_are_in_the_parts() {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/four_bits_in_another_file");
+    let (model, arrays) = (stored.join("model.onnx"), stored.join("io.npz"));
+    parts_give_what_the_whole_gives(model.to_str().unwrap(), &arrays, "cpu");
+}
+
+#[test]
+fn a_folder_of_the_user_s_is_left_alone() {
+    let folder = Folder::new();
+    let Some(model) = shared::file("corpus/onnx/s_gpt2.onnx") else { return };
+    let model = model.to_str().unwrap();
+    let plan = |devices: &str| {
+        folder.ok(&[model, "-d", devices, "--use", "all", "--split", "none", "-o", "plan.json"])
+    };
+    let export = ["export", "plan.json", "--format", "onnx-parts", "-o", "parts"];
+    let files = || {
+        let names = fs::read_dir(folder.path("parts")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect::<std::collections::BTreeSet<_>>()
+    };
+    plan("3xcpu");
+    folder.ok(&export);
+    let many = files();
+    // A later export takes the place of an earlier one, and removes its files alone.
+    plan("2xcpu");
+    folder.ok(&export);
+    let few = files();
+    assert!(few.len() < many.len() && few.is_subset(&many), "{few:?} {many:?}");
+    fs::write(folder.path("parts/own.txt"), "mine").unwrap();
+    assert!(folder.fails(1, &export).contains("own.txt, which no export wrote"));
+    assert!(files().contains("own.txt") && few.is_subset(&files()));
+    let error = folder.fails(2, &["export", "plan.json", "--format", "onnx-parts"]);
+    assert!(error.contains("--output FOLDER"), "{error}");
+    folder.ok(&[model, "-d", "2xcpu:cores=1", "--replicas", "2", "-o", "split.json"]);
+    let error = folder.fails(2, &["export", "split.json", "--format", "onnx-parts", "-o", "other"]);
+    assert!(error.contains("splits operations over devices"), "{error}");
+    assert!(!folder.path("other").exists());
+}
+
+/// Each device computes its part of the batch, and nothing moves between.
+#[test]
+fn replicas_divide_the_batch() {
+    let folder = Folder::new();
+    let Some(model) = shared::file("corpus/onnx/s_gpt2.onnx") else { return };
+    let arrays = shared::file("corpus/onnx/s_gpt2.io.npz").unwrap();
+    let (model, arrays) = (model.to_str().unwrap(), arrays.to_str().unwrap());
+    let plan = [model, "-d", "2xcpu:cores=1", "-o", "plan.json"];
+    folder.ok(&[&plan[..], &["--replicas", "2"]].concat());
+    let read: Value = serde_json::from_slice(&fs::read(folder.path("plan.json")).unwrap()).unwrap();
+    let copies = read["steps"].as_array().unwrap().iter().filter(|step| step.get("copy").is_some()).count();
+    assert!((1..=2).contains(&copies), "{copies} copies: inputs go out and results come back");
+    folder.ok(&[
+        "run",
+        "plan.json",
+        "--inputs",
+        arrays,
+        "--expect",
+        arrays,
+        "--rtol",
+        "1e-4",
+        "--atol",
+        "1e-4",
+    ]);
+    let error = folder.fails(2, &[&plan[..], &["--replicas", "3"]].concat());
+    assert!(error.contains("there are 2 devices that compute"), "{error}");
+}

@@ -154,7 +154,7 @@ pub(super) struct ModelArgs {
     /// How weight matrices are held [default: as they are supplied, also in blocks of a GGUF file]
     ///
     /// Quantised when they are loaded, or f32. Those are packed that only products read, with whole blocks of terms per
-    /// sum, and look-ups of rows. Products read them packed, and compute in f32.
+    /// sum, and look-ups of rows. Products read them packed.
     #[arg(hide_short_help = true, long = "weights-as", value_enum, value_name = "FORMAT")]
     pub(super) weights_as: Option<WeightsArg>,
     /// Weights file

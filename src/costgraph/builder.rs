@@ -1,6 +1,6 @@
 //! Builds a [`CostGraph`] node by node, edge by edge.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::names::Names;
 use super::{CostGraph, NONE, NodeIx, Role, TensorIx};
@@ -79,7 +79,9 @@ impl Builder {
 
     /// Number of outputs of a node that was added.
     pub fn output_count(&self, node: NodeIx) -> u32 {
-        self.graph.output_start[node.index() + 1] - self.graph.output_start[node.index()]
+        let start = |at: usize| self.graph.output_start.get(at).copied();
+        let [first, end] = [node.index(), node.index().saturating_add(1)].map(start);
+        first.zip(end).map_or(0, |(first, end)| end - first)
     }
 
     /// Adds a node. Errors: a name that is empty or used twice, a number of times other than that of the kinds,
@@ -191,33 +193,32 @@ impl Builder {
     /// Says that `consumer` reads output number `output` of `producer`. An edge given twice
     /// counts once. A dangling edge is reported by [`Builder::finish`].
     pub fn connect(&mut self, producer: NodeIx, output: u32, consumer: NodeIx) {
-        let graph = &self.graph;
-        let known = producer.index() < graph.roles.len() && consumer.index() < graph.roles.len();
-        if !known || output >= graph.output_start[producer.index() + 1] - graph.output_start[producer.index()]
-        {
-            self.dangling.get_or_insert_with(|| {
-                let name =
-                    |ix: NodeIx| if ix.index() < graph.roles.len() { graph.node_name(ix) } else { "?" };
-                Error::model(
-                    format!("edge from {} to {}", name(producer), name(consumer)),
-                    format!("output {output} of {} does not exist", name(producer)),
-                )
-            });
-            return;
+        let place =
+            |builder: &Self| format!("edge from {} to {}", builder.shown(producer), builder.shown(consumer));
+        let Some(tensor) = self.tensor(producer, output, place) else { return };
+        match self.is_known(consumer) {
+            true => self.edges.push((consumer, tensor)),
+            false => self.fault(place(self), "its reader does not exist".to_owned()),
         }
-        let tensor = TensorIx(graph.output_start[producer.index()] + output);
-        self.edges.push((consumer, tensor));
     }
 
-    /// Names the forward node whose backward or update `node` is.
+    /// Names the forward node whose backward or update `node` is. One that does not exist is an error of
+    /// [`Builder::finish`], here and below.
     pub fn set_forward(&mut self, node: NodeIx, forward: NodeIx) {
-        self.graph.forward[node.index()] = forward.0;
+        // The forward node may be added later.
+        match self.is_known(node) {
+            true => self.graph.forward[node.index()] = forward.0,
+            false => self.fault("forward node".to_owned(), "the node that has it does not exist".to_owned()),
+        }
     }
 
     /// Says that an output must still be there when the step ends.
     pub fn set_result(&mut self, node: NodeIx, output: u32) {
-        let tensor = self.graph.output_start[node.index()] + output;
-        self.graph.tensor_is_result[tensor as usize] = true;
+        if let Some(tensor) =
+            self.tensor(node, output, |builder| format!("result of {}", builder.shown(node)))
+        {
+            self.graph.tensor_is_result[tensor.index()] = true;
+        }
     }
 
     /// Says that output `output` of `node` takes the place of what `input`, an `input` node with one
@@ -229,14 +230,40 @@ impl Builder {
     /// As [`Builder::set_update`], of any output of an input.
     pub(crate) fn replace(&mut self, new: (NodeIx, u32), old: (NodeIx, u32)) {
         self.set_result(new.0, new.1);
-        let start = &self.graph.output_start;
-        let tensor = |(node, output): (NodeIx, u32)| TensorIx(start[node.index()] + output);
-        self.graph.updates.push((tensor(new), tensor(old)));
+        let place =
+            |builder: &Self| format!("update of {} by {}", builder.shown(old.0), builder.shown(new.0));
+        let new = self.tensor(new.0, new.1, place);
+        let old = self.tensor(old.0, old.1, place);
+        self.graph.updates.extend(new.zip(old));
+    }
+
+    fn is_known(&self, node: NodeIx) -> bool {
+        node.index() < self.graph.roles.len()
+    }
+
+    fn shown(&self, node: NodeIx) -> &str {
+        if self.is_known(node) { self.graph.node_name(node) } else { "?" }
+    }
+
+    /// An output; none where there is no such one, which is an error of [`Builder::finish`].
+    fn tensor(&mut self, node: NodeIx, output: u32, place: impl Fn(&Self) -> String) -> Option<TensorIx> {
+        if self.is_known(node) && output < self.output_count(node) {
+            return Some(TensorIx(self.graph.output_start[node.index()] + output));
+        }
+        let message = format!("output {output} of {} does not exist", self.shown(node));
+        self.fault(place(self), message);
+        None
+    }
+
+    /// Keeps the first.
+    fn fault(&mut self, place: String, message: String) {
+        self.dangling.get_or_insert_with(|| Error::model(place, message));
     }
 
     /// Makes the graph. An output that nothing reads is a result. O(nodes + edges log degree).
     ///
-    /// Errors: a dangling edge, a `param` or `input` node that reads something, an in-place pair
+    /// Errors: a dangling edge, a mark of a node or an output that does not exist, a kind that is there twice, a `param` or
+    /// `input` node that reads something, an in-place pair
     /// that does not exist or has two sizes, a cycle (its nodes are named).
     pub fn finish(self) -> Result<CostGraph> {
         let Self { mut graph, ids, classes, edges, dangling, .. } = self;
@@ -244,6 +271,16 @@ impl Builder {
             return Err(error);
         }
         drop(ids);
+        let count = graph.roles.len() as u32;
+        let beyond = graph.forward.iter().position(|&forward| forward != NONE && forward >= count);
+        if let Some(node) = beyond {
+            let node = graph.node_name(NodeIx(node as u32));
+            return Err(Error::model(format!("forward node of {node}"), "does not exist"));
+        }
+        let mut kinds = HashSet::new();
+        if let Some(twice) = graph.kinds.iter().find(|kind| !kinds.insert(kind.as_str())) {
+            return Err(Error::model(format!("kind {twice}"), "is there twice"));
+        }
         graph.colocation_classes = classes.len() as u32;
         graph.link(edges)?;
         graph.updates.sort_unstable();

@@ -1,6 +1,6 @@
 //! Cost graph JSON: reading, writing, and every kind of bad input.
 
-use partition::unstable::costgraph::{CostGraph, Role};
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::unstable::load::{read_costgraph, write_costgraph};
 use partition::unstable::units::{Bytes, Nanos};
 use partition::{Error, Result};
@@ -41,6 +41,35 @@ fn a_graph_is_read_as_it_stands() {
     assert_eq!(graph.pins(), &[(find("b"), "cpu0".to_owned())]);
     let kept = graph.outputs(find("d")).next().unwrap();
     assert!(graph.is_result(kept), "named in results");
+}
+
+#[test]
+fn a_builder_names_what_does_not_exist() {
+    let nowhere = NodeIx(99);
+    let made = |kinds: &[&str], mark: &dyn Fn(&mut Builder, NodeIx, NodeIx)| {
+        let mut builder = Builder::new("made", kinds.iter().map(|kind| (*kind).to_owned()).collect());
+        let times = vec![Some(Nanos(1)); kinds.len()];
+        let mut add = |name: &str, op: &str| {
+            let (times, outputs) = (if op == "input" { &[][..] } else { &times[..] }, &[Bytes(4)][..]);
+            builder.add(&NodeSpec { name, op, times, outputs, ..NodeSpec::default() }).unwrap()
+        };
+        let (x, y) = (add("x", "input"), add("y", "f"));
+        builder.connect(x, 0, y);
+        mark(&mut builder, x, y);
+        builder.finish().map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(made(&["cpu"], &|builder, x, y| builder.set_update(x, y, 0)), Ok(()));
+    let fails = |kinds: &[&str], mark: &dyn Fn(&mut Builder, NodeIx, NodeIx), part: &str| {
+        let error = made(kinds, mark).expect_err(part);
+        assert!(error.contains(part), "{error}");
+    };
+    fails(&["cpu"], &|builder, _, y| builder.set_forward(y, nowhere), "forward node of y: does not exist");
+    fails(&["cpu"], &|builder, _, y| builder.set_forward(nowhere, y), "does not exist");
+    fails(&["cpu"], &|builder, x, _| builder.set_result(x, 1), "result of x: output 1 of x does not exist");
+    fails(&["cpu"], &|builder, x, y| builder.set_update(x, y, 7), "output 7 of y does not exist");
+    fails(&["cpu"], &|builder, x, _| builder.connect(x, 0, nowhere), "edge from x to ?");
+    fails(&["cpu", "cpu"], &|_, _, _| {}, "kind cpu: is there twice");
+    assert_eq!(Builder::new("empty", Vec::new()).output_count(nowhere), 0);
 }
 
 #[test]

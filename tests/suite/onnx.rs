@@ -601,6 +601,13 @@ fn memory_does_not_follow_from_sizes_that_a_file_names() {
     }
 }
 
+/// A declaration of integers, three of them.
+fn integer(name: &str) -> ValueInfoProto {
+    let mut value = float(name, &["3"]);
+    value.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;
+    value
+}
+
 /// `y = relu(x + w)`, `z = -y` with declarations of what lies between.
 fn declaring(value_info: Vec<ValueInfoProto>) -> Vec<u8> {
     let nodes = vec![
@@ -638,6 +645,9 @@ fn stale_shapes_of_values_between_are_told_and_decide_nothing() {
         (float("s", &["8", "3"]), None),
         (float("s", &["unk__7", "any"]), None),
         (float("gone", &["1", "2", "5"]), None),
+        // Converters leave what was true of an array before they changed it.
+        (float("w", &["4"]), None),
+        (integer("w"), None),
         (
             float("s", &["batch", "4"]),
             Some("value s: the file states [batch,4], its operations make [batch,3]"),

@@ -176,7 +176,11 @@ fn lowered(
         table_elements: 0,
         texts: Texts::default(),
     };
-    lowering.initializers(sparse::initializers(&mut proto)?, "")?;
+    let initializers = sparse::initializers(&mut proto)?;
+    // What is stated of arrays beside them, as converters leave it, says nothing.
+    let arrays: HashSet<String> = initializers.iter().map(|array| array.name.clone()).collect();
+    proto.value_info.retain(|value| !arrays.contains(&value.name));
+    lowering.initializers(initializers, "")?;
     // A program that another format exports has proven that axes of one name are equally long.
     let repeats = if naming.is_some() { Repeats::Equal } else { Repeats::Apart(Apart::default()) };
     let repeats = lowering.inputs(&proto.input, &Stated::of(&proto), dims, repeats)?;

@@ -157,13 +157,18 @@ impl Unfinished {
         if name.len() > LONGEST_NAME {
             return Err(io::Error::new(io::ErrorKind::InvalidFilename, "File name too long"));
         }
+        let folder = folder_of(target);
+        if !folder.is_dir() {
+            let message = format!("there is no folder {}", folder.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        }
         let mut builder = Builder::new();
         builder.prefix(".partition-").suffix(".part");
         #[cfg(unix)]
         builder.permissions(permissions_of_new_files());
         // Held while the file is made: who is about to end the program finds it in the list or not on disk.
         let mut unfinished = unfinished();
-        let file = builder.tempfile_in(folder_of(target))?;
+        let file = builder.tempfile_in(folder)?;
         unfinished.insert(file.path().to_owned());
         Ok(Self(file))
     }

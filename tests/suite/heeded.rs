@@ -140,6 +140,8 @@ fn the_name_of_a_file_says_what_it_holds_or_is_refused() {
 #[test]
 fn files_to_write_are_looked_at_before_anything_is_planned() {
     let folder = Folder::new();
+    let error = folder.fails(1, &[&example("mlp.json"), "-d", "cpu", "-o", "nowhere/plan.json"]);
+    assert!(error.contains("nowhere/plan.json: there is no folder") && !error.contains(".part"), "{error}");
     let bytes = fs::read(example("mlp.json")).expect("the example is there");
     fs::write(folder.path("m.json"), &bytes).expect("writable");
     // These devices hold nothing: planning would end with 3.

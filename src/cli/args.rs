@@ -561,7 +561,7 @@ pub(super) struct DevicesArgs {
     #[arg(long)]
     pub(super) links: bool,
     /// List the presets instead
-    #[arg(long, conflicts_with_all = ["spec", "probe", "table"])]
+    #[arg(long, conflicts_with_all = ["spec", "probe", "links", "table"])]
     pub(super) presets: bool,
     /// Explain a specification instead, line by line; with -o as a specification file
     #[arg(long, value_name = "SPEC", conflicts_with = "probe")]

@@ -22,13 +22,14 @@ pub(super) use writing::export;
 mod writing {
     use std::collections::{BTreeSet, HashMap};
     use std::fs;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use serde::{Deserialize, Serialize};
 
     use super::super::model::{ModelFile, model_path};
     use super::*;
     use crate::compile;
+    use crate::escape::to_json_pretty;
     use crate::files;
     use crate::load::{LoadOptions, onnx};
     use crate::plan::{self, Plan};
@@ -117,36 +118,28 @@ mod writing {
         }
     }
 
-    /// Writes all files aside, then moves them to where they belong, the manifest last.
+    /// Writes the parts, the manifest last, and removes what an earlier export left.
     fn write(folder: &Path, model: &str, parts: &[onnx::Part], replaced: &BTreeSet<String>) -> Result<()> {
-        let failed = |path: PathBuf| move |source| Error::io(path.display().to_string(), source);
-        let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
-        let aside = tempfile::Builder::new().prefix(".partition-").tempdir_in(&parent);
-        let aside = aside.map_err(failed(parent))?;
-        let mut entries = Vec::with_capacity(parts.len());
-        for (number, part) in parts.iter().enumerate() {
-            let file = format!("part{number}.onnx");
-            let path = aside.path().join(&file);
-            fs::write(&path, &part.bytes).map_err(failed(path))?;
-            let (inputs, outputs) = (part.inputs.clone(), part.outputs.clone());
-            entries.push(Entry { file, device: part.device.clone(), inputs, outputs });
-        }
-        let manifest = Manifest { model: model.to_owned(), parts: entries };
-        let mut text = serde_json::to_string_pretty(&manifest)
-            .map_err(|error| Error::Internal(format!("a manifest: {error}")))?;
+        let entry = |(number, part): (usize, &onnx::Part)| Entry {
+            file: format!("part{number}.onnx"),
+            device: part.device.clone(),
+            inputs: part.inputs.clone(),
+            outputs: part.outputs.clone(),
+        };
+        let manifest =
+            Manifest { model: model.to_owned(), parts: parts.iter().enumerate().map(entry).collect() };
+        let mut text =
+            to_json_pretty(&manifest).map_err(|error| Error::Internal(format!("a manifest: {error}")))?;
         text.push('\n');
-        let path = aside.path().join(MANIFEST);
-        fs::write(&path, text).map_err(failed(path))?;
-        fs::create_dir_all(folder).map_err(failed(folder.to_owned()))?;
-        let own: Vec<&str> = manifest.parts.iter().map(|entry| entry.file.as_str()).collect();
-        for file in own.iter().copied().chain([MANIFEST]) {
-            let path = folder.join(file);
-            fs::rename(aside.path().join(file), &path).map_err(failed(path))?;
-        }
-        for old in replaced.iter().filter(|old| !own.contains(&old.as_str())) {
+        let names = manifest.parts.iter().map(|entry| entry.file.as_str());
+        let mut written: Vec<(&str, &[u8])> =
+            names.clone().zip(parts.iter().map(|part| &part.bytes[..])).collect();
+        written.push((MANIFEST, text.as_bytes()));
+        files::write_into_folder(folder, &written)?;
+        let own: BTreeSet<&str> = names.collect();
+        for old in replaced.iter().filter(|old| !own.contains(old.as_str())) {
             let path = folder.join(old);
-            fs::remove_file(&path).map_err(failed(path))?;
+            fs::remove_file(&path).map_err(|source| Error::io(path.display().to_string(), source))?;
         }
         Ok(())
     }

@@ -17,5 +17,6 @@ pub(crate) use read::read;
 #[cfg(feature = "run")]
 pub(crate) use read::read_at_most;
 pub use write::{
-    Sink, check_writable, remove_unfinished, write_atomically, write_atomically_with, write_seekable,
+    Sink, check_writable, remove_unfinished, write_atomically, write_atomically_with, write_into_folder,
+    write_seekable,
 };

@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Cursor, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tempfile::{Builder, NamedTempFile};
+use tempfile::{Builder, NamedTempFile, TempDir};
 
 use crate::error::{Error, Result};
 
@@ -89,7 +89,7 @@ pub fn remove_unfinished() {
     let mut unfinished = unfinished();
     for path in std::mem::take(&mut *unfinished) {
         // Nobody is left to hear of what could not be removed.
-        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
     }
     // A writer that is about to make a file waits for the end.
     std::mem::forget(unfinished);
@@ -134,6 +134,57 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+fn existing_folder_of(path: &Path) -> io::Result<&Path> {
+    let folder = folder_of(path);
+    match folder.is_dir() {
+        true => Ok(folder),
+        false => {
+            let message = format!("there is no folder {}", folder.display());
+            Err(io::Error::new(io::ErrorKind::NotFound, message))
+        }
+    }
+}
+
+/// Writes files of these names into a folder, which is made where it is not there: all of them aside, then each to its place in
+/// their order.
+///
+/// Errors: [`Error::Io`] with the path.
+pub fn write_into_folder(folder: &Path, files: &[(&str, &[u8])]) -> Result<()> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |source| Error::io(path, source)
+    };
+    let aside = UnfinishedFolder::beside(folder).map_err(failed(folder))?;
+    for (name, bytes) in files {
+        fs::write(aside.0.path().join(name), bytes).map_err(failed(&folder.join(name)))?;
+    }
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    for (name, _) in files {
+        let path = folder.join(name);
+        fs::rename(aside.0.path().join(name), &path).map_err(failed(&path))?;
+    }
+    Ok(())
+}
+
+/// A new folder that is removed with what is in it.
+struct UnfinishedFolder(TempDir);
+
+impl UnfinishedFolder {
+    fn beside(target: &Path) -> io::Result<Self> {
+        let parent = existing_folder_of(target)?;
+        let mut unfinished = unfinished();
+        let folder = Builder::new().prefix(".partition-").suffix(".part").tempdir_in(parent)?;
+        unfinished.insert(folder.path().to_owned());
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for UnfinishedFolder {
+    fn drop(&mut self) {
+        unfinished().remove(self.0.path());
+    }
+}
+
 fn write_aside(
     target: &Path,
     fill: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>,
@@ -157,11 +208,7 @@ impl Unfinished {
         if name.len() > LONGEST_NAME {
             return Err(io::Error::new(io::ErrorKind::InvalidFilename, "File name too long"));
         }
-        let folder = folder_of(target);
-        if !folder.is_dir() {
-            let message = format!("there is no folder {}", folder.display());
-            return Err(io::Error::new(io::ErrorKind::NotFound, message));
-        }
+        let folder = existing_folder_of(target)?;
         let mut builder = Builder::new();
         builder.prefix(".partition-").suffix(".part");
         #[cfg(unix)]

@@ -427,12 +427,7 @@ impl<'g> Incremental<'g> {
         let repeat = |needs: Vec<Need>| Ok(Way::Again(node.op.clone(), needs));
         match &node.op {
             Op::Iota { axis } => Ok(Way::Count(*axis)),
-            Op::Slice(_) if self.free[value.index()] => {
-                let made = self.axes_of_rows(id).ok_or_else(|| self.fail(id))?;
-                let table = node.operands[0];
-                let need = if made.contains(&axis) { Need::New(table) } else { Need::All(table, axis) };
-                Ok(Way::Rows(made.into_iter().filter(|&own| own != axis).collect(), need))
-            }
+            Op::Slice(_) if self.free[value.index()] => self.rows_way(value, axis),
             Op::Broadcast { .. } => {
                 let op = Op::Broadcast { shape: self.long(value, axis) };
                 Ok(Way::Again(op, vec![self.aligned(value, axis, node.operands[0])]))
@@ -490,6 +485,16 @@ impl<'g> Incremental<'g> {
         let own = self.axes(operand).get(order).copied().ok_or_else(|| self.fail(id))?;
         let op = Op::Reshape { shape: self.long(value, axis) };
         Ok(Way::Again(op, vec![Need::All(operand, own)]))
+    }
+
+    /// Rows of a table: all along the axis, which the slice makes or its operand has already.
+    fn rows_way(&self, value: ValueId, axis: usize) -> Result<Way> {
+        let id = self.old.value(value).node;
+        let mut made = self.axes_of_rows(id).ok_or_else(|| self.fail(id))?;
+        let table = self.old.node(id).operands[0];
+        let need = if made.contains(&axis) { Need::New(table) } else { Need::All(table, axis) };
+        made.retain(|&own| own != axis);
+        Ok(Way::Rows(made, need))
     }
 
     fn is_pair_concat(&self, id: NodeId, axis: usize) -> bool {

@@ -71,14 +71,26 @@ pub(super) fn load_with(
     options: &LoadOptions,
     more: FindDims<'_>,
 ) -> Result<Graph> {
+    let mut model = decoded(bytes)?;
+    let graph = model.graph.take().unwrap_or_default();
+    let file = beside(&model, path, options)?;
+    let mut graph = lower::lower(graph, file, &options.dims, more)?;
+    // What is computed of sizes is folded where they are known.
+    graph.rules_mut().open_dims_matter = true;
+    Ok(graph)
+}
+
+/// The messages of a file, which have a graph. Errors: a damaged file; an operator set that is not known.
+fn decoded(bytes: &[u8]) -> Result<proto::ModelProto> {
     if let Some(what) = proto::shortest(bytes) {
         return Err(Error::format("", format!("damaged ONNX model: {what} without content")));
     }
     let model = proto::ModelProto::decode(bytes)
         .map_err(|error| Error::format("", format!("truncated or damaged ONNX model: {error}")))?;
-    let graph = model.graph.ok_or_else(|| Error::format("", "the ONNX model has no graph"))?;
+    if model.graph.is_none() {
+        return Err(Error::format("", "the ONNX model has no graph"));
+    }
     let opsets = function::opsets(&model.opset_import);
-    let functions = function::Functions::of(&model.functions)?;
     if let Some(&opset) = opsets.get("").filter(|&opset| !OPSETS.contains(opset)) {
         let (first, last) = (OPSETS.start(), OPSETS.end());
         return Err(Error::Unsupported(
@@ -86,9 +98,14 @@ pub(super) fn load_with(
                 .help(format!("opsets {first} to {last} are; onnx.version_converter converts a model")),
         ));
     }
-    let file = lower::File { opsets, functions, folder: Folder::of(path, options.links) };
-    let mut graph = lower::lower(graph, file, &options.dims, more)?;
-    // What is computed of sizes is folded where they are known.
-    graph.rules_mut().open_dims_matter = true;
-    Ok(graph)
+    Ok(model)
+}
+
+/// What a file says beside its graph.
+fn beside(model: &proto::ModelProto, path: Option<&Path>, options: &LoadOptions) -> Result<lower::File> {
+    Ok(lower::File {
+        opsets: function::opsets(&model.opset_import),
+        functions: function::Functions::of(&model.functions)?,
+        folder: Folder::of(path, options.links),
+    })
 }

@@ -14,6 +14,7 @@ use super::proto::{
     attribute_type,
 };
 use super::tensor;
+pub(in crate::load) use super::tensor::number;
 use crate::error::{Error, Result};
 use crate::files::{Folder, Links};
 use crate::ir::{DType, Graph};
@@ -259,23 +260,4 @@ fn attribute(name: &str, value: &Attribute<'_>) -> AttributeProto {
         }
     }
     attribute
-}
-
-/// ONNX's number of an element type.
-pub(in crate::load) fn number(dtype: DType) -> i32 {
-    match dtype {
-        DType::F32 => 1,
-        DType::U8 => 2,
-        DType::I8 => 3,
-        DType::U16 => 4,
-        DType::I16 => 5,
-        DType::I32 => 6,
-        DType::I64 => 7,
-        DType::Bool => 9,
-        DType::F16 => 10,
-        DType::F64 => 11,
-        DType::U32 => 12,
-        DType::U64 => 13,
-        DType::Bf16 => 16,
-    }
 }

@@ -8,12 +8,12 @@ use std::path::Path;
 
 use prost::Message;
 
-use super::lower::{self, File};
+use super::lower;
 use super::proto::{
     DimensionProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorTypeProto,
     TypeProto, ValueInfoProto,
 };
-use super::{function, tensor};
+use super::tensor;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::load::LoadOptions;
@@ -45,17 +45,11 @@ pub fn parts<'d>(
     options: &LoadOptions,
     device_of: &dyn Fn(&str) -> Option<&'d str>,
 ) -> Result<Vec<Part>> {
-    super::load(bytes, path, options)?;
-    let model = ModelProto::decode(bytes)
-        .map_err(|error| Error::format("", format!("truncated or damaged ONNX model: {error}")))?;
+    let model = super::decoded(bytes)?;
+    let file = super::beside(&model, path, options)?;
+    let folder = file.folder.clone();
     let graph = model.graph.as_ref().ok_or_else(|| Error::format("", "the ONNX model has no graph"))?;
     let cut = Cut::new(graph, device_of)?;
-    let folder = Folder::of(path, options.links);
-    let file = File {
-        opsets: function::opsets(&model.opset_import),
-        functions: function::Functions::of(&model.functions)?,
-        folder: folder.clone(),
-    };
     let between: BTreeSet<String> = cut.between().into_iter().map(str::to_owned).collect();
     let types = lower::types(graph.clone(), file, &options.dims, &between)?;
     let context =
@@ -99,8 +93,8 @@ fn inner(node: &NodeProto) -> Result<Vec<GraphProto>> {
 struct Cut<'g> {
     graph: &'g GraphProto,
     inner: Vec<Vec<GraphProto>>,
-    /// Initialisers, dense and sparse, by name.
-    initial: HashSet<&'g str>,
+    /// Places of initialisers, the sparse ones behind the others, by name.
+    initial: HashMap<&'g str, usize>,
     /// The model's inputs.
     given: HashSet<&'g str>,
     /// What the file states of values.
@@ -117,11 +111,12 @@ struct Cut<'g> {
 
 impl<'g> Cut<'g> {
     fn new<'d>(graph: &'g GraphProto, device_of: &dyn Fn(&str) -> Option<&'d str>) -> Result<Self> {
-        let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
-        let initial: HashSet<&str> =
-            graph.initializer.iter().chain(sparse).map(|tensor| tensor.name.as_str()).collect();
+        let sparse = graph.sparse_initializer.iter();
+        let sparse = sparse.map(|sparse| sparse.values.as_ref().map_or("", |values| values.name.as_str()));
+        let arrays = graph.initializer.iter().map(|tensor| tensor.name.as_str()).chain(sparse);
+        let initial: HashMap<&str, usize> = arrays.enumerate().map(|(place, name)| (name, place)).collect();
         let given: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
-        let order = lower::order(&graph.node, |name| initial.contains(name) || given.contains(name))?;
+        let order = lower::order(&graph.node, |name| initial.contains_key(name) || given.contains(name))?;
         let mut stated = HashMap::new();
         for value in graph.value_info.iter().chain(&graph.output).chain(&graph.input) {
             if value.r#type.as_ref().is_some_and(|ty| ty.tensor_type.is_some()) {
@@ -144,41 +139,48 @@ impl<'g> Cut<'g> {
             stages: Vec::new(),
             place: vec![0; graph.node.len()],
         };
-        // By node, its stage and its device.
-        let mut at: Vec<Option<(usize, &str)>> = vec![None; graph.node.len()];
-        let mut stages: BTreeMap<(usize, usize), (&str, Vec<usize>)> = BTreeMap::new();
-        let mut devices: Vec<&str> = Vec::new();
+        cut.divide(&order, device_of)?;
+        Ok(cut)
+    }
+
+    /// Gives each node to its part.
+    fn divide<'d>(&mut self, order: &[usize], device_of: &dyn Fn(&str) -> Option<&'d str>) -> Result<()> {
+        // By node, its stage and its device's number.
+        let mut at: Vec<Option<(usize, usize)>> = vec![None; self.graph.node.len()];
+        let mut stages: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+        let (mut devices, mut numbers): (Vec<&str>, HashMap<&str, usize>) = Default::default();
         for (place, &index) in order.iter().enumerate() {
-            cut.place[index] = place;
-            let node = &graph.node[index];
+            self.place[index] = place;
+            let node = &self.graph.node[index];
             if node.op_type == "Constant" {
                 continue;
             }
             let name = if node.name.is_empty() { node.output.first() } else { Some(&node.name) };
             let name = name.map_or("", String::as_str);
-            let before: Vec<(usize, &str)> =
-                uses(node, &cut.inner[index]).filter_map(|name| at[*cut.makers.get(name)?]).collect();
+            let before: Vec<(usize, usize)> =
+                self.uses(index).filter_map(|name| at[*self.makers.get(name)?]).collect();
+            let stated = device_of(name).map(|device| {
+                *numbers.entry(device).or_insert_with(|| {
+                    devices.push(device);
+                    devices.len() - 1
+                })
+            });
             // What was folded away when the plan was made is where its operands are.
-            let device = device_of(name).or(before.last().map(|(_, device)| *device));
-            let device = device.or(devices.first().copied());
-            let device = device.ok_or_else(|| {
+            let device = stated.or(before.last().map(|&(_, device)| device));
+            let device = device.or((!devices.is_empty()).then_some(0)).ok_or_else(|| {
                 Error::format(format!("node {name}"), "the plan does not say where it is")
                     .with_help("plan the model again")
             })?;
-            let behind = |&(stage, other): &(usize, &str)| stage + usize::from(other != device);
+            let behind = |&(stage, other): &(usize, usize)| stage + usize::from(other != device);
             let stage = before.iter().map(behind).max().unwrap_or(0);
-            let number = devices.iter().position(|other| *other == device).unwrap_or_else(|| {
-                devices.push(device);
-                devices.len() - 1
-            });
             at[index] = Some((stage, device));
-            stages.entry((stage, number)).or_insert((device, Vec::new())).1.push(index);
+            stages.entry((stage, device)).or_default().push(index);
         }
-        for (number, (device, nodes)) in stages.into_values().enumerate() {
-            nodes.iter().for_each(|&node| cut.part_of[node] = Some(number));
-            cut.stages.push((device.to_owned(), nodes));
+        for (number, ((_, device), nodes)) in stages.into_iter().enumerate() {
+            nodes.iter().for_each(|&node| self.part_of[node] = Some(number));
+            self.stages.push((devices[device].to_owned(), nodes));
         }
-        Ok(cut)
+        Ok(())
     }
 
     fn uses(&self, node: usize) -> impl Iterator<Item = &str> {
@@ -219,7 +221,7 @@ impl<'g> Cut<'g> {
         let results = self.graph.output.iter().map(|output| output.name.as_str());
         let is_constant =
             |name: &str| self.makers.get(name).is_some_and(|&node| self.part_of[node].is_none());
-        results.filter(|name| is_constant(name) || self.initial.contains(name)).collect()
+        results.filter(|name| is_constant(name) || self.initial.contains_key(name)).collect()
     }
 
     fn part(&self, number: usize, context: &Context<'_>) -> Result<Part> {
@@ -228,12 +230,12 @@ impl<'g> Cut<'g> {
         let nodes = self.nodes(number, &fixed);
         let results = |node: usize| self.graph.node[node].output.iter().map(String::as_str);
         let made: HashSet<&str> = nodes.iter().flat_map(|&node| results(node)).collect();
-        let fixed_arrays = fixed.iter().copied().filter(|name| self.initial.contains(name));
-        let mut held: HashSet<&str> = fixed_arrays.collect();
+        let fixed_arrays = fixed.iter().copied().filter(|name| self.initial.contains_key(name));
+        let mut held: BTreeSet<usize> = fixed_arrays.map(|name| self.initial[name]).collect();
         let (mut inputs, mut seen) = (Vec::new(), HashSet::new());
         for name in nodes.iter().flat_map(|&node| self.uses(node)).filter(|name| !made.contains(name)) {
-            if self.initial.contains(name) {
-                held.insert(name);
+            if let Some(&place) = self.initial.get(name) {
+                held.insert(place);
             } else if (self.given.contains(name) || self.makers.contains_key(name)) && seen.insert(name) {
                 inputs.push(name.to_owned());
             }
@@ -254,25 +256,24 @@ impl<'g> Cut<'g> {
         &self,
         number: usize,
         nodes: &[usize],
-        held: &HashSet<&str>,
+        held: &BTreeSet<usize>,
         [inputs, outputs]: [&[String]; 2],
         context: &Context<'_>,
     ) -> Result<ModelProto> {
         let ModelProto { ir_version, opset_import, functions, .. } = context.model;
-        let is_held = |tensor: &&TensorProto| held.contains(tensor.name.as_str());
+        let dense = self.graph.initializer.len();
         let mut initializer: Vec<TensorProto> =
-            self.graph.initializer.iter().filter(is_held).cloned().collect();
+            held.range(..dense).map(|&place| self.graph.initializer[place].clone()).collect();
         for tensor in &mut initializer {
             let place = format!("initializer {}", tensor.name);
             tensor::embed(tensor, &context.folder).map_err(|error| error.within(&place))?;
         }
-        let sparse = self.graph.sparse_initializer.iter();
-        let sparse = sparse.filter(|sparse| sparse.values.as_ref().as_ref().is_some_and(is_held));
+        let sparse = held.range(dense..).map(|&place| self.graph.sparse_initializer[place - dense].clone());
         let stated = |name: &String| self.stated(name, context);
         let mut input: Vec<ValueInfoProto> = inputs.iter().map(stated).collect::<Result<_>>()?;
         if *ir_version < WITHOUT_INITIALIZERS {
-            let listed = self.graph.input.iter().filter(|input| held.contains(input.name.as_str()));
-            input.extend(listed.cloned());
+            let names = initializer.iter().map(|tensor| tensor.name.as_str());
+            input.extend(names.filter_map(|name| self.stated.get(name).copied()).cloned());
         }
         let graph = GraphProto {
             node: nodes.iter().map(|&node| self.graph.node[node].clone()).collect(),
@@ -281,7 +282,7 @@ impl<'g> Cut<'g> {
             input,
             output: outputs.iter().map(stated).collect::<Result<_>>()?,
             value_info: Vec::new(),
-            sparse_initializer: sparse.cloned().collect(),
+            sparse_initializer: sparse.collect(),
         };
         Ok(ModelProto {
             ir_version: *ir_version,
@@ -298,7 +299,8 @@ impl<'g> Cut<'g> {
         if let Some(value) = made.or_else(|| self.stated.get(name).copied()) {
             return Ok(value.clone());
         }
-        if let Some(tensor) = self.graph.initializer.iter().find(|tensor| tensor.name == name) {
+        let array = self.initial.get(name).and_then(|&place| self.graph.initializer.get(place));
+        if let Some(tensor) = array {
             return Ok(of_tensor(tensor));
         }
         let message = "its type is none that is computed with, and the file does not state it";

@@ -66,7 +66,7 @@ pub(super) fn dtype(number: i32) -> Result<DType> {
 }
 
 /// ONNX's number of an element type.
-pub(super) const fn number(dtype: DType) -> i32 {
+pub(in crate::load) const fn number(dtype: DType) -> i32 {
     match dtype {
         DType::F32 => 1,
         DType::U8 => 2,

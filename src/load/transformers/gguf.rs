@@ -24,6 +24,8 @@ pub(super) struct Dialect {
     family: &'static str,
     /// Fields: the key, behind the architecture, and what the family's configuration calls it.
     fields: &'static [(&'static str, &'static str)],
+    /// More of them, beside those of another architecture.
+    more: &'static [(&'static str, &'static str)],
     /// Layers of a block: what the library calls them, and the file.
     layers: &'static [(&'static str, &'static str)],
     /// The same outside blocks.
@@ -67,6 +69,7 @@ const LLAMA: Dialect = Dialect {
     name: "llama",
     family: "llama",
     fields: LLAMA_FIELDS,
+    more: &[],
     layers: LLAMA_LAYERS,
     others: LLAMA_OTHERS,
     blocks: "model.layers.",
@@ -82,16 +85,7 @@ const GEMMA: Dialect = Dialect { name: "gemma", family: "gemma", class: "GemmaFo
 const GEMMA2: Dialect = Dialect {
     name: "gemma2",
     family: "gemma2",
-    fields: &[
-        ("context_length", "max_position_embeddings"),
-        ("embedding_length", "hidden_size"),
-        ("block_count", "num_hidden_layers"),
-        ("feed_forward_length", "intermediate_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("attention.key_length", "head_dim"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
+    more: &[
         ("attention.sliding_window", "sliding_window"),
         ("attn_logit_softcapping", "attn_logit_softcapping"),
         ("final_logit_softcapping", "final_logit_softcapping"),
@@ -122,18 +116,7 @@ const PHI3: Dialect = Dialect {
     name: "phi3",
     family: "phi3",
     // Without a window it is 0.
-    fields: &[
-        ("context_length", "max_position_embeddings"),
-        ("embedding_length", "hidden_size"),
-        ("block_count", "num_hidden_layers"),
-        ("feed_forward_length", "intermediate_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("attention.key_length", "head_dim"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("attention.sliding_window", "sliding_window"),
-        ("rope.freq_base", "rope_theta"),
-    ],
+    more: &[("attention.sliding_window", "sliding_window")],
     layers: &[
         ("self_attn.qkv_proj", "attn_qkv"),
         ("self_attn.o_proj", "attn_output"),
@@ -228,6 +211,7 @@ const GPT2: Dialect = Dialect {
         ("attention.head_count", "n_head"),
         ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
     ],
+    more: &[],
     layers: &[
         ("attn.c_attn", "attn_qkv"),
         ("attn.c_proj", "attn_output"),
@@ -311,7 +295,7 @@ impl Dialect {
     pub(super) fn config(&self, head: &Head) -> Result<Config> {
         let mut fields = Map::new();
         let mut known: Vec<String> = Vec::new();
-        for (key, field) in self.fields {
+        for (key, field) in self.fields.iter().chain(self.more) {
             let key = self.key(key);
             match head.metadata.get(&key) {
                 Some(Meta::Whole(value)) => fields.insert((*field).to_owned(), json!(value)),

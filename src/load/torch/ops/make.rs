@@ -140,17 +140,7 @@ fn window(call: &mut Call<'_, '_>, alpha: f64, beta: f64) -> Result<()> {
 fn arange(call: &mut Call<'_, '_>) -> Result<()> {
     let dtype = call.result_dtype()?;
     // Whole numbers count exactly, and sizes that are open are known as such.
-    const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
-    let is_whole = ["start", "end", "step"].into_iter().all(|name| {
-        match call.argument(name).map(|argument| argument.parts()) {
-            None | Some(("as_int" | "as_bool" | "as_sym_int", _)) => true,
-            Some(("as_float", value)) => {
-                value.as_f64().is_some_and(|real| real.fract() == 0.0 && real.abs() <= EXACT)
-            }
-            _ => false,
-        }
-    });
-    let counted = if dtype.is_float() && !is_whole { dtype } else { DType::I64 };
+    let counted = if dtype.is_float() { dtype } else { DType::I64 };
     let start = if call.argument("start").is_some() {
         call.operand("start", counted)?
     } else {

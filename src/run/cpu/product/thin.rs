@@ -1,5 +1,5 @@
-//! Products of one row with rows of numbers that are narrower in memory than f32: halves, and blocks of few bits. They
-//! become vectors where they are read, in registers, so that the time is that of reading them.
+//! Products of one row with rows of numbers that are narrower in memory than f32: halves, and groups of few bits with
+//! scales beside (`digits` multiplies other blocks). They become vectors where they are read, in registers, so that the time is that of reading them.
 //!
 //! Sums are made as those along contiguous operands are (`skinny`): of every sixteenth term each, in chains. So their bits
 //! are those of the product with the widened rows.

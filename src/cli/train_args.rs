@@ -163,9 +163,9 @@ pub(super) struct DataArgs {
     /// What to do with a malformed record
     #[arg(hide_short_help = true, long, value_name = "WHAT", value_parser = ["fail", "skip"], default_value = "fail")]
     pub(super) on_bad_record: String,
-    /// Threads that read records; results do not depend on it
-    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 2)]
-    pub(super) readers: usize,
+    /// Threads that read records, a quarter of the cores and 2 to 8 unless said; results do not depend on it
+    #[arg(hide_short_help = true, long, value_name = "N")]
+    pub(super) readers: Option<usize>,
 }
 
 /// How a step is spread over the devices.

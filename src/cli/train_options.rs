@@ -93,7 +93,8 @@ pub(super) fn fitting<'a>(
         false => Order::Shuffle { seed, window: args.data.shuffle_window },
     };
     let on_bad = if args.data.on_bad_record == "skip" { OnBad::Skip } else { OnBad::Fail };
-    let data = data::Options { order, on_bad, threads: args.data.readers, ..data::Options::default() };
+    let threads = args.data.readers.unwrap_or_else(data::usual_threads);
+    let data = data::Options { order, on_bad, threads, ..data::Options::default() };
     Ok(Fit {
         epochs: args.epochs,
         steps: args.steps,

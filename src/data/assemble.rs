@@ -1,8 +1,9 @@
 //! Records put together to batches: arrays of elements with an axis for the records in front.
 
-use super::chunk::{Chunk, MOST_SET_ASIDE};
+use super::chunk::Chunk;
 use super::fields::Bound;
 use super::order::KeptRow;
+use super::spares::Spares;
 use super::{Batch, Last, Options, Position, Role};
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
@@ -25,11 +26,14 @@ pub(super) struct Assembly {
     /// For fields of different lengths: the end of each record.
     ends: Vec<Vec<usize>>,
     pub(super) rows: usize,
+    /// Memory of batches that were used up.
+    spares: Spares,
 }
 
 impl Assembly {
-    pub(super) fn new(fields: usize, batch: usize) -> Self {
-        Self { batch, columns: vec![Vec::new(); fields], ends: vec![Vec::new(); fields], rows: 0 }
+    pub(super) fn new(fields: usize, batch: usize, spares: &Spares) -> Self {
+        let spares = spares.clone();
+        Self { batch, columns: vec![Vec::new(); fields], ends: vec![Vec::new(); fields], rows: 0, spares }
     }
 
     /// Appends a record of a chunk.
@@ -52,9 +56,7 @@ impl Assembly {
 
     fn append(&mut self, field: usize, bytes: &[u8], bound: &Bound) {
         if self.rows == 0 {
-            let all = bytes.len().saturating_mul(self.batch).min(MOST_SET_ASIDE);
-            // Without it the field grows as it is filled.
-            let _ = self.columns[field].try_reserve(all);
+            self.columns[field] = self.spares.take(bytes.len().saturating_mul(self.batch));
         }
         self.columns[field].extend_from_slice(bytes);
         if bound.row_bytes.is_none() {

@@ -1,12 +1,10 @@
 //! Records on their way: as a reader takes them off a file, and as arrays of elements.
 
 use super::fields::Bound;
+use super::spares::Spares;
 
 /// About as many bytes as a reader hands on at once.
 pub(super) const CHUNK_BYTES: usize = 256 * 1024;
-
-/// Most bytes that are set aside for a field before its records come.
-pub(super) const MOST_SET_ASIDE: usize = 64 << 20;
 
 /// Records as they are in a file.
 #[derive(Debug, Default)]
@@ -66,16 +64,17 @@ pub(super) const FAULTS_KEPT: usize = 10;
 
 impl Chunk {
     /// Room for so many records, as far as their sizes are known.
-    pub(super) fn new(fields: &[Bound], rows: usize) -> Self {
+    pub(super) fn new(fields: &[Bound], rows: usize, spares: &Spares) -> Self {
         let column = |bound: &Bound| {
-            let mut column = Column::default();
-            // Without it a column grows as it is filled.
-            let _ = column
-                .bytes
-                .try_reserve(bound.row_bytes.unwrap_or(0).saturating_mul(rows).min(MOST_SET_ASIDE));
-            column
+            let bytes = spares.take(bound.row_bytes.unwrap_or(0).saturating_mul(rows));
+            Column { bytes, ends: Vec::new() }
         };
         Self { columns: fields.iter().map(column).collect(), ..Self::default() }
+    }
+
+    /// Gives its memory back.
+    pub(super) fn spare(self, spares: &Spares) {
+        self.columns.into_iter().for_each(|column| spares.give(column.bytes));
     }
 
     /// Ends a record whose elements were appended to all columns. Error, in words: a field has not

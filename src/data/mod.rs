@@ -26,6 +26,7 @@ mod pipeline;
 mod raw;
 mod reader;
 mod source;
+mod spares;
 mod spec;
 mod synthetic;
 mod tfrecord;
@@ -166,12 +167,17 @@ impl Default for Options {
             start: Position::default(),
             part: Part::All,
             validation: 0.0,
-            threads: 2,
+            threads: usual_threads(),
             prefetch: 4,
             on_bad: OnBad::Fail,
             memory: Bytes(256 << 20),
         }
     }
+}
+
+/// Threads that parse where nobody says how many: a quarter of the cores, 2 to 8.
+pub fn usual_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| (cores.get() / 4).clamp(2, 8))
 }
 
 /// Records put together: each array has an axis more than its field, in front, for the records.

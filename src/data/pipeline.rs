@@ -16,6 +16,7 @@ use super::assemble::{Assembly, BatchPlace};
 use super::chunk::{Chunk, FAULTS_KEPT, Raw};
 use super::order::{KeptRow, ShuffleWindow};
 use super::source::Source;
+use super::spares::Spares;
 use super::{Batch, Last, OnBad, Options, Order, Part, Position, Stats};
 use crate::error::{Error, Result};
 
@@ -53,6 +54,14 @@ pub struct Batches {
     threads: Vec<JoinHandle<()>>,
     skipped: Arc<Skipped>,
     stats: Stats,
+    spares: Pools,
+}
+
+/// Memory that is filled again.
+#[derive(Clone, Debug, Default)]
+struct Pools {
+    chunks: Spares,
+    batches: Spares,
 }
 
 impl Source {
@@ -76,7 +85,9 @@ fn start(source: &Source, options: &Options) -> Result<Batches> {
         threads: Vec::with_capacity(threads + 2),
         skipped: skipped.clone(),
         stats: Stats::default(),
+        spares: Pools::default(),
     };
+    let spares = batches.spares.clone();
     let mut spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let thread = Builder::new().name(format!("data-{name}")).spawn(work);
         batches.threads.push(thread.map_err(|error| Error::io("a thread for input", error))?);
@@ -86,11 +97,13 @@ fn start(source: &Source, options: &Options) -> Result<Batches> {
     spawn("read", Box::new(move || read(&of, &with, &pieces_to, &tasks_to)))?;
     let tasks = Arc::new(Mutex::new(tasks));
     for _ in 0..threads {
-        let (of, with, tasks) = (source.clone(), options.clone(), tasks.clone());
-        spawn("parse", Box::new(move || parse(&of, &with, &tasks)))?;
+        let (of, with, tasks, spares) =
+            (source.clone(), options.clone(), tasks.clone(), spares.chunks.clone());
+        spawn("parse", Box::new(move || parse(&of, &with, &tasks, &spares)))?;
     }
     let (of, with) = (source.clone(), options.clone());
-    spawn("batch", Box::new(move || Batcher::new(&of, &with, &pieces, &batches_to, &skipped).work()))?;
+    let batch = move || Batcher::new(&of, &with, &pieces, &batches_to, &skipped, &spares).work();
+    spawn("batch", Box::new(batch))?;
     Ok(batches)
 }
 
@@ -145,18 +158,24 @@ fn read(source: &Source, options: &Options, pieces: &SyncSender<Piece>, tasks: &
 }
 
 /// Parses chunks until there are no more.
-fn parse(source: &Source, options: &Options, tasks: &Mutex<Receiver<ParseTask>>) {
+fn parse(source: &Source, options: &Options, tasks: &Mutex<Receiver<ParseTask>>, spares: &Spares) {
     loop {
         let next: Result<ParseTask, RecvError> = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(ParseTask { file, number, raw, to }) = next else { return };
         // Where nobody waits for the result, the end is near.
-        let _ = to.send(parsed(source, options, file, number, &raw));
+        let _ = to.send(parsed(source, options, (file, number), &raw, spares));
     }
 }
 
-/// The records of a chunk that belong to the part asked for.
-fn parsed(source: &Source, options: &Options, file: usize, number: u64, raw: &Raw) -> Result<Chunk> {
-    let mut chunk = Chunk::new(&source.bound, raw.rows);
+/// The records of a chunk that belong to the part asked for; where it begins: file, and number of the record in the epoch.
+fn parsed(
+    source: &Source,
+    options: &Options,
+    (file, number): (usize, u64),
+    raw: &Raw,
+    spares: &Spares,
+) -> Result<Chunk> {
+    let mut chunk = Chunk::new(&source.bound, raw.rows, spares);
     for row in 0..raw.rows {
         if !belongs(number + row as u64, options) {
             continue;
@@ -203,6 +222,7 @@ struct Batcher<'b> {
     pieces: &'b Receiver<Piece>,
     batches: &'b SyncSender<Result<Batch>>,
     skipped: &'b Skipped,
+    spares: &'b Pools,
     /// Batches of this epoch that are done.
     at: Position,
     /// The batch that is being filled, and a full one that waits to know whether another follows.
@@ -222,10 +242,17 @@ impl<'b> Batcher<'b> {
         pieces: &'b Receiver<Piece>,
         batches: &'b SyncSender<Result<Batch>>,
         skipped: &'b Skipped,
+        spares: &'b Pools,
     ) -> Self {
         let at = Position { epoch: options.start.epoch, batch: 0 };
-        let assembly = Assembly::new(source.bound.len(), options.batch);
-        Self { source, options, pieces, batches, skipped, at, assembly, full: None, rows: 0 }
+        let assembly = Assembly::new(source.bound.len(), options.batch, &spares.batches);
+        Self { source, options, pieces, batches, skipped, spares, at, assembly, full: None, rows: 0 }
+    }
+
+    /// The batch that was being filled, in whose place a new one is.
+    fn taken(&mut self) -> Assembly {
+        let next = Assembly::new(self.source.bound.len(), self.options.batch, &self.spares.batches);
+        std::mem::replace(&mut self.assembly, next)
     }
 
     fn work(mut self) {
@@ -260,6 +287,7 @@ impl<'b> Batcher<'b> {
                     }
                 }
             }
+            chunk.spare(&self.spares.chunks);
         }
         while let Some(drawn) = window.as_mut().and_then(ShuffleWindow::draw) {
             self.assembly.push_row(&drawn, &self.source.bound);
@@ -321,16 +349,14 @@ impl<'b> Batcher<'b> {
             self.send(full, InEpoch::Earlier)?;
         }
         if self.assembly.rows == self.options.batch {
-            let next = Assembly::new(self.source.bound.len(), self.options.batch);
-            self.full = Some(std::mem::replace(&mut self.assembly, next));
+            self.full = Some(self.taken());
         }
         Ok(())
     }
 
     /// The epoch has ended.
     fn end(&mut self) -> Result<(), Over> {
-        let next = Assembly::new(self.source.bound.len(), self.options.batch);
-        let rest = std::mem::replace(&mut self.assembly, next);
+        let rest = self.taken();
         let rest = (rest.rows > 0 && self.options.last != Last::Drop).then_some(rest);
         match (self.full.take(), rest) {
             (Some(full), Some(rest)) => {
@@ -377,6 +403,16 @@ impl Batches {
     pub fn stats(&self) -> Stats {
         let faults = self.skipped.faults.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Stats { skipped: self.skipped.count.load(Ordering::Relaxed), faults, ..self.stats.clone() }
+    }
+
+    /// Takes back the memory of a batch that was used up, as far as nobody else holds its arrays: the next ones are put
+    /// there.
+    pub fn give_back(&mut self, batch: Batch) {
+        for (_, tensor) in batch.inputs.into_iter().chain(batch.targets) {
+            if let Some(bytes) = tensor.into_bytes() {
+                self.spares.batches.give(bytes);
+            }
+        }
     }
 
     /// Takes the next batch, and counts whether and how long it was waited for.

@@ -69,6 +69,16 @@ impl Tensor {
         &self.bytes
     }
 
+    /// Whether another tensor is of the same bytes in memory.
+    pub(crate) fn shares_bytes(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.bytes, &other.bytes)
+    }
+
+    /// The bytes, where no other tensor shares them.
+    pub(crate) fn into_bytes(self) -> Option<Vec<u8>> {
+        Arc::into_inner(self.bytes)
+    }
+
     /// Number of elements.
     pub fn elements(&self) -> usize {
         self.bytes.len() / self.dtype.size() as usize

@@ -155,6 +155,29 @@ impl Runner {
         either!(&mut self.backend, program => program.step())
     }
 
+    /// As [`Runner::step`]; beside it the host makes ready what [`Runner::feed`] is given next, where GPUs work.
+    ///
+    /// Errors: those of the programs.
+    pub fn step_beside(&mut self, next: &[(String, Tensor)]) -> Result<Duration> {
+        match &mut self.backend {
+            Backend::Cpu(program) => {
+                let _ = next;
+                program.step()
+            }
+            #[cfg(feature = "cuda")]
+            Backend::Gpu(program) => program.step_beside(next),
+        }
+    }
+
+    /// Whether [`Runner::step_beside`] does more than a step.
+    pub fn stages_inputs(&self) -> bool {
+        match &self.backend {
+            Backend::Cpu(_) => false,
+            #[cfg(feature = "cuda")]
+            Backend::Gpu(_) => true,
+        }
+    }
+
     /// The outputs of the last step, but for those that take a parameter's place.
     ///
     /// Errors: those of the programs.

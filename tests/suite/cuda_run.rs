@@ -66,6 +66,16 @@ impl Setup {
         Self { graph, groups, plan, inputs, params, expected }
     }
 
+    /// Other inputs, and what comes of them.
+    fn with_inputs(&self, seed: u64) -> (Vec<(String, Tensor)>, Vec<(String, Tensor)>) {
+        let mut random = Random::new(seed);
+        let of = |(name, value): &(String, _)| (name.clone(), tensor(self.graph.ty(*value), &mut random));
+        let inputs: Vec<(String, Tensor)> = self.graph.inputs().iter().map(of).collect();
+        let params = |param: ParamId| Ok(self.params[param.index()].clone());
+        let expected = interpret(&self.graph, &inputs, &params).unwrap();
+        (inputs, expected)
+    }
+
     fn program(
         &self,
         emulator: &Arc<Emulator>,
@@ -646,6 +656,34 @@ fn an_update_and_a_beginning_that_hang_end_in_time() {
 }
 
 #[test]
+fn inputs_that_are_made_ready_beside_a_step_are_those_of_the_next() {
+    let Some(toolchain) = CpuToolchain::shared() else { return };
+    for (seed, targets) in
+        [(30, vec![Target::Gpu(0); 2]), (31, vec![Target::Gpu(0), Target::Cpu, Target::Gpu(1)])]
+    {
+        let setup = Setup::new(seed, targets.len());
+        let all: Vec<_> = (0..3).map(|other| setup.with_inputs(seed + 100 * other)).collect();
+        let emulator =
+            Emulator::new(Build { gpus: 2, peers: false, choice: Choice::Last, ..Build::default() });
+        let mut program = setup.program(&emulator, &toolchain, &targets, &CudaOptions::default()).unwrap();
+        // The second of each pair is what is made ready, which the fourth step does not take.
+        for (step, (now, next)) in [(0, 1), (1, 2), (2, 0), (1, 2), (2, 2), (2, 1)].into_iter().enumerate() {
+            program.feed(&all[now].0).unwrap();
+            program.step_beside(&all[next].0).unwrap();
+            same(&program.outputs().unwrap(), &all[now].1, &format!("seed {seed}, step {step}"));
+        }
+        // What cannot be made ready says so when it is handed over, and does no harm to what is.
+        program.step_beside(&[("nobody".to_owned(), all[0].0[0].1.clone())]).unwrap();
+        program.feed(&[("nobody".to_owned(), all[0].0[0].1.clone())]).unwrap_err();
+        program.feed(&all[0].0).unwrap();
+        program.step().unwrap();
+        same(&program.outputs().unwrap(), &all[0].1, &format!("seed {seed}, at the end"));
+        drop(program);
+        assert_eq!(emulator.held(), [""; 0]);
+    }
+}
+
+#[test]
 fn a_gpu_that_is_not_there_is_named() {
     let Some(toolchain) = CpuToolchain::shared() else { return };
     let setup = Setup::new(4, 2);
@@ -712,8 +750,12 @@ fn training_on_slices_and_gpus_gives_what_the_cpu_gives() {
             ..Build::default()
         });
         let mut own = trainer(spec, Gpus::of(emulator.machine(&toolchain)));
+        // The batch after the one that is under way is made ready beside it.
+        assert_eq!(own.ahead(), 2);
+        own.begin(&crate::train::batch(0)).unwrap();
         for (step, expected) in losses.iter().enumerate() {
-            let loss = own.step(&crate::train::batch(step as u64)).unwrap().loss;
+            own.begin(&crate::train::batch(step as u64 + 1)).unwrap();
+            let loss = own.finish().unwrap().loss;
             assert!((loss - expected).abs() <= 1e-5 * expected.abs(), "{spec}: {loss}, {expected}");
         }
         assert!(emulator.counts().0 >= 3 && emulator.counts().1 > 0, "{spec}: {:?}", emulator.counts());

@@ -18,6 +18,7 @@ use super::issue::{Marks, PIECE, Stage, StreamSet, Window, host_copy, numbers};
 use super::kernels::{Kernels, Part};
 use super::program::{CudaOptions, CudaProgram, Machine, Target};
 use super::resources::Resources;
+use super::staging::Staging;
 use super::work::{Call, Order, Product, Transfer, Way, Work, awaited};
 use crate::error::{Error, Result};
 use crate::ir::{DType, Graph as Network};
@@ -114,6 +115,7 @@ pub(super) fn build(
         gpus,
         host,
         window,
+        staging: Staging::default(),
         ports,
         numbers: held::numbers(params.iter().map(|param| param.name.as_str())),
         params,

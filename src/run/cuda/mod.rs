@@ -13,6 +13,7 @@ mod kernels;
 mod native;
 mod program;
 mod resources;
+mod staging;
 mod steps;
 mod toolchain;
 mod work;

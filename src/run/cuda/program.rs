@@ -14,10 +14,11 @@ use super::super::held::{self, Held};
 use super::super::interpret::{Weights, tensor};
 use super::build::{Base, build};
 use super::choose::LibraryProduct;
-use super::driver::{Driver, Event, Gemm, Graph};
+use super::driver::{Driver, Event, Fault, Gemm, Graph};
 use super::host::Host;
 use super::issue::{StreamSet, Window, read_host, write_host};
 use super::resources::Resources;
+use super::staging::Staging;
 use super::toolchain::{NvrtcToolchain, Toolchain};
 use super::work::{Order, Transfer};
 use crate::emit::Gives;
@@ -134,6 +135,7 @@ pub struct CudaProgram {
     pub(super) gpus: BTreeMap<u32, (usize, Event)>,
     pub(super) host: Arc<Host>,
     pub(super) window: Window,
+    pub(super) staging: Staging,
     pub(super) ports: Ports,
     pub(super) params: Vec<Held<Vec<Located>>>,
     /// By name: its place among them. Looked up, never iterated.
@@ -194,7 +196,45 @@ impl CudaProgram {
     /// driver's.
     pub fn feed(&mut self, inputs: &[(String, Tensor)]) -> Result<()> {
         self.usable()?;
-        self.ports.feed(inputs, &mut |place, bytes| self.write(place, bytes))
+        let is_staged = self.staging.holds(inputs);
+        let fed = match is_staged {
+            true => self.feed_staged(),
+            false => self.ports.feed(inputs, &mut |place, bytes| self.write(place, bytes)),
+        };
+        self.staging.clear();
+        fed
+    }
+
+    /// The same of what was made ready beside the step before.
+    fn feed_staged(&self) -> Result<()> {
+        let fault =
+            |device: usize| move |fault: Fault| fault.at(&format!("data for {}", self.devices[device].0));
+        let driver = &*self.streams.driver;
+        for (place, staged) in self.staging.pieces() {
+            match self.bases[place.device] {
+                Base::Host(_) => self.write(place, &staged.read())?,
+                Base::Gpu(gpu, base) => {
+                    let to = base.offset(place.range.offset as u64);
+                    staged.upload(driver, self.transfers(gpu)?, to).map_err(fault(place.device))?;
+                }
+            }
+        }
+        let streams = self.gpus.values().map(|&(stream, _)| self.streams.lanes[stream]);
+        let mut ended = streams.map(|stream| driver.finish(stream).map_err(|fault| fault.at("the inputs")));
+        ended.try_for_each(|ended| ended)
+    }
+
+    /// Makes inputs ready to be handed over, as far as that can be done beside a step: what is wrong with them shows when
+    /// they are handed over.
+    pub(super) fn stage(&mut self, inputs: &[(String, Tensor)]) {
+        let Self { ports, staging, resources, .. } = self;
+        staging.clear();
+        if staging.has_room(ports.fed(), resources) {
+            match ports.feed(inputs, &mut |place, bytes| staging.put(place, bytes)) {
+                Ok(()) => staging.keep(inputs),
+                Err(_) => staging.clear(),
+            }
+        }
     }
 
     /// Works through the plan once, on the inputs handed over last; how long it took.
@@ -202,13 +242,20 @@ impl CudaProgram {
     /// Errors: a step that fails, by name in the first run; a run that takes too long, naming what ran
     /// where. After either every further run is an error.
     pub fn step(&mut self) -> Result<Duration> {
+        self.step_beside(&[])
+    }
+
+    /// As [`CudaProgram::step`], while the host makes ready what [`CudaProgram::feed`] is given next.
+    ///
+    /// Errors: those of [`CudaProgram::step`].
+    pub fn step_beside(&mut self, next: &[(String, Tensor)]) -> Result<Duration> {
         self.usable()?;
         let start = Instant::now();
         let deadline = self.timeout.map(|timeout| start + timeout);
         if let Some(marks) = &self.streams.marks {
             marks.reset(self.streams.lanes.len());
         }
-        let done = self.work(deadline);
+        let done = self.work(deadline, next);
         self.runs += 1;
         let wall = start.elapsed();
         if let Err(failure) = done {

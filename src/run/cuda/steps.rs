@@ -9,6 +9,7 @@ use super::driver::{Event, Fault, FaultKind, Graph, Outcome};
 use super::issue::{Session, StreamSet};
 use super::program::CudaProgram;
 use crate::error::Error;
+use crate::ir::Tensor;
 
 /// A fault, and where it showed.
 pub(super) struct Failure {
@@ -44,12 +45,12 @@ fn putting(place: &str, number: usize) -> impl FnOnce(Fault) -> Failure {
 }
 
 impl CudaProgram {
-    /// Works through the plan once.
-    pub(super) fn work(&mut self, deadline: Option<Instant>) -> Done {
+    /// Works through the plan once, and beside a graph makes the inputs of the next step ready.
+    pub(super) fn work(&mut self, deadline: Option<Instant>, next: &[(String, Tensor)]) -> Done {
         match (self.runs, self.timed) {
             (0, _) => self.first(deadline),
             (_, true) => self.eager(deadline),
-            (_, false) => self.replay(deadline),
+            (_, false) => self.replay(deadline, next),
         }
     }
 
@@ -81,10 +82,13 @@ impl CudaProgram {
     }
 
     /// The captured plan.
-    fn replay(&mut self, deadline: Option<Instant>) -> Done {
+    fn replay(&mut self, deadline: Option<Instant>, next: &[(String, Tensor)]) -> Done {
         let graph = self.graph()?;
         let all = self.orders.len();
         self.streams.driver.launch_graph(graph, self.streams.lanes[0]).map_err(at(GRAPH, all))?;
+        if !next.is_empty() {
+            self.stage(next);
+        }
         wait(&self.streams, 0, deadline).map_err(among(all))
     }
 

@@ -97,6 +97,12 @@ impl Ports {
         Ok(())
     }
 
+    /// How many bytes [`Ports::feed`] writes.
+    #[cfg(feature = "cuda")]
+    pub(in crate::run) fn fed(&self) -> u64 {
+        self.inputs.iter().flatten().map(|place| place.range.length as u64).sum()
+    }
+
     /// The outputs, but for those that take a parameter's place.
     ///
     /// Errors: those of `read`.

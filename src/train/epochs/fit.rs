@@ -326,6 +326,7 @@ impl FitRun<'_, '_> {
                 None if self.due.is_due(self.trainer.steps()) => due = Some(batch.next),
                 None => {}
             }
+            batches.give_back(batch);
         };
         if let Some(reason) = stop {
             on_event(Event::Stopped(reason));
@@ -345,17 +346,19 @@ impl FitRun<'_, '_> {
     ) -> Result<Option<data::Batch>> {
         let left = self.options.steps.map(|steps| steps.saturating_sub(self.trainer.steps()).max(1));
         let ahead = left.map_or(self.trainer.ahead(), |left| self.trainer.ahead().min(left as usize));
-        // What cannot be read is reported once the steps before it are done.
+        // What cannot be read or used is reported once the steps before it are done; a short batch has a step of another
+        // kind, which is not begun before those ahead of it are done.
+        let full = self.trainer.batch();
+        let is_full = |batch: &Result<data::Batch>| batch.as_ref().is_ok_and(|batch| batch.samples >= full);
         while begun.len() < ahead
-            && begun.back().is_none_or(Result::is_ok)
+            && begun.back().is_none_or(is_full)
             && let Some(batch) = batches.next()
         {
-            if let Ok(batch) = &batch
-                && !self.is_short(batch)
-            {
-                self.trainer.begin(&arrays(batch))?;
-            }
-            begun.push_back(batch);
+            let begin = |batch: data::Batch| match batch.samples >= full {
+                true => self.trainer.begin(&arrays(&batch)).map(|()| batch),
+                false => Ok(batch),
+            };
+            begun.push_back(batch.and_then(begin));
         }
         begun.pop_front().transpose()
     }
@@ -452,7 +455,8 @@ impl FitRun<'_, '_> {
         };
         let mut meters: Vec<Meter> = self.options.metrics.iter().map(|&metric| Meter::new(metric)).collect();
         let (mut sum, mut count) = (0.0, 0u64);
-        for batch in own.unwrap_or(self.source).batches(&options)? {
+        let mut batches = own.unwrap_or(self.source).batches(&options)?;
+        while let Some(batch) = batches.next() {
             let batch = batch?;
             let arrays = arrays(&batch);
             self.trainer.check_values(&arrays)?;
@@ -460,6 +464,8 @@ impl FitRun<'_, '_> {
             sum += losses.iter().take(batch.samples).sum::<f64>();
             count += batch.samples as u64;
             measure(&mut meters, &outputs, &batch)?;
+            drop(arrays);
+            batches.give_back(batch);
         }
         if count == 0 {
             return Ok(Vec::new());

@@ -212,9 +212,11 @@ impl Trainer {
     }
 
     /// How many batches it is worth to hand over before the step of the first of them is finished: workers
-    /// that do not wait compute at once then. One for a step like any other.
+    /// that do not wait compute at once then, and what a GPU is fed next is made ready beside its step. One for a step like
+    /// any other.
     pub fn ahead(&self) -> usize {
-        self.workers.as_ref().map_or(1, Workers::ahead)
+        let alone = if self.program.stages_inputs() { 2 } else { 1 };
+        self.workers.as_ref().map_or(alone, Workers::ahead)
     }
 
     /// Hands over the batch of a step, which begins as soon as it can; [`Trainer::finish`] ends the steps in
@@ -284,17 +286,27 @@ impl Trainer {
         let missing = || Error::Internal("a step without a batch".into());
         let arrays = self.begun.pop_front().ok_or_else(missing)?;
         let count = self.microbatches;
-        let all = parts(arrays, count)?.into_iter().zip(0..);
-        let all = all.map(|(arrays, number)| self.microbatch(&arrays, (number, count)));
+        let mut left: VecDeque<Arrays> = parts(arrays, count)?.into();
+        // The batch after this one, where it is not yet to be divided.
+        left.extend(self.begun.front().filter(|_| count == 1).cloned());
+        let all = (0..count).map(|number| {
+            let arrays = left.pop_front().ok_or_else(missing)?;
+            self.microbatch(&arrays, left.front().map_or(&[], Vec::as_slice), (number, count))
+        });
         Ok((all.collect::<Result<_>>()?, Duration::ZERO))
     }
 
-    /// Loss, time and outputs of a part of the batch.
-    fn microbatch(&mut self, arrays: &[(String, Tensor)], at: (u32, u32)) -> Result<Part> {
+    /// Loss, time and outputs of a part of the batch; beside it the next part is made ready.
+    fn microbatch(
+        &mut self,
+        arrays: &[(String, Tensor)],
+        next: &[(String, Tensor)],
+        at: (u32, u32),
+    ) -> Result<Part> {
         self.set_scalars(at, 1.0)?;
         let before = if self.checked.is_some() { self.local_arrays()? } else { Vec::new() };
         self.program.feed(arrays)?;
-        let wall = self.program.step()?;
+        let wall = self.program.step_beside(next)?;
         let outputs = self.program.outputs()?;
         self.check(arrays, before, &outputs)?;
         part_of_outputs(outputs, wall)

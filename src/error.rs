@@ -252,6 +252,9 @@ pub enum Repair {
         /// Tensors that are offloaded then.
         #[serde(skip_serializing_if = "is_zero")]
         offloaded: usize,
+        /// Whether operations are split then.
+        #[serde(skip_serializing_if = "is_false")]
+        split: bool,
     },
     /// A smaller `--reserve`.
     Reserve {
@@ -304,6 +307,11 @@ pub enum Repair {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_zero(count: &usize) -> bool {
     *count == 0
 }
@@ -323,10 +331,11 @@ fn rewriting(recomputed: usize, offloaded: usize) -> String {
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { device, more, memory, recomputed, offloaded, .. } => {
+            Self::Memory { device, more, memory, recomputed, offloaded, split, .. } => {
                 let device = device.as_deref().map_or("each device".to_owned(), escaped);
                 let rewriting = rewriting(*recomputed, *offloaded);
-                write!(f, "+{more} on {device} (memory={}B){rewriting}", memory.get())
+                let split = if *split { ", with operations split" } else { "" };
+                write!(f, "+{more} on {device} (memory={}B){rewriting}{split}", memory.get())
             }
             Self::Reserve { reserve } => write!(f, "--reserve {}B", reserve.get()),
             Self::Unpin { pins } => write!(f, "unpin {}", escaped(&pins.join(" and "))),

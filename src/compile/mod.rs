@@ -262,7 +262,10 @@ fn network_plan(
     };
     match (problem.plan(&network), faster) {
         (Ok(planned), Some(faster)) if faster.value() < planned.value() => Ok(faster.compiled(topology)),
-        (Ok(planned), _) => Ok(planned.compiled(network, topology)),
+        (Ok(planned), _) => match problem.fewer_bytes(&network, &planned)? {
+            Some(split) => Ok(split.compiled(topology)),
+            None => Ok(planned.compiled(network, topology)),
+        },
         (Err(Error::Infeasible(why)), faster) => {
             problem.smaller(network, faster, why).map(|plan| plan.compiled(topology))
         }

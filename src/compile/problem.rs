@@ -14,7 +14,7 @@ use crate::error::{Error, Infeasible, Result};
 use crate::ir::{Graph, NodeId};
 use crate::pass::Division;
 use crate::place;
-use crate::plan::{self, ExpectedModel, Meta, Plan};
+use crate::plan::{self, BufferKind, ExpectedModel, Meta, Plan};
 use crate::strategy::{self, pipeline::Turn};
 use crate::topology::Topology;
 use crate::units::Nanos;
@@ -96,6 +96,22 @@ impl Planned {
 
     pub(super) fn compiled(self, network: Network, topology: &Topology) -> Compiled {
         self.step.compiled(self.plan, Some(network), self.graph, topology)
+    }
+
+    /// Whether what a step makes takes much of the memory of a device that is nearly full.
+    fn is_cramped(&self) -> bool {
+        let mut resident: BTreeMap<&str, u64> = BTreeMap::new();
+        for buffer in self.plan.buffers.iter().filter(|buffer| buffer.alias.is_none()) {
+            if matches!(buffer.kind, BufferKind::Param | BufferKind::Const | BufferKind::State) {
+                let all = resident.entry(&buffer.device).or_default();
+                *all = all.saturating_add(buffer.bytes.get());
+            }
+        }
+        self.plan.devices.iter().any(|device| {
+            let made = device.peak.get().saturating_sub(resident.get(&*device.name).copied().unwrap_or(0));
+            let memory = device.memory.get();
+            device.arena.get() > memory / 4 * 3 && made > memory / 8
+        })
     }
 }
 
@@ -199,12 +215,39 @@ impl Problem<'_> {
         }
     }
 
+    /// The best plan found of a network in parts of its batch that moves clearly fewer bytes than one that fits whole:
+    /// parts need less memory at once, so that more stays together.
+    ///
+    /// Errors: those of planning, but that a way fits nowhere.
+    pub(super) fn fewer_bytes(&self, network: &Network, planned: &Planned) -> Result<Option<SplitPlan>> {
+        let Self { topology, options, .. } = *self;
+        let asked = &options.place;
+        let is_of_use = asked.objective == place::Objective::Transfer
+            && asked.effort != place::Effort::Fast
+            && !self.replaces()
+            && planned.value() > 0
+            && planned.is_cramped();
+        if !is_of_use {
+            return Ok(None);
+        }
+        let places = phases(&network.graph, Vec::new(), false);
+        let whole = Parted::whole(network.graph.clone(), places);
+        let mut tried = TriedWays::default();
+        let ways = split::by_batch(whole, topology, asked, options.split.exact)?;
+        self.try_ways(ways, (&network.assumed, &network.dims), &mut tried)?;
+        // For less it is not worth more kernels.
+        Ok(tried.best.filter(|split| split.value() < planned.value() / 16 * 15))
+    }
+
+    /// Whether the plan takes another's place: what moves then is whole parameters.
+    fn replaces(&self) -> bool {
+        self.options.from.is_some() || self.options.place.from.is_some()
+    }
+
     /// The best plan found among the ways that are expected to take the least time.
     fn best_way(&self, network: &Network) -> Result<Option<SplitPlan>> {
-        let Self { topology, options, control, .. } = *self;
-        // A plan that replaces another moves whole parameters.
-        let replaces = options.from.is_some() || options.place.from.is_some();
-        if replaces || topology.computing().count() < 2 {
+        let Self { topology, control, .. } = *self;
+        if self.replaces() || topology.computing().count() < 2 {
             return Ok(None);
         }
         for Tried { network, found, .. } in self.ways(network)? {
@@ -284,46 +327,15 @@ impl Problem<'_> {
             why.details.push(line);
             return Err(Error::Infeasible(why));
         }
-        let trains = graph.has_updates();
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
-        let mut ways = split::narrower(Parted::whole(graph, places), topology, &options.place, exact)?;
-        let (mut closest, mut coarsest) = (None, Vec::new());
-        let mut best: Option<SplitPlan> = None;
-        let mut more = finer_ways(options.place.effort);
-        let most = MOST_NODES.max(2 * ways.nodes());
-        while !self.control.stopped()
-            && let Some(parted) = ways.next()?
-        {
-            if parted.graph.node_count() > most {
-                continue;
-            }
-            let network = parted.network(assumed.clone(), dims.clone())?;
-            let is_quick = network.graph.node_count() <= QUICK;
-            match self.plan_as(&network, As::Way) {
-                Ok(planned) if best.as_ref().is_none_or(|best| planned.value() < best.value()) => {
-                    best = Some(SplitPlan { planned, network });
-                }
-                Ok(_) => {}
-                Err(error) if best.is_some() && is_no_plan(&error) => {}
-                Err(error) => {
-                    match error {
-                        Error::Infeasible(split) => closest = Some(split.conflict),
-                        // Other devices are asked for than those that it puts parts on.
-                        Error::Usage(split) => closest = closest.or(Some(split.message)),
-                        error => return Err(error),
-                    }
-                    if trains {
-                        coarsest.push(network);
-                        coarsest.sort_by_key(|network: &Network| network.graph.node_count());
-                        coarsest.truncate(REWRITTEN);
-                    }
-                }
-            }
-            if best.is_some() && (more == 0 || !is_quick) {
-                break;
-            }
-            more -= usize::from(best.is_some());
+        let whole = Parted::whole(graph, places);
+        let mut tried = TriedWays::default();
+        let by_batch = split::by_batch(whole.clone(), topology, &options.place, exact)?;
+        let narrower = split::narrower(whole, topology, &options.place, exact)?;
+        for ways in [by_batch, narrower] {
+            self.try_ways(ways, (&assumed, &dims), &mut tried)?;
         }
+        let TriedWays { best, closest, coarsest } = tried;
         if let Some(best) = best {
             return Ok(best);
         }
@@ -343,6 +355,71 @@ impl Problem<'_> {
         why.details.push("operations were split too, and no way that was tried makes enough room".to_owned());
         why.details.extend(closest.map(|conflict| format!("split most finely: {conflict}")));
         Err(Error::Infeasible(why))
+    }
+
+    /// Plans ways to split a network, from the coarsest: as far as the first that fits, and a few that are finer. Where
+    /// others fit already, only a few.
+    fn try_ways(
+        &self,
+        mut ways: split::Splits,
+        (assumed, dims): (&[String], &BTreeMap<String, i64>),
+        tried: &mut TriedWays,
+    ) -> Result<()> {
+        let mut more = finer_ways(self.options.place.effort);
+        let most = MOST_NODES.max(2 * ways.nodes());
+        while !self.control.stopped()
+            && let Some(parted) = ways.next()?
+        {
+            if parted.graph.node_count() > most {
+                continue;
+            }
+            let network = parted.network(assumed.to_vec(), dims.clone())?;
+            let is_quick = network.graph.node_count() <= QUICK;
+            match self.plan_as(&network, As::Way) {
+                Ok(planned) => tried.take(planned, network),
+                Err(error) if tried.best.is_some() && is_no_plan(&error) => {}
+                Err(error) => tried.failed(error, network)?,
+            }
+            if tried.best.is_some() && (more == 0 || !is_quick) {
+                break;
+            }
+            more -= usize::from(tried.best.is_some());
+        }
+        Ok(())
+    }
+}
+
+/// What came of ways to split a network.
+#[derive(Default)]
+struct TriedWays {
+    best: Option<SplitPlan>,
+    /// What the finest of those that do not fit lacked, in words.
+    closest: Option<String>,
+    /// Of a training step, those of the fewest nodes that do not fit.
+    coarsest: Vec<Network>,
+}
+
+impl TriedWays {
+    fn take(&mut self, planned: Planned, network: Network) {
+        if self.best.as_ref().is_none_or(|best| planned.value() < best.value()) {
+            self.best = Some(SplitPlan { planned, network });
+        }
+    }
+
+    /// Error: it is none that says that a way does not fit.
+    fn failed(&mut self, error: Error, network: Network) -> Result<()> {
+        match error {
+            Error::Infeasible(split) => self.closest = Some(split.conflict),
+            // Other devices are asked for than those that it puts parts on.
+            Error::Usage(split) => self.closest = self.closest.take().or(Some(split.message)),
+            error => return Err(error),
+        }
+        if network.graph.has_updates() {
+            self.coarsest.push(network);
+            self.coarsest.sort_by_key(|network| network.graph.node_count());
+            self.coarsest.truncate(REWRITTEN);
+        }
+        Ok(())
     }
 }
 

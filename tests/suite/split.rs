@@ -2,12 +2,15 @@
 //! the bits of one device, in every form of a plan.
 
 use partition::unstable::compile::{self, Compiled, Options, SplitOptions, compile};
-use partition::unstable::error::Error;
+use partition::unstable::control::Control;
+use partition::unstable::error::{Error, Repair};
 use partition::unstable::ir::Param;
-use partition::unstable::load::Model;
+use partition::unstable::load::{LoadOptions, Model};
 use partition::unstable::place::{DeviceUse, Effort};
 use partition::unstable::plan::{Action, Plan, check, export};
 use partition::unstable::topology::Topology;
+
+use serde_json::json;
 
 use crate::cli::{Folder, example};
 use crate::networks::Network;
@@ -194,6 +197,87 @@ fn corpus() -> Vec<String> {
     }
     all.sort();
     all
+}
+
+/// Convolutions of large images with small weights, and dense layers with large ones.
+fn images() -> Network {
+    let layer = |class: &str, name: &str, mut config: serde_json::Value| {
+        config["name"] = name.into();
+        json!({"module": "keras.layers", "class_name": class, "config": config})
+    };
+    let convolution = |name: &str, filters: u64, stride: u64| {
+        layer(
+            "Conv2D",
+            name,
+            json!({"filters": filters, "kernel_size": [3, 3], "strides": [stride, stride], "padding": "same",
+                   "activation": "relu", "use_bias": true}),
+        )
+    };
+    let dense = |name: &str, units: u64| {
+        layer("Dense", name, json!({"units": units, "activation": "relu", "use_bias": true}))
+    };
+    let layers = vec![
+        layer("InputLayer", "image", json!({"batch_shape": [null, 48, 48, 3], "dtype": "float32"})),
+        convolution("wide", 24, 1),
+        convolution("wider", 24, 1),
+        convolution("down", 48, 2),
+        convolution("narrow", 48, 1),
+        convolution("low", 96, 2),
+        layer("GlobalAveragePooling2D", "mean", json!({})),
+        dense("first", 1000),
+        dense("last", 400),
+    ];
+    let model = json!({"module": "keras", "class_name": "Sequential", "config": {"name": "images", "layers": layers}});
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("images.json");
+    std::fs::write(&path, model.to_string()).unwrap();
+    Network::open(&path).unwrap().with_batch(8).unwrap()
+}
+
+/// With more memory never much more moves.
+#[test]
+fn a_batch_is_computed_in_parts_where_less_moves_then() {
+    let network = images();
+    let mut least = u64::MAX;
+    for (kilobytes, most) in [(1500, 40_000), (1700, 40_000), (2000, 40_000), (2500, 4_000), (4000, 0)] {
+        let what = format!("3 devices of {kilobytes} kB");
+        let topology = Topology::parse(&format!("cpu[3x{kilobytes}kB]")).unwrap();
+        let options = Options { bind: network.dims.clone(), ..Options::default() };
+        let compiled = compile(Model::Graph(network.graph.clone()), &topology, &options).unwrap();
+        let moved = compiled.plan.cost.step_bytes.get();
+        assert!(moved <= most, "{what}: {moved} bytes move");
+        assert!(moved / 10 <= least / 9, "{what}: {moved} bytes move, {least} with less memory");
+        least = least.min(moved);
+        sound(&what, &network, &compiled);
+        same_results(&what, &network, &compiled);
+    }
+}
+
+#[test]
+fn the_smallest_cap_that_is_named_counts_on_splits() {
+    let bytes = std::fs::read(example("seed_stack.json")).unwrap();
+    let model = || partition::unstable::load::load(&bytes, None, &LoadOptions::default()).unwrap();
+    let options = Options { batch: Some(10), ..Options::default() };
+    let plan = |bytes: u64| {
+        let topology = Topology::parse(&format!("cpu[3x{bytes}B]")).unwrap();
+        compile(model(), &topology, &options).map(|_| ()).map_err(|error| (error, topology))
+    };
+    let named = |split: SplitOptions| {
+        let (error, topology) = plan(1_000_000).unwrap_err();
+        let Error::Infeasible(mut found) = error else { panic!("{error}") };
+        let options = Options { split, ..options.clone() };
+        compile::repair(&model(), &topology, &options, &mut found, &Control::new()).unwrap();
+        match &found.repairs[0] {
+            Repair::Memory { device: None, memory, split, .. } => (memory.get(), *split),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (whole, is_split) = named(SplitOptions { auto: false, ..SplitOptions::default() });
+    assert!(!is_split);
+    let (split, is_split) = named(SplitOptions::default());
+    // 40,120,000 bytes of parameters on three devices, and what a layer makes.
+    assert!(is_split && split < whole && (13_373_334..14_300_000).contains(&split), "{split}, whole {whole}");
+    assert!(plan(split).is_ok());
 }
 
 #[test]

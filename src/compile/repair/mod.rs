@@ -6,8 +6,10 @@
 //! divided into microbatches where that is asked for.
 
 mod attempt;
+mod with_splits;
 
 use self::attempt::{Attempt, Fit, fit, graph_of, rewritten};
+use self::with_splits::WithSplits;
 use super::pipeline::settled;
 use super::{Options, batch_dim};
 use crate::control::Control;
@@ -75,7 +77,7 @@ pub fn repair(
     repairs.extend(trial.without_colocation());
     repairs.extend(trial.balance());
     repairs.extend(trial.device_use());
-    let memory = trial.memory(found);
+    let mut memory = trial.memory(found);
     if let Some(Repair::Memory { device: None, more, .. }) = memory.first()
         && *more <= options.place.reserve
     {
@@ -83,6 +85,10 @@ pub fn repair(
     }
     repairs.extend(trial.batch());
     repairs.extend(trial.microbatches());
+    if let (Model::Graph(graph), Some(Repair::Memory { device: None, more, .. })) = (model, memory.first()) {
+        let less = WithSplits { graph, topology, options, control }.least(*more)?;
+        memory.splice(0..0, less);
+    }
     found.repairs = memory.into_iter().chain(repairs).collect();
     if let Some(first) = found.repairs.first() {
         found.repair = format!("{first} would do");
@@ -397,7 +403,7 @@ impl Trial<'_, '_> {
         let device = single.map(|id| self.topology.device(id).name.clone());
         let (more, fails) = (Bytes(works.more), Bytes(fails));
         let Fit { recomputed, offloaded, .. } = fit;
-        Some(Repair::Memory { device, more, memory, fails, recomputed, offloaded })
+        Some(Repair::Memory { device, more, memory, fails, recomputed, offloaded, split: false })
     }
 
     /// An amount that does, and one that does not: twice as much each time, or halfway to the one that is `known` to

@@ -188,8 +188,16 @@ impl<'g> Choices<'g> {
     ///
     /// Errors: none but internal ones.
     pub(super) fn follow(&mut self, node: NodeId) -> Result<()> {
+        match self.following(node)? {
+            Some(division) => self.divide(node, division),
+            None => Ok(()),
+        }
+    }
+
+    /// How a node is divided so that nothing of what it reads in slices moves, where there is such a way.
+    pub(super) fn following(&self, node: NodeId) -> Result<Option<Division>> {
         if self.fixed[node.index()] || !self.reads_slices(node) {
-            return Ok(());
+            return Ok(None);
         }
         for split in splits(self.graph, node)? {
             if split.is_partial() {
@@ -199,20 +207,24 @@ impl<'g> Choices<'g> {
                 let devices = self.devices_of_operands(node);
                 let division = Division { split: split.clone(), bounds, devices, apart: self.apart };
                 if self.may_have(node, division.parts()) && self.moved(node, &division)? == 0 {
-                    return self.divide(node, division);
+                    return Ok(Some(division));
                 }
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whether a node is neither a leaf nor put somewhere by the caller.
+    pub(super) fn may_divide(&self, node: NodeId) -> bool {
+        let source = self.graph.source(self.graph.node(node).source);
+        !self.fixed[node.index()] && source.pin.is_none() && source.colocate.is_none()
     }
 
     /// Divides a node at the least cost, in the order of [`Cost`]; where one part costs least, not at all.
     ///
     /// Errors: none but internal ones.
     pub(super) fn cheapest(&mut self, node: NodeId, limits: Limits) -> Result<()> {
-        let source = self.graph.source(self.graph.node(node).source);
-        // What the caller has put somewhere stays whole.
-        if self.fixed[node.index()] || source.pin.is_some() || source.colocate.is_some() {
+        if !self.may_divide(node) {
             return Ok(());
         }
         let whole = self.footprint(node)?;
@@ -309,7 +321,7 @@ impl<'g> Choices<'g> {
     }
 
     /// Whether a node may be divided into so many parts beside the others of its source.
-    fn may_have(&self, node: NodeId, parts: usize) -> bool {
+    pub(super) fn may_have(&self, node: NodeId, parts: usize) -> bool {
         self.apart || self.parts_of[self.graph.node(node).source.index()].is_none_or(|others| others == parts)
     }
 

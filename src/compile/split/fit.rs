@@ -23,23 +23,37 @@ struct Try {
     /// beside it, and for parts of other operations; but what is finer takes more copies, each of which needs room at
     /// both ends.
     hundredths: u64,
-    /// Whether what one node of the source stands for may be apart.
-    apart: bool,
-    /// Whether each device computes one part of whatever is divided, as large as its memory: nothing is left to place.
-    side_by_side: bool,
+    form: Form,
+}
+
+/// What goes together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// What one node of the source stands for.
+    Together,
+    /// No more than must.
+    Apart,
+    /// Each device computes one part of whatever is divided, as large as its memory: nothing is left to place.
+    SideBySide,
+    /// So many parts of the batch.
+    Batch(u64),
 }
 
 impl Try {
     const fn together(hundredths: u64) -> Self {
-        Self { hundredths, apart: false, side_by_side: false }
+        Self { hundredths, form: Form::Together }
     }
 
     const fn apart(hundredths: u64) -> Self {
-        Self { hundredths, apart: true, side_by_side: false }
+        Self { hundredths, form: Form::Apart }
     }
 
     const fn side_by_side(hundredths: u64) -> Self {
-        Self { hundredths, apart: false, side_by_side: true }
+        Self { hundredths, form: Form::SideBySide }
+    }
+
+    const fn batch(parts: u64) -> Self {
+        Self { hundredths: 100, form: Form::Batch(parts) }
     }
 }
 
@@ -70,6 +84,9 @@ const SIDE_BY_SIDE: [Try; 5] = [
     Try::side_by_side(3),
 ];
 
+/// Parts of the batch that are tried.
+const BY_BATCH: [Try; 4] = [Try::batch(2), Try::batch(4), Try::batch(8), Try::batch(16)];
+
 /// Parts of one node for each device, at most: finer ones find room where others leave it, more copies take it.
 const PARTS: u64 = 8;
 
@@ -99,10 +116,36 @@ pub(in crate::compile) struct Splits {
 ///
 /// Errors: none but internal ones.
 pub(in crate::compile) fn narrower(
+    whole: Parted,
+    topology: &Topology,
+    place: &place::Options,
+    exact: bool,
+) -> Result<Splits> {
+    let tries =
+        if whole.graph.has_updates() { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
+    ways(whole, topology, place, exact, &tries.concat())
+}
+
+/// Ways to split a graph in which all that computes samples apart is divided alike, in ever more parts of the batch. Of a
+/// training step there are none: its gradients are sums over the batch.
+///
+/// Errors: none but internal ones.
+pub(in crate::compile) fn by_batch(
+    whole: Parted,
+    topology: &Topology,
+    place: &place::Options,
+    exact: bool,
+) -> Result<Splits> {
+    let tries = if whole.graph.has_updates() { &[][..] } else { &BY_BATCH };
+    ways(whole, topology, place, exact, tries)
+}
+
+fn ways(
     mut whole: Parted,
     topology: &Topology,
     place: &place::Options,
     exact: bool,
+    tries: &[Try],
 ) -> Result<Splits> {
     let room = |id| place.usable(topology.device(id).memory).get();
     let memory = topology.computing().map(room).max().unwrap_or(0);
@@ -119,9 +162,7 @@ pub(in crate::compile) fn narrower(
         last = None;
     }
     let workspace = if topology.has_accelerators() { workspace_on_gpu } else { workspace };
-    let tries =
-        if whole.graph.has_updates() { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
-    let left = tries.concat().into_iter().rev().collect();
+    let left = tries.iter().rev().copied().collect();
     let side_by_side = Rc::new(SideBySide::new(topology, place)?);
     Ok(Splits { whole, memory, workspace, limits, side_by_side, left, last })
 }
@@ -148,14 +189,17 @@ impl Splits {
     /// Errors: none but internal ones.
     pub(in crate::compile) fn next(&mut self) -> Result<Option<Parted>> {
         'tries: while let Some(attempt) = self.left.pop() {
-            if attempt.side_by_side && self.side_by_side.len() < 2 {
+            if attempt.form == Form::SideBySide && self.side_by_side.len() < 2 {
                 continue;
             }
             let bytes = share(self.memory, attempt.hundredths, 100);
             let limits = Limits { bytes, whole: bytes, ..self.limits };
-            let Some(found) = divisions(self.choices(&self.whole.graph, attempt), limits, |_| true)? else {
+            let Some(found) = divisions(self.choices(&self.whole.graph, attempt), limits, attempt.form)?
+            else {
                 // What is finer has more parts still; other ways have fewer.
-                self.left.retain(|other| other.side_by_side != attempt.side_by_side);
+                let is_alike =
+                    |other: &Try| (other.form == Form::SideBySide) == (attempt.form == Form::SideBySide);
+                self.left.retain(|other| !is_alike(other));
                 continue;
             };
             if self.last.as_ref() == Some(&found) {
@@ -167,7 +211,7 @@ impl Splits {
                 // Parts, and what joins them, are divided again only where they fit nowhere.
                 let limits = Limits { whole: self.memory, may_go_on: round + 1 < ROUNDS, ..limits };
                 let again = |node| parted.may_be_divided_again(node);
-                let Some(more) = divisions(self.choices(&parted.graph, attempt), limits, again)? else {
+                let Some(more) = divided_again(self.choices(&parted.graph, attempt), limits, again)? else {
                     continue 'tries;
                 };
                 if more.is_empty() {
@@ -181,17 +225,35 @@ impl Splits {
     }
 
     fn choices<'g>(&self, graph: &'g Graph, attempt: Try) -> Choices<'g> {
-        let choices = if attempt.apart { Choices::apart(graph) } else { Choices::new(graph) };
+        let choices = if attempt.form == Form::Apart { Choices::apart(graph) } else { Choices::new(graph) };
         let choices = choices.with_workspace(self.workspace);
-        match attempt.side_by_side {
-            true => choices.on(Rc::clone(&self.side_by_side)),
-            false => choices,
+        match attempt.form {
+            Form::SideBySide => choices.on(Rc::clone(&self.side_by_side)),
+            Form::Together | Form::Apart | Form::Batch(_) => choices,
         }
     }
 }
 
-/// How the nodes of a graph are divided at the least cost, of those that may be; none where there are too many parts.
+/// How the nodes of a graph are divided; none where there are too many parts.
 fn divisions(
+    mut choices: Choices<'_>,
+    limits: Limits,
+    form: Form,
+) -> Result<Option<BTreeMap<NodeId, Division>>> {
+    for node in choices.graph.node_ids() {
+        match form {
+            Form::Batch(parts) => choices.along_batch(node, parts, limits)?,
+            Form::Together | Form::Apart | Form::SideBySide => choices.cheapest(node, limits)?,
+        }
+        if choices.parts() > MOST_PARTS {
+            return Ok(None);
+        }
+    }
+    Ok(Some(choices.finish()))
+}
+
+/// How those nodes of a graph that may be are divided at the least cost; none where there are too many parts.
+fn divided_again(
     mut choices: Choices<'_>,
     limits: Limits,
     may_be: impl Fn(NodeId) -> bool,

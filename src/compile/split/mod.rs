@@ -2,6 +2,7 @@
 //! because it fits nowhere whole or is faster so.
 
 mod alike;
+mod batch;
 mod beam;
 mod choose;
 mod fit;
@@ -26,7 +27,7 @@ use crate::error::Result;
 use crate::ir::Graph;
 use crate::plan::PlanSplit;
 
-pub(super) use self::fit::{beyond_all, narrower};
+pub(super) use self::fit::{Splits, beyond_all, by_batch, narrower};
 pub(super) use self::keep::together;
 pub(super) use self::otherwise::{is_of, other_ways, own_ways};
 pub(super) use self::parted::Parted;

@@ -5,7 +5,7 @@ use std::fs;
 
 #[cfg(feature = "weights")]
 use partition::unstable::ir::{DType, Tensor};
-use partition::unstable::ir::{Graph, Init, SourceRole};
+use partition::unstable::ir::{Graph, Init, SourceRole, ValueId};
 use partition::unstable::load::{Format, LoadOptions, keras, recognise};
 use partition::{Error, Result};
 use serde_json::{Value, json};
@@ -357,6 +357,63 @@ fn a_shared_layer_has_one_source_and_one_set_of_weights() {
     assert_eq!(graph.sources().iter().filter(|source| source.name == "d").count(), 1);
     let names: Vec<&str> = graph.outputs().iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["d", "d_1"]);
+}
+
+/// A model of Keras 3 with inputs `a`, `b` and `c`, for each of which a nested model of that class is called; the second dense
+/// layer reads call `read`, the outputs are that layer and call `given`, as the text numbers them. The inputs that they come from.
+fn nested(class: &str, read: u64, given: u64) -> Vec<String> {
+    let reference = |name: &str, node: u64| {
+        let history = json!([name, node, 0]);
+        json!({"class_name": "__keras_tensor__", "config": {"shape": [null, 4], "dtype": "float32", "keras_history": history}})
+    };
+    let called = |reads: &[Value]| {
+        let nodes: Vec<Value> = reads.iter().map(|read| json!({"args": [read], "kwargs": {}})).collect();
+        Value::from(nodes)
+    };
+    let input = |name: &str| node("InputLayer", name, json!({"batch_shape": [null, 4]}), json!([]));
+    let dense =
+        |name: &str, reads: Value| node("Dense", name, json!({"units": 4, "activation": "linear"}), reads);
+    let inner = match class {
+        "Sequential" => json!({"layers": [input("i"), layer("Dense", json!({"name": "d", "units": 4}))]}),
+        _ => json!({
+            "layers": [input("i"), dense("d", called(&[reference("i", 0)]))],
+            "input_layers": [["i", 0, 0]], "output_layers": [["d", 0, 0]],
+        }),
+    };
+    let reads = called(&["a", "b", "c"].map(|name| reference(name, 0)));
+    let layers = vec![
+        input("a"),
+        input("b"),
+        input("c"),
+        node(class, "inner", inner, reads),
+        dense("reader", called(&[reference("inner", read)])),
+    ];
+    let config = json!({
+        "name": "f", "layers": layers, "input_layers": [["a", 0, 0], ["b", 0, 0], ["c", 0, 0]],
+        "output_layers": [["reader", 0, 0], ["inner", given, 0], ["inner", given + 1, 0]],
+    });
+    let text = json!({"class_name": "Functional", "config": config, "keras_version": "3.9.0"}).to_string();
+    let graph = load(text.as_bytes()).unwrap();
+    let origin = |value: ValueId| {
+        let mut value = value;
+        while let Some(&operand) = graph.maker(value).operands.first() {
+            value = operand;
+        }
+        graph.inputs().iter().find(|(_, input)| *input == value).unwrap().0.clone()
+    };
+    graph.outputs().iter().map(|(_, value)| origin(*value)).collect()
+}
+
+#[test]
+fn outputs_are_those_of_the_calls_of_a_nested_model_that_they_name() {
+    // A sequential model counts its calls alone.
+    assert_eq!(nested("Sequential", 0, 1), ["a", "b", "c"]);
+    assert_eq!(nested("Sequential", 2, 0), ["c", "a", "b"]);
+    // A functional one has a node of its own, which counts among the outputs; of old, where layers read it.
+    assert_eq!(nested("Functional", 0, 2), ["a", "b", "c"]);
+    assert_eq!(nested("Functional", 2, 1), ["c", "a", "b"]);
+    assert_eq!(nested("Functional", 3, 1), ["c", "a", "b"]);
+    assert_eq!(nested("Functional", 1, 2), ["a", "b", "c"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Nesting is recursion over the text's own nesting, which the JSON parser bounds (128 levels).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -375,6 +375,31 @@ impl<'u> Parser<'u> {
     }
 }
 
+/// The calls of a nested model by their numbers, as layers read them and as the outputs are named. A functional model has a
+/// node of its own before those of its calls, which counts in some of these numbers. Every call is of use to one or the other.
+struct NodesOf<'n> {
+    calls: u64,
+    read: &'n HashSet<u64>,
+    given: &'n HashSet<u64>,
+}
+
+impl NodesOf<'_> {
+    /// Whether the model's own node counts, in Keras 2: the same for both.
+    fn counted_alike(&self) -> (u64, u64) {
+        let own = u64::from(self.read.iter().chain(self.given).all(|&node| node >= 1));
+        (own, own)
+    }
+
+    /// The same in Keras 3, where it counts among the outputs; where layers read it, in some versions.
+    fn counted_among_outputs(&self) -> (u64, u64) {
+        let all_used = |own: u64| {
+            let used = |call: u64| self.read.contains(&(call + own)) || self.given.contains(&(call + 1));
+            self.read.iter().all(|&node| (own..self.calls + own).contains(&node)) && (0..self.calls).all(used)
+        };
+        (u64::from(!all_used(0) && all_used(1)), 1)
+    }
+}
+
 /// Resolves references and orders the calls.
 struct Resolver<'a> {
     place: &'a str,
@@ -397,30 +422,30 @@ impl<'a> Resolver<'a> {
     ) -> Result<Self> {
         let by_name: HashMap<String, usize> =
             layers.iter().enumerate().map(|(index, layer)| (layer.name.clone(), index)).collect();
-        let references = raw.iter().flatten().flat_map(|call| call.arguments.iter().map(|a| &a.tensor));
-        let references: Vec<&History> = references.collect();
-        // A nested functional model has a node of its own before those of its calls.
-        let first_of = |histories: &[&History]| -> Vec<u64> {
-            let mut least = vec![u64::MAX; layers.len()];
+        let by_layer = |histories: &mut dyn Iterator<Item = &History>| {
+            let mut nodes = vec![HashSet::new(); layers.len()];
             for history in histories {
                 if let Some(&layer) = by_name.get(history.layer.as_str()) {
-                    least[layer] = least[layer].min(history.node);
+                    nodes[layer].insert(history.node);
                 }
             }
-            let is_model = |layer: &Layer| matches!(layer.kind, Kind::Model(_));
-            let own =
-                layers.iter().zip(&least).map(|(layer, &least)| u64::from(is_model(layer) && least >= 1));
-            own.collect()
+            nodes
         };
-        let outputs: Vec<&History> = outputs.iter().collect();
-        let (first, first_of_outputs) = match version {
-            KerasVersion::Two => {
-                let all = first_of(&[&references[..], &outputs[..]].concat());
-                (all.clone(), all)
-            }
-            // Keras 3 counts it among the outputs alone.
-            KerasVersion::Three => (first_of(&references), first_of(&outputs)),
-        };
+        let read =
+            by_layer(&mut raw.iter().flatten().flat_map(|call| call.arguments.iter().map(|a| &a.tensor)));
+        let given = by_layer(&mut outputs.iter());
+        let (mut first, mut first_of_outputs) = (vec![0; layers.len()], vec![0; layers.len()]);
+        for (at, layer) in layers.iter().enumerate().filter(|(_, layer)| matches!(layer.kind, Kind::Model(_)))
+        {
+            let calls = raw[at].len() as u64;
+            let of = NodesOf { calls, read: &read[at], given: &given[at] };
+            (first[at], first_of_outputs[at]) = match version {
+                KerasVersion::Two => of.counted_alike(),
+                // A sequential model has no node of its own.
+                KerasVersion::Three if layer.class == "Sequential" => (0, 0),
+                KerasVersion::Three => of.counted_among_outputs(),
+            };
+        }
         let mut start = Vec::with_capacity(layers.len() + 1);
         let mut total = 0;
         for calls in raw {

@@ -145,9 +145,11 @@ fn free_space(_: &Path) -> Option<Bytes> {
 
 /// The checkpoint that a run is to go on from; none for a run that begins.
 ///
-/// Errors: there must be one and is none; all are damaged; it is of another model, of the hash `model`.
+/// Errors: there must be one and is none; all are damaged; it is of another model, of the hash `model`; a run that begins
+/// is given the folder of another.
 pub(super) fn found(args: &TrainArgs, folder: Option<&Path>, model: &str) -> Result<Option<Found>> {
-    let (Some(resume), Some(folder)) = (args.resume, folder) else { return Ok(None) };
+    let Some(folder) = folder.filter(|_| !args.dry_run) else { return Ok(None) };
+    let Some(resume) = args.resume else { return check_unused(folder).map(|()| None) };
     let found = if folder.is_dir() { Store::read(folder)?.latest()? } else { None };
     match (found, resume) {
         (Some(found), _) if found.checkpoint.model != model => {
@@ -162,6 +164,17 @@ pub(super) fn found(args: &TrainArgs, folder: Option<&Path>, model: &str) -> Res
                 .with_help("--resume=auto begins anew where there is none"))
         }
     }
+}
+
+/// Error: a folder holds checkpoints. Those of a run that begins would be mixed with them: some would be removed, and nobody
+/// could say which run the newest is of.
+fn check_unused(folder: &Path) -> Result<()> {
+    let newest = if folder.is_dir() { Store::read(folder)?.list()?.into_iter().next() } else { None };
+    let Some(newest) = newest else { return Ok(()) };
+    let place = format!("--checkpoints {}", folder.display());
+    let name = newest.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Err(Error::usage(place, format!("the folder holds checkpoints of a run before, the newest is {name}"))
+        .with_help("--resume goes on with that run; another folder begins anew"))
 }
 
 /// What to do where a device is not here.

@@ -156,7 +156,7 @@ impl Store {
             let _ = folder::remove_unfinished(&aside);
         }
         written?;
-        self.prune().map_err(|error| Error::io(self.path.display().to_string(), error))?;
+        self.prune(&path).map_err(|error| Error::io(self.path.display().to_string(), error))?;
         Ok(path)
     }
 
@@ -230,8 +230,9 @@ impl Store {
     }
 
     /// Removes what is not to be kept, each under another name first, so that none is ever there in part. A folder that
-    /// is no checkpoint, or in which something else lies, is the user's: it is neither removed nor counted.
-    fn prune(&self) -> io::Result<()> {
+    /// is no checkpoint, or in which something else lies, is the user's: it is neither removed nor counted. What was just
+    /// `written` stays, whatever else is there.
+    fn prune(&self, written: &Path) -> io::Result<()> {
         let all = self.list().map_err(|error| io::Error::other(error.to_string()))?;
         let all: Vec<PathBuf> = all.into_iter().filter(|path| is_own(path)).collect();
         let best = self.keep.best.as_ref().and_then(|(metric, goal)| {
@@ -241,7 +242,8 @@ impl Store {
                 .collect();
             best_of(&rated, *goal).map(|index| rated[index].1.clone())
         });
-        for path in all.iter().skip(self.keep.last.max(1)).filter(|path| Some(*path) != best.as_ref()) {
+        let stays = |path: &PathBuf| Some(path) == best.as_ref() || path == written;
+        for path in all.iter().skip(self.keep.last.max(1)).filter(|path| !stays(path)) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             folder::discard(path, &self.path.join(format!("{UNFINISHED}{name}")))?;
         }

@@ -395,6 +395,25 @@ fn layers_are_told_and_not_reshapes() {
 }
 
 #[test]
+fn a_run_that_begins_does_no_harm_to_the_checkpoints_of_another() {
+    let folder = folder();
+    let run = |more: &[&'static str]| train("line.json", &[ONES, &["--checkpoints", "c"], more].concat());
+    folder.ok(&run(&["--epochs", "3"]));
+    let kept = || {
+        let entries = fs::read_dir(folder.path("c")).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let before = kept();
+    let error = folder.fails(2, &run(&["--epochs", "1"]));
+    assert!(error.contains("--checkpoints c") && error.contains("step-000000000006"), "{error}");
+    assert!(error.contains("--resume"), "{error}");
+    assert_eq!(kept(), before);
+}
+
+#[test]
 fn a_run_that_goes_on_continues_its_history() {
     let folder = folder();
     for name in ["h.csv", "h.json"] {

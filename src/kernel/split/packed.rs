@@ -25,20 +25,21 @@ fn multiply(packed: Packed, shapes: &Shapes) -> Vec<Way> {
     let rank = shapes.rank();
     // Rows that lie as those of a transposed right operand do: its fewest rows and columns hold, too.
     let of = MatMul { transpose_left: false, transpose_right: true, wide: false, rounds: false };
-    let [rows, columns] = product::least(of, shapes);
+    let least = product::least(of, shapes);
     let beside = shapes.operands.len() - 1;
     let mut found = Vec::with_capacity(rank + 1);
     for axis in 0..rank - 2 {
         let access = |dims: &Vec<u64>| broadcast(dims, rank, axis, shapes.results[0][axis]);
-        found.push(Way::axis(shapes, axis, shapes.operands.iter().map(access).collect()));
+        let outer = Way::axis(shapes, axis, shapes.operands.iter().map(access).collect());
+        found.push(Way { least: least[axis], ..outer });
     }
     let left = shapes.operands[0].len();
     let mut operands = vec![Access::along(left - 2)];
     operands.extend(vec![Access::Whole; beside]);
-    found.push(Way { least: rows, ..Way::axis(shapes, rank - 2, operands) });
+    found.push(Way { least: least[rank - 2], ..Way::axis(shapes, rank - 2, operands) });
     let mut operands = vec![Access::Whole];
     operands.extend(shapes.operands[1..].iter().map(|dims| Access::along(dims.len() - 2)));
-    found.push(Way { least: columns, ..Way::axis(shapes, rank - 1, operands) });
+    found.push(Way { least: least[rank - 1], ..Way::axis(shapes, rank - 1, operands) });
     if let Some(packed_operands) = blocks(packed, &shapes.operands[1..]) {
         let operands = [Access::along(left - 1)].into_iter().chain(packed_operands).collect();
         let way = Way::summed(shapes, left - 1, Fold::Sum, operands);

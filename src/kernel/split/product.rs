@@ -9,13 +9,71 @@ const NARROW: u64 = 4;
 const LONG: u64 = 256;
 const SKINNY: u64 = 16;
 
-/// The fewest rows, and columns, of a part.
-pub(super) fn least(op: MatMul, shapes: &Shapes) -> [u64; 2] {
+/// The fewest along each axis of the result that a part has, so that it has the bits of the whole.
+pub(super) fn least(op: MatMul, shapes: &Shapes) -> Vec<u64> {
     let (left, rank) = (&shapes.operands[0], shapes.rank());
     let inner = if op.transpose_left { left.len() - 2 } else { left.len() - 1 };
     let few = if left[inner] >= LONG { SKINNY } else { NARROW };
     let [rows, columns] = [shapes.results[0][rank - 2], shapes.results[0][rank - 1]];
-    [shortest(rows, few, op.transpose_left), shortest(columns, NARROW, !op.transpose_right)]
+    let batch = Batch::of(shapes);
+    let is_one = batch.is_one(op);
+    let mut least: Vec<u64> = (0..rank - 2)
+        .map(|axis| match is_one {
+            true => {
+                let extent = batch.result[axis];
+                shortest_of_one((batch.size() / extent.max(1)).saturating_mul(rows), extent, few)
+            }
+            false => batch.shortest(op, axis, rows, few),
+        })
+        .collect();
+    least.push(match is_one && batch.size() > 1 {
+        true => shortest_of_one(batch.size(), rows, few),
+        false => shortest(rows, few, op.transpose_left),
+    });
+    least.push(shortest(columns, NARROW, !op.transpose_right));
+    least
+}
+
+/// The outer axes of a product: of both operands, which broadcast, and of the result.
+struct Batch<'s> {
+    left: &'s [u64],
+    right: &'s [u64],
+    result: &'s [u64],
+}
+
+impl<'s> Batch<'s> {
+    fn of(shapes: &'s Shapes) -> Self {
+        let outer = |dims: &'s Vec<u64>| &dims[..dims.len() - 2];
+        let [left, right] = [0, 1].map(|operand| outer(&shapes.operands[operand]));
+        Self { left, right, result: outer(&shapes.results[0]) }
+    }
+
+    fn size(&self) -> u64 {
+        self.result.iter().product()
+    }
+
+    /// Whether one right matrix meets all rows: kernels of the CPU make one product of them.
+    fn is_one(&self, op: MatMul) -> bool {
+        let all = |dims: &[u64]| dims.iter().product::<u64>();
+        all(self.right) == 1 && all(self.left) == self.size() && (!op.transpose_left || self.size() == 1)
+    }
+
+    /// The shortest part along an axis of products that are computed one by one: where the right matrices differ along
+    /// that axis alone, all rows of a single index meet one of them, and may be many where those of a product are few.
+    fn shortest(&self, op: MatMul, axis: usize, rows: u64, few: u64) -> u64 {
+        let extent = self.result[axis];
+        let differ: u64 = self.right.iter().product();
+        let of_axis = self.right.len().checked_sub(self.result.len() - axis).map(|at| self.right[at]);
+        let meet_one = of_axis == Some(differ) && !op.transpose_left;
+        let together = (self.size() / extent.max(1)).saturating_mul(rows);
+        let changes = rows <= few && together > few;
+        if meet_one && changes { 2.min(extent) } else { 1 }
+    }
+}
+
+/// The shortest part of an axis, each index of which has so many rows of one product.
+fn shortest_of_one(each: u64, extent: u64, few: u64) -> u64 {
+    if each.saturating_mul(extent) > few { few / each.max(1) + 1 } else { 1 }
 }
 
 /// The fewest rows or columns of a part of so many, so that it has the bits of the whole: not few where the
@@ -37,16 +95,17 @@ pub(super) fn ways(op: MatMul, shapes: &Shapes) -> Vec<Way> {
     let (right_inner, column) =
         if op.transpose_right { (right - 1, right - 2) } else { (right - 2, right - 1) };
     let mut found = Vec::with_capacity(rank + 1);
+    let least = least(op, shapes);
     for axis in 0..rank - 2 {
         // As leading axes of matrices that end alike.
         let access = |dims: &Vec<u64>| broadcast(dims, rank, axis, shapes.results[0][axis]);
-        found.push(Way::axis(shapes, axis, shapes.operands.iter().map(access).collect()));
+        let outer = Way::axis(shapes, axis, shapes.operands.iter().map(access).collect());
+        found.push(Way { least: least[axis], ..outer });
     }
-    let [fewest_rows, fewest_columns] = least(op, shapes);
     let rows = Way::axis(shapes, rank - 2, vec![Access::along(row), Access::Whole]);
-    found.push(Way { least: fewest_rows, ..rows });
+    found.push(Way { least: least[rank - 2], ..rows });
     let columns = Way::axis(shapes, rank - 1, vec![Access::Whole, Access::along(column)]);
-    found.push(Way { least: fewest_columns, ..columns });
+    found.push(Way { least: least[rank - 1], ..columns });
     let inner = vec![Access::along(left_inner), Access::along(right_inner)];
     found.push(Way::summed(shapes, left_inner, Fold::Sum, inner));
     found

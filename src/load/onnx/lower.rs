@@ -43,6 +43,9 @@ pub(super) struct Binding {
     pub(super) value: Option<ValueId>,
     /// Its elements, where it is small and they are known.
     pub(super) known: Option<Known>,
+    /// Whether it is computed from parameters: its known elements serve those who need them as numbers, its value is
+    /// computed, as parameters may change.
+    pub(super) of_weights: bool,
     /// An initialiser that nothing has read yet.
     initializer: Option<Box<TensorProto>>,
     /// Whether it is a tensor at all; else type, value and elements say nothing.
@@ -244,7 +247,18 @@ impl Lowering {
                 Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
             let initializer = Some(Box::new(proto));
             let form = Form::Tensor;
-            let binding = Binding { source, ty, value: None, known, initializer, form, ragged: None, narrow };
+            let of_weights = is_weight(&ty);
+            let binding = Binding {
+                source,
+                ty,
+                value: None,
+                known,
+                of_weights,
+                initializer,
+                form,
+                ragged: None,
+                narrow,
+            };
             self.bind(name, binding)?;
         }
         Ok(())
@@ -592,8 +606,7 @@ impl Lowering {
         }
         let data = tensor::inline(proto, &header).map_err(place)?;
         let bytes = header.dtype.size() == 1 && header.dtype.is_integer();
-        let weights = header.dtype.is_float() && header.elements > 1;
-        Ok(match weights || bytes && header.elements > super::known::LIMIT {
+        Ok(match is_weight(&ty) || bytes && header.elements > super::known::LIMIT {
             true => self.graph.add_param(name.as_str(), ty, init, Some(Data::Inline(data)), source),
             false => self.graph.add_constant(data, source),
         })
@@ -616,7 +629,18 @@ impl Binding {
     /// A binding of what is no tensor.
     pub(super) fn of_form(source: SourceId, form: Form) -> Self {
         let ty = Type::new(DType::Bool, Shape::new([]));
-        Self { source, ty, value: None, known: None, initializer: None, form, ragged: None, narrow: None }
+        let of_weights = false;
+        Self {
+            source,
+            ty,
+            value: None,
+            known: None,
+            of_weights,
+            initializer: None,
+            form,
+            ragged: None,
+            narrow: None,
+        }
     }
 
     /// Another name for a binding that is no initialiser.
@@ -626,6 +650,7 @@ impl Binding {
             ty: self.ty.clone(),
             value: self.value,
             known: self.known.clone(),
+            of_weights: self.of_weights,
             initializer: None,
             form: self.form.clone(),
             ragged: self.ragged,
@@ -646,6 +671,11 @@ fn not_counted(name: &str) -> Error {
 
 fn not_a_tensor(what: &str) -> Error {
     Error::Unsupported(Report::new("", format!("{what} where a tensor is expected is not supported yet")))
+}
+
+/// Whether an initialiser of this type is a parameter rather than a constant.
+fn is_weight(ty: &Type) -> bool {
+    ty.dtype.is_float() && ty.elements().is_some_and(|elements| elements > 1)
 }
 
 /// The elements of a tensor that has none, which need no data to be known.

@@ -508,6 +508,19 @@ impl<'a> At<'a> {
         }
     }
 
+    /// Of output `i`, which is computed from parameters, these are the elements as long as those do not change.
+    pub(super) fn know(&mut self, i: usize, known: Known) {
+        if let Some(Some(output)) = self.outputs.get_mut(i) {
+            (output.known, output.of_weights) = (Some(known), true);
+        }
+    }
+
+    /// Whether input `i` is a parameter, or computed from some whose elements are known.
+    pub(super) fn is_of_weights(&self, i: usize) -> bool {
+        let index = self.inputs.get(i).copied().flatten();
+        index.is_some_and(|index| self.lowering.binding(index).of_weights)
+    }
+
     /// Output `i` is input `input`, whatever that is.
     pub(super) fn alias(&mut self, i: usize, input: usize) -> Result<()> {
         let index = self.index(input)?;
@@ -520,7 +533,8 @@ impl<'a> At<'a> {
         let binding = self.lowering.binding(index);
         // A parameter stays one, which training moves, however small.
         let is_param = |value| matches!(self.graph().maker(value).op, Op::Param(_));
-        let stays = binding.is_pending() || binding.value.is_some_and(is_param);
+        let stays = binding.is_pending() || binding.of_weights || binding.value.is_some_and(is_param);
+        let of_weights = binding.of_weights;
         if let Some(known) = known.clone().filter(|_| !stays) {
             self.set_known(i, known);
             return Ok(());
@@ -528,7 +542,7 @@ impl<'a> At<'a> {
         let value = self.lowering.value(index)?;
         self.set(i, value);
         if let Some(Some(output)) = self.outputs.get_mut(i) {
-            output.known = known;
+            (output.known, output.of_weights) = (known, of_weights);
         }
         Ok(())
     }

@@ -163,15 +163,18 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&
             .ok_or_else(|| Error::model("", "it is not in the archive"))
             .map_err(place)?;
         ranges.push((array.offset, array.offset.saturating_add(array.length), argument));
+        // What is trained is no constant, however small.
+        let is_trained = kind == "parameter" && array.meta.dtype().is_ok_and(DType::is_float);
+        let digits = array.digits.as_deref().filter(|_| !is_trained);
         // Tied parameters are one array under several names.
         let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
-        if let Some(name) = shared.get(&place_and_type).filter(|_| array.digits.is_none()) {
+        if let Some(name) = shared.get(&place_and_type).filter(|_| digits.is_none()) {
             bind_array(emit, argument, name.clone(), &array.meta);
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
-        add_array(emit, &name, array).map_err(place)?;
-        if array.digits.is_none() {
+        add_array(emit, &name, array, digits).map_err(place)?;
+        if digits.is_none() {
             shared.insert(place_and_type, name.clone());
         }
         bind_array(emit, argument, name, &array.meta);
@@ -217,9 +220,9 @@ fn bind_array(emit: &mut Emit<'_>, argument: &str, name: String, meta: &TensorMe
     }
 }
 
-fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray) -> Result<()> {
+fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray, digits: Option<&str>) -> Result<()> {
     let dims = stored_dims(&array.meta).ok_or_else(|| Error::model("", "its sizes are no numbers"))?;
-    let bytes = match &array.digits {
+    let bytes = match digits {
         None => Bytes::File { offset: array.offset, length: array.length },
         Some(digits) => Bytes::Inline(from_digits(digits)?),
     };

@@ -418,12 +418,17 @@ pub(super) fn split(at: &mut At<'_>) -> Result<()> {
         plan.starts[axis] = start.clone();
         start = start.add(&size).ok_or_else(|| at.wrong("its parts overflow"))?;
         plan.sizes[axis] = size;
-        if let Some(part) = known.as_ref().and_then(|known| known.slice(&plan)) {
+        let known = known.as_ref().and_then(|known| known.slice(&plan));
+        let of_weights = at.is_of_weights(0);
+        if let Some(part) = known.clone().filter(|_| !of_weights) {
             at.set_known(i, part);
         } else if at.wants(i) {
             let x = at.value(0)?;
             let part = at.apply(Op::Slice(Box::new(plan)), &[x])?;
             at.set(i, part);
+            if let Some(part) = known {
+                at.know(i, part);
+            }
         }
     }
     Ok(())

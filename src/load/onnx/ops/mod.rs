@@ -376,15 +376,14 @@ fn lower_checked(entry: &Entry, at: &mut At<'_>) -> Result<()> {
         None => None,
     };
     match folded {
-        Some(result) => {
-            at.set_known(0, result);
-            narrow::carry(at);
-            ragged::carry(at)
-        }
-        None => {
-            (entry.lower)(at)?;
-            narrow::carry(at);
-            ragged::carry(at)
-        }
+        None => (entry.lower)(at)?,
+        Some(result) if !(0..at.input_count()).any(|i| at.is_of_weights(i)) => at.set_known(0, result),
+        // What is computed from parameters follows them, as training moves them or other files replace them.
+        Some(result) => match (entry.lower)(at) {
+            Ok(()) => at.know(0, result),
+            Err(_) => at.set_known(0, result),
+        },
     }
+    narrow::carry(at);
+    ragged::carry(at)
 }

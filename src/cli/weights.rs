@@ -1,10 +1,11 @@
 //! Weights for the commands: which file, whether it fits, what it holds beside.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::terminal::Console;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Data, Graph, ParamId, Tensor};
+use crate::ir::{Data, Graph, NodeId, Op, ParamId, Tensor};
 use crate::load::fill_param;
 use crate::load::weights::{Arrays, Loaded, ParamReader, match_params, shard_of};
 
@@ -31,6 +32,7 @@ pub(super) fn take_weights(
     let Some(path) = path else { return Ok(()) };
     let arrays = Arrays::open_weights(path)?;
     let loaded = match_params(graph, &arrays)?;
+    check_constants(graph, &arrays, &loaded)?;
     report_extra(&arrays, &loaded, console);
     if loaded.params == 0 && !graph.params().is_empty() {
         return Err(strangers(graph, &arrays));
@@ -44,6 +46,21 @@ pub(super) fn take_weights(
         }
         (Some(_), Missing::Refused) => Err(incomplete(&arrays, loaded)),
     }
+}
+
+/// Error: an array is of floats that the model holds as a constant, which would stay as it is.
+fn check_constants(graph: &Graph, arrays: &Arrays, loaded: &Loaded) -> Result<()> {
+    let extra: BTreeSet<&str> = loaded.extra.iter().map(String::as_str).collect();
+    let of = |node: NodeId| {
+        let node = graph.node(node);
+        let is_constant = matches!(node.op, Op::Constant(_)) && graph.ty(node.first_result).dtype.is_float();
+        let name = graph.source(node.source).name.as_str();
+        (is_constant && extra.contains(name)).then_some(name)
+    };
+    let Some(name) = graph.node_ids().find_map(of) else { return Ok(()) };
+    let place = format!("{}: array {name}", arrays.path().display());
+    let message = "the model holds it as a constant: an initialiser of one element is no parameter";
+    Err(Error::model(place, message))
 }
 
 /// One line for all arrays that nothing takes.

@@ -65,6 +65,8 @@ names! {
         IsNan = "is_nan",
         /// true where infinite
         IsInf = "is_inf",
+        /// `x`, through which no gradient passes
+        Detach = "detach",
     }
 }
 
@@ -135,6 +137,7 @@ impl Unary {
             Self::Not => exact(Domain::Bools, Range::Own, 1),
             Self::IsNan => inexact(Domain::Classes, Range::Own, 1),
             Self::IsInf => inexact(Domain::Classes, Range::Own, 1),
+            Self::Detach => exact(Domain::Floats, Range::Own, 1),
         }
     }
 }

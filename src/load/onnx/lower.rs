@@ -19,7 +19,7 @@ use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::ir::{
-    Counted, DType, Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
+    Counted, DType, Data, DimId, Graph, NodeId, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::load::FindDims;
 use crate::order::first_ready;
@@ -117,7 +117,29 @@ pub(super) fn lower(
     dims: &BTreeMap<String, i64>,
     more: FindDims<'_>,
 ) -> Result<Graph> {
-    lower_named(proto, file, dims, more, None)
+    let mut graph = lower_named(proto, file, dims, more, None)?;
+    let constants = constants(&graph);
+    if let Some(first) = constants.first() {
+        let more = match constants.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let line =
+            format!("initialisers of one element are taken for constants, and not trained: {first}{more}");
+        graph.rules_mut().unheeded.push(line);
+    }
+    Ok(graph)
+}
+
+/// Initialisers of floats that are constants: files do not tell parameters of one element from numbers of an operation.
+fn constants(graph: &Graph) -> Vec<String> {
+    let of = |node: NodeId| {
+        let node = graph.node(node);
+        let source = graph.source(node.source);
+        let is_own = matches!(node.op, Op::Constant(_)) && source.op == "Initializer";
+        (is_own && graph.ty(node.first_result).dtype.is_float()).then(|| source.name.clone())
+    };
+    graph.node_ids().filter_map(of).collect()
 }
 
 /// Names of sources with their operations, and which of them each node is of.

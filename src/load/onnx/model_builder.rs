@@ -8,6 +8,7 @@ use prost::Message;
 
 use super::function::{Functions, opsets};
 use super::lower::{self, File};
+use super::ops::{OWN, STOP_GRADIENT};
 use super::proto::{
     AttributeProto, DimensionProto, EXTERNAL, GraphProto, NodeProto, OperatorSetIdProto,
     StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
@@ -171,9 +172,11 @@ impl ModelBuilder {
         self.of_node.push(self.names.len().saturating_sub(1));
         // Nodes of a body are no parts of others: each has the name of what it is made for.
         let inside = self.names.last().filter(|_| !self.loops.is_empty());
+        let domain = if operation.name == STOP_GRADIENT { OWN } else { "" };
         self.graph.node.push(NodeProto {
             name: inside.map(|(name, _)| name.clone()).unwrap_or_default(),
             op_type: operation.name.to_owned(),
+            domain: domain.to_owned(),
             input: owned(operation.inputs),
             output: owned(operation.outputs),
             attribute: operation.attributes.iter().map(|(name, value)| attribute(name, value)).collect(),
@@ -231,10 +234,11 @@ impl ModelBuilder {
         if !self.loops.is_empty() {
             return Err(Error::model("", "a loop begins and does not end"));
         }
-        let version = OperatorSetIdProto { domain: String::new(), version: OPSET };
+        let of = |domain: &str, version| OperatorSetIdProto { domain: domain.to_owned(), version };
+        let versions = [of("", OPSET), of(OWN, 1)];
         // It names no file but itself.
         let folder = Folder::of(path, Links::Outside);
-        let file = File { opsets: opsets(&[version]), functions: Functions::default(), folder };
+        let file = File { opsets: opsets(&versions), functions: Functions::default(), folder };
         lower::lower_named(self.graph, file, &options.dims, find, Some((&self.names, &self.of_node)))
     }
 }

@@ -133,6 +133,7 @@ macro_rules! float_unary {
                 Unary::Floor => x.floor(),
                 Unary::Ceil => x.ceil(),
                 Unary::Round => x.round_ties_even(),
+                Unary::Detach => x,
                 Unary::Relu => {
                     if x < 0.0 {
                         0.0

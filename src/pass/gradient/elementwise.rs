@@ -125,7 +125,8 @@ fn unary(b: &mut Build<'_>, f: Unary, x: ValueId, y: ValueId, dy: ValueId) -> Re
         | Unary::Round
         | Unary::Not
         | Unary::IsNan
-        | Unary::IsInf => return Ok(None),
+        | Unary::IsInf
+        | Unary::Detach => return Ok(None),
     };
     Ok(Some(gradient))
 }

@@ -69,6 +69,7 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             ElementwiseOp::Unary(Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round) => {
                 Some("it is flat almost everywhere")
             }
+            ElementwiseOp::Unary(Unary::Detach) => Some("it is detached"),
             ElementwiseOp::Binary(f) if f.is_of_bits() => Some("it is of bits"),
             ElementwiseOp::Unary(_)
             | ElementwiseOp::Binary(_)

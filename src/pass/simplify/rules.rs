@@ -41,6 +41,8 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
     match look.op.family() {
         Family::Elementwise(op) => match op {
             ElementwiseOp::Unary(Unary::Not) => one(look.twice_not()),
+            // Gradients are made before a graph is simplified.
+            ElementwiseOp::Unary(Unary::Detach) => one(look.identity()),
             ElementwiseOp::Unary(_) => Vec::new(),
             ElementwiseOp::Binary(binary) => look.binary(binary),
             ElementwiseOp::Compare(_) => look.without_broadcasts(),
@@ -318,8 +320,17 @@ impl<'a> Look<'a, '_> {
     /// The value that a known condition selects; a broadcast of it where the result is larger.
     fn select(&self) -> Vec<Rewrite> {
         let [condition, yes, no] = self.operands else { return Vec::new() };
-        let Some(Element::Int(known)) = self.element(*condition) else { return self.without_broadcasts() };
-        let chosen = if known != 0 { *yes } else { *no };
+        let chosen = match self.element(*condition) {
+            _ if yes == no => *yes,
+            Some(Element::Int(known)) => {
+                if known != 0 {
+                    *yes
+                } else {
+                    *no
+                }
+            }
+            Some(_) | None => return self.without_broadcasts(),
+        };
         let broadcast = Op::Broadcast { shape: self.ty.shape.clone() };
         vec![Rewrite::Value(chosen), Rewrite::Node(broadcast, vec![chosen])]
     }

@@ -222,6 +222,7 @@ macro_rules! float {
                     Unary::Floor => map(x, out, |x| x.floor()),
                     Unary::Ceil => map(x, out, |x| x.ceil()),
                     Unary::Round => map(x, out, |x| x.round_ties_even()),
+                    Unary::Detach => out.copy_from_slice(x),
                     Unary::Sin => map(x, out, |x| x.sin()),
                     Unary::Cos => map(x, out, |x| x.cos()),
                     Unary::Tan => map(x, out, |x| x.tan()),

@@ -231,6 +231,7 @@ pub(super) fn unary(f: Unary, dtype: DType, x: Scalar) -> Scalar {
         Unary::Floor => x.floor(),
         Unary::Ceil => x.ceil(),
         Unary::Round => x.round_ties_even(),
+        Unary::Detach => x,
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
         Unary::Tan => x.tan(),

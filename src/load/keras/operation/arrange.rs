@@ -85,7 +85,7 @@ impl Arrange {
         let axis = |default: i64| -> Result<i64> { Ok(config.int("axis")?.unwrap_or(default)) };
         let keep = || config.flag("keepdims", false);
         Ok(Some(match class {
-            "Identity" | "StopGradient" | "Copy" | "Conj" | "Conjugate" | "Real" => Self::Same,
+            "Identity" | "Copy" | "Conj" | "Conjugate" | "Real" => Self::Same,
             "Pad" => Self::Pad {
                 widths: widths(config)?,
                 mode: match config.text("mode")?.unwrap_or("constant").to_lowercase().as_str() {

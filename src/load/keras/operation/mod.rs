@@ -224,6 +224,7 @@ fn elementwise(class: &str) -> Option<Operation> {
     match class {
         "Absolute" | "Abs" => unary(Unary::Abs),
         "Negative" => unary(Unary::Neg),
+        "StopGradient" => unary(Unary::Detach),
         "Sign" => unary(Unary::Sign),
         "Exp" => unary(Unary::Exp),
         "Expm1" => unary(Unary::Expm1),

@@ -13,6 +13,15 @@ pub(super) fn unary(at: &mut At<'_>, unary: Unary) -> Result<()> {
     Ok(())
 }
 
+/// Numbers that are no floats have no gradient, and what is computed from no parameter needs none.
+pub(super) fn detach(at: &mut At<'_>) -> Result<()> {
+    let is_constant = at.known(0).is_some() && !at.is_of_weights(0);
+    match is_constant || !at.ty(0)?.dtype.is_float() {
+        true => at.alias(0, 0),
+        false => unary(at, Unary::Detach),
+    }
+}
+
 pub(super) fn binary(at: &mut At<'_>, binary: Binary) -> Result<()> {
     let (x, y) = (at.value(0)?, at.value(1)?);
     let z = at.binary(binary, x, y)?;

@@ -290,9 +290,20 @@ static TABLE: &[Entry] = &[
     op("ai.onnx.preview.training.Momentum", 1, training::momentum),
 ];
 
+/// The domain of what other formats have and ONNX has not.
+pub(super) const OWN: &str = "partition";
+/// Its operators.
+static OWN_TABLE: &[Entry] = &[op(STOP_GRADIENT, 1, elementwise::detach)];
+/// What it is given, through which no gradient passes.
+pub(super) const STOP_GRADIENT: &str = "StopGradient";
+
 /// The operators of a domain, in ascending order of name.
 fn table(domain: &str) -> &'static [Entry] {
-    if domain == "com.microsoft" { microsoft::TABLE } else { TABLE }
+    match domain {
+        "com.microsoft" => microsoft::TABLE,
+        OWN => OWN_TABLE,
+        _ => TABLE,
+    }
 }
 
 /// An operator that is read.
@@ -345,7 +356,7 @@ fn find_operator(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entr
         ));
     };
     let name = match domain {
-        "" | "com.microsoft" => Cow::Borrowed(node.op_type.as_str()),
+        "" | "com.microsoft" | OWN => Cow::Borrowed(node.op_type.as_str()),
         domain => Cow::Owned(format!("{domain}.{}", node.op_type)),
     };
     let table = table(domain);

@@ -7,13 +7,26 @@ use crate::error::Result;
 use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
+/// Rows of a table. That of the padding gets no gradient.
+fn embedding(call: &mut Call<'_, '_>) -> Result<()> {
+    let (table, indices) = (call.tensor("weight")?, call.tensor("indices")?);
+    let rows = call.op("Gather", &[&table, &indices], &[("axis", Attribute::Int(0))]);
+    let padding = call.int("padding_idx", -1)?;
+    if padding < 0 {
+        return call.result(rows);
+    }
+    let indices = call.operand("indices", DType::I64)?;
+    let (padding, last) = (call.integers(&[padding]), call.integers(&[-1]));
+    let is_padding = call.plain("Equal", &[&indices, &padding]);
+    let is_padding = call.plain("Unsqueeze", &[&is_padding, &last]);
+    let detached = call.plain("StopGradient", &[&rows]);
+    let value = call.plain("Where", &[&is_padding, &detached, &rows]);
+    call.result(value)
+}
+
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
-        "embedding" => |call| {
-            let (table, indices) = (call.tensor("weight")?, call.tensor("indices")?);
-            let value = call.op("Gather", &[&table, &indices], &[("axis", Attribute::Int(0))]);
-            call.result(value)
-        },
+        "embedding" => embedding,
         "index_select" => |call| {
             let (x, index, axis) = (call.tensor("self")?, call.tensor("index")?, call.axis("dim", 0)?);
             let value = call.op("Gather", &[&x, &index], &[("axis", Attribute::Int(axis))]);

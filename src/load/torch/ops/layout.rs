@@ -72,10 +72,13 @@ pub(super) const VIEWS: [&str; 59] = [
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
-        "alias" | "positive" | "clone" | "contiguous" | "detach" | "lift_fresh" | "lift_fresh_copy"
-        | "detach_copy" | "conj" | "_conj" | "conj_physical" | "resolve_conj" | "resolve_neg" | "real" => {
-            same
-        }
+        "detach" | "detach_copy" => |call| {
+            let x = call.tensor("self")?;
+            let value = call.plain("StopGradient", &[&x]);
+            call.result(value)
+        },
+        "alias" | "positive" | "clone" | "contiguous" | "lift_fresh" | "lift_fresh_copy" | "conj"
+        | "_conj" | "conj_physical" | "resolve_conj" | "resolve_neg" | "real" => same,
         "dropout" | "feature_dropout" | "native_dropout" | "alpha_dropout" => dropout,
         "to" | "_to_copy" | "type_as" => converted,
         "view" | "reshape" | "_unsafe_view" => reshape,

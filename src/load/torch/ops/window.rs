@@ -403,6 +403,15 @@ fn nearest(call: &mut Call<'_, '_>, mut x: String, factors: &[f64], exact: bool)
     call.result(x)
 }
 
+/// The f32 next to a factor with which as many elements come of so many as PyTorch has, which multiplies in f64.
+fn scale(size: i64, factor: f64) -> f64 {
+    let count = (size as f64 * factor).floor();
+    let nearest = factor as f32;
+    let gives = |scale: f32| (f64::from(scale) * size as f64).floor() == count;
+    let near = [nearest, nearest.next_up(), nearest.next_down()];
+    f64::from(near.into_iter().find(|&scale| gives(scale)).unwrap_or(nearest))
+}
+
 /// To the sizes that the result has, or by factors.
 fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let name = if call.argument("input").is_some() { "input" } else { "self" };
@@ -415,12 +424,25 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let axes = axes.map_err(|_| call.wrong("an image has a batch and channels"))?;
     let whole = |factors: &Vec<f64>| factors.iter().all(|factor| factor.fract() == 0.0);
     let factors = factors(call, axes)?;
+    let known: Option<Vec<i64>> = call.meta(name)?.sizes.iter().skip(2).map(schema::size).collect();
     let (sizes, scales) = match factors {
         Some(factors) if mode == "nearest" && !whole(&factors) => return nearest(call, x, &factors, exact),
         // The factors decide where elements lie, unless corners do.
         Some(factors) if !aligned && !(whole(&factors)) => {
-            let all: Vec<f64> = [1.0, 1.0].into_iter().chain(factors).collect();
+            let scales = match known {
+                Some(sizes) => {
+                    sizes.into_iter().zip(&factors).map(|(size, &factor)| scale(size, factor)).collect()
+                }
+                None => factors,
+            };
+            let all: Vec<f64> = [1.0, 1.0].into_iter().chain(scales).collect();
             (String::new(), call.reals(&all))
+        }
+        Some(factors) if call.argument("output_size").is_none() && known.is_some() => {
+            let sizes = known.iter().flatten().zip(&factors);
+            let sizes: Vec<i64> =
+                sizes.map(|(&size, &factor)| (size as f64 * factor).floor() as i64).collect();
+            (call.integers(&sizes), String::new())
         }
         Some(factors) if call.argument("output_size").is_none() => {
             let shape = call.op("Shape", &[&x], &[("start", Attribute::Int(2))]);

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use super::split::mixing;
 use super::step::Step;
 use super::{Network, Options, batch_dim};
 use crate::cost::Lowered;
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Size, ValueId};
+use crate::ir::{Graph, Phase, Size, ValueId};
 use crate::place::Objective;
 use crate::plan::Plan;
 use crate::schedule::Content;
@@ -122,7 +123,33 @@ pub(super) fn divided(graph: &Graph, options: &Options) -> Result<Option<Divided
             }
         }
     }
+    // Of a training step, gradients of the microbatches are added up.
+    if graph.sources().iter().all(|source| source.phase == Phase::Forward) {
+        check_apart(graph, &place, &dim, &axes, &options.bind)?;
+    }
     Ok(Some(Divided { batch, microbatch: batch / count, axes: Axes(axes) }))
+}
+
+/// Error: microbatches do not give what the whole batch gives.
+fn check_apart(
+    graph: &Graph,
+    place: &str,
+    dim: &str,
+    axes: &BTreeMap<String, u32>,
+    dims: &BTreeMap<String, i64>,
+) -> Result<()> {
+    let help = "leave --microbatches out";
+    if let Some(state) = graph.params().iter().find(|param| param.state.is_some()) {
+        let message = format!("{} stays from step to step, for the whole batch", state.name);
+        return Err(Error::usage(place, message).with_help(help));
+    }
+    match mixing(graph, dim, axes, dims)? {
+        Some(name) => {
+            let message = format!("{name} does not compute the samples of a batch apart");
+            Err(Error::usage(place, message).with_help(help))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What would do in place of a batch that does not divide.

@@ -206,3 +206,69 @@ fn the_last_batch_is_trained_on_as_it_is() {
         assert!((found.0 - expected.0).abs() < 1e-6, "{found:?} {expected:?}");
     }
 }
+
+/// A network of one input `x`, of which these nodes make `y`.
+fn of_nodes(folder: &Folder, nodes: serde_json::Value) {
+    let model = serde_json::json!({
+        "partition_model": 1, "name": "net", "inputs": [{"name": "x", "type": "f32[batch,3,5]"}], "nodes": nodes, "outputs": ["y"],
+    });
+    std::fs::write(folder.path("net.json"), model.to_string()).unwrap();
+}
+
+#[test]
+fn networks_that_mix_the_samples_of_a_batch_are_not_divided() {
+    use serde_json::json;
+    let folder = Folder::new();
+    let subtracted = |other: serde_json::Value| json!([other, {"name": "y", "op": "sub", "inputs": ["x", "m"]}]);
+    let reduced = |axes: serde_json::Value| {
+        subtracted(json!({"name": "m", "op": "reduce", "inputs": ["x"], "kind": "mean", "axes": axes, "keep": true}))
+    };
+    let converted = json!({"name": "m", "op": "convert", "inputs": ["s"], "to": "f32"});
+    for nodes in [
+        reduced(json!([0])),
+        reduced(json!([0, 1, 2])),
+        json!([{"name": "y", "op": "softmax", "inputs": ["x"], "axis": 0}]),
+        json!([{"name": "y", "op": "cumsum", "inputs": ["x"], "axis": 0}]),
+        subtracted(json!({"name": "m", "op": "iota", "inputs": [], "type": "f32[batch,3,5]", "axis": 0})),
+        subtracted(json!({"name": "m", "op": "slice", "inputs": ["x"], "starts": [0, 0, 0], "sizes": [1, 3, 5]})),
+        json!([{"name": "t", "op": "transpose", "inputs": ["x"], "perm": [1, 0, 2]},
+               {"name": "y", "op": "softmax", "inputs": ["t"], "axis": 1}]),
+        json!([{"name": "s", "op": "sizes", "inputs": [], "sizes": ["batch"], "scalar": true}, converted,
+               {"name": "y", "op": "sub", "inputs": ["x", "m"]}]),
+    ] {
+        of_nodes(&folder, nodes.clone());
+        let error = folder.fails(2, &["net.json", "-d", "cpu", "--batch", "4", "--microbatches", "2"]);
+        assert!(error.contains("--microbatches 2"), "{nodes}: {error}");
+    }
+    for nodes in [
+        json!([{"name": "y", "op": "softmax", "inputs": ["x"], "axis": 1}]),
+        reduced(json!([1, 2])),
+        subtracted(json!({"name": "m", "op": "iota", "inputs": [], "type": "f32[batch,3,5]", "axis": 1})),
+        // The output is seen in another shape before.
+        json!([{"name": "r", "op": "reshape", "inputs": ["x"], "shape": ["3*batch", 5]},
+               {"name": "s", "op": "softmax", "inputs": ["r"], "axis": -1},
+               {"name": "y", "op": "reshape", "inputs": ["s"], "shape": ["batch", 3, 5]}]),
+    ] {
+        of_nodes(&folder, nodes.clone());
+        let run = ["run", "net.json", "-d", "cpu", "--batch", "4", "--init", "seed=1"];
+        folder.ok(&[&run[..], &["--outputs", "whole.npz"]].concat());
+        folder.ok(&[&run[..], &["--outputs", "parts.npz", "--microbatches", "2"]].concat());
+        let read = |name: &str| std::fs::read(folder.path(name)).unwrap();
+        assert!(read("whole.npz") == read("parts.npz"), "{nodes}");
+    }
+}
+
+#[test]
+fn a_network_that_keeps_state_is_not_divided() {
+    use serde_json::json;
+    let folder = Folder::new();
+    let model = json!({
+        "partition_model": 1, "name": "net", "inputs": [{"name": "x", "type": "f32[batch,2]"}],
+        "states": [{"name": "h", "type": "f32[batch,2]", "next": "n"}],
+        "nodes": [{"name": "n", "op": "add", "inputs": ["h", "x"]}, {"name": "y", "op": "mul", "inputs": ["n", "n"]}],
+        "outputs": ["y"],
+    });
+    std::fs::write(folder.path("net.json"), model.to_string()).unwrap();
+    let error = folder.fails(2, &["net.json", "-d", "cpu", "--batch", "4", "--microbatches", "2"]);
+    assert!(error.contains("h stays from step to step"), "{error}");
+}

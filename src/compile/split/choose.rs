@@ -23,7 +23,7 @@ pub(super) struct Choices<'g> {
     /// By value; of what is not divided, whole.
     pub(super) layouts: Vec<Option<Layout>>,
     /// By value: an input that is handed over in slices, as parameters are.
-    boxed: Vec<bool>,
+    pub(super) boxed: Vec<bool>,
     /// By value: a parameter that the step updates and that may be held in slices.
     is_state: Vec<bool>,
     alike: Alike,
@@ -325,7 +325,7 @@ impl<'g> Choices<'g> {
         self.apart || self.parts_of[self.graph.node(node).source.index()].is_none_or(|others| others == parts)
     }
 
-    fn reads_slices(&self, node: NodeId) -> bool {
+    pub(super) fn reads_slices(&self, node: NodeId) -> bool {
         let operands = &self.graph.node(node).operands;
         operands.iter().any(|value| self.layouts[value.index()].is_some())
     }

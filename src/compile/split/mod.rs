@@ -17,6 +17,7 @@ mod pay;
 mod pins;
 mod record;
 mod rule;
+mod samples;
 mod search;
 mod side_by_side;
 mod team;
@@ -34,6 +35,7 @@ pub(super) use self::parted::Parted;
 pub(super) use self::pay::faster;
 pub(super) use self::pins::{is_of_parts, pins_of_parts};
 pub use self::rule::{SplitAxis, SplitRule};
+pub(super) use self::samples::mixing;
 
 /// What may be split.
 #[derive(Clone, Debug, PartialEq, Eq)]

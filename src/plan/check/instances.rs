@@ -49,7 +49,7 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
 }
 
 /// Inputs and outputs are divided along an axis that they have, the same in all microbatches, and which all
-/// of them together make as long as the batch.
+/// of them together make as long as the batch, or a multiple of it.
 fn axes(plan: &Plan, faults: &mut Faults) {
     let mut first: HashMap<&str, Option<u32>> = HashMap::new();
     let ends = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Input | BufferKind::Output);
@@ -63,7 +63,10 @@ fn axes(plan: &Plan, faults: &mut Faults) {
         let size = dimension(&buffer.ty, number as usize);
         let whole =
             size.zip(plan.options.microbatches).and_then(|(size, count)| size.checked_mul(count.into()));
-        let fits = whole.is_some_and(|whole| plan.options.batch.is_none_or(|batch| batch == whole));
+        // A value that is seen in other shapes may have several elements for each sample.
+        let fits = whole.is_some_and(|whole| {
+            plan.options.batch.is_none_or(|batch| batch > 0 && whole > 0 && whole.is_multiple_of(batch))
+        });
         if !fits || buffer.microbatch.is_none() {
             faults.add(|| format!("{id}, of type {}, is divided along axis {number}", buffer.ty));
         }

@@ -8,6 +8,8 @@ use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::topology::Topology;
 use partition::unstable::train::{Event, Fit, Options, Replicas, Trainer, fit};
 
+use crate::cli::Folder;
+
 fn network(op: &str) -> Graph {
     let text = format!(
         r#"{{"partition_model": 1, "dims": ["batch"],
@@ -219,9 +221,12 @@ fn of_nodes(folder: &Folder, nodes: serde_json::Value) {
 fn networks_that_mix_the_samples_of_a_batch_are_not_divided() {
     use serde_json::json;
     let folder = Folder::new();
-    let subtracted = |other: serde_json::Value| json!([other, {"name": "y", "op": "sub", "inputs": ["x", "m"]}]);
+    let subtracted =
+        |other: serde_json::Value| json!([other, {"name": "y", "op": "sub", "inputs": ["x", "m"]}]);
     let reduced = |axes: serde_json::Value| {
-        subtracted(json!({"name": "m", "op": "reduce", "inputs": ["x"], "kind": "mean", "axes": axes, "keep": true}))
+        subtracted(
+            json!({"name": "m", "op": "reduce", "inputs": ["x"], "kind": "mean", "axes": axes, "keep": true}),
+        )
     };
     let converted = json!({"name": "m", "op": "convert", "inputs": ["s"], "to": "f32"});
     for nodes in [
@@ -230,7 +235,9 @@ fn networks_that_mix_the_samples_of_a_batch_are_not_divided() {
         json!([{"name": "y", "op": "softmax", "inputs": ["x"], "axis": 0}]),
         json!([{"name": "y", "op": "cumsum", "inputs": ["x"], "axis": 0}]),
         subtracted(json!({"name": "m", "op": "iota", "inputs": [], "type": "f32[batch,3,5]", "axis": 0})),
-        subtracted(json!({"name": "m", "op": "slice", "inputs": ["x"], "starts": [0, 0, 0], "sizes": [1, 3, 5]})),
+        subtracted(
+            json!({"name": "m", "op": "slice", "inputs": ["x"], "starts": [0, 0, 0], "sizes": [1, 3, 5]}),
+        ),
         json!([{"name": "t", "op": "transpose", "inputs": ["x"], "perm": [1, 0, 2]},
                {"name": "y", "op": "softmax", "inputs": ["t"], "axis": 1}]),
         json!([{"name": "s", "op": "sizes", "inputs": [], "sizes": ["batch"], "scalar": true}, converted,

@@ -425,6 +425,7 @@ fn unary(f: Unary, x: f64) -> f64 {
     let bool = |b: bool| f64::from(u8::from(b));
     match f {
         Unary::Neg => -x,
+        Unary::Detach => x,
         Unary::Abs => x.abs(),
         Unary::Sign => bool(x > 0.0) - bool(x < 0.0),
         Unary::Exp => x.exp(),

@@ -49,6 +49,12 @@ impl<T: Copy> History<T> {
         before.into_iter().chain(self.last.range(start..end)).map(|(_, &entry)| entry)
     }
 
+    /// Puts an occupant where nobody had anything, as in what was taken.
+    fn add(&mut self, start: u64, end: u64, occupant: T) {
+        debug_assert!(self.of(start, end).next().is_none());
+        self.last.insert(start, (end, occupant));
+    }
+
     /// Puts one occupant in place of all that had a range.
     pub(crate) fn put(&mut self, start: u64, end: u64, occupant: T) {
         self.forget(start, end);
@@ -134,7 +140,7 @@ impl Arena {
         if length == 0 {
             return;
         }
-        self.last.put(start, start + length, occupant);
+        self.last.add(start, start + length, occupant);
         let (mut from, mut to) = (start, start + length);
         if let Some((&offset, &free)) = self.by_offset.range(..start).next_back()
             && offset + free == start

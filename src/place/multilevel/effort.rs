@@ -28,7 +28,7 @@ const FEW_UNEVEN: usize = 60_000;
 const MANY: usize = 1_000_000;
 
 /// What is sought there.
-const NESTED: Nested = Nested { smaller: 16, starts: 4, cycles: 3, ways: Clustering::USUAL };
+const NESTED: Nested = Nested { smaller: 32, starts: 6, cycles: 4, ways: Clustering::USUAL };
 
 /// How each half is sought where each is cut again.
 const HALVED: Nested = Nested { smaller: 1, starts: 4, cycles: 2, ways: Clustering::OF_FEW };

@@ -1,22 +1,34 @@
 //! The `partition` program.
 //!
-//! `unsafe` for the allocator alone, which hands every call on to the system's, and for a limit of the system's.
+//! `unsafe` for the allocator alone, which hands every call on to the system's, and for two limits of the system's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 
 fn main() -> std::process::ExitCode {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    return_what_is_large();
+    keep_what_is_small();
     partition::unstable::cli::main()
 }
 
-/// Lets what takes 4 MiB or more go back to the system as soon as it is free. By default glibc keeps up to 32 MiB of each for
-/// what comes next, in holes that the larger tables of a planner's next phase do not fit into.
+/// Bytes from which on what is free goes back to the system at once.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn return_what_is_large() {
-    // SAFETY: it sets a number of the allocator's, and no other thread runs yet.
-    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20) };
+const RETURNED: libc::c_int = 4 << 20;
+
+/// Bytes that are kept of smaller ones, for what comes next.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const KEPT: libc::c_int = 64 << 20;
+
+/// Lets what takes 4 MiB or more go back to the system as soon as it is free: by default glibc keeps up to 32 MiB of each for
+/// what comes next, in holes that the larger tables of a planner's next phase do not fit into. What is smaller is kept: once
+/// the first limit is set, glibc would return all above 128 KiB, and the system would clear the same pages again and again.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn keep_what_is_small() {
+    // SAFETY: both calls set a number of the allocator's, and no other thread runs yet.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, RETURNED);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
+    };
 }
 
 #[global_allocator]

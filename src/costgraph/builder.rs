@@ -77,6 +77,11 @@ impl Builder {
         self.ids.find(&self.graph, name)
     }
 
+    /// The name of a node; none where it was not added.
+    pub(crate) fn name(&self, node: NodeIx) -> Option<&str> {
+        (node.index() < self.graph.node_count()).then(|| self.graph.node_name(node))
+    }
+
     /// Number of outputs of a node that was added.
     pub fn output_count(&self, node: NodeIx) -> u32 {
         let start = |at: usize| self.graph.output_start.get(at).copied();

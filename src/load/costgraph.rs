@@ -315,13 +315,17 @@ impl EdgesSeed<'_> {
     fn each<'de, A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let reader = self.0;
         let mut position = 0u64;
+        let (mut producers, mut consumers) = (NearbyNames::default(), NearbyNames::default());
         while let Some((from, output, to)) = seq.next_element::<(Text<'de>, Amount, Text<'de>)>()? {
             let Some(builder) = reader.builder.as_mut() else {
                 return Err(A::Error::custom("edges before nodes"));
             };
             let edge = || format!("edge {position} from {} to {}", from.0, to.0);
             let missing = |name: &str| Error::model(edge(), format!("there is no node {name}"));
-            let fault = match (builder.find(&from.0), builder.find(&to.0), output.whole("output")) {
+            let producer = producers.find(builder, &from.0, NodeIx(producers.last));
+            let next = NodeIx(producers.last.wrapping_add(1));
+            let consumer = consumers.find(builder, &to.0, next);
+            let fault = match (producer, consumer, output.whole("output")) {
                 (None, _, _) => missing(&from.0),
                 (_, None, _) => missing(&to.0),
                 (_, _, Err(error)) => error.within(&edge()),
@@ -335,6 +339,30 @@ impl EdgesSeed<'_> {
             return Err(stop(reader, fault));
         }
         Ok(())
+    }
+}
+
+/// Finds the nodes that edges name at one end. Edges stand in the order of the nodes as a rule, and what is repeated in a
+/// network is read in equal steps: a few nodes are looked at first, which spares most searches.
+#[derive(Default)]
+struct NearbyNames {
+    last: u32,
+    /// From the one before to the last.
+    step: u32,
+}
+
+impl NearbyNames {
+    /// The node with a name, which may well be `likely`.
+    fn find(&mut self, builder: &Builder, name: &str, likely: NodeIx) -> Option<NodeIx> {
+        let is_it = |node: &NodeIx| builder.name(*node) == Some(name);
+        let found = self.near(likely).into_iter().find(is_it).or_else(|| builder.find(name))?;
+        self.step = found.0.wrapping_sub(self.last);
+        self.last = found.0;
+        Some(found)
+    }
+
+    fn near(&self, likely: NodeIx) -> [NodeIx; 3] {
+        [likely, NodeIx(self.last.wrapping_add(self.step)), NodeIx(self.last.wrapping_add(1))]
     }
 }
 

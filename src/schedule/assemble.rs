@@ -75,6 +75,9 @@ impl Draft {
     ) -> Option<AsListed> {
         let over = self.arena.iter().zip(caps).map(|(arena, &cap)| (*arena > cap).then_some(cap));
         let wanted: Vec<Option<Bytes>> = over.collect();
+        if wanted.iter().all(Option::is_none) {
+            return None;
+        }
         let touched =
             |step: &Step, visit: &mut dyn FnMut(u32, bool)| self.names.touched(problem, step, visit);
         let lives = listed::lives(&self.steps, &self.names.buffers, wanted.len(), touched);

@@ -22,6 +22,9 @@ const RATED: usize = 32;
 /// One level may shrink by this much at most, in tenths: slower coarsening keeps more choice.
 const MOST_SHRINK: usize = 20;
 
+/// As [`MOST_SHRINK`], of levels above the one where the search begins: little is decided there, and each costs time.
+const MOST_SHRINK_ABOVE: usize = 30;
+
 /// How far a hypergraph is made smaller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
@@ -31,6 +34,15 @@ pub(super) struct Extent {
     pub(super) stop: usize,
     /// How clusters are made; one of these is drawn.
     pub(super) merging: &'static [Merging],
+}
+
+impl Extent {
+    /// How many vertices one level may lose.
+    fn most_joined(&self, graph: &Hypergraph) -> usize {
+        let shrink = if self.stop > 0 { MOST_SHRINK_ABOVE } else { MOST_SHRINK };
+        let least = graph.len() * 10 / shrink;
+        graph.len().saturating_sub(self.enough).min(graph.len() - least)
+    }
 }
 
 /// How clusters are made.
@@ -124,16 +136,17 @@ pub(super) fn levels(
             break;
         }
         let stalls = |count: usize| count * 20 > fine.len() * 19;
+        let most = extent.most_joined(fine);
         let (cluster, count) = match merging {
-            Merging::Nets { .. } => by_nets(fine, &caps, constraint.as_deref(), enough, rng),
+            Merging::Nets { .. } => by_nets(fine, &caps, constraint.as_deref(), most, rng),
             Merging::Vertices { .. } | Merging::Bottleneck { .. } => {
                 let arcs = fine.arcs.as_ref().filter(|_| blocks.ordered);
                 let odd = levels.len() % 2 == 1;
                 let bands = |odd: bool| arcs.map(|arcs| Bands::new(arcs, odd));
-                let found = by_vertices(fine, &caps, constraint.as_deref(), bands(odd), enough, rng);
+                let found = by_vertices(fine, &caps, constraint.as_deref(), bands(odd), most, rng);
                 // In bands that begin one level later other pairs may be merged.
                 match arcs.is_some() && stalls(found.1) {
-                    true => by_vertices(fine, &caps, constraint.as_deref(), bands(!odd), enough, rng),
+                    true => by_vertices(fine, &caps, constraint.as_deref(), bands(!odd), most, rng),
                     false => found,
                 }
             }
@@ -186,19 +199,18 @@ pub(super) struct Clusters<'g> {
     bytes: Vec<u64>,
 }
 
-/// Joins each vertex that is still alone to the cluster that it shares most with; clusters, and
+/// Joins each vertex that is still alone to the cluster that it shares most with, at `most` so many; clusters, and
 /// how many. Each chunk of the order shrinks alike.
 fn by_vertices(
     graph: &Hypergraph,
     caps: &Caps,
     constraint: Option<&[u32]>,
     mut bands: Option<Bands<'_>>,
-    enough: usize,
+    most: usize,
     rng: &mut Rng,
 ) -> (Vec<u32>, usize) {
     let mut clusters = Clusters::new(graph);
     let mut ratings = Ratings { of: vec![0; graph.len()], rated: Vec::new() };
-    let most = most_joined(graph, enough);
     let all: Vec<u32> = (0..graph.len() as u32).collect();
     for chunk in rng.chunks(&all) {
         let mut joined = 0;
@@ -228,13 +240,14 @@ fn by_vertices(
     clusters.numbered()
 }
 
-/// Joins the vertices of each net, the heaviest for each of them first, as far as limits allow; clusters, and how many.
+/// Joins the vertices of each net, the heaviest for each of them first, as far as limits allow, and at `most` so many;
+/// clusters, and how many.
 /// O(pins log nets).
 fn by_nets(
     graph: &Hypergraph,
     caps: &Caps,
     constraint: Option<&[u32]>,
-    enough: usize,
+    most: usize,
     rng: &mut Rng,
 ) -> (Vec<u32>, usize) {
     let share = |net: usize| graph.weight[net] / (graph.nets.row(net).len() as u64 - 1).max(1);
@@ -243,7 +256,7 @@ fn by_nets(
         (0..graph.nets.len()).map(|net| (share(net), rng.next_u64(), net as u32)).collect();
     nets.sort_unstable_by(|one, other| other.cmp(one));
     let mut clusters = Clusters::new(graph);
-    let mut left = most_joined(graph, enough);
+    let mut left = most;
     let same = |one: u32, other: u32| {
         constraint.is_none_or(|constraint| constraint[one as usize] == constraint[other as usize])
     };
@@ -262,11 +275,6 @@ fn by_nets(
         }
     }
     clusters.numbered()
-}
-
-/// How many vertices one level may lose.
-fn most_joined(graph: &Hypergraph, enough: usize) -> usize {
-    graph.len().saturating_sub(enough).min(graph.len() - graph.len() * 10 / MOST_SHRINK)
 }
 
 /// What the clusters around a vertex share with it.

@@ -5,6 +5,7 @@
 //! although they become usable at different times.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use crate::schedule::ALIGNMENT;
 
@@ -45,8 +46,19 @@ impl<T: Copy> History<T> {
 
     /// Who had the bytes of a range, from its start on; each with its end.
     pub(crate) fn of(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, T)> {
-        let before = self.last.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);
-        before.into_iter().chain(self.last.range(start..end)).map(|(_, &entry)| entry)
+        let first = self.last.range(..=start).next_back();
+        let first = first.filter(|&(&offset, &(stop, _))| offset < end && stop > start);
+        let first = first.map(|(_, &entry)| entry);
+        // As a rule one had all of it: nothing more is looked for then.
+        let has_more = start < end && first.is_none_or(|(stop, _)| stop < end);
+        let others = has_more.then(|| self.last.range((Bound::Excluded(start), Bound::Excluded(end))));
+        first.into_iter().chain(others.into_iter().flatten().map(|(_, &entry)| entry))
+    }
+
+    /// Puts an occupant where nobody had anything, as in what was taken.
+    fn add(&mut self, start: u64, end: u64, occupant: T) {
+        debug_assert!(self.of(start, end).next().is_none());
+        self.last.insert(start, (end, occupant));
     }
 
     /// Puts one occupant in place of all that had a range.
@@ -57,21 +69,33 @@ impl<T: Copy> History<T> {
 
     /// Cuts a range out.
     fn forget(&mut self, start: u64, end: u64) {
-        if let Some((_, entry)) = self.last.range_mut(..start).next_back()
+        // As a rule it begins where what somebody had begins.
+        if let Some(entry) = self.last.remove(&start) {
+            if self.keep_behind(end, entry) {
+                return;
+            }
+        } else if let Some((_, entry)) = self.last.range_mut(..start).next_back()
             && entry.0 > start
         {
-            let (stop, occupant) = *entry;
+            let whole = *entry;
             entry.0 = start;
-            if stop > end {
-                self.last.insert(end, (stop, occupant));
+            if self.keep_behind(end, whole) {
+                return;
             }
         }
-        while let Some((&offset, &(stop, occupant))) = self.last.range(start..end).next() {
-            self.last.remove(&offset);
-            if stop > end {
-                self.last.insert(end, (stop, occupant));
+        while let Some((&offset, _)) = self.last.range(start..end).next() {
+            if let Some(entry) = self.last.remove(&offset) {
+                self.keep_behind(end, entry);
             }
         }
+    }
+
+    /// Keeps what an entry has behind `end`; true where it reaches that far.
+    fn keep_behind(&mut self, end: u64, (stop, occupant): (u64, T)) -> bool {
+        if stop > end {
+            self.last.insert(end, (stop, occupant));
+        }
+        stop >= end
     }
 }
 
@@ -134,20 +158,22 @@ impl Arena {
         if length == 0 {
             return;
         }
-        self.last.put(start, start + length, occupant);
-        let (mut from, mut to) = (start, start + length);
-        if let Some((&offset, &free)) = self.by_offset.range(..start).next_back()
-            && offset + free == start
+        self.last.add(start, start + length, occupant);
+        let mut end = start + length;
+        if let Some(free) = self.by_offset.remove(&end) {
+            self.by_size.remove(&(free, end));
+            end += free;
+        }
+        // A free range before it grows where it is.
+        if let Some((&offset, free)) = self.by_offset.range_mut(..start).next_back()
+            && offset + *free == start
         {
-            self.by_offset.remove(&offset);
-            self.by_size.remove(&(free, offset));
-            from = offset;
+            self.by_size.remove(&(*free, offset));
+            *free = end - offset;
+            self.by_size.insert((*free, offset));
+            return;
         }
-        if let Some(free) = self.by_offset.remove(&to) {
-            self.by_size.remove(&(free, to));
-            to += free;
-        }
-        self.add(from, to);
+        self.add(start, end);
     }
 
     fn add(&mut self, start: u64, end: u64) {

@@ -102,13 +102,50 @@ struct Placed<'a> {
     /// By item.
     offsets: Vec<u64>,
     /// What is placed, the lowest first; not kept where few meet.
-    ascending: Vec<u32>,
+    ascending: Vec<Extent>,
     /// Whether an item meets so much of what is placed that looking through all of that is less work than sorting.
     is_dense: bool,
     /// By item: whether the one that is being placed meets it.
     is_met: Vec<bool>,
-    /// Begin and end of what an item meets, the lowest first.
+    /// Begin and end of what an item meets, the lowest first; not kept where many meet.
     met: Vec<(u64, u64)>,
+}
+
+/// Where an item is: all that is looked at of it when another is placed.
+#[derive(Clone, Copy)]
+struct Extent {
+    begin: u64,
+    end: u64,
+    item: u32,
+}
+
+/// Looks for the smallest gap that holds an item, the lowest of equals, among others that come by in order.
+struct Gap {
+    length: u64,
+    /// End of what came by.
+    reached: u64,
+    /// Length of the best gap, and its begin.
+    best: Option<(u64, u64)>,
+}
+
+impl Gap {
+    fn new(length: u64) -> Self {
+        Self { length, reached: 0, best: None }
+    }
+
+    #[inline]
+    fn pass(&mut self, begin: u64, end: u64) {
+        let free = begin.saturating_sub(self.reached);
+        if free > 0 && free >= self.length && self.best.is_none_or(|(least, _)| free < least) {
+            self.best = Some((free, self.reached));
+        }
+        self.reached = self.reached.max(end);
+    }
+
+    /// Above all where no gap holds it.
+    fn offset(&self) -> u64 {
+        self.best.map_or(self.reached, |(_, offset)| offset)
+    }
 }
 
 /// Items meet many where each meets one in so many of all, on average.
@@ -133,50 +170,45 @@ impl<'a> Placed<'a> {
         self.ascending.clear();
         let mut highest = 0u64;
         for &at in order {
-            let offset = self.gap(at);
-            if self.is_dense {
-                let after = self.ascending.partition_point(|&other| self.offsets[other as usize] <= offset);
-                self.ascending.insert(after, at);
-            }
+            let offset = if self.is_dense { self.gap_of_many(at) } else { self.gap_of_few(at) };
             self.offsets[at as usize] = offset;
-            highest = highest.max(offset.checked_add(self.items[at as usize].length)?);
+            let end = offset.checked_add(self.items[at as usize].length)?;
+            highest = highest.max(end);
+            if self.is_dense {
+                let after = self.ascending.partition_point(|other| other.begin <= offset);
+                self.ascending.insert(after, Extent { begin: offset, end, item: at });
+            }
         }
         Some(highest)
     }
 
-    /// The smallest gap that holds an item, the lowest of equals; above all where none does.
-    fn gap(&mut self, at: u32) -> u64 {
-        self.find_met(at);
-        let length = self.items[at as usize].length;
-        let (mut reached, mut best) = (0u64, None);
-        for &(begin, end) in &self.met {
-            let free = begin.saturating_sub(reached);
-            if begin > reached && free >= length && best.is_none_or(|(least, _)| free < least) {
-                best = Some((free, reached));
-            }
-            reached = reached.max(end);
-        }
-        best.map_or(reached, |(_, offset)| offset)
-    }
-
-    /// Sets what is placed of what an item meets. O(placed) where many meet, else O(met log met).
-    fn find_met(&mut self, at: u32) {
-        let Self { items, meets, offsets, ascending, is_dense, is_met, met } = self;
-        let row = meets.row(at as usize);
+    /// The smallest gap that holds an item, the lowest of equals; above all where none does. O(met log met).
+    fn gap_of_few(&mut self, at: u32) -> u64 {
+        let Self { items, meets, offsets, met, .. } = self;
         let extent = |other: u32| {
             let begin = offsets[other as usize];
             (begin, begin.saturating_add(items[other as usize].length))
         };
+        let row = meets.row(at as usize);
+        let placed = row.iter().filter(|&&other| offsets[other as usize] != NOWHERE);
         met.clear();
-        if *is_dense {
-            row.iter().for_each(|&other| is_met[other as usize] = true);
-            met.extend(ascending.iter().filter(|&&other| is_met[other as usize]).map(|&other| extent(other)));
-            row.iter().for_each(|&other| is_met[other as usize] = false);
-        } else {
-            let placed = row.iter().filter(|&&other| offsets[other as usize] != NOWHERE);
-            met.extend(placed.map(|&other| extent(other)));
-            met.sort_unstable();
+        met.extend(placed.map(|&other| extent(other)));
+        met.sort_unstable();
+        let mut gap = Gap::new(items[at as usize].length);
+        met.iter().for_each(|&(begin, end)| gap.pass(begin, end));
+        gap.offset()
+    }
+
+    /// As [`Placed::gap_of_few`]. O(placed).
+    fn gap_of_many(&mut self, at: u32) -> u64 {
+        let row = self.meets.row(at as usize);
+        row.iter().for_each(|&other| self.is_met[other as usize] = true);
+        let mut gap = Gap::new(self.items[at as usize].length);
+        for other in self.ascending.iter().filter(|other| self.is_met[other.item as usize]) {
+            gap.pass(other.begin, other.end);
         }
+        row.iter().for_each(|&other| self.is_met[other as usize] = false);
+        gap.offset()
     }
 
     /// Moves what ends above the bound forward in the order: the further, the longer nothing was
@@ -265,7 +297,7 @@ mod tests {
         assert_eq!(best, 60, "of 60 at the best order's end");
     }
 
-    /// As [`Placed::find_met`], by sorting what is placed.
+    /// Both ways to look for a gap.
     #[test]
     fn what_an_item_meets_is_found_by_looking_as_by_sorting() {
         let mut state = 3u64;

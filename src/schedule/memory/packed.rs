@@ -96,6 +96,9 @@ impl Uses {
         for step in &schedule.steps {
             let Action::Launch(node) = step.action else { continue };
             device[node.index()] = Some(step.device);
+            if graph.in_place(node).next().is_none() {
+                continue;
+            }
             let read = |&tensor: &TensorIx| accesses.operand(node, tensor, step.device).map(|read| read.0);
             let lying_in = graph.inputs(node).iter().filter_map(read).filter(|&read| !uses.has_own(read));
             let lying_in: Vec<u32> = lying_in.map(|read| uses.storage[read as usize]).collect();

@@ -46,6 +46,22 @@ class Padded(nn.Module):
         return (heads @ heads.transpose(1, 2) + bias).softmax(-1) @ heads
 
 
+class Steered(nn.Module):
+    """Gradients that do not go everywhere, and small parameters that no product reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.inner = nn.Embedding(6, 4, padding_idx=0), nn.Linear(4, 4)
+        self.scale, self.share = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor([1.5]))
+        self.gain, self.front = nn.Parameter(torch.ones(4)), nn.Parameter(torch.zeros(1, 4))
+
+    def forward(self, ids):
+        x = torch.cat([self.front.expand(ids.shape[0], -1)[:, None], self.table(ids)], 1)
+        coded = torch.round(self.inner(x))
+        x = x + (coded - x).detach() + self.scale * torch.tanh(self.inner(x))
+        return x * self.share + torch.stack([self.gain, self.gain.flip(0)]).sum(0) * x.detach()
+
+
 class Conv(nn.Module):
     def __init__(self):
         super().__init__()
@@ -595,6 +611,7 @@ def modules():
         "triangle": (Triangle(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({1: length}, {1: Dim("kept", min=2, max=64)})),
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),
         "mlp": (Mlp(), (torch.randn(4, 6),), ({0: rows},)),
+        "steered": (Steered(), (torch.tensor([[0, 1, 2], [3, 0, 0], [5, 1, 4]]),), None),
         "conv": (Conv(), (torch.randn(2, 3, 12, 10),), None),
         "padded": (Padded(), (torch.randn(3, 4, 6), torch.arange(4)[None] > torch.tensor([[3], [1], [2]])),
                    ({0: rows, 1: length}, {0: rows, 1: length})),
@@ -787,10 +804,20 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
+        if name == "steered":
+            store_gradients(f"{folder}/{name}.json", module, inputs)
         if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))
+
+
+def store_gradients(path, module, inputs):
+    """Of the mean square of what a module gives."""
+    module(*inputs).square().mean().backward()
+    gradients = {name: param.grad.flatten().tolist() for name, param in module.named_parameters()}
+    with open(path, "w") as file:
+        json.dump(gradients, file)
 
 
 def compare(binary, program, inputs, module, name):

@@ -70,11 +70,13 @@ impl Tensor {
     }
 
     /// Whether another tensor is of the same bytes in memory.
+    #[cfg(feature = "cuda")]
     pub(crate) fn shares_bytes(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.bytes, &other.bytes)
     }
 
     /// The bytes, where no other tensor shares them.
+    #[cfg(feature = "run")]
     pub(crate) fn into_bytes(self) -> Option<Vec<u8>> {
         Arc::into_inner(self.bytes)
     }

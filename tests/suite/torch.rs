@@ -1,11 +1,13 @@
 //! Programs of `torch.export`, stored by `scripts/torch_export.py` with what PyTorch computes.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use partition::unstable::ir::SourceRole;
+use partition::unstable::ir::{SourceRole, Tensor};
+use partition::unstable::load::weights::Arrays;
 use partition::unstable::load::{Format, LoadOptions, Model, load, recognise};
 use serde_json::{Value, json};
 use zip::write::SimpleFileOptions;
@@ -15,6 +17,59 @@ use crate::sweep::Share;
 
 fn stored(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/torch").join(name)
+}
+
+/// What gradient descent at rate 1 takes off parameters is their gradient.
+#[test]
+fn gradients_go_where_those_of_pytorch_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = |name: &str| folder.path().join(name).display().to_string();
+    let io = Arrays::open(&stored("steered.npz")).unwrap();
+    let output = io.names().iter().find(|name| name.starts_with("out_")).unwrap().clone();
+    let zeros = Tensor::from_f32(io.get(&output).unwrap().unwrap().dims().to_vec(), &[0.0; 48]).unwrap();
+    let inputs = io.names().iter().filter(|name| name.starts_with("in_"));
+    let mut records: Vec<(String, Tensor)> =
+        inputs.map(|name| (name.clone(), io.get(name).unwrap().unwrap())).collect();
+    records.push(("out_0".to_owned(), zeros));
+    partition::unstable::state::write_weights(Path::new(&own("data.npz")), &records).unwrap();
+    let program = stored("steered.pt2").display().to_string();
+    let weights = |rate: &str| {
+        let (data, to) = (own("data.npz"), own(&format!("{rate}.npz")));
+        let out = partition(&[
+            "train",
+            &program,
+            "-d",
+            "cpu",
+            "--data",
+            &data,
+            "--loss",
+            "mse",
+            "--optimizer",
+            "sgd",
+            "--lr",
+            rate,
+            "--in-order",
+            "-q",
+            "-o",
+            &to,
+        ]);
+        assert!(out.status.success(), "{}", told(&out));
+        Arrays::open(Path::new(&to)).unwrap()
+    };
+    let (before, after) = (weights("0"), weights("1"));
+    let text = fs::read_to_string(stored("steered.json")).unwrap();
+    let gradients: BTreeMap<String, Vec<f64>> = serde_json::from_str(&text).unwrap();
+    assert_eq!(gradients.len(), before.names().len());
+    for (name, gradient) in gradients {
+        let [before, after] = [&before, &after].map(|arrays| arrays.get(&name).unwrap().unwrap().to_f64());
+        for (at, expected) in gradient.into_iter().enumerate() {
+            let found = before[at] - after[at];
+            assert!(
+                (found - expected).abs() <= 1e-5 + 1e-4 * expected.abs(),
+                "{name}[{at}]: {found}, {expected}"
+            );
+        }
+    }
 }
 
 fn partition(arguments: &[&str]) -> Output {
@@ -34,7 +89,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 42);
+    assert_eq!(programs.len(), 43);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());

@@ -181,6 +181,9 @@ fn inverse_error(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let w = n.of("Neg", &log);
     let is_middle = n.with("Less", &w, 5.0);
     let near = n.with("Sub", &w, 2.5);
+    // Of a zero the root has no slope, and what is not chosen must have one.
+    let five = n.number(5.0);
+    let w = n.choose(&is_middle, &five, &w);
     let root = n.of("Sqrt", &w);
     let far = n.with("Sub", &root, 3.0);
     let (middle, ends) = (n.polynomial(&MIDDLE, &near), n.polynomial(&ENDS, &far));
@@ -197,7 +200,9 @@ fn inverse_error(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let refined = n.choose(&is_middle, &better, &y);
     let size = n.of("Abs", x);
     let is_end = n.with("Equal", &size, 1.0);
-    let end = n.with("Mul", x, f64::INFINITY);
+    let is_below = n.with("Less", x, 0.0);
+    let [below, above] = [f64::NEG_INFINITY, f64::INFINITY].map(|number| n.number(number));
+    let end = n.choose(&is_below, &below, &above);
     n.choose(&is_end, &end, &refined)
 }
 

@@ -515,6 +515,11 @@ impl<'a> At<'a> {
         }
     }
 
+    /// Whether how many elements of an axis of output `i` count depends on data.
+    pub(super) fn is_ragged_output(&self, i: usize) -> bool {
+        self.outputs.get(i).and_then(Option::as_ref).is_some_and(|output| output.ragged.is_some())
+    }
+
     /// Whether input `i` is a parameter, or computed from some whose elements are known.
     pub(super) fn is_of_weights(&self, i: usize) -> bool {
         let index = self.inputs.get(i).copied().flatten();

@@ -390,9 +390,10 @@ fn lower_checked(entry: &Entry, at: &mut At<'_>) -> Result<()> {
         None => (entry.lower)(at)?,
         Some(result) if !(0..at.input_count()).any(|i| at.is_of_weights(i)) => at.set_known(0, result),
         // What is computed from parameters follows them, as training moves them or other files replace them.
+        // But for what would have a size that depends on them.
         Some(result) => match (entry.lower)(at) {
-            Ok(()) => at.know(0, result),
-            Err(_) => at.set_known(0, result),
+            Ok(()) if !at.is_ragged_output(0) => at.know(0, result),
+            Ok(()) | Err(_) => at.set_known(0, result),
         },
     }
     narrow::carry(at);

@@ -224,6 +224,7 @@ impl Problem<'_> {
         let asked = &options.place;
         let is_of_use = asked.objective == place::Objective::Transfer
             && asked.effort != place::Effort::Fast
+            && asked.balance.is_none()
             && !self.replaces()
             && planned.value() > 0
             && planned.is_cramped();
@@ -330,11 +331,13 @@ impl Problem<'_> {
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
         let whole = Parted::whole(graph, places);
         let mut tried = TriedWays::default();
-        let by_batch = split::by_batch(whole.clone(), topology, &options.place, exact)?;
-        let narrower = split::narrower(whole, topology, &options.place, exact)?;
-        for ways in [by_batch, narrower] {
+        // Parts of the batch make room; who asks for a balance that whole operations do not have is told so.
+        if options.place.balance.is_none() {
+            let ways = split::by_batch(whole.clone(), topology, &options.place, exact)?;
             self.try_ways(ways, (&assumed, &dims), &mut tried)?;
         }
+        let ways = split::narrower(whole, topology, &options.place, exact)?;
+        self.try_ways(ways, (&assumed, &dims), &mut tried)?;
         let TriedWays { best, closest, coarsest } = tried;
         if let Some(best) = best {
             return Ok(best);

@@ -48,19 +48,24 @@ pub(super) fn take_weights(
     }
 }
 
-/// Error: an array is of floats that the model holds as a constant, which would stay as it is.
+/// Error: an array is of other floats than those that the model holds as a constant, which would stay as it is.
 fn check_constants(graph: &Graph, arrays: &Arrays, loaded: &Loaded) -> Result<()> {
     let extra: BTreeSet<&str> = loaded.extra.iter().map(String::as_str).collect();
-    let of = |node: NodeId| {
+    let constant = |node: NodeId| {
         let node = graph.node(node);
-        let is_constant = matches!(node.op, Op::Constant(_)) && graph.ty(node.first_result).dtype.is_float();
-        let name = graph.source(node.source).name.as_str();
-        (is_constant && extra.contains(name)).then_some(name)
+        let Op::Constant(id) = node.op else { return None };
+        let (name, value) = (graph.source(node.source).name.as_str(), graph.constant(id));
+        (value.dtype().is_float() && extra.contains(name)).then_some((name, value))
     };
-    let Some(name) = graph.node_ids().find_map(of) else { return Ok(()) };
-    let place = format!("{}: array {name}", arrays.path().display());
-    let message = "the model holds it as a constant: an initialiser of one element is no parameter";
-    Err(Error::model(place, message))
+    for (name, value) in graph.node_ids().filter_map(constant) {
+        if arrays.get(name)?.is_none_or(|array| array.to_f64() != value.to_f64()) {
+            let place = format!("{}: array {name}", arrays.path().display());
+            let message =
+                "the model holds another number as a constant: an initialiser of one element is no parameter";
+            return Err(Error::model(place, message));
+        }
+    }
+    Ok(())
 }
 
 /// One line for all arrays that nothing takes.

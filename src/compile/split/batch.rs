@@ -31,8 +31,8 @@ impl Choices<'_> {
 
     /// A reader of the network's inputs, divided along the first axis of one of them.
     fn of_inputs(&self, node: NodeId, number: u64) -> Result<Option<Division>> {
-        let operands = self.graph.node(node).operands.iter().copied().enumerate();
-        let Some((at, _)) = operands.into_iter().find(|&(_, value)| is_input(self.graph, value)) else {
+        let operands = &self.graph.node(node).operands;
+        let Some(at) = operands.iter().position(|&value| is_input(self.graph, value)) else {
             return Ok(None);
         };
         for split in splits(self.graph, node)? {

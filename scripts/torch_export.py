@@ -143,6 +143,49 @@ class Tabled(nn.Module):
         return scores + 9 * (self.places[:, :length] - 0.2) @ (self.table.weight - 0.2).T
 
 
+def masks(length):
+    """Masks that leave out what comes later, as people write them: by fractions, turned over, with biases, in windows."""
+    inf, here = float("-inf"), torch.arange(length)
+    ahead = here[None] - here[:, None]
+    turned = (torch.triu(torch.ones(length, length)) == 1).transpose(0, 1)
+    return (
+        torch.full((length, length), inf).triu(1),
+        turned.float().masked_fill(turned == 0, inf).masked_fill(turned == 1, 0.0),
+        (1.0 - torch.tril(torch.ones(length, length))) * -10000.0,
+        torch.where(ahead.float() > 0, inf, ahead * 0.3),
+        torch.where(ahead > 0, torch.finfo(torch.float32).min, 0.0) + (ahead % 3 == 0) * 2.0,
+        (ahead <= 0) & (ahead > -3),
+        ~((ahead > 0) | (ahead < -4) & (here[None] > 0)),
+    )
+
+
+class Masked(nn.Module):
+    """Attention after attention with masks of many kinds, as one operation and as products; biases by distance are looked up."""
+
+    def __init__(self, is_causal):
+        super().__init__()
+        self.is_causal = is_causal
+        self.table, self.out, self.distances = nn.Embedding(11, 8), nn.Linear(8, 11), nn.Embedding(9, 2)
+        self.qkv = nn.ModuleList([nn.Linear(8, 24) for _ in range(7 if is_causal else 1)])
+
+    def forward(self, ids):
+        batch, length = ids.shape
+        x = self.table(ids)
+        ahead = torch.arange(length)[None] - torch.arange(length)[:, None]
+        bias = 3 * self.distances((ahead + 4).clamp(0, 8)).permute(2, 0, 1)
+        for at, (qkv, mask) in enumerate(zip(self.qkv, masks(length) if self.is_causal else [ahead > ahead.T])):
+            y = F.layer_norm(x, (8,))
+            q, k, v = (t.view(batch, length, 2, 4).transpose(1, 2) for t in qkv(y).chunk(3, dim=-1))
+            if at % 2:
+                y = F.scaled_dot_product_attention(q, k, v, mask)
+            else:
+                scores = q @ k.transpose(2, 3) / 2 + bias
+                mask = mask if mask.is_floating_point() else torch.where(mask, 0.0, float("-inf"))
+                y = (scores + (mask if self.is_causal else 0)).softmax(-1) @ v
+            x = 3 * y.transpose(1, 2).reshape(batch, length, 8) - 0.8 * x
+        return self.out(x) - 5 * self.table(ids) @ self.table.weight.T
+
+
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
@@ -618,6 +661,8 @@ def modules():
         "block": (Block(), (ids,), ({0: rows, 1: length},)),
         "turned": (Turned(), (ids.int(),), ({0: rows, 1: length},)),
         "tabled": (Tabled(), (ids,), ({0: rows, 1: Dim("tokens", max=15)},)),
+        "masked": (Masked(True), (ids,), ({0: rows, 1: length},)),
+        "unordered": (Masked(False), (ids,), ({0: rows, 1: length},)),
         "encoder": (Encoder(), (torch.randn(2, 5, 8),), None),
         "recurrent": (Recurrent(), (torch.randn(2, 5, 4),), None),
         "sizes": (Sizes(), (torch.randn(3, 4), torch.rand(3, 4) > 0.5), ({0: rows}, {0: rows})),

@@ -37,6 +37,10 @@ pub(crate) use split::{ranks, scattered};
 
 use crate::ir::{Graph, SourceId};
 
+/// Scores that are lower are taken for keys that a row does not meet: their weights are zeros in f32 unless all scores of the row
+/// are nearly as low. Models hide keys by -1e4, by -1e9 and by the least number of a half, each perhaps rounded to a half.
+const HIDDEN: f64 = -9.9e3;
+
 /// Whether two sources may become one: neither pin nor mark nor place sets them apart.
 fn same_marks(graph: &Graph, place: &[u32], one: SourceId, other: SourceId) -> bool {
     if place.get(one.index()) != place.get(other.index()) {

@@ -82,8 +82,8 @@ fn sinks_stay_apart_from_the_keys_that_are_kept() {
     }
 }
 
-/// Positions, turns and masks that are rows of tables, or counted in floats; attention that is causal by a flag; tokens of 32
-/// bits. The tokens are those of PyTorch, which computes each from the whole sequence.
+/// Positions, turns and masks that are rows of tables, or counted in floats; attention that is causal by a flag, or by one of
+/// seven kinds of masks; tokens of 32 bits. The tokens are those of PyTorch, which computes each from the whole sequence.
 #[test]
 fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
     let stored = |name: &str| format!("{}/tests/torch/{name}.pt2", env!("CARGO_MANIFEST_DIR"));
@@ -93,6 +93,9 @@ fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
         ("tabled", "2,9,9,5", "8,8,8,8,6,0,8,6"),
         ("turned", "3,1,4", "7,7,7,7,7,7,7,7"),
         ("turned", "2,9,9,5", "7,8,7,8,7,8,7,8"),
+        ("masked", "3,1,4", "10,9,10,5,10,5,10,5"),
+        ("masked", "7", "10,5,10,5,10,5,10,5"),
+        ("masked", "2,9,9,5", "2,7,2,7,2,7,2,7"),
     ] {
         for devices in [&["-d", "cpu"][..], &["-d", "2xcpu:cores=1", "--use", "all"]] {
             let model = stored(name);
@@ -100,6 +103,10 @@ fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
             assert_eq!(written(&partition(&[&own[..], devices].concat())), expected, "{name} {prompt}");
         }
     }
+    // A mask that hides what follows from positions, but not all that is later.
+    let both = partition(&["generate", &stored("unordered"), "-d", "cpu", "--tokens", "7", "--context", "15"]);
+    let told = String::from_utf8_lossy(&both.stderr).into_owned();
+    assert!(!both.status.success() && told.contains("matmul_1: it is not seen to leave out"), "{told}");
     // A table of 16 rows has no place for a longer context.
     let long = partition(&["generate", &stored("tabled"), "-d", "cpu", "--tokens", "7", "--context", "17"]);
     let told = String::from_utf8_lossy(&long.stderr).into_owned();

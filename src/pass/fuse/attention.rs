@@ -2,15 +2,12 @@
 //! between them, the softmax; and the transpositions, slices and repeated heads around them, which
 //! become part of how the operation reads and writes.
 
+use super::super::HIDDEN;
 use super::look::Look;
 use super::positioned::{self, Causal};
 use super::view::{Run, Through, View, merged, split, strides};
 use super::{Found, Operand};
 use crate::ir::{Attention, Binary, DType, HeadOrder, Node, NodeId, Op, Real, Shape, Unary, ValueId};
-
-/// Scores that are lower are taken for keys that a row does not meet: their weights are zeros in f32 unless all scores of the row
-/// are nearly as low. Models hide keys by -1e4, by -1e9 and by the least number of a half, each perhaps rounded to a half.
-const HIDDEN: f64 = -9.9e3;
 
 pub(super) fn pattern(look: &Look<'_>, id: NodeId) -> Option<Found> {
     let node = look.graph.node(id);
@@ -42,6 +39,8 @@ struct Core {
     scores: Vec<i64>,
     scale: f64,
     mask: Option<Mask>,
+    /// Keys that are hidden by their positions apart from the mask, and what says so.
+    causal: Option<(Causal, ValueId)>,
     zeros: bool,
 }
 
@@ -70,7 +69,7 @@ impl Core {
         if rank < 3 || axis as usize != rank - 1 {
             return None;
         }
-        let (mut scale, mut mask) = (1.0, None);
+        let (mut scale, mut mask, mut causal) = (1.0, None, None);
         let mut scores = look.dims(at)?;
         loop {
             // Scaling and masking may stand in either order and in several nodes, so each is undone in turn.
@@ -80,7 +79,7 @@ impl Core {
                 (Op::MatMul { transpose_left: false, transpose_right: turned, .. }, &[query, key]) => {
                     let turned = [*turned, *transpose_right];
                     let lead = [before_rows(at)?, mixed];
-                    return Some(Self { query, key, value, turned, lead, scores, scale, mask, zeros });
+                    return Some(Self { query, key, value, turned, lead, scores, scale, mask, causal, zeros });
                 }
                 (Op::Binary(Binary::Mul), &[x, y]) => {
                     let (x, number) =
@@ -95,9 +94,15 @@ impl Core {
                     mask = Some(Mask { value, fill: f64::NEG_INFINITY });
                     at = x;
                 }
-                (Op::Select, &[shown, x, other]) if mask.is_none() && scale == 1.0 => {
+                (Op::Select, &[shown, x, other]) if scale == 1.0 => {
+                    let fill = look.constant(other)?;
+                    let by_position = by_position(look, shown, fill, *look.dims(at)?.last()?);
+                    match by_position.filter(|_| causal.is_none()) {
+                        Some(found) => causal = Some((found, shown)),
+                        None if mask.is_none() => mask = Some(Mask { value: shown, fill }),
+                        None => return None,
+                    }
                     scores = look.dims(at)?;
-                    mask = Some(Mask { value: shown, fill: look.constant(other)? });
                     at = x;
                 }
                 _ => return None,
@@ -185,7 +190,8 @@ impl Core {
         let operands = [q, k, v].into_iter().map(StridedOperand::operand);
         let operands = operands.chain(mask).chain(position).collect();
         let shape = look.graph.ty(result).shape.clone();
-        let known = self.mask.iter().map(|mask| mask.value).collect();
+        let by_position = self.causal.iter().map(|(_, shown)| *shown);
+        let known = self.mask.iter().map(|mask| mask.value).chain(by_position).collect();
         let found =
             Found { op: Op::Attention(Box::new(op)), operands, then: Some(Op::Reshape { shape }), known };
         Some((found, of_query + of_key + of_value))
@@ -207,9 +213,21 @@ impl Core {
         same.then_some(HeadOrder::RowsFirst)
     }
 
-    /// The mask as an operand of rank 4, and that keys after the row are hidden. None where it does not
-    /// fit.
+    /// The mask as an operand of rank 4, and that keys after the row are hidden. None where it does not fit.
     fn masked(&self, look: &Look<'_>, heads: [i64; 2]) -> Option<Masked> {
+        let Masked { mask, causal } = self.masked_apart(look, heads)?;
+        let causal = match (causal, self.causal.map(|(causal, _)| causal)) {
+            (Some(one), Some(other)) => {
+                let offset = one.offset.min(other.offset);
+                Some((one.position == other.position).then_some(Causal { offset, ..one })?)
+            }
+            (one, other) => one.or(other),
+        };
+        Some(Masked { mask, causal })
+    }
+
+    /// What the mask alone is.
+    fn masked_apart(&self, look: &Look<'_>, heads: [i64; 2]) -> Option<Masked> {
         let Some(mask) = &self.mask else { return Some(Masked { mask: None, causal: None }) };
         let Placed { outer, ends } = self.placed(look, mask.value, heads)?;
         let rank = self.scores.len();
@@ -221,18 +239,14 @@ impl Core {
         let keys = self.scores[rank - 1];
         let (shown, fill) = look.shown(mask.value).unwrap_or((mask.value, mask.fill));
         // What hides later keys is a property of the operation; only the rest of the mask stays an operand.
-        if fill <= HIDDEN {
-            // A row that meets no key has equal weights where a number hides them, and none where nothing is left.
-            let meets = |causal: &Causal| fill == f64::NEG_INFINITY || causal.offset >= 0;
-            if let Some(causal) = positioned::causal(look, shown, keys).filter(meets) {
-                return Some(Masked { mask: None, causal: Some(causal) });
-            }
-            if let Some([one, other]) = look.binary(shown, Binary::And) {
-                for (first, rest) in [(one, other), (other, one)] {
-                    let Some(causal) = positioned::causal(look, first, keys).filter(meets) else { continue };
-                    let mask = Some(self.operand(look, rest, heads)?);
-                    return Some(Masked { mask, causal: Some(causal) });
-                }
+        if let Some(causal) = by_position(look, shown, fill, keys) {
+            return Some(Masked { mask: None, causal: Some(causal) });
+        }
+        if let Some([one, other]) = look.binary(shown, Binary::And) {
+            for (first, rest) in [(one, other), (other, one)] {
+                let Some(causal) = by_position(look, first, fill, keys) else { continue };
+                let mask = Some(self.operand(look, rest, heads)?);
+                return Some(Masked { mask, causal: Some(causal) });
             }
         }
         Some(Masked { mask: Some(self.operand(look, mask.value, heads)?), causal: None })
@@ -261,6 +275,13 @@ impl Core {
             if outer.iter().all(|&dim| dim == 1) { [1, 1] } else { spread(outer, full, [batch, heads])? };
         Some(Placed { outer, ends: [ends[0], ends[1]] })
     }
+}
+
+/// A bool mask that leaves each row the keys up to its own position and gives this number to the scores of the others.
+fn by_position(look: &Look<'_>, shown: ValueId, fill: f64, keys: i64) -> Option<Causal> {
+    // A row that meets no key has equal weights where a number hides them, and none where nothing is left.
+    let meets = |causal: &Causal| fill == f64::NEG_INFINITY || causal.offset >= 0;
+    if fill > HIDDEN { None } else { positioned::causal(look, shown, keys).filter(meets) }
 }
 
 /// What hides keys.

@@ -9,16 +9,23 @@
 //!
 //! On exit the network has an input [`PAST`], how many tokens were there before, and a dimension [`CONTEXT`], how
 //! many the caches hold. Positions count from there. All else must treat positions alike, one by one; what does
-//! not is an error that names it.
+//! not is an error that names it. That a sum over the sequence leaves out what comes later is seen from its weights
+//! ([`order`]) and said again by the rows' own positions, so that attention reads caches as far as they are filled.
+
+mod order;
+mod sequence;
 
 use std::collections::HashMap;
 
 use super::rewrite::Rewriter;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Attention, Binary, DType, DimId, Graph, Init, NodeId, Op, ParamId, Shape, Size, Source, SourceId,
+    Attention, Binary, Compare, DType, Graph, Init, NodeId, Op, ParamId, Shape, Size, Source, SourceId,
     SourceRole, State, Tensor, Type, ValueId,
 };
+use order::Order;
+pub use sequence::sequence;
+use sequence::Sequence;
 
 /// The input that says how many tokens the caches hold already, `i64[]`.
 pub const PAST: &str = "past_length";
@@ -30,7 +37,7 @@ pub const CONTEXT: &str = "context";
 /// Errors: a network without a sequence of tokens or that attends to what comes later; an operation that
 /// mixes positions in another way; names that are taken.
 pub fn cached(graph: &Graph) -> Result<Graph> {
-    let sequence = sequence(graph)?;
+    let sequence = Sequence { graph, dim: sequence(graph)? };
     let taken = graph.dims().iter().any(|dim| dim.name == CONTEXT);
     if taken || graph.inputs().iter().any(|(name, _)| name == PAST) {
         return Err(refused("", &format!("the model has a {PAST} or {CONTEXT} of its own")));
@@ -40,17 +47,6 @@ pub fn cached(graph: &Graph) -> Result<Graph> {
         incremental.node(id)?;
     }
     incremental.finish()
-}
-
-/// The dimension along which the tokens stand.
-pub fn sequence(graph: &Graph) -> Result<DimId> {
-    let tokens = graph.inputs().iter().find(|(name, _)| name == "input_ids").or(graph.inputs().first());
-    let sizes = tokens.map(|(_, value)| graph.ty(*value).shape.sizes());
-    let last = sizes.and_then(|sizes| sizes.get(1).or(sizes.first()));
-    match last.map(|size| (size.terms(), size.constant())) {
-        Some((&[(dim, 1)], 0)) => Ok(dim),
-        _ => Err(refused("", "no input is a sequence of tokens whose length is open")),
-    }
 }
 
 fn refused(place: &str, message: &str) -> Error {
@@ -82,7 +78,8 @@ enum Way {
 struct Incremental<'g> {
     old: &'g Graph,
     new: Rewriter<'g>,
-    sequence: DimId,
+    sequence: Sequence<'g>,
+    order: Order<'g>,
     context: Size,
     past: ValueId,
     /// By old value: it follows from positions alone.
@@ -91,12 +88,10 @@ struct Incremental<'g> {
     made: Vec<bool>,
     all: HashMap<(ValueId, usize), ValueId>,
     states: Vec<(ParamId, ValueId)>,
-    /// Something follows from rows and keys alone, as what hides later keys does.
-    is_ordered: bool,
 }
 
 impl<'g> Incremental<'g> {
-    fn new(old: &'g Graph, sequence: DimId) -> Result<Self> {
+    fn new(old: &'g Graph, sequence: Sequence<'g>) -> Result<Self> {
         let mut new = Rewriter::new(old);
         let graph = new.graph_mut();
         let context = Size::dim(graph.dim(CONTEXT));
@@ -106,13 +101,13 @@ impl<'g> Incremental<'g> {
             old,
             new,
             sequence,
+            order: Order::new(sequence),
             context,
             past,
             free: vec![false; old.value_count()],
             made: vec![false; old.value_count()],
             all: HashMap::new(),
             states: Vec::new(),
-            is_ordered: false,
         };
         for id in old.node_ids() {
             let node = old.node(id);
@@ -124,9 +119,8 @@ impl<'g> Incremental<'g> {
     }
 
     fn finish(self) -> Result<Graph> {
-        // With no rows kept, or where later tokens are seen, one token at a time would compute something else.
-        if self.states.is_empty() || !self.is_ordered {
-            return Err(refused("", "it attends to no earlier tokens, or to later ones, too"));
+        if self.states.is_empty() {
+            return Err(refused("", "it attends to no earlier tokens"));
         }
         let mut graph = self.new.finish()?;
         for (param, value) in self.states {
@@ -141,28 +135,17 @@ impl<'g> Incremental<'g> {
         refused(&format!("node {name}"), &format!("{} mixes positions of the sequence", node.op.name()))
     }
 
-    /// The axes of a value that are as long as the sequence.
-    fn axes(&self, value: ValueId) -> Vec<usize> {
-        let sizes = self.old.ty(value).shape.sizes().iter().enumerate();
-        sizes.filter(|(_, size)| self.mentions(size)).map(|(axis, _)| axis).collect()
-    }
-
-    fn mentions(&self, size: &Size) -> bool {
-        size.terms().iter().any(|&(dim, _)| dim == self.sequence)
-    }
-
     /// The same node of the new tokens, where it has such a form.
     fn node(&mut self, id: NodeId) -> Result<()> {
         let node = self.old.node(id);
         let first = node.first_result;
         // Values with two axes of the sequence, as scores, are made where something needs them, over all keys (`way`).
-        if self.old.results(id).any(|value| self.axes(value).len() > 1) {
+        if self.old.results(id).any(|value| self.sequence.axes(value).len() > 1) {
             return Ok(());
         }
         if node.op.is_leaf() {
             self.new.keep(id)?;
         } else if let Some((op, needs)) = self.summed(id)? {
-            self.is_ordered |= self.hides_later_keys(&op, &needs);
             let operands = self.needed(&needs)?;
             let ty = self.old.ty(first).clone();
             let made = self.new.add(op, &operands, node.source)?;
@@ -191,12 +174,12 @@ impl<'g> Incremental<'g> {
         let value = node.first_result;
         let own = self.new.value(value)?;
         let moved = match &node.op {
-            Op::Iota { axis } if self.axes(value).contains(&(*axis as usize)) => {
+            Op::Iota { axis } if self.sequence.axes(value).contains(&(*axis as usize)) => {
                 self.moved(own, node.source)?
             }
-            Op::Sizes(sizes) if sizes.iter().any(|size| self.mentions(size)) => {
+            Op::Sizes(sizes) if sizes.iter().any(|size| self.sequence.mentions(size)) => {
                 let times = |size: &Size| {
-                    let own = size.terms().iter().find(|&&(dim, _)| dim == self.sequence);
+                    let own = size.terms().iter().find(|&&(dim, _)| dim == self.sequence.dim);
                     own.map_or(0, |&(_, times)| times)
                 };
                 let bytes: Vec<u8> = sizes.iter().flat_map(|size| times(size).to_le_bytes()).collect();
@@ -213,30 +196,6 @@ impl<'g> Incremental<'g> {
         Ok(())
     }
 
-    /// The axes along which a node reads as many rows of a table as the sequence has tokens, from a fixed one on: a table of
-    /// positions, of the angles of their turns, or of what each row may see. None where it cuts the sequence otherwise.
-    fn axes_of_rows(&self, id: NodeId) -> Option<Vec<usize>> {
-        let node = self.old.node(id);
-        let Op::Slice(slice) = &node.op else { return None };
-        let operand = node.operands[0];
-        let before = self.axes(operand);
-        let (kept, made): (Vec<usize>, Vec<usize>) =
-            self.axes(node.first_result).into_iter().partition(|axis| before.contains(axis));
-        let is_whole = |&axis: &usize| {
-            slice.starts[axis] == Size::Known(0)
-                && slice.steps[axis] == 1
-                && slice.sizes[axis] == self.old.ty(operand).shape[axis]
-        };
-        let is_row = |&axis: &usize| {
-            slice.sizes[axis] == Size::dim(self.sequence)
-                && slice.starts[axis].known().is_some()
-                && slice.steps[axis] == 1
-        };
-        let is_table = made.is_empty() || self.free[operand.index()];
-        let holds = kept == before && is_table && kept.iter().all(is_whole) && made.iter().all(is_row);
-        holds.then_some(made)
-    }
-
     /// Rows of a table: those of the new tokens along some axes, all that the caches could hold along others.
     fn rows(&mut self, value: ValueId, table: ValueId, new: &[usize], all: &[usize]) -> Result<ValueId> {
         let node = self.old.maker(value);
@@ -249,7 +208,7 @@ impl<'g> Incremental<'g> {
         }
         let mut made = self.new.add(Op::Slice(whole), &[table], source)?;
         for &axis in new {
-            let count = Type::new(DType::I64, Shape::new([Size::dim(self.sequence)]));
+            let count = Type::new(DType::I64, Shape::new([Size::dim(self.sequence.dim)]));
             let places = self.new.graph_mut().add_iota(count, 0, source);
             let places = self.moved(places, source)?;
             made = self.new.add(Op::Gather { axis: axis as u32 }, &[made, places], source)?;
@@ -266,62 +225,80 @@ impl<'g> Incremental<'g> {
         self.new.add(Op::Binary(Binary::Add), &[value, past], source)
     }
 
-    /// What a node needs that sums over all tokens; none where it does not.
+    /// See [`Sequence::axes_of_rows`].
+    fn axes_of_rows(&self, id: NodeId) -> Option<Vec<usize>> {
+        let operands = &self.old.node(id).operands;
+        self.sequence.axes_of_rows(id, operands.iter().all(|operand| self.free[operand.index()]))
+    }
+
+    /// What a node needs that sums over all tokens; none where it does not. Error: it sums over later ones, too.
     fn summed(&self, id: NodeId) -> Result<Option<(Op, Vec<Need>)>> {
         let node = self.old.node(id);
         let rank = |value: ValueId| self.old.ty(value).shape.rank();
-        match (&node.op, &node.operands[..]) {
+        let (needs, is_ordered) = match (&node.op, &node.operands[..]) {
             (&Op::MatMul { transpose_left, transpose_right, .. }, &[left, right]) => {
                 let along = rank(left) - if transpose_left { 2 } else { 1 };
-                if !self.axes(left).contains(&along) {
+                if !self.sequence.axes(left).contains(&along) {
                     return Ok(None);
                 }
                 let down = rank(right) - if transpose_right { 1 } else { 2 };
-                Ok(Some((node.op.clone(), vec![Need::All(left, along), Need::All(right, down)])))
+                let weighs_no_later = |value, keys| self.order.weighs_no_later(value, keys);
+                let is_ordered = weighs_no_later(left, along) || weighs_no_later(right, down);
+                (vec![Need::All(left, along), Need::All(right, down)], is_ordered)
             }
-            (Op::Reduce { axes, .. }, &[x]) if self.axes(x).len() == 2 => {
-                let own = axes.iter().map(|&axis| axis as usize).find(|axis| self.axes(x).contains(axis));
-                Ok(own.map(|axis| (node.op.clone(), vec![Need::All(x, axis)])))
+            (&Op::Reduce { kind, ref axes, .. }, &[x]) if self.sequence.axes(x).len() == 2 => {
+                let axes = axes.iter().map(|&axis| axis as usize);
+                let Some(keys) = axes.into_iter().find(|axis| self.sequence.axes(x).contains(axis)) else {
+                    return Ok(None);
+                };
+                (vec![Need::All(x, keys)], self.order.reduces_no_later(kind, x, keys))
             }
-            (Op::Attention(of), operands) => self.attended(of, operands).map(Some),
-            _ => Ok(None),
-        }
+            (Op::Attention(of), operands) => return self.attended(id, of, operands).map(Some),
+            _ => return Ok(None),
+        };
+        if is_ordered { Ok(Some((node.op.clone(), needs))) } else { Err(self.is_unordered(id)) }
     }
 
-    /// Attention that leaves out the keys behind each row.
-    fn hides_later_keys(&self, op: &Op, needs: &[Need]) -> bool {
-        let (Op::Attention(of), Some(&Need::All(keys, axis))) = (op, needs.get(1)) else { return false };
-        of.causal.is_some() && self.axes(keys).contains(&axis)
+    fn is_unordered(&self, id: NodeId) -> Error {
+        let name = &self.old.source(self.old.node(id).source).name;
+        refused(&format!("node {name}"), "it is not seen to leave out what comes later in the sequence")
     }
 
     /// Attention that is one operation already.
-    fn attended(&self, of: &Attention, operands: &[ValueId]) -> Result<(Op, Vec<Need>)> {
-        let key = |position: usize| Need::All(operands[position], of.orders[position].axes().1);
-        let mut needs = vec![Need::New(operands[0]), key(1), key(2)];
-        needs.extend(of.mask(operands).map(|&mask| match self.axes(mask).contains(&3) {
+    fn attended(&self, id: NodeId, of: &Attention, operands: &[ValueId]) -> Result<(Op, Vec<Need>)> {
+        let of_keys = |position: usize| {
+            let (value, axis) = (operands[position], of.orders[position].axes().1);
+            if self.sequence.axes(value).contains(&axis) { Need::All(value, axis) } else { Need::New(value) }
+        };
+        let mut needs = vec![Need::New(operands[0]), of_keys(1), of_keys(2)];
+        needs.extend(of.mask(operands).map(|&mask| match self.sequence.axes(mask).contains(&3) {
             true => Need::All(mask, 3),
             false => Need::New(mask),
         }));
-        if of.causal.is_none() || of.positioned {
+        if of.positioned || matches!(needs[1], Need::New(_)) {
             return Ok((Op::Attention(Box::new(of.clone())), needs));
+        }
+        if !self.order.attends_no_later(of, operands) {
+            return Err(self.is_unordered(id));
         }
         // Stands for the number of tokens there were before (`find`).
         needs.push(Need::New(ValueId(u32::MAX)));
-        Ok((Op::Attention(Box::new(Attention { positioned: true, ..of.clone() })), needs))
+        let causal = Some(of.causal.map_or(0, |offset| offset.min(0)));
+        Ok((Op::Attention(Box::new(Attention { positioned: true, causal, ..of.clone() })), needs))
     }
 
     /// Whether a node does the same at every position, of those at the same position.
     fn is_alike(&self, id: NodeId) -> bool {
         let node = self.old.node(id);
-        let x = node.operands.first().map_or(Vec::new(), |&x| self.axes(x));
-        let any = node.operands.iter().any(|&operand| !self.axes(operand).is_empty());
+        let x = node.operands.first().map_or(Vec::new(), |&x| self.sequence.axes(x));
+        let any = node.operands.iter().any(|&operand| !self.sequence.axes(operand).is_empty());
         let other = |axis: u32| !x.contains(&(axis as usize));
         match &node.op {
-            Op::Reshape { .. } => self.segments_are_equal(node.operands[0], node.first_result),
+            Op::Reshape { .. } => self.sequence.segments_are_equal(node.operands[0], node.first_result),
             Op::Slice(_) => self.axes_of_rows(id).is_some_and(|axes| axes.is_empty()),
             Op::Pad(pad) => x.iter().all(|&axis| pad.before[axis] == 0 && pad.after[axis] == 0),
             Op::Concat { axis } => {
-                node.operands.iter().all(|&operand| !self.axes(operand).contains(&(*axis as usize)))
+                node.operands.iter().all(|&operand| !self.sequence.axes(operand).contains(&(*axis as usize)))
             }
             Op::Gather { axis }
             | Op::GatherElements { axis }
@@ -335,29 +312,12 @@ impl<'g> Incremental<'g> {
             Op::MatMul { transpose_right, .. } => {
                 let y = node.operands[1];
                 let column = self.old.ty(y).shape.rank() - if *transpose_right { 2 } else { 1 };
-                !self.axes(y).contains(&column)
+                !self.sequence.axes(y).contains(&column)
             }
             Op::Sizes(_) | Op::Iota { .. } => true,
             op if op.is_elementwise() => true,
             _ => !any,
         }
-    }
-
-    /// Whether the sequence's axes part two values' sizes alike: what is between them is as many elements.
-    fn segments_are_equal(&self, x: ValueId, y: ValueId) -> bool {
-        let of = |value: ValueId| {
-            let sizes = self.old.ty(value).shape.sizes();
-            let parts = sizes.split(|size| self.mentions(size)).map(|part| {
-                let long = part.iter().filter(|size| **size != Size::Known(1)).cloned();
-                let (known, open): (Vec<Size>, Vec<Size>) = long.partition(|size| size.known().is_some());
-                (known.iter().filter_map(Size::known).product::<i64>(), open)
-            });
-            let plain = sizes.iter().filter(|size| self.mentions(size));
-            let plain = plain.map(|size| size.terms().len() == 1 && size.constant() == 0);
-            (parts.collect::<Vec<_>>(), plain.collect::<Vec<_>>())
-        };
-        let (x, y) = (of(x), of(y));
-        x.0 == y.0 && x.1.iter().chain(&y.1).all(|&plain| plain)
     }
 
     /// The values that are needed. Without recursion: what a value needs first stands above it.
@@ -418,9 +378,9 @@ impl<'g> Incremental<'g> {
     fn way(&self, value: ValueId, axis: usize) -> Result<Way> {
         let id = self.old.value(value).node;
         let node = self.old.node(id);
-        let axes = self.axes(value);
+        let axes = self.sequence.axes(value);
         let is_pair = axes.len() == 2;
-        let is_of_tokens = axes.contains(&axis) && self.old.ty(value).shape[axis] == Size::dim(self.sequence);
+        let is_of_tokens = axes.contains(&axis) && self.old.ty(value).shape[axis] == Size::dim(self.sequence.dim);
         if axes.len() > 2 || !is_of_tokens {
             return Err(self.fail(id));
         }
@@ -433,7 +393,7 @@ impl<'g> Incremental<'g> {
                 Ok(Way::Again(op, vec![self.aligned(value, axis, node.operands[0])]))
             }
             Op::Transpose { perm } => repeat(vec![Need::All(node.operands[0], perm[axis] as usize)]),
-            Op::Reshape { .. } if self.segments_are_equal(node.operands[0], value) => {
+            Op::Reshape { .. } if self.sequence.segments_are_equal(node.operands[0], value) => {
                 self.reshape_way(value, axis)
             }
             // With one axis that is its own, its rows are cached: repeated, it would need its operands cached instead.
@@ -458,9 +418,22 @@ impl<'g> Incremental<'g> {
             Op::Concat { .. } if is_pair && self.is_pair_concat(id, axis) => {
                 repeat(node.operands.iter().map(|&operand| Need::All(operand, axis)).collect())
             }
+            &Op::Gather { axis: from } if is_pair && self.is_lookup(id, axis) => {
+                let [table, places] = [node.operands[0], node.operands[1]];
+                repeat(vec![Need::New(table), Need::All(places, axis - from as usize)])
+            }
             _ if !is_pair => Ok(Way::Cache),
             _ => Err(self.fail(id)),
         }
+    }
+
+    /// Whether a gather looks up what belongs to each pair of tokens in a table that has no tokens, as biases by distance are.
+    fn is_lookup(&self, id: NodeId, axis: usize) -> bool {
+        let node = self.old.node(id);
+        let Op::Gather { axis: from } = node.op else { return false };
+        let of_places = axis.checked_sub(from as usize);
+        self.sequence.axes(node.operands[0]).is_empty()
+            && of_places.is_some_and(|axis| self.sequence.axes(node.operands[1]).contains(&axis))
     }
 
     /// What an operand gives to a result that it is broadcast to: all tokens along the axis that stands for the result's,
@@ -468,7 +441,7 @@ impl<'g> Incremental<'g> {
     fn aligned(&self, value: ValueId, axis: usize, operand: ValueId) -> Need {
         let rank = |value: ValueId| self.old.ty(value).shape.rank();
         match (axis + rank(operand)).checked_sub(rank(value)) {
-            Some(own) if self.axes(operand).contains(&own) => Need::All(operand, own),
+            Some(own) if self.sequence.axes(operand).contains(&own) => Need::All(operand, own),
             _ => Need::New(operand),
         }
     }
@@ -481,8 +454,8 @@ impl<'g> Incremental<'g> {
     fn reshape_way(&self, value: ValueId, axis: usize) -> Result<Way> {
         let id = self.old.value(value).node;
         let operand = self.old.node(id).operands[0];
-        let order = self.axes(value).iter().position(|&own| own == axis).unwrap_or(0);
-        let own = self.axes(operand).get(order).copied().ok_or_else(|| self.fail(id))?;
+        let order = self.sequence.axes(value).iter().position(|&own| own == axis).unwrap_or(0);
+        let own = self.sequence.axes(operand).get(order).copied().ok_or_else(|| self.fail(id))?;
         let op = Op::Reshape { shape: self.long(value, axis) };
         Ok(Way::Again(op, vec![Need::All(operand, own)]))
     }
@@ -500,7 +473,7 @@ impl<'g> Incremental<'g> {
     fn is_pair_concat(&self, id: NodeId, axis: usize) -> bool {
         let node = self.old.node(id);
         let apart = matches!(node.op, Op::Concat { axis: own } if own as usize != axis);
-        apart && node.operands.iter().all(|&operand| self.axes(operand).contains(&axis))
+        apart && node.operands.iter().all(|&operand| self.sequence.axes(operand).contains(&axis))
     }
 
     fn make(&mut self, value: ValueId, axis: usize, way: Way) -> Result<ValueId> {
@@ -511,25 +484,46 @@ impl<'g> Incremental<'g> {
                 let ty = Type::new(self.old.ty(value).dtype, self.long(value, axis));
                 let made = self.new.graph_mut().add_iota(ty, along, source);
                 // All keys count from 0; rows are of new tokens alone and count from those before.
-                match along as usize != axis && self.axes(value).contains(&(along as usize)) {
+                match along as usize != axis && self.sequence.axes(value).contains(&(along as usize)) {
                     true => self.moved(made, source),
                     false => Ok(made),
                 }
             }
             Way::Again(op, needs) => {
-                let pair = self.axes(value).len() == 2;
-                self.is_ordered |= pair && self.free[value.index()] && matches!(op, Op::Compare(_));
-                let operands: Vec<ValueId> =
+                let mut operands: Vec<ValueId> =
                     needs.iter().map(|need| self.find(need)).collect::<Result<_>>()?;
+                if let Op::Softmax { .. } = op {
+                    operands[0] = self.shown(operands[0], value, axis, source)?;
+                }
                 self.new.add(op, &operands, source)
             }
             Way::Cache => self.cache(value, axis),
             Way::Rows(new, need) => {
-                self.is_ordered |= self.axes(value).len() == 2;
                 let table = self.find(&need)?;
                 self.rows(value, table, &new, &[axis])
             }
         }
+    }
+
+    /// Scores of the keys up to each row's own position, as those of later ones weigh nothing in `softmax`.
+    fn shown(&mut self, scores: ValueId, softmax: ValueId, keys: usize, source: SourceId) -> Result<ValueId> {
+        let axes = self.sequence.axes(softmax);
+        let row = axes.into_iter().find(|&axis| axis != keys);
+        let (Some(row), true) = (row, self.order.weighs_no_later(softmax, keys)) else { return Ok(scores) };
+        let ty = self.new.graph().ty(scores).clone();
+        let first = row.min(keys);
+        let mut positions = |axis: usize, long: Size| {
+            let sizes = (first..ty.shape.rank()).map(|at| if at == axis { long.clone() } else { Size::Known(1) });
+            let ty = Type::new(DType::I64, Shape::new(sizes));
+            self.new.graph_mut().add_iota(ty, (axis - first) as u32, source)
+        };
+        let key = positions(keys, self.context.clone());
+        let row = positions(row, Size::dim(self.sequence.dim));
+        let row = self.moved(row, source)?;
+        let shown = self.new.add(Op::Compare(Compare::Le), &[key, row], source)?;
+        let hidden = super::gradient::build::constant(ty.dtype, &[], &[f64::NEG_INFINITY])?;
+        let hidden = self.new.graph_mut().add_constant(hidden, source);
+        self.new.add(Op::Select, &[shown, scores, hidden], source)
     }
 
     /// A name that no cache has yet: with the first number behind it that makes it so.

@@ -131,7 +131,7 @@ impl TrustArgs {
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Model")]
 pub(super) struct ModelArgs {
-    /// Batch size; max: the largest that fits
+    /// Batch size; max: the largest that fits with whole operations, or in parts where none does
     #[arg(long, value_name = "N|max")]
     pub(super) batch: Option<Batch>,
     /// Divide the step into this many microbatches, which pipeline stages work on at the same time

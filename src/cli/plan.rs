@@ -133,7 +133,8 @@ fn find_plan(
                 Ok(found) => {
                     let refused = found.refused.as_ref().map(ToString::to_string);
                     let (batch, tried) = (found.batch, found.tried.len());
-                    largest = Some(BatchLine { batch, tried, refused, memory: found.memory });
+                    let whole = options.split.auto && found.compiled.plan.options.splits.is_empty();
+                    largest = Some(BatchLine { batch, tried, whole, refused, memory: found.memory });
                     Ok(found.compiled)
                 }
                 Err(error) => Err(error.into()),

@@ -36,9 +36,8 @@ pub struct LargestBatch {
     pub refused: Option<Error>,
 }
 
-/// Finds the largest batch that fits with whole operations, but for those that rules split: `options.batch`
-/// is not looked at. About
-/// 2 log2(batch) plans.
+/// Finds the largest batch that fits with whole operations, but for those that rules split; where none does, with
+/// operations that are split as far as they must be. `options.batch` is not looked at. About 2 log2(batch) plans.
 ///
 /// Errors: a model without a batch dimension that is open; where one sample does not fit, why.
 pub fn largest_batch(
@@ -59,15 +58,21 @@ pub fn largest_batch(
     };
     // In what sizes are counted: microbatches divide them.
     let unit = options.pipeline.map_or(1, |asked| i64::from(asked.microbatches.max(1)));
-    let plan = |batch: i64| {
+    let plan = |batch: i64, auto: bool| {
         with_least_effort(&options.place, |place| {
-            // A batch that fits only where operations are split is no batch that fits.
-            let split = SplitOptions { auto: false, ..options.split.clone() };
+            let split = SplitOptions { auto, ..options.split.clone() };
             let options = Options { batch: Some(batch), place, split, ..options.clone() };
             compile_with(Model::Graph(graph.clone()), topology, &options, control)
         })
     };
-    let Largest { size: batch, best: compiled, tried, refused } = largest(unit, &plan, control)?;
+    // Parts take longer: a batch that fits only so is no batch that fits, unless none does.
+    let found = match largest(unit, &|batch| plan(batch, false), control) {
+        Err(Error::Infeasible(_)) if options.split.auto => {
+            largest(unit, &|batch| plan(batch, true), control)
+        }
+        found => found,
+    };
+    let Largest { size: batch, best: compiled, tried, refused } = found?;
     // One sample more, or one more in each microbatch.
     let samples = batch / unit;
     let options = Options { batch: Some(samples.saturating_add(1)), ..options.clone() };

@@ -10,12 +10,13 @@ use crate::ir::Graph;
 /// that is bound, recorded in the plan.
 pub(super) fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<String, i64>)> {
     let mut values = options.bind.clone();
-    if let Some(batch) = options.batch {
-        let name = batch_dim(graph).ok_or_else(|| {
-            Error::usage(format!("--batch {batch}"), fixed_batch(graph))
-                .with_help("leave --batch out; a model that is exported with an open batch takes any")
-        })?;
-        values.insert(name, batch);
+    match (options.batch, batch_dim(graph)) {
+        (Some(batch), Some(name)) => drop(values.insert(name, batch)),
+        (Some(batch), None) if first_sizes(graph).next().is_none_or(|(_, size)| size != batch) => {
+            return Err(Error::usage(format!("--batch {batch}"), fixed_batch(graph))
+                .with_help("leave --batch out; a model that is exported with an open batch takes any"));
+        }
+        _ => {}
     }
     graph.bind(&values)?;
     let assumed = graph.unbound_dims();
@@ -33,14 +34,16 @@ pub(crate) fn has_open_batch(graph: &Graph) -> bool {
 
 /// Why a batch cannot be chosen, in words.
 pub(crate) fn fixed_batch(graph: &Graph) -> String {
-    let sizes = graph.inputs().iter().filter_map(|(name, value)| {
-        let first = graph.ty(*value).shape.sizes().first()?.known()?;
-        Some((name, first))
-    });
-    match sizes.clone().next() {
+    match first_sizes(graph).next() {
         Some((name, size)) => format!("the model's batch is fixed: the first axis of input {name} is {size}"),
         None => "the model has no batch dimension".to_owned(),
     }
+}
+
+/// Inputs whose first axis has a known size.
+fn first_sizes(graph: &Graph) -> impl Iterator<Item = (&str, i64)> {
+    let known = |value| graph.ty(value).shape.sizes().first()?.known();
+    graph.inputs().iter().filter_map(move |(name, value)| Some((name.as_str(), known(*value)?)))
 }
 
 /// The dimension that is the first axis of the inputs, or that is called `batch`.

@@ -12,6 +12,9 @@ pub struct BatchLine {
     pub batch: i64,
     /// How many sizes were planned for.
     pub tried: usize,
+    /// Operations were left whole, though parts of them are allowed: a larger batch may fit where some are split.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// Why one sample more does not fit; none where the search ended before.
     pub refused: Option<String>,
     /// By device that holds something.
@@ -53,7 +56,8 @@ impl BatchLine {
             Some(why) => format!("one sample more: {}", escaped(why)),
             None => "no larger one was tried".to_owned(),
         };
-        let mut text = format!("batch      {} is the largest that fits; {more}\n", self.batch);
+        let whole = if self.whole { " with whole operations" } else { "" };
+        let mut text = format!("batch      {} is the largest that fits{whole}; {more}\n", self.batch);
         for line in &self.memory {
             text += &line.text();
         }
@@ -101,7 +105,8 @@ mod tests {
             cap: Bytes(20_000),
             ..MemoryLine::default()
         };
-        BatchLine { batch: 8, tried: 5, refused: refused.map(str::to_owned), memory: vec![line] }.text()
+        let refused = refused.map(str::to_owned);
+        BatchLine { batch: 8, tried: 5, whole: false, refused, memory: vec![line] }.text()
     }
 
     #[test]

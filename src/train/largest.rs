@@ -75,7 +75,7 @@ pub fn largest_batch(
         memory.extend(compile::memory_lines(&step.compiled, samples, larger, topology, &step.asked)?);
     }
     let refused = refused.map(|error| error.to_string());
-    let report = BatchLine { batch, tried: tried.len(), refused, memory };
+    let report = BatchLine { batch, tried: tried.len(), whole: false, refused, memory };
     let mut options = options.clone();
     options.compile.batch = Some(batch);
     options.compile.place.effort = effort;

@@ -158,6 +158,25 @@ fn training_prints_the_equation_and_leaves_room_for_validation() {
     assert!(error.contains("--batch max"), "{error}");
 }
 
+#[test]
+fn where_nothing_fits_whole_the_largest_batch_is_one_of_parts() {
+    let folder = folder();
+    let text = |memory: &str, split: &str| {
+        let devices = format!("4xcpu:memory={memory}B");
+        let all = ["net.json", "-d", &devices, "--batch", "max", "--split", split, "-o", "plan.json"];
+        let text = folder.ok(&all);
+        folder.ok(&["check", "plan.json", "--model", "net.json"]);
+        text
+    };
+    folder.fails(3, &["net.json", "-d", "4xcpu:memory=600B", "--batch", "max", "--split", "none"]);
+    let parts = text("600", "auto");
+    assert!(parts.contains("batch      2 is the largest that fits; one sample more: "), "{parts}");
+    let whole = text("900", "auto");
+    assert!(whole.contains("batch      2 is the largest that fits with whole operations; "), "{whole}");
+    assert!(text("900", "none").contains("batch      2 is the largest that fits; "));
+    folder.ok(&["net.json", "-d", "4xcpu:memory=900B", "--batch", "6"]);
+}
+
 /// A product of a batch with itself: a matrix of the batch by the batch.
 const SQUARE: &str = r#"{
   "partition_model": 1, "name": "square",

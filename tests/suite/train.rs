@@ -14,6 +14,11 @@ use crate::reference::Array;
 
 /// `y = relu(x a + b) c`, with the layers named.
 pub(crate) fn network(batch: i64) -> Graph {
+    network_in(batch, DType::F32)
+}
+
+/// Its second layer in a type of its own.
+fn network_in(batch: i64, dtype: DType) -> Graph {
     let mut graph = Graph::new("net");
     let data = graph.add_source(Source_::new("x", "Input", SourceRole::Data));
     let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[batch, 3])), data);
@@ -22,12 +27,16 @@ pub(crate) fn network(batch: i64) -> Graph {
     let a = graph.add_param("first/kernel", ty(&[3, 5]), Init::glorot_uniform(), None, first);
     let b = graph.add_param("first/bias", ty(&[5]), Init::zeros(), None, first);
     let second = graph.add_source(Source_::new("second", "Dense", SourceRole::Node));
-    let c = graph.add_param("second/kernel", ty(&[5, 2]), Init::glorot_uniform(), None, second);
+    let of_second = Type::new(dtype, Shape::known(&[5, 2]));
+    let c = graph.add_param("second/kernel", of_second, Init::glorot_uniform(), None, second);
     let matmul = || Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false };
     let h = graph.apply(matmul(), &[x, a], first).unwrap();
     let h = graph.apply(Op::Binary(Binary::Add), &[h, b], first).unwrap();
     let h = graph.apply(Op::Unary(Unary::Relu), &[h], first).unwrap();
+    let own = dtype != DType::F32;
+    let h = if own { graph.apply(Op::Convert { to: dtype }, &[h], second).unwrap() } else { h };
     let y = graph.apply(matmul(), &[h, c], second).unwrap();
+    let y = if own { graph.apply(Op::Convert { to: DType::F32 }, &[y], second).unwrap() } else { y };
     graph.add_output("y", y);
     graph.record_consumers();
     graph
@@ -36,6 +45,10 @@ pub(crate) fn network(batch: i64) -> Graph {
 use partition::unstable::ir::Source as Source_;
 
 fn trainer(devices: &str, optimizer: &str, lr: f64) -> Trainer {
+    trainer_of(network(4), devices, optimizer, lr)
+}
+
+fn trainer_of(network: Graph, devices: &str, optimizer: &str, lr: f64) -> Trainer {
     let mut options = Options::new(Loss::MeanSquared);
     options.recipe.updates = optimizer.parse().unwrap();
     options.rate = Rate { base: lr, ..Rate::default() };
@@ -43,7 +56,7 @@ fn trainer(devices: &str, optimizer: &str, lr: f64) -> Trainer {
     if devices != "cpu" {
         options.compile.place.devices = partition::unstable::place::DeviceUse::All;
     }
-    Trainer::new(network(4), &Topology::parse(devices).unwrap(), &options).unwrap()
+    Trainer::new(network, &Topology::parse(devices).unwrap(), &options).unwrap()
 }
 
 /// Inputs and targets of a step, from a seed.
@@ -188,6 +201,33 @@ fn gradients_are_clipped_by_value_and_by_their_length_together() {
                 let clipped = if clip == "value" { g.clamp(-0.01, 0.01) } else { g * 0.01 / norm };
                 assert!((f64::from(*found) - (w - lr * clipped)).abs() < 1e-6, "{clip} {name}");
             }
+        }
+    }
+}
+
+#[test]
+fn parameters_of_several_types_are_clipped_together_and_updated_each_in_its_own() {
+    let numbers = |trainer: &Trainer| -> BTreeMap<String, Vec<f64>> {
+        let weights = trainer.weights().unwrap();
+        weights.into_iter().map(|(name, tensor)| (name, tensor.to_f64())).collect()
+    };
+    let batch = batch(1);
+    for (dtype, error) in [(DType::F64, 1e-6), (DType::F16, 1e-3), (DType::Bf16, 1e-2)] {
+        let mut trainer = trainer_of(network_in(4, dtype), "cpu", "sgd:clip_norm=0.1", 0.5);
+        let before = numbers(&trainer);
+        let gradients = gradients(&before, &batch);
+        let norm = gradients.values().flatten().map(|g| g * g).sum::<f64>().sqrt();
+        assert!(norm > 0.1);
+        trainer.step(&batch).unwrap();
+        for (name, found) in numbers(&trainer) {
+            for ((found, w), g) in found.iter().zip(&before[&name]).zip(&gradients[&name]) {
+                assert!((found - (w - 0.5 * g * 0.1 / norm)).abs() < error, "{dtype:?} {name}");
+            }
+        }
+        for optimizer in ["sgd:momentum=0.9,nesterov", "adagrad", "rmsprop", "adamw:epsilon=1e-4", "lion"] {
+            let mut trainer = trainer_of(network_in(4, dtype), "2xcpu:cores=1", optimizer, 0.01);
+            let losses: Vec<f64> = (0..30).map(|_| trainer.step(&batch).unwrap().loss).collect();
+            assert!(losses[29] < losses[0], "{dtype:?} {optimizer}: {losses:?}");
         }
     }
 }

@@ -9,7 +9,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Compare, Graph, Init, ParamId, Real, Shape, Source, SourceId, Type, Unary, ValueId};
+use crate::ir::{
+    Binary, Compare, DType, Graph, Init, ParamId, Real, Shape, Source, SourceId, Type, Unary, ValueId,
+};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::train::spec::Spec;
 
@@ -218,6 +220,16 @@ fn power(base: f64, mut exponent: u64) -> f64 {
     result
 }
 
+/// The type of what is common to tensors of these types: theirs, or where they differ, one that holds all their numbers.
+pub(crate) fn joint_type(types: impl Iterator<Item = DType>) -> DType {
+    let wider = |one: DType, other: DType| match (one, other) {
+        (one, other) if one == other => one,
+        (DType::F64, _) | (_, DType::F64) => DType::F64,
+        _ => DType::F32,
+    };
+    types.reduce(wider).unwrap_or(DType::F32)
+}
+
 /// The scalars as values of a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalars {
@@ -228,7 +240,7 @@ pub(crate) struct Scalars {
 
 impl Scalars {
     /// Adds those that the updates read.
-    pub(crate) fn add(b: &mut Build<'_>, updates: &Updates, dtype: crate::ir::DType) -> Self {
+    pub(crate) fn add(b: &mut Build<'_>, updates: &Updates, dtype: DType) -> Self {
         let add = |b: &mut Build<'_>, scalar: Scalar| {
             let ty = Type::new(dtype, Shape::scalar());
             updates.reads(scalar).then(|| b.graph.add_param(scalar.name(), ty, Init::zeros(), None, b.source))
@@ -237,7 +249,7 @@ impl Scalars {
     }
 
     /// Adds [`Scalar::Begins`] alone.
-    pub(crate) fn begins(b: &mut Build<'_>, dtype: crate::ir::DType) -> Self {
+    pub(crate) fn begins(b: &mut Build<'_>, dtype: DType) -> Self {
         let ty = || Type::new(dtype, Shape::scalar());
         let add = |b: &mut Build<'_>, scalar: Scalar| {
             (scalar == Scalar::Begins)
@@ -249,6 +261,12 @@ impl Scalars {
     fn get(&self, scalar: Scalar) -> Result<ValueId> {
         let position = Scalar::ALL.iter().position(|&one| one == scalar).unwrap_or(0);
         self.values[position].ok_or_else(|| Error::Internal(format!("{} is not there", scalar.name())))
+    }
+
+    /// A value times a scalar, which is rounded to the value's type.
+    fn times(&self, b: &mut Build<'_>, value: ValueId, scalar: Scalar) -> Result<ValueId> {
+        let factor = b.convert(self.get(scalar)?, b.dtype(value))?;
+        b.mul(value, factor)
     }
 
     /// The new value, or the old one where the step is to change nothing.
@@ -315,10 +333,14 @@ impl Updates {
         }
         let (Some(most), Some(&(_, first, _))) = (self.clip_norm, gradients.first()) else { return Ok(()) };
         let met = joint_source(b.graph, first, "norm");
+        let types = gradients.iter().map(|&(.., gradient)| b.dtype(gradient));
+        // Squares of halves are soon beyond the largest of them.
+        let joint = joint_type(types.chain([DType::F32]));
         let mut total: Option<ValueId> = None;
         for (_, source, gradient) in &*gradients {
             b.source = *source;
-            let square = b.mul(*gradient, *gradient)?;
+            let wide = b.convert(*gradient, joint)?;
+            let square = b.mul(wide, wide)?;
             let axes: Vec<u32> = (0..b.rank(square) as u32).collect();
             let sum = b.sum(square, &axes, ReducedAxes::Dropped)?;
             b.source = met;
@@ -336,6 +358,7 @@ impl Updates {
         let factor = b.with(Binary::Min, factor, 1.0)?;
         for (_, source, gradient) in gradients {
             b.source = *source;
+            let factor = b.convert(factor, b.dtype(*gradient))?;
             *gradient = b.mul(*gradient, factor)?;
         }
         Ok(())
@@ -364,7 +387,6 @@ impl Updates {
         w: ValueId,
         gradient: ValueId,
     ) -> Result<ValueId> {
-        let rate = scalars.get(Scalar::Rate)?;
         let mut g = gradient;
         let decoupled = match self.optimizer {
             Optimizer::Adam { decoupled, .. } => decoupled,
@@ -378,10 +400,10 @@ impl Updates {
             g = b.add(g, decay)?;
         }
         let direction = self.direction(b, scalars, Owner { name, value: w }, g)?;
-        let mut step = b.mul(direction, rate)?;
+        let mut step = scalars.times(b, direction, Scalar::Rate)?;
         if self.weight_decay != 0.0 && decoupled {
             let decay = b.scale(w, self.weight_decay)?;
-            let decay = b.mul(decay, rate)?;
+            let decay = scalars.times(b, decay, Scalar::Rate)?;
             step = b.add(step, decay)?;
         }
         b.sub(w, step)
@@ -426,9 +448,9 @@ impl Updates {
                 self.commit(b, scalars, second.id, variance)?;
                 // Moments begin at 0 and are too small at first (Kingma and Ba, 2015, section 3). How much so follows
                 // from the step's number alone, so each correction is one number that is fed.
-                let mean = b.mul(mean, scalars.get(Scalar::First)?)?;
+                let mean = scalars.times(b, mean, Scalar::First)?;
                 let root = b.unary(Unary::Sqrt, variance)?;
-                let root = b.mul(root, scalars.get(Scalar::Second)?)?;
+                let root = scalars.times(b, root, Scalar::Second)?;
                 let safe = b.with(Binary::Add, root, epsilon)?;
                 b.div(mean, safe)
             }

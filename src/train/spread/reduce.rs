@@ -11,7 +11,7 @@ use crate::ir::{
     Unary, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
-use crate::train::optimize::Scalars;
+use crate::train::optimize::{Scalars, joint_type};
 use crate::train::spread::exchange::{Exchange, Sync};
 use crate::train::spread::replicas::{Network, Replicated, Storage};
 use crate::train::spread::zero::Owned;
@@ -378,10 +378,12 @@ impl Replicated<'_> {
         owned: &[Owned],
         owned_due: Vec<Due>,
     ) -> Result<Vec<Scalars>> {
-        let any = due.iter().flatten().chain(&owned_due).next().map(|&(_, _, gradient)| gradient);
-        let Some(any) = any else { return Ok(Vec::new()) };
+        let gradients = || due.iter().flatten().chain(&owned_due).map(|&(_, _, gradient)| gradient);
+        if gradients().next().is_none() {
+            return Ok(Vec::new());
+        }
+        let dtype = joint_type(gradients().map(|gradient| self.graph.ty(gradient).dtype));
         let hyper = self.graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
-        let dtype = self.graph.ty(any).dtype;
         let mut b = Build { graph: &mut self.graph, source: hyper };
         let scalars = Scalars::add(&mut b, &recipe.updates, dtype);
         let mut owned_due = owned_due;

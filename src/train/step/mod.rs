@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::gradient::{gradient, unroll};
-use crate::train::optimize::{Scalars, Updates};
+use crate::train::optimize::{Scalars, Updates, joint_type};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::disturb;
 use crate::train::step::penalty::with_penalties;
@@ -134,12 +134,12 @@ pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<(Step, 
         let Some(gradient) = gradient else { continue };
         gradients.push((id, readers[id.index()], gradient));
     }
-    let Some(&(first, ..)) = gradients.first() else {
+    if gradients.is_empty() {
         return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
-    };
+    }
     let names: Vec<String> = gradients.iter().map(|(id, ..)| graph.param(*id).name.clone()).collect();
     if recipe.updates.microbatches > 1 {
-        let dtype = graph.ty(graph.node(graph.param(first).node).first_result).dtype;
+        let dtype = joint_type(gradients.iter().map(|&(.., gradient)| graph.ty(gradient).dtype));
         let source = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
         let mut b = Build { graph: &mut graph, source };
         let scalars = Scalars::begins(&mut b, dtype);
@@ -286,10 +286,10 @@ fn apply(
     recipe: &Recipe,
     scale: Option<Scale>,
 ) -> Result<Scalars> {
-    let Some(&(first, source, _)) = gradients.first() else {
+    let Some(&(_, source, _)) = gradients.first() else {
         return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
     };
-    let dtype = graph.ty(graph.node(graph.param(first).node).first_result).dtype;
+    let dtype = joint_type(gradients.iter().map(|&(.., gradient)| graph.ty(gradient).dtype));
     let hyper = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
     let mut b = Build { graph, source: hyper };
     let mut scalars = Scalars::add(&mut b, &recipe.updates, dtype);

@@ -14,7 +14,7 @@ use crate::ir::{
     Binary, Compare, DType, Graph, Init, ParamId, Real, Shape, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
-use crate::train::optimize::{Scalar, Scalars, Updates, joint_source};
+use crate::train::optimize::{Scalar, Scalars, Updates, joint_source, joint_type};
 use crate::train::spec::Spec;
 
 /// The factor of the loss.
@@ -136,6 +136,7 @@ impl Scale {
             return Ok(None);
         };
         let decided = joint_source(b.graph, first, "finite");
+        let joint = joint_type(gradients.iter().map(|&(.., gradient)| b.dtype(gradient)));
         let mut total: Option<ValueId> = None;
         for &(_, source, gradient) in gradients {
             b.source = source;
@@ -143,6 +144,7 @@ impl Scale {
             let zeros = b.with(Binary::Mul, gradient, 0.0)?;
             let axes: Vec<u32> = (0..b.rank(zeros) as u32).collect();
             let sum = b.sum(zeros, &axes, ReducedAxes::Dropped)?;
+            let sum = b.convert(sum, joint)?;
             b.source = decided;
             // One number from each gradient: only these travel to where the step is decided.
             total = Some(match total {

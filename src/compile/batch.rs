@@ -67,9 +67,7 @@ pub fn largest_batch(
     };
     // Parts take longer: a batch that fits only so is no batch that fits, unless none does.
     let found = match largest(unit, &|batch| plan(batch, false), control) {
-        Err(Error::Infeasible(_)) if options.split.auto => {
-            largest(unit, &|batch| plan(batch, true), control)
-        }
+        Err(Error::Infeasible(_)) if options.split.auto => largest(unit, &|batch| plan(batch, true), control),
         found => found,
     };
     let Largest { size: batch, best: compiled, tried, refused } = found?;

@@ -59,7 +59,7 @@ pub(super) struct Chunk {
     pub(super) faults: Vec<String>,
 }
 
-/// Faults that are described; others are only counted; others are counted.
+/// Faults that are described; others are only counted.
 pub(super) const FAULTS_KEPT: usize = 10;
 
 impl Chunk {
@@ -78,7 +78,7 @@ impl Chunk {
     }
 
     /// Ends a record whose elements were appended to all columns. Error, in words: a field has not
-    /// the number of elements that it is to have; the record is taken back.
+    /// the number of elements that it is to have, or one that it may not; the record is to be taken back.
     pub(super) fn end_row(&mut self, fields: &[Bound]) -> Result<(), String> {
         for (column, bound) in self.columns.iter_mut().zip(fields) {
             let size = bound.encoding.dtype.size() as usize;
@@ -92,20 +92,16 @@ impl Chunk {
                     bound.padding(missing, &mut column.bytes);
                 }
                 Some(bytes) if found * size != bytes => {
-                    let message = format!("{}: {found} elements, not {}", bound.field.name, bytes / size);
-                    self.take_back(fields);
-                    return Err(message);
+                    return Err(format!("{}: {found} elements, not {}", bound.field.name, bytes / size));
                 }
-                Some(_) => {}
+                Some(_) => bound.check_values(&column.bytes[before..])?,
                 None if bound.rest != 0 && !found.is_multiple_of(bound.rest) => {
-                    let message = format!(
+                    return Err(format!(
                         "{}: {found} elements do not fill sizes that are multiples of {}",
                         bound.field.name, bound.rest
-                    );
-                    self.take_back(fields);
-                    return Err(message);
+                    ));
                 }
-                None => {}
+                None => bound.check_values(&column.bytes[before..])?,
             }
         }
         for (column, bound) in self.columns.iter_mut().zip(fields) {

@@ -5,7 +5,7 @@ use super::encode::{Encoding, Number, push};
 use super::spec::{FieldOptions, Spec, elements};
 use super::{Field, Role};
 use crate::error::{Error, Result};
-use crate::ir::DType;
+use crate::ir::{DType, Limit, Tensor};
 use crate::topology::near::instead;
 
 /// A field and where its values come from.
@@ -26,6 +26,21 @@ pub(super) struct Bound {
 }
 
 impl Bound {
+    /// Error, in words: a record's elements are integers of which one is too large, or below 0.
+    pub(super) fn check_values(&self, elements: &[u8]) -> Result<(), String> {
+        let (Some(limit), dtype) = (&self.field.below, self.encoding.dtype) else { return Ok(()) };
+        let count = elements.len() as u64 / dtype.size();
+        let values = Tensor::new(dtype, vec![count], elements).ok().and_then(|all| all.to_i64());
+        let values = values.unwrap_or_default();
+        match values.iter().find(|value| !(0..limit.count).contains(*value)) {
+            None => Ok(()),
+            Some(value) => {
+                let Limit { count, field } = limit;
+                Err(format!("{}: an element is {value}, outside 0..{count} ({field})", self.field.name))
+            }
+        }
+    }
+
     /// Appends `count` elements of padding.
     pub(super) fn padding(&self, count: usize, out: &mut Vec<u8>) {
         let mut element = Vec::new();
@@ -50,6 +65,7 @@ pub(super) struct Wish {
     /// What the network says, or the specification.
     pub(super) dtype: Option<DType>,
     pub(super) dims: Option<Vec<Option<u64>>>,
+    pub(super) below: Option<Limit>,
     pub(super) options: FieldOptions,
     /// True where nobody asks for it: it is left out where the files have no such thing.
     pub(super) optional: bool,
@@ -107,6 +123,7 @@ fn declare(spec: &Spec, role: Role, declared: &[(String, Vec<String>)], wishes: 
             items: items.clone(),
             dtype: options.dtype,
             dims: options.shape.as_ref().map(|shape| shape.iter().map(|&dim| Some(dim)).collect()),
+            below: None,
             options,
             optional,
             number,
@@ -150,6 +167,7 @@ fn demand(
             items: items.unwrap_or_default(),
             dtype: Some(field.dtype),
             dims: Some(field.dims.clone()),
+            below: field.below.clone(),
             options: options.cloned().unwrap_or_default(),
             optional: false,
             number,
@@ -194,7 +212,7 @@ impl Wish {
         let bytes = usize::try_from(count.saturating_mul(dtype.size())).map_err(|_| too_large())?;
         let variable = dims.first() == Some(&None);
         Ok(Bound {
-            field: Field { name: self.name, role: self.role, dtype, dims },
+            field: Field { name: self.name, role: self.role, dtype, dims, below: self.below },
             items,
             encoding,
             options: self.options,

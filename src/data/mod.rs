@@ -33,7 +33,7 @@ mod tfrecord;
 
 use std::time::Duration;
 
-use crate::ir::{DType, Tensor};
+use crate::ir::{DType, Limit, Tensor};
 use crate::units::Bytes;
 
 pub(crate) use csv::cells;
@@ -63,12 +63,15 @@ pub struct Field {
     /// Sizes of one record's array; the first may be unknown: records then have different lengths, and
     /// a batch is padded to its longest.
     pub dims: Vec<Option<u64>>,
+    /// Its integers are 0 and more, and below this; a record with others is malformed.
+    pub below: Option<Limit>,
 }
 
 impl Field {
-    /// A field of known sizes.
+    /// A field of known sizes and any numbers.
     pub fn new(name: impl Into<String>, role: Role, dtype: DType, dims: &[u64]) -> Self {
-        Self { name: name.into(), role, dtype, dims: dims.iter().map(|&dim| Some(dim)).collect() }
+        let dims = dims.iter().map(|&dim| Some(dim)).collect();
+        Self { name: name.into(), role, dtype, dims, below: None }
     }
 }
 

@@ -389,8 +389,14 @@ fn a_checkpoint_goes_on_to_the_bit_on_other_devices() {
         (3..6).for_each(|seed| drop(second.step(&batch(seed)).unwrap()));
         assert_eq!(weights(&second), weights(&whole), "{devices}");
     }
-    let mut other = trainer("cpu", "lion", 0.01);
-    assert!(other.restore(&checkpoint).unwrap_err().to_string().contains("another optimizer"));
+    // One that keeps nothing would go on without a word.
+    for other in ["lion", "sgd"] {
+        let refused = trainer("cpu", other, 0.01).restore(&checkpoint).unwrap_err().to_string();
+        assert!(refused.contains("keeps no first_moment"), "{refused}");
+    }
+    let kept = trainer("cpu", "sgd", 0.01).checkpoint(Default::default()).unwrap();
+    let refused = trainer("cpu", "adam", 0.01).restore(&kept).unwrap_err().to_string();
+    assert!(refused.contains("has no array first/kernel/first_moment"), "{refused}");
 }
 
 #[test]

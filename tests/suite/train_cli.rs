@@ -37,6 +37,18 @@ fn names(folder: &Folder) -> Vec<String> {
 }
 
 #[test]
+fn a_record_of_a_class_that_is_not_there_is_told_with_its_line_or_left_out() {
+    let folder = folder();
+    fs::write(folder.path("bad.csv"), "a,b,c,t\n1,2,3,0\n1,2,3,-1\n1,0,3,1\n1,2,3,2\n").unwrap();
+    let data = "bad.csv:input.x=a..c,target.target=t";
+    let own = ["--data", data, "--loss", "sparse:logits", "--batch", "2", "-d", "cpu"];
+    let error = folder.fails(1, &train("line.json", &own));
+    assert!(error.contains("bad.csv: line 3 (byte 16): target: an element is -1, outside 0..2"), "{error}");
+    let skipped = folder.ok(&train("line.json", &[&own[..], &["--on-bad-record", "skip"]].concat()));
+    assert!(skipped.contains("epoch 1"), "{skipped}");
+}
+
+#[test]
 fn what_cannot_be_written_is_refused_before_anything_is_planned() {
     let folder = folder();
     fs::write(folder.path("file"), "kept").unwrap();

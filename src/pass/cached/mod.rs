@@ -24,8 +24,8 @@ use crate::ir::{
     SourceRole, State, Tensor, Type, ValueId,
 };
 use order::Order;
-pub use sequence::sequence;
 use sequence::Sequence;
+pub use sequence::sequence;
 
 /// The input that says how many tokens the caches hold already, `i64[]`.
 pub const PAST: &str = "past_length";
@@ -380,7 +380,8 @@ impl<'g> Incremental<'g> {
         let node = self.old.node(id);
         let axes = self.sequence.axes(value);
         let is_pair = axes.len() == 2;
-        let is_of_tokens = axes.contains(&axis) && self.old.ty(value).shape[axis] == Size::dim(self.sequence.dim);
+        let is_of_tokens =
+            axes.contains(&axis) && self.old.ty(value).shape[axis] == Size::dim(self.sequence.dim);
         if axes.len() > 2 || !is_of_tokens {
             return Err(self.fail(id));
         }
@@ -513,7 +514,8 @@ impl<'g> Incremental<'g> {
         let ty = self.new.graph().ty(scores).clone();
         let first = row.min(keys);
         let mut positions = |axis: usize, long: Size| {
-            let sizes = (first..ty.shape.rank()).map(|at| if at == axis { long.clone() } else { Size::Known(1) });
+            let sizes =
+                (first..ty.shape.rank()).map(|at| if at == axis { long.clone() } else { Size::Known(1) });
             let ty = Type::new(DType::I64, Shape::new(sizes));
             self.new.graph_mut().add_iota(ty, (axis - first) as u32, source)
         };

@@ -7,9 +7,7 @@
 
 use super::super::HIDDEN;
 use super::sequence::Sequence;
-use crate::ir::{
-    Attention, Binary, Compare, DType, NodeId, Op, ReduceKind, Slice, Tensor, Unary, ValueId,
-};
+use crate::ir::{Attention, Binary, Compare, DType, NodeId, Op, ReduceKind, Slice, Tensor, Unary, ValueId};
 
 /// What all elements are that stand for a token and a later one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -304,10 +302,8 @@ fn minus(x: Count, y: Count) -> Count {
 /// Sums and multiples of positions.
 fn counted(op: &Op, operands: &[Known], to: DType) -> Option<Count> {
     let counts: Option<Vec<Count>> = operands.iter().map(|known| known.count).collect();
-    let scaled = |x: &Count, factor: f64| Count {
-        steps: x.steps.map(|step| step * factor),
-        first: x.first * factor,
-    };
+    let scaled =
+        |x: &Count, factor: f64| Count { steps: x.steps.map(|step| step * factor), first: x.first * factor };
     let is_number = |x: &Count| x.steps == [0.0; 2];
     match (op, &counts?[..]) {
         (Op::Binary(Binary::Add), [x, y]) => Some(minus(*x, scaled(y, -1.0))),

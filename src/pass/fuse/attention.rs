@@ -79,7 +79,18 @@ impl Core {
                 (Op::MatMul { transpose_left: false, transpose_right: turned, .. }, &[query, key]) => {
                     let turned = [*turned, *transpose_right];
                     let lead = [before_rows(at)?, mixed];
-                    return Some(Self { query, key, value, turned, lead, scores, scale, mask, causal, zeros });
+                    return Some(Self {
+                        query,
+                        key,
+                        value,
+                        turned,
+                        lead,
+                        scores,
+                        scale,
+                        mask,
+                        causal,
+                        zeros,
+                    });
                 }
                 (Op::Binary(Binary::Mul), &[x, y]) => {
                     let (x, number) =

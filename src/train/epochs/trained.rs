@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ir::Tensor;
 use crate::state::Checkpoint;
 use crate::train::epochs::trainer::Trainer;
-use crate::train::optimize::Scalar;
+use crate::train::optimize::{SLOTS, Scalar};
 use crate::train::plan::cut;
 use crate::train::spread::names::{base_name, part_name, part_of};
 use crate::train::spread::spares::is_count;
@@ -116,11 +116,18 @@ impl Trainer {
         // Looked up, never iterated; the first of a name counts.
         let arrays: HashMap<&str, &Tensor> =
             arrays.rev().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let other = |what: String| {
+            let help = "--optimizer and --precision as in the run that wrote it; --weights with its weights.safetensors begins anew from those";
+            Error::usage("--resume", format!("the checkpoint of step {} {what}", checkpoint.step))
+                .with_help(help)
+        };
+        if let Some((array, slot)) = self.not_of_this_optimizer(&arrays) {
+            return Err(other(format!("has {array}: this optimizer keeps no {slot}")));
+        }
         for name in names {
-            let whole = part_of(&name).map_or(base_name(&name), |(_, _, whole)| whole);
+            let whole = whole_of(&name);
             let Some(&tensor) = arrays.get(whole) else {
-                let message = format!("it has no array {name}: another optimizer or precision?");
-                return Err(Error::usage("--resume", message));
+                return Err(other(format!("has no array {name}")));
             };
             match part_of(&name) {
                 Some((number, count, _)) => self.program.set_param(&name, &cut(tensor, number, count)?)?,
@@ -136,11 +143,28 @@ impl Trainer {
         Ok(())
     }
 
+    /// The first array that an optimizer keeps beside parameters and the one of this run does not, and what it is.
+    fn not_of_this_optimizer<'a>(&self, arrays: &HashMap<&'a str, &Tensor>) -> Option<(&'a str, &'a str)> {
+        let slot = |name: &'a str| name.rsplit_once('/').map(|(_, slot)| slot);
+        let is_kept = |slot: &str| {
+            let mut own = self.program.params().filter_map(|name| whole_of(name).rsplit_once('/'));
+            own.any(|(_, own)| own == slot)
+        };
+        let unknown: Vec<&str> = SLOTS.into_iter().filter(|slot| !is_kept(slot)).collect();
+        let all = arrays.keys().filter_map(|name| Some((*name, slot(name)?)));
+        all.filter(|(_, slot)| unknown.contains(slot)).min()
+    }
+
     /// Whether a checkpoint holds a parameter. A factor that is always 1 is not a run's own: whether a step has one
     /// depends on the devices that it is laid over.
     fn is_kept(&self, name: &str) -> bool {
         !is_set(name) && (self.skips || ![FACTOR, GOOD, SKIPPED].contains(&name))
     }
+}
+
+/// The name of what a parameter of a program is, or is a part of.
+fn whole_of(name: &str) -> &str {
+    part_of(name).map_or(base_name(name), |(_, _, whole)| whole)
 }
 
 /// Whether a parameter is set anew in each step.

@@ -7,7 +7,7 @@ use crate::compile;
 use crate::control::Control;
 use crate::data::Field;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Graph, InputRule, Limit, ParamId, Tensor};
+use crate::ir::{Graph, InputRule, ParamId, Tensor};
 use crate::pass::gradient::build::constant;
 use crate::plan::Plan;
 use crate::run::{Engines, Gpus, RunReport, Runner};
@@ -407,12 +407,11 @@ impl Trainer {
 /// Loss, time and outputs.
 type Part = (f64, Duration, Vec<(String, Tensor)>);
 
-/// Says of each target of class numbers how many classes there are: those below 0 would count from the last one.
+/// Says of each target of class numbers how many classes there are.
 fn limit_classes(forward: &mut Graph, targets: &[Target]) {
     for target in targets {
-        let Some(count) = target.classes else { continue };
-        let field = format!("the classes of output {}", target.output);
-        let rule = InputRule { below: Some(Limit { count, field }), absent: None };
+        let Some(limit) = target.limit() else { continue };
+        let rule = InputRule { below: Some(limit), absent: None };
         forward.rules_mut().inputs.insert(target.name.clone(), rule);
     }
 }

@@ -15,6 +15,14 @@ use crate::ir::{
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::train::spec::Spec;
 
+/// What optimizers keep for a parameter: names of arrays, behind the parameter's own.
+const MOMENTUM: &str = "momentum";
+const ACCUMULATOR: &str = "accumulator";
+const MEAN_SQUARE: &str = "mean_square";
+const FIRST_MOMENT: &str = "first_moment";
+const SECOND_MOMENT: &str = "second_moment";
+pub(crate) const SLOTS: [&str; 5] = [MOMENTUM, ACCUMULATOR, MEAN_SQUARE, FIRST_MOMENT, SECOND_MOMENT];
+
 /// How parameters follow their gradients. Names and constants are those of the papers; where
 /// frameworks differ, PyTorch's form is taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -220,14 +228,9 @@ fn power(base: f64, mut exponent: u64) -> f64 {
     result
 }
 
-/// The type of what is common to tensors of these types: theirs, or where they differ, one that holds all their numbers.
-pub(crate) fn joint_type(types: impl Iterator<Item = DType>) -> DType {
-    let wider = |one: DType, other: DType| match (one, other) {
-        (one, other) if one == other => one,
-        (DType::F64, _) | (_, DType::F64) => DType::F64,
-        _ => DType::F32,
-    };
-    types.reduce(wider).unwrap_or(DType::F32)
+/// The type that is computed in with tensors of these types: f32, or f64 where one of them is of that.
+pub(crate) fn wide_type(mut types: impl Iterator<Item = DType>) -> DType {
+    if types.any(|one| one == DType::F64) { DType::F64 } else { DType::F32 }
 }
 
 /// The scalars as values of a graph.
@@ -298,6 +301,7 @@ impl Updates {
     /// gradient is not finite and that matters.
     fn commit(&self, b: &mut Build<'_>, scalars: &Scalars, id: ParamId, new: ValueId) -> Result<()> {
         let old = b.graph.node(b.graph.param(id).node).first_result;
+        let new = b.convert(new, b.dtype(old))?;
         let new = scalars.where_finite(b, new, old)?;
         let value = self.at_the_end(b, scalars, old, new)?;
         b.graph.update_param(id, value)
@@ -335,7 +339,7 @@ impl Updates {
         let met = joint_source(b.graph, first, "norm");
         let types = gradients.iter().map(|&(.., gradient)| b.dtype(gradient));
         // Squares of halves are soon beyond the largest of them.
-        let joint = joint_type(types.chain([DType::F32]));
+        let joint = wide_type(types);
         let mut total: Option<ValueId> = None;
         for (_, source, gradient) in &*gradients {
             b.source = *source;
@@ -378,7 +382,8 @@ impl Updates {
         self.commit(b, scalars, id, new)
     }
 
-    /// What a parameter, or a part of one, becomes; slots take their names from `name`.
+    /// What a parameter, or a part of one, becomes; slots take their names from `name`. Halves are computed with in f32 and
+    /// rounded in the end: in their own type an epsilon would be 0.
     pub(crate) fn stepped(
         &self,
         b: &mut Build<'_>,
@@ -387,7 +392,8 @@ impl Updates {
         w: ValueId,
         gradient: ValueId,
     ) -> Result<ValueId> {
-        let mut g = gradient;
+        let (kept, wide) = (w, wide_type([b.dtype(w)].into_iter()));
+        let (w, mut g) = (b.convert(w, wide)?, b.convert(gradient, wide)?);
         let decoupled = match self.optimizer {
             Optimizer::Adam { decoupled, .. } => decoupled,
             Optimizer::Lion { .. } => true,
@@ -399,22 +405,27 @@ impl Updates {
             let decay = b.scale(w, self.weight_decay)?;
             g = b.add(g, decay)?;
         }
-        let direction = self.direction(b, scalars, Owner { name, value: w }, g)?;
+        let direction = self.direction(b, scalars, Owner { name, value: kept }, g)?;
         let mut step = scalars.times(b, direction, Scalar::Rate)?;
         if self.weight_decay != 0.0 && decoupled {
             let decay = b.scale(w, self.weight_decay)?;
             let decay = scalars.times(b, decay, Scalar::Rate)?;
             step = b.add(step, decay)?;
         }
-        b.sub(w, step)
+        let new = b.sub(w, step)?;
+        b.convert(new, b.dtype(kept))
     }
 
     /// What is multiplied with the rate and taken off the parameter.
     fn direction(&self, b: &mut Build<'_>, scalars: &Scalars, of: Owner<'_>, g: ValueId) -> Result<ValueId> {
+        let slot = |b: &mut Build<'_>, name: &str| {
+            let Slot { id, value } = Slot::add(b, of, name);
+            b.convert(value, b.dtype(g)).map(|value| Slot { id, value })
+        };
         match self.optimizer {
             Optimizer::Sgd { momentum: 0.0, .. } => Ok(g),
             Optimizer::Sgd { momentum, nesterov } => {
-                let slot = Slot::add(b, of, "momentum");
+                let slot = slot(b, MOMENTUM)?;
                 let kept = b.scale(slot.value, momentum)?;
                 let new = b.add(kept, g)?;
                 self.commit(b, scalars, slot.id, new)?;
@@ -426,21 +437,21 @@ impl Updates {
                 b.add(g, ahead)
             }
             Optimizer::Adagrad { epsilon } => {
-                let slot = Slot::add(b, of, "accumulator");
+                let slot = slot(b, ACCUMULATOR)?;
                 let square = b.mul(g, g)?;
                 let new = b.add(slot.value, square)?;
                 self.commit(b, scalars, slot.id, new)?;
                 over_root(b, g, new, epsilon)
             }
             Optimizer::RmsProp { rho, epsilon } => {
-                let slot = Slot::add(b, of, "mean_square");
+                let slot = slot(b, MEAN_SQUARE)?;
                 let square = b.mul(g, g)?;
                 let new = blend(b, slot.value, square, rho)?;
                 self.commit(b, scalars, slot.id, new)?;
                 over_root(b, g, new, epsilon)
             }
             Optimizer::Adam { beta1, beta2, epsilon, .. } => {
-                let (first, second) = (Slot::add(b, of, "first_moment"), Slot::add(b, of, "second_moment"));
+                let (first, second) = (slot(b, FIRST_MOMENT)?, slot(b, SECOND_MOMENT)?);
                 let mean = blend(b, first.value, g, beta1)?;
                 self.commit(b, scalars, first.id, mean)?;
                 let square = b.mul(g, g)?;
@@ -456,7 +467,7 @@ impl Updates {
             }
             Optimizer::Lion { beta1, beta2 } => {
                 // What is stepped along and what is kept mix the gradient in differently (Chen et al., 2023).
-                let slot = Slot::add(b, of, "momentum");
+                let slot = slot(b, MOMENTUM)?;
                 let mixed = blend(b, slot.value, g, beta1)?;
                 let new = blend(b, slot.value, g, beta2)?;
                 self.commit(b, scalars, slot.id, new)?;

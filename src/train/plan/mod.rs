@@ -319,10 +319,13 @@ pub(crate) fn fields(forward: &Graph, targets: &[Target]) -> Result<(Vec<Field>,
     let mut batch: Option<i64> = None;
     let inputs = forward.inputs().iter().map(|(name, value)| {
         let ty = forward.ty(*value);
-        (name, Role::Input, ty.dtype, ty.shape.dims().unwrap_or_default())
+        let rule = forward.rules().inputs.get(name);
+        let below = rule.and_then(|rule| rule.below.clone());
+        (name, Role::Input, ty.dtype, ty.shape.dims().unwrap_or_default(), below)
     });
-    let targets = targets.iter().map(|one| (&one.name, Role::Target, one.dtype, one.dims.clone()));
-    for (name, role, dtype, dims) in inputs.chain(targets) {
+    let targets =
+        targets.iter().map(|one| (&one.name, Role::Target, one.dtype, one.dims.clone(), one.limit()));
+    for (name, role, dtype, dims, below) in inputs.chain(targets) {
         let Some((&first, rest)) = dims.split_first() else {
             return Err(Error::usage(format!("input {name}"), "it has no batch axis"));
         };
@@ -332,7 +335,7 @@ pub(crate) fn fields(forward: &Graph, targets: &[Target]) -> Result<(Vec<Field>,
                 .with_help("the first axis of inputs and outputs is the batch"));
         }
         let rest: Vec<u64> = rest.iter().map(|dim| dim.unsigned_abs()).collect();
-        fields.push(Field::new(name.clone(), role, dtype, &rest));
+        fields.push(Field { below, ..Field::new(name.clone(), role, dtype, &rest) });
     }
     Ok((fields, batch.unwrap_or(1).unsigned_abs() as usize))
 }

@@ -11,7 +11,7 @@ use crate::ir::{
     Unary, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
-use crate::train::optimize::{Scalars, joint_type};
+use crate::train::optimize::{Scalars, wide_type};
 use crate::train::spread::exchange::{Exchange, Sync};
 use crate::train::spread::replicas::{Network, Replicated, Storage};
 use crate::train::spread::zero::Owned;
@@ -382,7 +382,7 @@ impl Replicated<'_> {
         if gradients().next().is_none() {
             return Ok(Vec::new());
         }
-        let dtype = joint_type(gradients().map(|gradient| self.graph.ty(gradient).dtype));
+        let dtype = wide_type(gradients().map(|gradient| self.graph.ty(gradient).dtype));
         let hyper = self.graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
         let mut b = Build { graph: &mut self.graph, source: hyper };
         let scalars = Scalars::add(&mut b, &recipe.updates, dtype);

@@ -10,10 +10,12 @@ pub(crate) mod statistics;
 use wildmatch::WildMatch;
 
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId};
+use crate::ir::{
+    DType, Graph, Limit, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId,
+};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::gradient::{gradient, unroll};
-use crate::train::optimize::{Scalars, Updates, joint_type};
+use crate::train::optimize::{Scalars, Updates, wide_type};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::disturb;
 use crate::train::step::penalty::with_penalties;
@@ -51,6 +53,14 @@ pub struct Target {
     pub dims: Vec<i64>,
     /// Of class numbers: how many classes there are.
     pub classes: Option<i64>,
+}
+
+impl Target {
+    /// What class numbers are below: those below 0 would count from the last one.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        let field = format!("the classes of output {}", self.output);
+        self.classes.map(|count| Limit { count, field })
+    }
 }
 
 /// A training step.
@@ -139,7 +149,7 @@ pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<(Step, 
     }
     let names: Vec<String> = gradients.iter().map(|(id, ..)| graph.param(*id).name.clone()).collect();
     if recipe.updates.microbatches > 1 {
-        let dtype = joint_type(gradients.iter().map(|&(.., gradient)| graph.ty(gradient).dtype));
+        let dtype = wide_type(gradients.iter().map(|&(.., gradient)| graph.ty(gradient).dtype));
         let source = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
         let mut b = Build { graph: &mut graph, source };
         let scalars = Scalars::begins(&mut b, dtype);
@@ -289,7 +299,7 @@ fn apply(
     let Some(&(_, source, _)) = gradients.first() else {
         return Err(Error::usage("model", "the loss depends on no parameter that is trained"));
     };
-    let dtype = joint_type(gradients.iter().map(|&(.., gradient)| graph.ty(gradient).dtype));
+    let dtype = wide_type(gradients.iter().map(|&(.., gradient)| graph.ty(gradient).dtype));
     let hyper = graph.add_source(Source::new("optimizer", "optimizer", SourceRole::Data));
     let mut b = Build { graph, source: hyper };
     let mut scalars = Scalars::add(&mut b, &recipe.updates, dtype);

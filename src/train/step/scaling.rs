@@ -14,7 +14,7 @@ use crate::ir::{
     Binary, Compare, DType, Graph, Init, ParamId, Real, Shape, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
-use crate::train::optimize::{Scalar, Scalars, Updates, joint_source, joint_type};
+use crate::train::optimize::{Scalar, Scalars, Updates, joint_source, wide_type};
 use crate::train::spec::Spec;
 
 /// The factor of the loss.
@@ -136,7 +136,7 @@ impl Scale {
             return Ok(None);
         };
         let decided = joint_source(b.graph, first, "finite");
-        let joint = joint_type(gradients.iter().map(|&(.., gradient)| b.dtype(gradient)));
+        let joint = wide_type(gradients.iter().map(|&(.., gradient)| b.dtype(gradient)));
         let mut total: Option<ValueId> = None;
         for &(_, source, gradient) in gradients {
             b.source = source;

@@ -20,6 +20,10 @@ const FOLLOWED_FAST: usize = 2;
 /// Units up to which the optimistic memory estimate is tried even where the cautious one fits.
 const THOROUGH: usize = 5_000;
 
+/// Pins from which on, under `--balance`, fewer orders are cut for bytes. What partitioning finds is kept there, and it
+/// begins with nothing that segmentations found: they only say what activations take.
+const PINS_OF_FEWER_ORDERS: usize = 1_000_000;
+
 /// Rounds in which caps are tightened by what the evaluation found too much.
 const ROUNDS: usize = 5;
 
@@ -60,6 +64,15 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     search.incumbents.pool
 }
 
+/// The orders worth cutting.
+fn orders_to_cut(options: &Options, pins: usize) -> &'static [OrderKind] {
+    let partitioned = options.objective == Objective::Transfer && options.balance.is_some();
+    match options.effort {
+        Effort::Default if partitioned && pins >= PINS_OF_FEWER_ORDERS => OrderKind::for_effort(Effort::Fast),
+        effort => OrderKind::for_effort(effort),
+    }
+}
+
 struct SegmentSearch<'c, 'a> {
     context: &'c Context<'c, 'a>,
     incumbents: Incumbents<'c, 'a>,
@@ -77,7 +90,8 @@ impl SegmentSearch<'_, '_> {
             Objective::Latency => &[Goal::Load, Goal::Bytes],
         };
         let mut prepared: Vec<Prepared> = Vec::new();
-        for kind in OrderKind::for_effort(effort) {
+        let pins = (0..self.context.nets.len()).map(|net| self.context.nets.units.row(net).len()).sum();
+        for kind in orders_to_cut(self.context.problem.options, pins) {
             let nodes = kind.nodes(self.context.problem);
             let units = orders::units(self.context.problem, &nodes);
             let line = Line::new(self.context.problem, self.context.nets, &units);
@@ -317,4 +331,23 @@ fn blocks(options: &Options, devices: usize) -> usize {
         Effort::Default | Effort::Best => 1024,
     };
     least.max(devices.saturating_mul(8).min(most)).min(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Balance leaves bytes of the largest graphs to partitioning; caps, other objectives and more effort do not.
+    #[test]
+    fn fewer_orders_are_cut_where_partitioning_finds_what_is_kept() {
+        let cut = |options: &Options, pins: usize| orders_to_cut(options, pins).len();
+        let balanced = Options { objective: Objective::Transfer, balance: Some(0.03), ..Options::default() };
+        let all = OrderKind::ALL.len();
+        let many = PINS_OF_FEWER_ORDERS;
+        assert!(cut(&balanced, many) < all);
+        assert_eq!(cut(&balanced, many - 1), all);
+        assert_eq!(cut(&Options { balance: None, ..balanced.clone() }, many), all);
+        assert_eq!(cut(&Options { objective: Objective::Latency, ..balanced.clone() }, many), all);
+        assert_eq!(cut(&Options { effort: Effort::Best, ..balanced }, many), all);
+    }
 }

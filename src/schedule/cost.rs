@@ -1,7 +1,7 @@
 //! What a placement and its schedule cost: loads in steady state, bytes moved, peaks of memory.
 
 use crate::schedule::problem::Problem;
-use crate::schedule::{Action, Buffer, BufferIx, BufferKind, Cost, Schedule, Step};
+use crate::schedule::{Action, Buffer, BufferIx, BufferKind, Cost, DeviceUsage, Schedule, Step};
 use crate::topology::Hop;
 use crate::units::{Bytes, Nanos};
 
@@ -143,28 +143,41 @@ fn life(buffer: &Buffer, (from, until): (Moment, Moment)) -> Option<(Moment, Mom
 
 /// Sets the peaks; by device, when the peak is.
 fn peaks(schedule: &mut Schedule, lives: &[Option<(Moment, Moment)>]) -> Vec<Moment> {
-    let mut changes: Vec<(u32, Moment, bool, Bytes)> = Vec::new();
+    let mut changes: Vec<Vec<Change>> = vec![Vec::new(); schedule.devices.len()];
     for (buffer, life) in schedule.buffers.iter().zip(lives) {
         let Some((from, until)) = *life else { continue };
-        changes.push((buffer.device.0, from, true, buffer.bytes));
+        let changes = &mut changes[buffer.device.index()];
+        changes.push(Change { at: from, begins: true, bytes: buffer.bytes });
         if until < Moment::LAST {
-            changes.push((buffer.device.0, until, false, buffer.bytes));
+            changes.push(Change { at: until, begins: false, bytes: buffer.bytes });
         }
     }
+    let of_device = |(usage, changes): (&mut DeviceUsage, Vec<Change>)| {
+        let (peak, at) = peak(usage.resident, changes);
+        usage.peak = peak;
+        at
+    };
+    schedule.devices.iter_mut().zip(changes).map(of_device).collect()
+}
+
+/// A buffer's bytes are taken, or given back.
+#[derive(Clone, Copy)]
+struct Change {
+    at: Moment,
+    begins: bool,
+    bytes: Bytes,
+}
+
+/// The most bytes alive at once on one device, and when. O(changes log changes).
+fn peak(resident: Bytes, mut changes: Vec<Change>) -> (Bytes, Moment) {
     // What ends at a moment makes room for what begins there.
-    changes.sort_unstable_by_key(|&(device, at, begins, _)| (device, at, begins));
-    let mut live: Vec<Bytes> = schedule.devices.iter().map(|usage| usage.resident).collect();
-    let mut peak_at = vec![Moment::FIRST; live.len()];
-    for usage in &mut schedule.devices {
-        usage.peak = usage.resident;
-    }
-    for (device, at, begins, bytes) in changes {
-        let live = &mut live[device as usize];
-        *live = if begins { *live + bytes } else { live.saturating_sub(bytes) };
-        let peak = &mut schedule.devices[device as usize].peak;
-        if *live > *peak {
-            (*peak, peak_at[device as usize]) = (*live, at);
+    changes.sort_unstable_by_key(|change| (change.at, change.begins));
+    let (mut live, mut peak) = (resident, (resident, Moment::FIRST));
+    for Change { at, begins, bytes } in changes {
+        live = if begins { live + bytes } else { live.saturating_sub(bytes) };
+        if live > peak.0 {
+            peak = (live, at);
         }
     }
-    peak_at
+    peak
 }

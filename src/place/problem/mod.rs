@@ -73,6 +73,8 @@ pub(super) struct Problem<'a> {
     pub(super) tied: Csr,
     /// A topological order of all nodes.
     pub(super) order: Vec<NodeIx>,
+    /// By device: time of all that it can run of the graph.
+    total_times: Vec<u64>,
     /// Whether backward nodes go with their forward nodes.
     pub(super) backward: Backward,
     /// Soft fallbacks.
@@ -124,6 +126,7 @@ impl<'a> Problem<'a> {
         let params: Vec<u32> =
             graph.nodes().map(|node| graph.param(node).map_or(NONE, |param| param.0)).collect();
         let tied = Csr::grouped(&params, graph.param_count());
+        let total_times = total_times(graph, &kinds);
         Ok(Self {
             graph,
             topology,
@@ -139,6 +142,7 @@ impl<'a> Problem<'a> {
             homes,
             tied,
             order,
+            total_times,
             backward,
             notes,
         })
@@ -198,9 +202,7 @@ impl<'a> Problem<'a> {
 
     /// Time of all that a device can run of the graph.
     pub(super) fn total_time(&self, id: DeviceId) -> u64 {
-        let kind = self.kinds[id.index()];
-        let times = self.graph.nodes().filter_map(|node| self.graph.time(node, kind));
-        times.fold(0, |sum, time| time.get().saturating_add(sum))
+        self.total_times[id.index()]
     }
 
     /// Time of a unit on a device; none where the device cannot run it.
@@ -209,6 +211,17 @@ impl<'a> Problem<'a> {
         self.unit(unit)
             .try_fold(0u64, |sum, node| Some(sum.saturating_add(self.graph.time(node, kind)?.get())))
     }
+}
+
+/// By device: time of all that it can run of a graph. Devices of one kind share the pass over the nodes.
+/// O(nodes x distinct kinds + devices).
+fn total_times(graph: &CostGraph, kinds: &[usize]) -> Vec<u64> {
+    let mut of_kind: BTreeMap<usize, u64> = BTreeMap::new();
+    let total = |kind: usize| {
+        let times = graph.nodes().filter_map(|node| graph.time(node, kind));
+        times.fold(0u64, |sum, time| sum.saturating_add(time.get()))
+    };
+    kinds.iter().map(|&kind| *of_kind.entry(kind).or_insert_with(|| total(kind))).collect()
 }
 
 fn device_kinds(graph: &CostGraph, topology: &Topology) -> Result<Vec<usize>> {

@@ -164,6 +164,7 @@ impl ModelFile {
         let sequence = pass::sequence(&graph)?;
         graph.rules().check_dim(graph.dim_name(sequence), context)?;
         let mut cached = pass::cached(&graph)?;
+        cached.rules().check_dim(CONTEXT, context)?;
         let bound = dims.into_iter().chain([(CONTEXT.to_owned(), context)]).collect();
         cached.bind(&bound)?;
         Ok(Model::Graph(cached))

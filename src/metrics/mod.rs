@@ -86,6 +86,8 @@ impl Metric {
 pub struct Meter {
     metric: Metric,
     threshold: f64,
+    /// Each score is an answer of its own, not one of several classes'.
+    apart: bool,
     sum: f64,
     count: u64,
     /// Score, and whether the sample is positive.
@@ -95,13 +97,20 @@ pub struct Meter {
 impl Meter {
     /// Nothing measured yet. Single scores are probabilities: above 0.5 means yes.
     pub fn new(metric: Metric) -> Self {
-        Self { metric, threshold: 0.5, sum: 0.0, count: 0, scores: Vec::new() }
+        Self { metric, threshold: 0.5, apart: false, sum: 0.0, count: 0, scores: Vec::new() }
     }
 
     /// Single scores above this mean yes: 0 for logits.
     #[must_use]
     pub fn threshold(mut self, threshold: f64) -> Self {
         self.threshold = threshold;
+        self
+    }
+
+    /// Each score says yes or no for itself, also where there are several in a row.
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
         self
     }
 
@@ -138,7 +147,7 @@ impl Meter {
             Metric::Auc if found.len() == wanted.len() => {
                 self.scores.extend(found.iter().zip(&wanted).map(|(&score, &target)| (score, target > 0.5)));
             }
-            Metric::Accuracy if classes == 1 && found.len() == wanted.len() => {
+            Metric::Accuracy if (classes == 1 || self.apart) && found.len() == wanted.len() => {
                 for (score, target) in found.iter().zip(&wanted) {
                     self.sum += f64::from(u8::from((*score > self.threshold) == (*target > 0.5)));
                 }
@@ -249,6 +258,12 @@ mod tests {
         let mut logits = Meter::new(Metric::Accuracy).threshold(0.0);
         logits.update(&scores, &targets, 4).unwrap();
         assert_eq!(logits.value(), Some(0.25));
+        // Of several answers in a row each is right or wrong; as scores of classes the first row would be wrong.
+        let scores = Tensor::from_f32(vec![2, 2], &[-0.1, -0.3, 2.0, 0.2]).unwrap();
+        let targets = Tensor::from_f32(vec![2, 2], &[0.0, 1.0, 1.0, 1.0]).unwrap();
+        let mut apart = Meter::new(Metric::Accuracy).apart().threshold(0.0);
+        apart.update(&scores, &targets, 2).unwrap();
+        assert_eq!(apart.value(), Some(0.75));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! and of where the arrays lie; here that text becomes a graph of ONNX operators, which the ONNX reader lowers: each
 //! node of the program is one source, under its own name. Sizes stay symbolic where the program was exported so.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::onnx::model_builder::ModelBuilder;
@@ -14,6 +15,7 @@ use crate::json::json_error;
 
 #[cfg(feature = "weights")]
 pub(super) mod archive;
+mod bound;
 mod call;
 mod inline;
 mod memory;
@@ -46,8 +48,37 @@ pub(super) fn load_with(
         return Err(Error::Unsupported(Report::new("", message).help(help)));
     }
     inline::inline(&mut document.program.graph_module.graph)?;
+    let inputs = program::inputs(&document)?;
+    let found = asked(&document.name, &inputs, options, find)?;
+    let symbols = options.dims.clone().into_iter().chain(found.clone()).collect();
+    bound::bind(&mut document.program.graph_module.graph, &symbols);
     let model = ModelBuilder::new(&document.name, path);
-    let mut graph = program::build(&document, model)?.lower(path, options, find)?;
+    let model = program::build(&document, model, &inputs)?;
+    let mut graph = model.lower(path, options, &mut |_| Ok(found.clone()))?;
     graph.rules_mut().frozen.extend(program::frozen(&document));
     Ok(graph)
+}
+
+/// What `find` says of the inputs, before the program that reads them is there.
+fn asked(
+    name: &str,
+    inputs: &program::Inputs,
+    options: &LoadOptions,
+    find: FindDims<'_>,
+) -> Result<BTreeMap<String, i64>> {
+    let mut alone = ModelBuilder::new(name, None);
+    for (name, dtype, sizes) in inputs {
+        alone.input(name, *dtype, sizes.clone());
+    }
+    let mut found = None;
+    let ended = alone.lower(None, options, &mut |graph| {
+        let said = find(graph)?;
+        found = Some(said.clone());
+        Ok(said)
+    });
+    match (found, ended) {
+        (Some(found), _) => Ok(found),
+        (None, Err(error)) => Err(error),
+        (None, Ok(_)) => Ok(BTreeMap::new()),
+    }
 }

@@ -14,7 +14,7 @@ use crate::load::onnx::model_builder::{Bytes, Dimension, ModelBuilder};
 /// The program as a graph of ONNX operators.
 ///
 /// Errors: what is not supported, all at once; else the first node that is wrong.
-pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBuilder> {
+pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -> Result<ModelBuilder> {
     let module = &document.program.graph_module;
     let graph = &module.graph;
     for (name, meta) in &graph.tensor_values {
@@ -29,7 +29,7 @@ pub(super) fn build(document: &Document, model: ModelBuilder) -> Result<ModelBui
         outputs.iter().map(ToString::to_string).collect(),
         &graph.nodes,
     );
-    let buffers = placeholders(&mut emit, document)?;
+    let buffers = placeholders(&mut emit, document, inputs)?;
     let is_small =
         |name: &&&str| graph.tensor_values.get(**name).is_some_and(|meta| meta.small_float().is_some());
     if let Some(name) = outputs.iter().chain(&buffers).find(is_small) {
@@ -105,8 +105,23 @@ fn named(value: &Value) -> Result<&str> {
     name.ok_or_else(|| Error::format("signature", "an argument has no name"))
 }
 
+/// The arrays that the user gives, in order: names, and element types and sizes as the file has them.
+pub(super) type Inputs = Vec<(String, DType, Vec<Dimension>)>;
+
+/// Errors: an element type that is not supported; an input of which nothing is said.
+pub(super) fn inputs(document: &Document) -> Result<Inputs> {
+    let module = &document.program.graph_module;
+    let given = module.signature.input_specs.iter().flatten().filter(|(kind, _)| *kind == "user_input");
+    let of = |name: &str| -> Result<(String, DType, Vec<Dimension>)> {
+        let meta = described(&module.graph.tensor_values, name)?;
+        Ok((name.to_owned(), meta.dtype()?, meta.sizes.iter().map(dimension).collect()))
+    };
+    let placed = |name: &str| of(name).map_err(|error| error.within(&format!("input {name}")));
+    given.filter_map(|(_, spec)| tensor_of(spec)).map(|name| name.and_then(placed)).collect()
+}
+
 /// Binds parameters, buffers, constants and inputs; gives the buffers that are written over.
-fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&'d str>> {
+fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs) -> Result<Vec<&'d str>> {
     let module = &document.program.graph_module;
     let specs = module.signature.input_specs.iter().flatten();
     let is_user = |kind: &str| kind == "user_input";
@@ -123,7 +138,6 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&
                     Error::Unsupported(Report::new("", "an input that is no tensor is not supported yet"))
                 })??;
                 let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
-                let dtype = meta.dtype().map_err(|error| error.within(&format!("input {name}")))?;
                 if meta.small_float().is_some() {
                     let message = "floats of 8 bits are not read as an input";
                     return Err(Error::Unsupported(Report::new(format!("input {name}"), message)));
@@ -134,8 +148,9 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document) -> Result<Vec<&
                     let help = "torch.view_as_complex(x) of an input x whose last axis has both parts";
                     return Err(Error::Unsupported(report.help(help)));
                 }
-                let sizes = meta.sizes.iter().map(dimension).collect();
-                emit.model.input(name, dtype, sizes);
+                for (_, dtype, sizes) in inputs.iter().filter(|(own, ..)| own == name) {
+                    emit.model.input(name, *dtype, sizes.clone());
+                }
                 emit.bind_placeholder(name, name.to_owned());
                 continue;
             }
@@ -296,8 +311,10 @@ fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
 impl Emit<'_> {
     /// What is known of a tensor. Error: the file says nothing.
     pub(super) fn meta_of(&self, name: &str) -> Result<&TensorMeta> {
-        self.metas
-            .get(name)
-            .ok_or_else(|| Error::format("tensor_values", format!("nothing is said of {name}")))
+        described(self.metas, name)
     }
+}
+
+fn described<'a>(metas: &'a BTreeMap<String, TensorMeta>, name: &str) -> Result<&'a TensorMeta> {
+    metas.get(name).ok_or_else(|| Error::format("tensor_values", format!("nothing is said of {name}")))
 }

@@ -66,6 +66,9 @@ pub(super) struct Graph {
     #[serde(default)]
     pub(super) outputs: Vec<Argument>,
     pub(super) tensor_values: BTreeMap<String, TensorMeta>,
+    /// What whole numbers are that follow from sizes.
+    #[serde(default)]
+    pub(super) sym_int_values: BTreeMap<String, Argument>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -138,7 +141,7 @@ pub(super) struct TensorMeta {
     #[serde(default)]
     pub(super) strides: Vec<Argument>,
     #[serde(default)]
-    storage_offset: Option<Argument>,
+    pub(super) storage_offset: Option<Argument>,
     /// Of a parameter: whether training moves it.
     #[serde(default)]
     pub(super) requires_grad: bool,

@@ -20,8 +20,8 @@ use std::collections::HashMap;
 use super::rewrite::Rewriter;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Attention, Binary, Compare, DType, Graph, Init, NodeId, Op, ParamId, Shape, Size, Source, SourceId,
-    SourceRole, State, Tensor, Type, ValueId,
+    Attention, Binary, Compare, DType, Graph, Init, Limit, NodeId, Op, ParamId, Shape, Size, Source,
+    SourceId, SourceRole, State, Tensor, Type, ValueId,
 };
 use order::Order;
 use sequence::Sequence;
@@ -88,6 +88,8 @@ struct Incremental<'g> {
     made: Vec<bool>,
     all: HashMap<(ValueId, usize), ValueId>,
     states: Vec<(ParamId, ValueId)>,
+    /// As many positions as the smallest table of them has.
+    positions: Option<Limit>,
 }
 
 impl<'g> Incremental<'g> {
@@ -108,6 +110,7 @@ impl<'g> Incremental<'g> {
             made: vec![false; old.value_count()],
             all: HashMap::new(),
             states: Vec::new(),
+            positions: None,
         };
         for id in old.node_ids() {
             let node = old.node(id);
@@ -123,6 +126,7 @@ impl<'g> Incremental<'g> {
             return Err(refused("", "it attends to no earlier tokens"));
         }
         let mut graph = self.new.finish()?;
+        graph.rules_mut().dims.extend(self.positions.map(|limit| (CONTEXT.to_owned(), limit)));
         for (param, value) in self.states {
             graph.update_param(param, value)?;
         }
@@ -163,6 +167,7 @@ impl<'g> Incremental<'g> {
             }
             self.new.keep(id)?;
             self.counted(id)?;
+            self.limit_positions(id);
         }
         self.old.results(id).for_each(|value| self.made[value.index()] = true);
         Ok(())
@@ -194,6 +199,19 @@ impl<'g> Incremental<'g> {
         };
         self.new.replace_each(id, &[moved]);
         Ok(())
+    }
+
+    /// Notes how many positions a table has that a node looks them up in.
+    fn limit_positions(&mut self, id: NodeId) {
+        let node = self.old.node(id);
+        let (&Op::Gather { axis }, &[table, places]) = (&node.op, &node.operands[..]) else { return };
+        let rows = self.old.ty(table).shape[axis as usize].known();
+        let (Some(rows), Some(first)) = (rows, self.order.first_position(places)) else { return };
+        let count = rows.saturating_sub(first);
+        if self.positions.as_ref().is_none_or(|limit| count < limit.count) {
+            let name = &self.old.source(node.source).name;
+            self.positions = Some(Limit { count, field: format!("number of positions in {name}") });
+        }
     }
 
     /// Rows of a table: those of the new tokens along some axes, all that the caches could hold along others.

@@ -128,6 +128,12 @@ impl<'g> Order<'g> {
         }
     }
 
+    /// What a value is for the first token, where each further one is one more.
+    pub(super) fn first_position(&self, value: ValueId) -> Option<i64> {
+        let count = self.of(value).count?;
+        matches!(count.steps, [1.0, 0.0] | [0.0, 1.0]).then_some(count.first as i64)
+    }
+
     fn later(&self, value: ValueId, keys: usize) -> Option<Later> {
         match self.sequence.axes(value)[..] {
             [_, axis] if axis == keys => self.known[value.index()].later(0),

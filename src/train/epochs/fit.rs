@@ -11,6 +11,7 @@ use crate::metrics::{Meter, Metric};
 use crate::state::{Due, Policy, Store};
 use crate::train::epochs::evaluator::Evaluator;
 use crate::train::epochs::trainer::Trainer;
+use crate::train::step::loss::Loss;
 
 /// How long a network is trained, and what is kept on the way.
 #[derive(Debug)]
@@ -136,6 +137,18 @@ pub enum Stop {
     Asked,
 }
 
+/// What measures the outputs of a network that is trained by this loss.
+fn meters(metrics: &[Metric], loss: Loss) -> Vec<Meter> {
+    let of = |&metric: &Metric| match loss {
+        Loss::BinaryCrossEntropy { logits } => {
+            Meter::new(metric).apart().threshold(if logits { 0.0 } else { 0.5 })
+        }
+        Loss::Hinge => Meter::new(metric).apart().threshold(0.0),
+        _ => Meter::new(metric),
+    };
+    metrics.iter().map(of).collect()
+}
+
 /// Trains for several epochs; what each gave. The loss of an epoch is the mean over its samples.
 ///
 /// Errors: those of reading records and of [`Trainer::step`]; fewer records than a batch.
@@ -158,7 +171,7 @@ pub fn fit(
     on_event(Event::Begins { steps });
     let mut run = FitRun {
         evaluator: validated(options).then(|| Evaluator::new(trainer)).transpose()?,
-        meters: options.metrics.iter().map(|&metric| Meter::new(metric)).collect(),
+        meters: meters(&options.metrics, trainer.loss),
         due: Due::new(options.policy),
         begun: Instant::now(),
         best: None,
@@ -453,7 +466,7 @@ impl FitRun<'_, '_> {
             start: Position::default(),
             ..self.options.data.clone()
         };
-        let mut meters: Vec<Meter> = self.options.metrics.iter().map(|&metric| Meter::new(metric)).collect();
+        let mut meters = meters(&self.options.metrics, self.trainer.loss);
         let (mut sum, mut count) = (0.0, 0u64);
         let mut batches = own.unwrap_or(self.source).batches(&options)?;
         while let Some(batch) = batches.next() {

@@ -172,6 +172,9 @@ fn body(outer: &mut Graph, mut inner: Graph, outside: Outside<'_>) -> Result<Bod
     for (name, meta) in std::mem::take(&mut inner.tensor_values) {
         outer.tensor_values.entry(renamed(&name)).or_insert(meta);
     }
+    for (name, number) in std::mem::take(&mut inner.sym_int_values) {
+        outer.sym_int_values.entry(renamed(&name)).or_insert(number);
+    }
     let mut nodes = inner.nodes;
     for node in &mut nodes {
         node.name = Some(format!("{own}/{}", super::call::name(node)));

@@ -638,6 +638,24 @@ class Triangle(nn.Module):
         return F.scaled_dot_product_attention(x, keys, keys, attn_mask=seen), seen.float().triu(kept - 1), heads
 
 
+class Sized(nn.Module):
+    """Operations that have to know sizes, of sizes that are open: what is run has others than what was exported."""
+
+    def forward(self, x):
+        columns = x.transpose(1, 2)
+        image = columns[..., None]
+        whole = F.pad(x, (0, 0, 0, (-x.shape[1]) % 4)).view(x.shape[0], -1, 4, 8).mean(2)
+        rolled = x.roll((-1, 2), (0, 1)), x.cummax(1).values, x.cumprod(0), x.logcumsumexp(1), x.median(1).values, x.quantile(0.3, 1)
+        pools = F.adaptive_avg_pool1d(columns, 3), F.adaptive_max_pool1d(columns, 2), F.interpolate(columns, scale_factor=1.3, mode="linear")
+        windows = x.unfold(1, 3, 2), torch.diagonal(x @ columns, dim1=1, dim2=2), F.unfold(image, (3, 1), padding=(1, 0))
+        others = F.channel_shuffle(image, 2), torch.fft.rfft(x, dim=1).abs(), x.sum() * x.shape[0] / x.shape[1]
+        return whole, *rolled, *pools, *windows, *others
+
+
+# Arrays to run with, where they are not those of the export.
+OTHERS = {"sized": (torch.linspace(-2, 3, 4 * 13 * 8).sin().view(4, 13, 8),)}
+
+
 def modules():
     """Name: module, inputs, open sizes."""
     rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
@@ -652,6 +670,7 @@ def modules():
     return {
         "ranked": (Ranked(), (torch.randn(4, 8), whole, gaps), None),
         "triangle": (Triangle(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({1: length}, {1: Dim("kept", min=2, max=64)})),
+        "sized": (Sized(), (torch.randn(3, 9, 8),), ({0: rows, 1: Dim.AUTO},)),
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),
         "mlp": (Mlp(), (torch.randn(4, 6),), ({0: rows},)),
         "steered": (Steered(), (torch.tensor([[0, 1, 2], [3, 0, 0], [5, 1, 4]]),), None),
@@ -848,7 +867,7 @@ def store(folder, wanted):
         module = filled(module)
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
-        np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, inputs, module))
+        np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
         if name == "steered":
             store_gradients(f"{folder}/{name}.json", module, inputs)
         if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds"):

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::compile;
 use crate::error::{Error, Report, Result};
 use crate::files::{self, Links};
-#[cfg(feature = "run")]
 use crate::ir::Graph;
 #[cfg(feature = "run")]
-use crate::load::{FindDims, Format, load_with};
-use crate::load::{Inside, LoadOptions, Model, load, may_be_model, model_inside, recognise};
+use crate::load::Format;
+use crate::load::{
+    FindDims, Inside, LoadOptions, Model, load, load_with, may_be_model, model_inside, recognise,
+};
 use crate::pass::{self, CONTEXT};
 use crate::plan::{Plan, Sense, read_decompressed};
 
@@ -35,6 +36,11 @@ impl ModelFile {
         let inputs = BTreeSet::new();
         if path == Path::new("-") {
             let bytes = read_decompressed(&mut std::io::stdin().lock(), "standard input", judge)?;
+            if bytes.starts_with(b"PK\x03\x04") {
+                let message =
+                    "archives (.pt2, .keras) are read where they lie, and standard input lies nowhere";
+                return Err(Error::format("standard input", message).with_help("save it and name the file"));
+            }
             return Ok(Self { bytes, path: None, links, inputs, holds_weights: false });
         }
         let path = &in_folder(path)?;
@@ -170,8 +176,17 @@ impl ModelFile {
         Ok(Model::Graph(cached))
     }
 
+    /// As [`ModelFile::load`]; a model that has to know its batch to be read is read with this one.
+    pub(super) fn load_of_batch(&self, dims: &BTreeMap<String, i64>, batch: Option<i64>) -> Result<Model> {
+        let open = self.load(dims);
+        let (Err(_), Some(batch)) = (&open, batch) else { return open };
+        let mut find =
+            |graph: &Graph| Ok(compile::batch_dim(graph).map(|name| (name, batch)).into_iter().collect());
+        // Where that is not what is missing, the first error says more.
+        self.load_with(dims, &mut find).or(open)
+    }
+
     /// As [`ModelFile::load`], with dimensions that are known once the inputs are.
-    #[cfg(feature = "run")]
     pub(super) fn load_with(&self, dims: &BTreeMap<String, i64>, find: FindDims<'_>) -> Result<Model> {
         if !dims.contains_key(CONTEXT) {
             let options = self.options(dims.clone(), None);

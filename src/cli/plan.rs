@@ -93,7 +93,7 @@ fn read_model(
 ) -> Result<Model> {
     let mut model = {
         let _working = console.working("reading the model");
-        file.load(&options.dims)?
+        file.load_of_batch(&options.dims, options.batch)?
     };
     if let Model::CostGraph { .. } = &model {
         check_cost_graph(explicit, &args.split.rules)?;

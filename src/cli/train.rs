@@ -198,7 +198,7 @@ fn parallel(
 }
 
 fn network(file: &ModelFile, options: &compile::Options) -> Result<Graph> {
-    match file.load(&options.dims)? {
+    match file.load_of_batch(&options.dims, options.batch)? {
         Model::Graph(graph) => Ok(graph),
         Model::CostGraph { .. } => {
             Err(Error::usage(file.name(), "a cost graph can be planned, but has nothing to train"))

@@ -1,5 +1,6 @@
 //! The arguments of `partition train` as the library's options.
 
+use super::args::WeightsArg;
 use super::model::ModelFile;
 use super::options::{compile_options, duration, size, split_options};
 use super::run::init_seed;
@@ -37,6 +38,10 @@ pub(super) fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Optio
     }
     options.timeout = args.exec.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     options.check_numerics = args.check_numerics;
+    if let Some(WeightsArg::Q8 | WeightsArg::Q4) = args.shape.weights_as {
+        let message = "weights are trained, and written, as numbers of their own type";
+        return Err(Error::usage("--weights-as", message).with_help("run and generate pack what was trained"));
+    }
     options.compile = compile_options(&args.shape, &args.placement)?;
     options.compile.split = split_options(&args.split)?;
     // Whole layers leave nothing to divide.

@@ -97,7 +97,14 @@ pub(super) fn number(text: &str) -> Result<Number, String> {
     match text {
         "true" | "True" | "TRUE" => Ok(Number::Int(1)),
         "false" | "False" | "FALSE" => Ok(Number::Int(0)),
-        _ => text.parse().map(Number::Real).map_err(|_| format!("{:?} is no number", shown(text))),
+        _ => match text.parse::<f64>() {
+            // Digits of a number that is too large are not the word for infinity.
+            Ok(value) if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+                Err(format!("{:?} is too large a number", shown(text)))
+            }
+            Ok(value) => Ok(Number::Real(value)),
+            Err(_) => Err(format!("{:?} is no number", shown(text))),
+        },
     }
 }
 
@@ -108,17 +115,33 @@ fn shown(text: &str) -> String {
 
 /// Appends one element. Error, in words: the type does not hold the value.
 pub(super) fn push(dtype: DType, value: Number, out: &mut Vec<u8>) -> Result<(), String> {
-    let single = || match value {
+    let outside = || format!("{} is no {dtype}", value.real());
+    // What is infinite in a narrower type, and was not, does not fit.
+    let held = |narrow: f32| {
+        let fits = narrow.is_finite() || !value.real().is_finite();
+        fits.then_some(()).ok_or_else(outside)
+    };
+    let single = match value {
         Number::Int(value) => value as f32,
         Number::Real(value) => value as f32,
     };
-    let outside = || format!("{} is no {dtype}", value.real());
     let whole = || value.whole().ok_or_else(outside);
     match dtype {
-        DType::F32 => out.extend(single().to_le_bytes()),
+        DType::F32 => {
+            held(single)?;
+            out.extend(single.to_le_bytes());
+        }
         DType::F64 => out.extend(value.real().to_le_bytes()),
-        DType::F16 => out.extend(f32_to_f16(single()).to_le_bytes()),
-        DType::Bf16 => out.extend(f32_to_bf16(single()).to_le_bytes()),
+        DType::F16 => {
+            let half = f32_to_f16(single);
+            held(f16_to_f32(half))?;
+            out.extend(half.to_le_bytes());
+        }
+        DType::Bf16 => {
+            let half = f32_to_bf16(single);
+            held(bf16_to_f32(half))?;
+            out.extend(half.to_le_bytes());
+        }
         DType::I64 => out.extend(whole()?.to_le_bytes()),
         DType::I32 => out.extend(i32::try_from(whole()?).map_err(|_| outside())?.to_le_bytes()),
         DType::I16 => out.extend(i16::try_from(whole()?).map_err(|_| outside())?.to_le_bytes()),
@@ -175,6 +198,23 @@ pub(super) fn convert(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_that_a_type_does_not_hold_are_refused_and_infinities_are_not() {
+        for (dtype, text, fits) in [
+            (DType::F32, "3e38", true),
+            (DType::F32, "1e39", false),
+            (DType::F32, "-inf", true),
+            (DType::F16, "65504", true),
+            (DType::F16, "70000", false),
+            (DType::Bf16, "1e39", false),
+            (DType::F64, "1e300", true),
+            (DType::F64, "1e400", false),
+        ] {
+            let pushed = encoding(dtype).push_text(text, &mut Vec::new());
+            assert_eq!(pushed.is_ok(), fits, "{text} as {dtype}");
+        }
+    }
 
     fn encoding(dtype: DType) -> Encoding {
         Encoding { dtype, scale: None, onehot: None, classes: Vec::new() }

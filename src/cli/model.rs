@@ -176,14 +176,33 @@ impl ModelFile {
         Ok(Model::Graph(cached))
     }
 
-    /// As [`ModelFile::load`]; a model that has to know its batch to be read is read with this one.
-    pub(super) fn load_of_batch(&self, dims: &BTreeMap<String, i64>, batch: Option<i64>) -> Result<Model> {
+    /// As [`ModelFile::load`]; a model that has to know its sizes to be read is read with this batch, and with what `find`
+    /// says of others. What they are is then among the dimensions.
+    pub(super) fn load_sized(
+        &self,
+        dims: &mut BTreeMap<String, i64>,
+        batch: Option<i64>,
+        find: FindDims<'_>,
+    ) -> Result<Model> {
         let open = self.load(dims);
-        let (Err(_), Some(batch)) = (&open, batch) else { return open };
-        let mut find =
-            |graph: &Graph| Ok(compile::batch_dim(graph).map(|name| (name, batch)).into_iter().collect());
-        // Where that is not what is missing, the first error says more.
-        self.load_with(dims, &mut find).or(open)
+        if open.is_ok() {
+            return open;
+        }
+        // The batch stays open where it can: it may be divided, and the last one may be smaller.
+        for batch in [None, batch] {
+            let mut found = BTreeMap::new();
+            let mut bound = |graph: &Graph| {
+                found = find(graph)?;
+                found.extend(compile::batch_dim(graph).zip(batch));
+                Ok(found.clone())
+            };
+            if let Ok(model) = self.load_with(dims, &mut bound) {
+                dims.extend(found);
+                return Ok(model);
+            }
+        }
+        // Where sizes are not what is missing, the first error says more.
+        open
     }
 
     /// As [`ModelFile::load`], with dimensions that are known once the inputs are.

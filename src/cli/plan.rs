@@ -1,5 +1,6 @@
 //! `partition MODEL --devices SPEC`: plans, and prints or writes what was asked for.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,7 +45,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
         .taking_all(&args.shape.with_inputs, &options.dims)?;
     // A folder's model, too.
     output.are_not_read(file.path.as_deref())?;
-    let model = read_model(args, &file, &options, explicit, console)?;
+    let model = read_model(args, &file, &mut options, explicit, console)?;
     if let Model::Graph(graph) = &model {
         output.are_not_read(files_of(graph))?;
     }
@@ -87,13 +88,13 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
 fn read_model(
     args: &PlanArgs,
     file: &ModelFile,
-    options: &compile::Options,
+    options: &mut compile::Options,
     explicit: &Explicit,
     console: &Console,
 ) -> Result<Model> {
     let mut model = {
         let _working = console.working("reading the model");
-        file.load_of_batch(&options.dims, options.batch)?
+        file.load_sized(&mut options.dims, options.batch, &mut |_| Ok(BTreeMap::new()))?
     };
     if let Model::CostGraph { .. } = &model {
         check_cost_graph(explicit, &args.split.rules)?;

@@ -1,5 +1,7 @@
 //! `partition train`: trains a model on data, on this machine.
 
+use std::collections::BTreeMap;
+
 use super::args::{Backend, Batch};
 use super::machine::{check_hosts, check_targets, gpus, topology};
 use super::model::ModelFile;
@@ -9,7 +11,7 @@ use super::signals;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
 use super::train_before::{NOT_HERE, Outputs, check_here, found, resume};
-use super::train_data::{Records, input_names, open_dims, records};
+use super::train_data::{Records, input_names, note_sizes, open_dims, records, sizes_of_inputs};
 use super::train_ensemble::ensemble;
 use super::train_logs::Logs;
 use super::train_options::{fitting, keep, options, replicas, validated};
@@ -102,7 +104,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     let file = file.taking_all(&args.shape.with_inputs, &options.compile.dims)?;
     // A mask that the data holds is not passed over.
     let file = file.taking(input_names(args)?);
-    let mut graph = network(&file, &options.compile)?;
+    let mut graph = network(&file, args, &mut options.compile, console)?;
     graph.notes().iter().chain(&graph.rules().unheeded).for_each(|line| console.note(line));
     let largest = args.shape.batch == Some(Batch::Max);
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) && !largest {
@@ -197,9 +199,24 @@ fn parallel(
     Ok(train::spread(&options, strategy))
 }
 
-fn network(file: &ModelFile, options: &compile::Options) -> Result<Graph> {
-    match file.load_of_batch(&options.dims, options.batch)? {
-        Model::Graph(graph) => Ok(graph),
+/// Reads the network, with the sizes of the records where it has to know them.
+fn network(
+    file: &ModelFile,
+    args: &TrainArgs,
+    options: &mut compile::Options,
+    console: &Console,
+) -> Result<Graph> {
+    let mut found = BTreeMap::new();
+    let mut find = |graph: &Graph| {
+        found = sizes_of_inputs(args, graph)?;
+        Ok(found.clone())
+    };
+    let batch = Some(options.batch.unwrap_or(BATCH));
+    match file.load_sized(&mut options.dims, batch, &mut find)? {
+        Model::Graph(graph) => {
+            note_sizes(&found, console);
+            Ok(graph)
+        }
         Model::CostGraph { .. } => {
             Err(Error::usage(file.name(), "a cost graph can be planned, but has nothing to train"))
         }

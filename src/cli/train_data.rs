@@ -1,11 +1,13 @@
 //! The records of `partition train`, opened before anything is planned: what they lack is reported at once, and
 //! their sizes are those of the network's open dimensions.
 
+use std::collections::BTreeMap;
+
 use super::terminal::Console;
 use super::train_args::TrainArgs;
-use crate::data::Source;
+use crate::data::{Field, Role, Source};
 use crate::error::Result;
-use crate::ir::Graph;
+use crate::ir::{Graph, ValueId};
 use crate::train::{self, Fit, check_data, fields_of, infer_dims};
 
 /// Where records come from.
@@ -50,6 +52,26 @@ pub(super) fn records(
     Ok(Some(Records { source, validation }))
 }
 
+/// Values of the dimensions that a network's inputs leave open beside their batch, as records have them.
+///
+/// Errors: those of opening the records; sizes that no value gives.
+pub(super) fn sizes_of_inputs(args: &TrainArgs, graph: &Graph) -> Result<BTreeMap<String, i64>> {
+    let Some(data) = &args.data.data else { return Ok(BTreeMap::new()) };
+    let field = |(name, value): &(String, ValueId)| {
+        Field::new(name.as_str(), Role::Input, graph.ty(*value).dtype, &[])
+    };
+    let fields: Vec<Field> = graph.inputs().iter().map(field).collect();
+    infer_dims(graph, &Source::sizes(data, &fields)?)
+}
+
+/// Says which sizes records give.
+pub(super) fn note_sizes(found: &BTreeMap<String, i64>, console: &Console) {
+    if !found.is_empty() {
+        let sizes: Vec<String> = found.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        console.note(&format!("{} as the data has it; --dim NAME=N sets another size", sizes.join(", ")));
+    }
+}
+
 /// Gives dimensions that a network leaves open beside its batch the sizes that records have, and says so.
 ///
 /// Errors: those of opening the records; sizes that no value gives.
@@ -67,10 +89,7 @@ pub(super) fn open_dims(
         // Names and roles of the fields; their sizes are what is asked for.
         let fields = fields_of(graph, options)?;
         let found = infer_dims(graph, &Source::sizes(data, &fields)?)?;
-        if !found.is_empty() {
-            let sizes: Vec<String> = found.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-            console.note(&format!("{} as the data has it; --dim NAME=N sets another size", sizes.join(", ")));
-        }
+        note_sizes(&found, console);
         options.compile.bind.extend(found);
     }
     let assumed: Vec<&str> =

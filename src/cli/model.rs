@@ -194,6 +194,10 @@ impl ModelFile {
             let mut bound = |graph: &Graph| {
                 found = find(graph)?;
                 found.extend(compile::batch_dim(graph).zip(batch));
+                if found.is_empty() {
+                    // As open as before: nothing is read twice.
+                    return Err(Error::Internal("no size is known".into()));
+                }
                 Ok(found.clone())
             };
             if let Ok(model) = self.load_with(dims, &mut bound) {

@@ -4,6 +4,20 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+impl Compare {
+    /// Whether it holds of two numbers; of what is no number, but for `ne`, it does not.
+    pub(crate) fn holds<T: PartialOrd>(self, x: T, y: T) -> bool {
+        match self {
+            Self::Eq => x == y,
+            Self::Ne => x != y,
+            Self::Lt => x < y,
+            Self::Le => x <= y,
+            Self::Gt => x > y,
+            Self::Ge => x >= y,
+        }
+    }
+}
+
 /// A real attribute, compared by its bits so that operations can be keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Real(pub f64);

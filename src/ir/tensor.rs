@@ -86,6 +86,12 @@ impl Tensor {
         self.bytes.len() / self.dtype.size() as usize
     }
 
+    /// Whether it has elements and all have the same bits. O(bytes), less where two differ.
+    pub(crate) fn is_uniform(&self) -> bool {
+        let mut elements = self.bytes.chunks_exact(self.dtype.size() as usize);
+        elements.next().is_some_and(|first| elements.all(|element| element == first))
+    }
+
     /// The elements as f32, where that is their type.
     pub fn to_f32(&self) -> Option<Vec<f32>> {
         let value = |c: &[u8]| f32::from_le_bytes([c[0], c[1], c[2], c[3]]);

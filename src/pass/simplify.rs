@@ -9,7 +9,7 @@ mod rules;
 
 use super::rewrite::{Rewriter, result_type};
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, Type, ValueId};
+use crate::ir::{Graph, NodeId, Op, Tensor, Type, ValueId};
 use rules::{Look, rewritten};
 
 /// Most sweeps over the graph. One does nearly everything, as operands are simplified first.
@@ -43,7 +43,7 @@ pub(super) enum Rewrite {
 /// dependency holds. Error: only of a graph that does not verify.
 pub fn simplify(graph: &mut Graph) -> Result<()> {
     for _ in 0..SWEEPS {
-        let uniform = graph.constants().iter().map(rules::is_uniform).collect::<Vec<bool>>();
+        let uniform = graph.constants().iter().map(Tensor::is_uniform).collect::<Vec<bool>>();
         let mut changed = false;
         let mut rewriter = Rewriter::new(graph);
         for id in graph.node_ids() {

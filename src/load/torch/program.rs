@@ -129,6 +129,7 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
     for (_, spec) in specs.clone().filter(|(kind, _)| is_user(kind)) {
         taken.extend(tensor_of(spec).transpose()?.map(str::to_owned));
     }
+    let mut given = inputs.iter();
     let (mut written, mut ranges) = (Vec::new(), Vec::new());
     let mut shared: HashMap<(u64, DType, Option<Vec<i64>>), String> = HashMap::new();
     for (kind, spec) in specs {
@@ -148,7 +149,7 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
                     let help = "torch.view_as_complex(x) of an input x whose last axis has both parts";
                     return Err(Error::Unsupported(report.help(help)));
                 }
-                for (_, dtype, sizes) in inputs.iter().filter(|(own, ..)| own == name) {
+                if let Some((_, dtype, sizes)) = given.next() {
                     emit.model.input(name, *dtype, sizes.clone());
                 }
                 emit.bind_placeholder(name, name.to_owned());

@@ -437,22 +437,21 @@ impl<'g> Incremental<'g> {
             Op::Concat { .. } if is_pair && self.is_pair_concat(id, axis) => {
                 repeat(node.operands.iter().map(|&operand| Need::All(operand, axis)).collect())
             }
-            &Op::Gather { axis: from } if is_pair && self.is_lookup(id, axis) => {
+            &Op::Gather { axis: from } if is_pair => {
                 let [table, places] = [node.operands[0], node.operands[1]];
-                repeat(vec![Need::New(table), Need::All(places, axis - from as usize)])
+                let axis = self.looked_up(table, places, axis, from).ok_or_else(|| self.fail(id))?;
+                repeat(vec![Need::New(table), Need::All(places, axis)])
             }
             _ if !is_pair => Ok(Way::Cache),
             _ => Err(self.fail(id)),
         }
     }
 
-    /// Whether a gather looks up what belongs to each pair of tokens in a table that has no tokens, as biases by distance are.
-    fn is_lookup(&self, id: NodeId, axis: usize) -> bool {
-        let node = self.old.node(id);
-        let Op::Gather { axis: from } = node.op else { return false };
-        let of_places = axis.checked_sub(from as usize);
-        self.sequence.axes(node.operands[0]).is_empty()
-            && of_places.is_some_and(|axis| self.sequence.axes(node.operands[1]).contains(&axis))
+    /// The axis of places that is this axis of what they look up in a table that has no tokens, as biases by distance are.
+    fn looked_up(&self, table: ValueId, places: ValueId, axis: usize, from: u32) -> Option<usize> {
+        let own = axis.checked_sub(from as usize)?;
+        let is_table = self.sequence.axes(table).is_empty();
+        (is_table && self.sequence.axes(places).contains(&own)).then_some(own)
     }
 
     /// What an operand gives to a result that it is broadcast to: all tokens along the axis that stands for the result's,

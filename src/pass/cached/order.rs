@@ -260,11 +260,7 @@ fn shown(table: &Tensor, starts: &[i64], [row, key]: [usize; 2]) -> Option<Later
 
 /// The number that all elements of a tensor are. O(bytes), less where two differ.
 fn uniform(tensor: &Tensor) -> Option<f64> {
-    let mut elements = tensor.bytes().chunks_exact(tensor.dtype().size() as usize);
-    let first = elements.next()?;
-    if !elements.all(|element| element == first) {
-        return None;
-    }
+    let first = tensor.bytes().get(..tensor.dtype().size() as usize).filter(|_| tensor.is_uniform())?;
     Tensor::new(tensor.dtype(), Vec::new(), first.to_vec()).ok()?.to_f64().first().copied()
 }
 
@@ -356,15 +352,7 @@ fn related(compare: Compare, x: Later, y: Later) -> Option<Later> {
     let (Some(x), Some(y)) = (x.number(), y.number()) else {
         return [x, y].contains(&Later::Stored).then_some(Later::Stored);
     };
-    let holds = match compare {
-        Compare::Eq => x == y,
-        Compare::Ne => x != y,
-        Compare::Lt => x < y,
-        Compare::Le => x <= y,
-        Compare::Gt => x > y,
-        Compare::Ge => x >= y,
-    };
-    Some(Later::Is(f64::from(u8::from(holds))))
+    Some(Later::Is(f64::from(u8::from(compare.holds(x, y)))))
 }
 
 fn selected(condition: Option<Later>, x: Option<Later>, y: Option<Later>) -> Option<Later> {

@@ -251,23 +251,12 @@ where
 /// Comparisons with not-a-number are false, but for `ne`.
 pub(super) fn compare(op: Compare, x: &Numbers, y: &Numbers) -> Option<Numbers> {
     match (x, y) {
-        (Numbers::Ints(x), Numbers::Ints(y)) => zip(x, y, |x, y| Some(holds(op, x, y))),
-        (Numbers::F32(x), Numbers::F32(y)) => zip(x, y, |x, y| Some(holds(op, x, y))),
-        (Numbers::F64(x), Numbers::F64(y)) => zip(x, y, |x, y| Some(holds(op, x, y))),
+        (Numbers::Ints(x), Numbers::Ints(y)) => zip(x, y, |x, y| Some(i64::from(op.holds(x, y)))),
+        (Numbers::F32(x), Numbers::F32(y)) => zip(x, y, |x, y| Some(i64::from(op.holds(x, y)))),
+        (Numbers::F64(x), Numbers::F64(y)) => zip(x, y, |x, y| Some(i64::from(op.holds(x, y)))),
         (Numbers::Ints(_) | Numbers::F32(_) | Numbers::F64(_), _) => None,
     }
     .map(Numbers::Ints)
-}
-
-fn holds<T: PartialOrd>(op: Compare, x: T, y: T) -> i64 {
-    i64::from(match op {
-        Compare::Eq => x == y,
-        Compare::Ne => x != y,
-        Compare::Lt => x < y,
-        Compare::Le => x <= y,
-        Compare::Gt => x > y,
-        Compare::Ge => x >= y,
-    })
 }
 
 /// The bytes as another type: integers wrap, floats are truncated to integers that can hold them,

@@ -146,10 +146,6 @@ impl<'g> Look<'g> {
 
 /// The number that every element of a float constant is. O(bytes), less where two differ.
 fn number(tensor: &Tensor) -> Option<f64> {
-    let mut elements = tensor.bytes().chunks_exact(tensor.dtype().size() as usize);
-    let first = elements.next()?;
-    if !elements.all(|element| element == first) {
-        return None;
-    }
-    float_element(tensor.dtype(), first)
+    let first = tensor.bytes().get(..tensor.dtype().size() as usize)?;
+    if tensor.is_uniform() { float_element(tensor.dtype(), first) } else { None }
 }

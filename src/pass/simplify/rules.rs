@@ -18,12 +18,6 @@ pub(super) struct Look<'a, 'g> {
     pub(super) ty: &'a Type,
 }
 
-/// Whether a tensor has elements and all have the same bits. O(bytes), less where two differ.
-pub(super) fn is_uniform(tensor: &Tensor) -> bool {
-    let mut elements = tensor.bytes().chunks_exact(tensor.dtype().size() as usize);
-    elements.next().is_some_and(|first| elements.all(|element| element == first))
-}
-
 /// True where a transposition changes the last two axes and no others.
 fn swaps_last_two(perm: &[u32]) -> bool {
     let rank = perm.len() as u32;

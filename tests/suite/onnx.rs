@@ -165,6 +165,8 @@ pub(crate) struct ValueInfoProto {
     name: String,
     #[prost(message, optional, tag = "2")]
     r#type: Option<TypeProto>,
+    #[prost(message, repeated, tag = "4")]
+    metadata_props: Vec<EntryProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -215,7 +217,7 @@ pub(crate) fn float(name: &str, sizes: &[&str]) -> ValueInfoProto {
     };
     let shape = Some(ShapeProto { dim: sizes.iter().map(dim).collect() });
     let tensor_type = Some(TensorTypeProto { elem_type: 1, shape });
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }) }
+    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
 }
 
 fn integers(name: &str, values: &[i64]) -> TensorProto {
@@ -251,17 +253,84 @@ pub(crate) fn model(
     initializers: Vec<TensorProto>,
     outputs: &[&str],
 ) -> Vec<u8> {
-    let output = outputs.iter().map(|name| ValueInfoProto { name: (*name).into(), r#type: None }).collect();
+    stating(Vec::new(), nodes, inputs, initializers, outputs)
+}
+
+/// As [`model`], with what is stated of values.
+fn stating(
+    value_info: Vec<ValueInfoProto>,
+    nodes: Vec<NodeProto>,
+    inputs: Vec<ValueInfoProto>,
+    initializers: Vec<TensorProto>,
+    outputs: &[&str],
+) -> Vec<u8> {
+    let output = |name: &&str| ValueInfoProto { name: (*name).into(), ..ValueInfoProto::default() };
     let graph = GraphProto {
         node: nodes,
         name: "made".into(),
         initializer: initializers,
         input: inputs,
-        output,
-        value_info: Vec::new(),
+        output: outputs.iter().map(output).collect(),
+        value_info,
     };
     let opset_import = vec![OpsetProto { domain: String::new(), version: 18 }];
     ModelProto { ir_version: 8, graph: Some(graph), opset_import }.encode_to_vec()
+}
+
+/// What torch's exporter states of an initialiser.
+fn of_kind(name: &str, kind: &str) -> ValueInfoProto {
+    let key = "pkg.torch.export.graph_signature.InputSpec.kind".to_owned();
+    let metadata_props = vec![EntryProto { key, value: kind.to_owned() }];
+    ValueInfoProto { name: name.into(), metadata_props, ..ValueInfoProto::default() }
+}
+
+/// Which arrays are trained: what the file says, else what they are used as.
+#[test]
+fn parameters_are_told_from_other_arrays() {
+    let shaped = |name: &str, dims: &[i64], values: &[f32]| TensorProto {
+        dims: dims.to_vec(),
+        ..floats(name, values)
+    };
+    let made = |stated: Vec<ValueInfoProto>| {
+        let nodes = vec![
+            node("product", "MatMul", &["x", "w"], &["p"]),
+            node("biased", "Add", &["one_bias", "p"], &["q"]),
+            node("halved", "Mul", &["q", "half"], &["r"]),
+            node("tabled", "Add", &["r", "table"], &["s"]),
+            node("masked", "Add", &["s", "mask"], &["y"]),
+        ];
+        let arrays = vec![
+            shaped("w", &[2, 1], &[1.0, 2.0]),
+            floats("one_bias", &[3.0]),
+            floats("half", &[0.5]),
+            shaped("table", &[2, 3, 1], &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
+            shaped("mask", &[2, 3, 1], &[0.0, -100.0, 0.0, 0.0, f32::NEG_INFINITY, 0.0]),
+        ];
+        let bytes = stating(stated, nodes, vec![float("x", &["2", "3", "2"])], arrays, &["y"]);
+        load(&bytes, None, &[]).expect("loads")
+    };
+    let params =
+        |graph: &Graph| graph.params().iter().map(|param| param.name.clone()).collect::<Vec<_>>().join(" ");
+    let frozen = |graph: &Graph| graph.rules().frozen.iter().cloned().collect::<Vec<_>>().join(" ");
+
+    let silent = made(Vec::new());
+    assert_eq!((params(&silent), frozen(&silent)), ("w one_bias table mask".into(), "mask".into()));
+    assert_eq!(
+        silent.rules().unheeded,
+        [
+            "initialisers of one element are taken for constants, and not trained: half",
+            "arrays of 0 and large negative numbers are masks, and not trained: mask",
+            "the file does not tell whether these are parameters, and they are trained (--freeze leaves them): table",
+        ]
+    );
+    let told = made(vec![
+        of_kind("w", "PARAMETER"),
+        of_kind("half", "PARAMETER"),
+        of_kind("table", "BUFFER"),
+        of_kind("mask", "PARAMETER"),
+    ]);
+    assert_eq!((params(&told), frozen(&told)), ("w one_bias half table mask".into(), "table".into()));
+    assert!(told.rules().unheeded.is_empty(), "{:?}", told.rules().unheeded);
 }
 
 fn message(bytes: &[u8]) -> String {

@@ -14,12 +14,13 @@ use super::known::{Items, Known};
 use super::narrow::{self, Narrow, Texts};
 use super::node::At;
 use super::proto::{DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto};
-use super::{ops, sparse, tensor};
+use super::trained::Declared;
+use super::{ops, sparse, tensor, trained};
 use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::ir::{
-    Counted, DType, Data, DimId, Graph, NodeId, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
+    Counted, DType, Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::load::FindDims;
 use crate::order::first_ready;
@@ -103,6 +104,8 @@ pub(super) struct Lowering {
     pub(super) texts: Texts,
     /// Parameters that begin as others do, by their names.
     pub(super) untied: HashMap<String, ValueId>,
+    /// Names of initialisers that are parameters, also where they have one element.
+    parameters: HashSet<String>,
 }
 
 /// What a table of a transform is, and its type and sizes.
@@ -117,29 +120,10 @@ pub(super) fn lower(
     dims: &BTreeMap<String, i64>,
     more: FindDims<'_>,
 ) -> Result<Graph> {
+    let declared = Declared::of(&proto.value_info);
     let mut graph = lower_named(proto, file, dims, more, None)?;
-    let constants = constants(&graph);
-    if let Some(first) = constants.first() {
-        let more = match constants.len() - 1 {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let line =
-            format!("initialisers of one element are taken for constants, and not trained: {first}{more}");
-        graph.rules_mut().unheeded.push(line);
-    }
+    declared.settle(&mut graph);
     Ok(graph)
-}
-
-/// Initialisers of floats that are constants: files do not tell parameters of one element from numbers of an operation.
-fn constants(graph: &Graph) -> Vec<String> {
-    let of = |node: NodeId| {
-        let node = graph.node(node);
-        let source = graph.source(node.source);
-        let is_own = matches!(node.op, Op::Constant(_)) && source.op == "Initializer";
-        (is_own && graph.ty(node.first_result).dtype.is_float()).then(|| source.name.clone())
-    };
-    graph.node_ids().filter_map(of).collect()
 }
 
 /// Names of sources with their operations, and which of them each node is of.
@@ -190,7 +174,6 @@ fn lowered(
 ) -> Result<Lowering> {
     let mut lowering = Lowering {
         graph: Graph::new(proto.name.as_str()),
-        untied: HashMap::new(),
         bindings: Vec::new(),
         scopes: vec![Scope::default()],
         file,
@@ -200,6 +183,8 @@ fn lowered(
         tables: HashMap::new(),
         table_elements: 0,
         texts: Texts::default(),
+        untied: HashMap::new(),
+        parameters: trained::parameters(&proto),
     };
     let initializers = sparse::initializers(&mut proto)?;
     // What is stated of arrays beside them, as converters leave it, says nothing.
@@ -269,7 +254,7 @@ impl Lowering {
                 Type::new(header.dtype, header.dims.iter().map(|&dim| Size::Known(dim as i64)).collect());
             let initializer = Some(Box::new(proto));
             let form = Form::Tensor;
-            let of_weights = is_weight(&ty);
+            let of_weights = self.is_weight(&name, &ty);
             let binding = Binding {
                 source,
                 ty,
@@ -611,8 +596,18 @@ impl Lowering {
         Ok(value)
     }
 
-    /// Floats of more than one element, bytes that are too many to be arithmetic on sizes, and data in other files
-    /// become parameters; the rest constants.
+    /// Whether an initialiser of this type is a parameter rather than a constant.
+    fn is_weight(&self, name: &str, ty: &Type) -> bool {
+        let more_than_a_number = match ty.elements() {
+            Some(0) | None => false,
+            Some(1) => self.parameters.contains(name),
+            Some(_) => true,
+        };
+        ty.dtype.is_float() && more_than_a_number
+    }
+
+    /// Floats of more than one element, parameters of one, bytes that are too many to be arithmetic on sizes, and data in
+    /// other files become parameters; the rest constants.
     fn initializer(&mut self, mut proto: TensorProto, source: SourceId) -> Result<ValueId> {
         let name = self.graph.source(source).name.clone();
         let place = |error: Error| error.within(&format!("initializer {name}"));
@@ -628,7 +623,7 @@ impl Lowering {
         }
         let data = tensor::inline(proto, &header).map_err(place)?;
         let bytes = header.dtype.size() == 1 && header.dtype.is_integer();
-        Ok(match is_weight(&ty) || bytes && header.elements > super::known::LIMIT {
+        Ok(match self.is_weight(&name, &ty) || bytes && header.elements > super::known::LIMIT {
             true => self.graph.add_param(name.as_str(), ty, init, Some(Data::Inline(data)), source),
             false => self.graph.add_constant(data, source),
         })
@@ -693,11 +688,6 @@ fn not_counted(name: &str) -> Error {
 
 fn not_a_tensor(what: &str) -> Error {
     Error::Unsupported(Report::new("", format!("{what} where a tensor is expected is not supported yet")))
-}
-
-/// Whether an initialiser of this type is a parameter rather than a constant.
-fn is_weight(ty: &Type) -> bool {
-    ty.dtype.is_float() && ty.elements().is_some_and(|elements| elements > 1)
 }
 
 /// The elements of a tensor that has none, which need no data to be known.

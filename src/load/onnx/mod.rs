@@ -32,6 +32,7 @@ mod parts;
 mod proto;
 mod sparse;
 mod tensor;
+mod trained;
 
 pub use ops::{Operator, operators};
 pub use parts::{Part, parts};

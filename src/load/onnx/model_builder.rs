@@ -112,7 +112,11 @@ impl ModelBuilder {
         let shape = Some(TensorShapeProto { dim: dim.collect() });
         let tensor = TensorTypeProto { elem_type: number(dtype), shape };
         let ty = TypeProto { tensor_type: Some(tensor) };
-        self.graph.input.push(ValueInfoProto { name: name.to_owned(), r#type: Some(ty) });
+        self.graph.input.push(ValueInfoProto {
+            name: name.to_owned(),
+            r#type: Some(ty),
+            ..ValueInfoProto::default()
+        });
     }
 
     pub(in crate::load) fn output(&mut self, name: &str) {
@@ -245,7 +249,7 @@ impl ModelBuilder {
 }
 
 fn untyped(name: &str) -> ValueInfoProto {
-    ValueInfoProto { name: name.to_owned(), r#type: None }
+    ValueInfoProto { name: name.to_owned(), ..ValueInfoProto::default() }
 }
 
 fn attribute(name: &str, value: &Attribute<'_>) -> AttributeProto {

@@ -318,5 +318,9 @@ fn of_tensor(tensor: &TensorProto) -> ValueInfoProto {
 /// A value's name with the number of its type, and its sizes.
 pub(super) fn value_info(name: &str, elem_type: i32, shape: TensorShapeProto) -> ValueInfoProto {
     let tensor_type = TensorTypeProto { elem_type, shape: Some(shape) };
-    ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) }
+    ValueInfoProto {
+        name: name.to_owned(),
+        r#type: Some(TypeProto { tensor_type: Some(tensor_type) }),
+        ..ValueInfoProto::default()
+    }
 }

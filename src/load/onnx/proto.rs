@@ -185,6 +185,8 @@ pub(super) struct ValueInfoProto {
     pub name: String,
     #[prost(message, optional, tag = "2")]
     pub r#type: Option<TypeProto>,
+    #[prost(message, repeated, tag = "4")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 /// A type; only tensors are read.

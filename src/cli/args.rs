@@ -205,7 +205,8 @@ pub(super) struct PlacementArgs {
     pub(super) use_devices: String,
     /// Put matching nodes on this device (repeatable)
     ///
-    /// `NODE[1/2]=DEVICE` puts the second of two parts there, of what --split divides.
+    /// Of several that match a node, the last counts. `NODE[1/2]=DEVICE` puts the second of two parts there, of what --split
+    /// divides.
     #[arg(long = "pin", value_name = "PATTERN=DEVICE")]
     pub(super) pins: Vec<String>,
     /// Keep nodes that match the pattern on one device (repeatable)

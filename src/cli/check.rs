@@ -82,7 +82,7 @@ fn check_plan(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<(
 fn check_against_model(plan: &Plan, path: &Path, links: Links) -> Result<()> {
     let file = ModelFile::of_plan(plan, path, links)?;
     let options = compile::Options::of_plan(plan)?;
-    compile::check_model(plan, file.load(&options.dims)?, &options)
+    compile::check_model(plan, file.planned(plan, &options.dims)?, &options)
 }
 
 /// What a supported model is said to hold.

@@ -14,6 +14,18 @@ use crate::load::{
 };
 use crate::pass::{self, CONTEXT};
 use crate::plan::{Plan, Sense, read_decompressed};
+#[cfg(feature = "run")]
+use crate::train::step_of_plan;
+
+/// The step that a plan is of, where it trains its network: this build makes none.
+#[cfg(not(feature = "run"))]
+fn step_of_plan(network: Graph, plan: &Plan) -> Result<Graph> {
+    match plan.options.training {
+        None => Ok(network),
+        Some(_) => Err(Error::usage("plan", "this build knows no training steps")
+            .with_help("explain and check the plan without its model")),
+    }
+}
 
 /// The bytes of a model file, and where they come from.
 pub(super) struct ModelFile {
@@ -64,6 +76,16 @@ impl ModelFile {
         }
         compile::check_hash(plan, &file.hash(), &file.name())?;
         Ok(file)
+    }
+
+    /// What a plan is of: this network, or the step that trains it.
+    ///
+    /// Errors: those of reading it, and of making the step.
+    pub(super) fn planned(&self, plan: &Plan, dims: &BTreeMap<String, i64>) -> Result<Model> {
+        match self.load(dims)? {
+            Model::Graph(network) => Ok(Model::Graph(step_of_plan(network, plan)?)),
+            graph @ Model::CostGraph { .. } => Ok(graph),
+        }
     }
 
     /// Takes those of the model's optional inputs that are among these names.

@@ -39,6 +39,11 @@ pub(super) fn export(args: &ExportArgs, console: &Console) -> Result<()> {
     if args.format == ONNX_PARTS {
         return onnx_parts::export(args, console);
     }
+    let known: Vec<&str> = plan::FORMATS.iter().map(|(name, _)| *name).chain([ONNX_PARTS]).collect();
+    if !known.contains(&args.format.as_str()) {
+        let help = format!("known are {}", known.join(", "));
+        return Err(Error::usage(format!("--format {}", args.format), "is not known").with_help(help));
+    }
     if args.model.is_some() {
         let message = format!("{} is the plan's placement, without its model", args.format);
         return Err(Error::usage("--model", message).with_help("leave it out, or --format onnx-parts"));

@@ -1,6 +1,6 @@
 //! What a caller asks of a plan, and how a plan records it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::split::SplitOptions;
@@ -19,6 +19,8 @@ use crate::topology::Topology;
 pub struct Options {
     /// Values of named dimensions that were applied when the model was read, recorded in the plan.
     pub dims: BTreeMap<String, i64>,
+    /// Those of them that were open when the model was read, and have these values since.
+    pub opened: BTreeSet<String>,
     /// Values of named dimensions that are still open.
     pub bind: BTreeMap<String, i64>,
     /// Size of the batch dimension.
@@ -50,6 +52,8 @@ pub struct Options {
     pub weights_as: Option<WeightsAs>,
     /// Whether convolutions of halves may have their channels last inside, as GPUs have them.
     pub channels_last: bool,
+    /// How the step that is planned trains its network, recorded in the plan.
+    pub training: Option<plan::Training>,
     /// Measured times, which take the place of the roofline's. The topology is to be the one that
     /// [`Profile::applied`] gives, so that copies are timed as measured too.
     pub profile: Option<Arc<Profile>>,
@@ -101,7 +105,10 @@ impl Options {
         };
         let precision = match plan.options.precision.as_deref().map(str::parse::<DType>) {
             None => None,
-            Some(Ok(half)) if half.is_half() => Some(Precision { half, params: Params::Rounded }),
+            Some(Ok(half)) if half.is_half() => {
+                let params = if plan.options.training.is_some() { Params::Kept } else { Params::Rounded };
+                Some(Precision { half, params })
+            }
             Some(_) => return Err(Error::format("options.precision", "expected bf16 or f16")),
         };
         let weights_as = match plan.options.weights_as.as_deref().map(WeightsAs::from_name) {
@@ -141,7 +148,8 @@ impl Options {
         let nodes = sources.filter(|source| source.role == SourceRole::Node).count() - network.added;
         let mut meta = self.meta(&network.graph.name, nodes, &network.dims);
         if network.graph.rules().open_dims_matter {
-            let open = network.dims.keys().filter(|name| !self.dims.contains_key(*name));
+            let is_open = |name: &&String| !self.dims.contains_key(*name) || self.opened.contains(*name);
+            let open = network.dims.keys().filter(is_open);
             meta.options.open_dims = open.cloned().collect();
         }
         meta.options.inputs = network.graph.rules().optional_inputs();
@@ -181,6 +189,7 @@ impl Options {
                 options.other.push(("replicas".to_owned(), replicas.to_string()));
             }
         }
+        options.training = self.training.clone();
         options.weights_as = self.weights_as.map(|asked| asked.name().to_owned());
         options.precision = self.precision.map(|precision| precision.half.to_string());
         options.batch = self.batch.and_then(|batch| u64::try_from(batch).ok());

@@ -19,8 +19,10 @@ pub struct Limit {
 /// What an optional input is where the caller has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// This integer everywhere.
+    /// This integer everywhere, which the network may be built without.
     Filled(i64),
+    /// This integer everywhere; the network always has the input.
+    Usual(i64),
     /// What the network computes of other inputs' sizes, where it is built without this one.
     Computed,
 }
@@ -30,7 +32,7 @@ pub enum Absent {
 pub struct InputRule {
     /// Its integers are 0 and more, and below this.
     pub below: Option<Limit>,
-    /// Set where the network could be built without it.
+    /// Set where the caller need not have it.
     pub absent: Option<Absent>,
 }
 
@@ -112,7 +114,8 @@ impl Rules {
 
     /// Names of the inputs that the network could be built without, sorted.
     pub fn optional_inputs(&self) -> Vec<String> {
-        let optional = self.inputs.iter().filter(|(_, rule)| rule.absent.is_some());
+        let can_go = |rule: &InputRule| matches!(rule.absent, Some(Absent::Filled(_) | Absent::Computed));
+        let optional = self.inputs.iter().filter(|(_, rule)| can_go(rule));
         optional.map(|(name, _)| name.clone()).collect()
     }
 }

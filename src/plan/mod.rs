@@ -169,9 +169,39 @@ pub struct PlanOptions {
     /// Operations that are split, in the network's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<PlanSplit>,
+    /// How the step trains its network; none where it only runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<Training>,
     /// Replicas, microbatches and whatever else: (name, value), in order.
     #[serde(default, with = "pairs", skip_serializing_if = "Vec::is_empty")]
     pub other: Vec<(String, String)>,
+}
+
+/// What a training step is made of, beside its network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Training {
+    /// The loss, as `train --loss` has it.
+    pub loss: String,
+    /// The optimizer, as `train --optimizer` has it.
+    pub optimizer: String,
+    /// Patterns of parameters that stay as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freeze: Vec<String>,
+    /// How the loss is scaled, as `train --loss-scale` has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<String>,
+    /// Whether the network's outputs are outputs of the step, for metrics.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub outputs: bool,
+    /// Parts of a batch that run one after the other; the plan is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microbatches: Option<u32>,
+    /// What lies together: `layers` with their training, or these with `losses`; none where nothing has to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<String>,
+    /// Where the step is not that of one network: `replicas`, `pipeline` or `workers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<String>,
 }
 
 /// Operations that are split alike. Part `k` of `n` of a node stands in `placement` as `name[k/n]`.

@@ -332,7 +332,7 @@ pub fn supplied(
     name: &str,
 ) -> Result<Option<Tensor>> {
     let filled = match rule.and_then(|rule| rule.absent) {
-        Some(Absent::Filled(value)) => Some(value),
+        Some(Absent::Filled(value) | Absent::Usual(value)) => Some(value),
         Some(Absent::Computed) | None => None,
     };
     let made = match (filled, seed) {

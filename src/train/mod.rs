@@ -45,6 +45,7 @@ pub use open_dims::{infer_dims, open_dims};
 pub use optimize::rate::{Rate, Shape};
 pub use optimize::{Optimizer, Updates};
 pub use options::Options;
+pub use plan::again::step_of_plan;
 pub use plan::parallel::{Candidate, Estimate, Parallel, Strategy, best, candidates, spread};
 pub use spread::asynchronous::{Async, Stale};
 pub use spread::exchange::{Exchange, Replicas, Sync, Transfer, Zero};

@@ -57,6 +57,41 @@ fn accuracy_of_yes_and_no_is_by_what_the_loss_takes_outputs_for() {
     assert!((accuracy("binary") - 0.5).abs() < 1e-6);
 }
 
+/// The plan of a step says what the step is of, so that it is made anew from the network; a plan that says otherwise is
+/// of another step.
+#[test]
+fn plans_of_training_steps_are_explained_and_checked_against_their_model() {
+    let folder = folder();
+    let checked = ["check", "step.json", "--model", "mlp.json"];
+    fs::copy(example("mlp.json"), folder.path("mlp.json")).unwrap();
+    let plan = |rest: &[&str]| {
+        let own = ["-d", "2xcpu", "--loss", "mse", "--batch", "12", "--dry-run", "--plan", "step.json"];
+        folder.ok(&train("mlp.json", &[&own[..], rest].concat()));
+    };
+    let ways: [&[&str]; 4] = [
+        &[],
+        &["--use", "all", "--optimizer", "adamw:weight_decay=0.1,clip_norm=1", "--metric", "accuracy"],
+        &["--optimizer", "adam", "--microbatches", "3", "--freeze", "block0/*"],
+        &["--precision", "bf16", "--use", "all"],
+    ];
+    for way in ways {
+        plan(way);
+        assert!(folder.ok(&checked).contains("and is of this model"), "{way:?}");
+        folder.ok(&["explain", "step.json"]);
+        assert!(folder.ok(&["explain", "step.json", "loss"]).contains("loss"), "{way:?}");
+    }
+    let text = fs::read_to_string(folder.path("step.json")).unwrap();
+    let (own, other) = (r#""optimizer":"sgd""#, r#""optimizer":"adam""#);
+    assert!(text.contains(own), "{text}");
+    let other = text.replacen(own, other, 1);
+    fs::write(folder.path("step.json"), other).unwrap();
+    assert!(folder.fails(1, &checked).starts_with("error: step.json"));
+    // Replicas are copies of the network: there is no one step to make.
+    plan(&["--replicas", "2"]);
+    assert!(folder.fails(2, &checked).contains("a step of replicas is not made anew from its plan"));
+    folder.ok(&["explain", "step.json"]);
+}
+
 #[test]
 fn what_training_cannot_heed_is_refused() {
     let folder = folder();

@@ -55,7 +55,10 @@ pub(super) fn load_with(
     let model = ModelBuilder::new(&document.name, path);
     let model = program::build(&document, model, &inputs)?;
     let mut graph = model.lower(path, options, &mut |_| Ok(found.clone()))?;
-    graph.rules_mut().frozen.extend(program::frozen(&document));
+    let rules = graph.rules_mut();
+    rules.frozen.extend(program::frozen(&document));
+    // What is computed of sizes is folded where they are known.
+    rules.open_dims_matter = true;
     Ok(graph)
 }
 

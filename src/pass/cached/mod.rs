@@ -20,8 +20,8 @@ use std::collections::HashMap;
 use super::rewrite::Rewriter;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Attention, Binary, Compare, DType, Graph, Init, Limit, NodeId, Op, ParamId, Shape, Size, Source,
-    SourceId, SourceRole, State, Tensor, Type, ValueId,
+    Absent, Attention, Binary, Compare, DType, Graph, Init, InputRule, Limit, NodeId, Op, ParamId, Shape,
+    Size, Source, SourceId, SourceRole, State, Tensor, Type, ValueId,
 };
 use order::Order;
 use sequence::Sequence;
@@ -99,6 +99,8 @@ impl<'g> Incremental<'g> {
         let context = Size::dim(graph.dim(CONTEXT));
         let source = graph.add_source(Source::new(PAST, "input", SourceRole::Data));
         let past = graph.add_input(PAST, Type::new(DType::I64, Shape::scalar()), source);
+        let begins = InputRule { below: None, absent: Some(Absent::Usual(0)) };
+        graph.rules_mut().inputs.insert(PAST.to_owned(), begins);
         let mut incremental = Self {
             old,
             new,

@@ -1,5 +1,7 @@
 //! What the graph and the caller ask of single nodes: which go together, which are pinned where.
 
+use std::collections::HashMap;
+
 use petgraph::unionfind::UnionFind;
 use wildmatch::WildMatch;
 
@@ -63,6 +65,7 @@ pub(in crate::place) fn pins(graph: &CostGraph, topology: &Topology, options: &O
         let place = || format!("node {}", graph.node_name(*node));
         pins[node.index()] = find_device(topology, name).map_err(|error| error.within(&place()))?.0;
     }
+    check_pins(&options.pins, topology)?;
     for (pattern, name) in &options.pins {
         let place = || format!("--pin {pattern}={name}");
         let device = find_device(topology, name).map_err(|error| error.within(&place()))?;
@@ -78,12 +81,18 @@ pub(in crate::place) fn pins(graph: &CostGraph, topology: &Topology, options: &O
     Ok(pins)
 }
 
-/// Error: a pin names a device that is not there.
+/// Error: a pin names a device that is not there, or two say different things of one pattern.
 pub(crate) fn check_pins(pins: &[(String, String)], topology: &Topology) -> Result<()> {
-    pins.iter().try_for_each(|(pattern, name)| {
+    let mut found = HashMap::new();
+    for (pattern, name) in pins {
         let place = format!("--pin {pattern}={name}");
-        find_device(topology, name).map(|_| ()).map_err(|error| error.within(&place))
-    })
+        let device = find_device(topology, name).map_err(|error| error.within(&place))?;
+        if let Some(other) = found.insert(pattern, device).filter(|other| *other != device) {
+            let message = format!("the same nodes are pinned to {} too", topology.device(other).name);
+            return Err(Error::usage(place, message).with_help("give one device for a pattern"));
+        }
+    }
+    Ok(())
 }
 
 /// Devices that are listed in a message.

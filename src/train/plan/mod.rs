@@ -1,6 +1,7 @@
 //! From a network to the plan of its training step, and to a program with its parameters' first values: on one
 //! device, over replicas, as a pipeline, with workers that do not wait; and which of these is fastest.
 
+pub(crate) mod again;
 pub(crate) mod parallel;
 pub(crate) mod pipelined;
 pub(crate) mod workers;
@@ -48,8 +49,10 @@ pub(crate) fn all_planned(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<(Planned, Vec<Planned>)> {
-    // What is trained is f32, and so is what is compared with it.
-    graph.rules_mut().arrays.blocks.clear();
+    only_floats(&mut graph);
+    let mut options = options.clone();
+    options.compile.training = Some(again::recorded(&options));
+    let options = &options;
     let Some(asynchronous) = options.asynchronous else {
         return Ok((planned(graph, topology, options, control)?, Vec::new()));
     };
@@ -57,6 +60,11 @@ pub(crate) fn all_planned(
     let compile = compile::Options { dims, ..options.compile.clone() };
     let options = Options { compile, ..options.clone() };
     workers::planned(&forward, topology, &options, asynchronous, control)
+}
+
+/// What is trained is f32, and so is what is compared with it.
+fn only_floats(graph: &mut Graph) {
+    graph.rules_mut().arrays.blocks.clear();
 }
 
 /// The plan of the network alone with the loss of each sample, in the room that a step leaves.
@@ -131,7 +139,9 @@ pub(crate) fn planned(
     }
     let (forward, mut step, dims) = step_of(graph, topology, options, control)?;
     let graph = std::mem::replace(&mut step.graph, Graph::new(""));
-    let asked = compile::Options { dims, bind: Default::default(), batch: None, ..options.compile.clone() };
+    let opened = dims.keys().filter(|name| !options.compile.dims.contains_key(*name)).cloned().collect();
+    let asked =
+        compile::Options { dims, opened, bind: Default::default(), batch: None, ..options.compile.clone() };
     let compiled = match options.split {
         true => compile::compile_with(Model::Graph(graph), topology, &asked, control),
         false => in_layers(graph, topology, &asked, control),
@@ -146,18 +156,21 @@ fn in_layers(
     asked: &compile::Options,
     control: &Control<'_>,
 ) -> Result<Compiled> {
-    let marked = |losses: Losses| {
+    let together = |losses: Losses| {
         let mut together = graph.clone();
         layers_together(&mut together, losses);
-        Model::Graph(together)
+        // What goes together is whole.
+        let split = compile::SplitOptions { auto: false, ..asked.split.clone() };
+        let mut whole = compile::Options { split, ..asked.clone() };
+        if let Some(training) = &mut whole.training {
+            training.together = Some(losses.name().to_owned());
+        }
+        compile::compile_with(Model::Graph(together), topology, &whole, control)
     };
-    // What goes together is whole.
-    let split = compile::SplitOptions { auto: false, ..asked.split.clone() };
-    let whole = compile::Options { split, ..asked.clone() };
-    let mut compiled = compile::compile_with(marked(Losses::WithLayers), topology, &whole, control);
+    let mut compiled = together(Losses::WithLayers);
     if let Err(Error::Usage(_)) = compiled {
         // There may be fewer layers than devices that are to compute something.
-        compiled = compile::compile_with(marked(Losses::Free), topology, &whole, control);
+        compiled = together(Losses::Free);
     }
     match compiled {
         // A layer with all that its training needs may be too large for one device.
@@ -193,6 +206,23 @@ pub(crate) enum Losses {
     WithLayers,
     /// Anywhere.
     Free,
+}
+
+impl Losses {
+    /// What plans call a step whose layers lie together.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::WithLayers => "losses",
+            Self::Free => "layers",
+        }
+    }
+
+    /// Error: plans do not have this name.
+    fn from_name(name: &str) -> Result<Self> {
+        [Self::WithLayers, Self::Free].into_iter().find(|own| own.name() == name).ok_or_else(|| {
+            Error::format("options.training.together", format!("expected losses or layers, found {name}"))
+        })
+    }
 }
 
 /// Marks gradients and updates to go with the layer that they belong to, and losses with the layer whose

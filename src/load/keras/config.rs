@@ -1,5 +1,8 @@
 //! Typed access to a layer's configuration. Absent fields and `null` are the same.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Report, Result};
@@ -18,17 +21,22 @@ pub(super) enum KerasVersion {
 pub(super) struct Config<'a> {
     fields: &'a Map<String, Value>,
     place: &'a str,
+    /// The fields that were asked for, where somebody wants to know.
+    asked: Option<&'a Asked>,
 }
+
+/// Names of fields that were asked for.
+pub(super) type Asked = RefCell<BTreeSet<String>>;
 
 impl<'a> Config<'a> {
     pub(super) fn new(fields: &'a Map<String, Value>, place: &'a str) -> Self {
-        Self { fields, place }
+        Self { fields, place, asked: None }
     }
 
     /// The value of `value`, which must be an object.
     pub(super) fn of(value: &'a Value, place: &'a str) -> Result<Self> {
         match value {
-            Value::Object(fields) => Ok(Self { fields, place }),
+            Value::Object(fields) => Ok(Self::new(fields, place)),
             other => Err(Error::format(place, format!("expected an object, found {}", describe(other)))),
         }
     }
@@ -41,7 +49,28 @@ impl<'a> Config<'a> {
         self.place
     }
 
+    /// The same, which notes what is asked for.
+    pub(super) fn noting(self, asked: &'a Asked) -> Self {
+        Self { asked: Some(asked), ..self }
+    }
+
+    /// Fields that are set, and that nobody asked for; those are left out that say what a layer is called.
+    pub(super) fn unasked(&self) -> Vec<String> {
+        let asked = self.asked.map(|asked| asked.borrow().clone()).unwrap_or_default();
+        let is_set = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
+        let is_name = |key: &str| ["name", "trainable", "dtype"].contains(&key);
+        let unasked = |(key, value): &(&String, &Value)| {
+            is_set(value)
+                && !asked.contains(*key)
+                && (!is_name(key) || (*key == "dtype" && value.is_string()))
+        };
+        self.fields.iter().filter(unasked).map(|(key, value)| format!("{key} {value}")).collect()
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        if let Some(asked) = self.asked {
+            asked.borrow_mut().insert(key.to_owned());
+        }
         self.fields.get(key).filter(|value| !value.is_null())
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::activation::Activation;
 use super::attention::Attention;
 use super::buckets::Buckets;
-use super::config::{Config, KerasVersion, Policy, dtype, dtype_name, policy};
+use super::config::{Asked, Config, KerasVersion, Policy, dtype, dtype_name, policy};
 use super::conv::Conv;
 use super::conv_lstm::ConvLstm;
 use super::dense::{Dense, Embedding};
@@ -159,7 +159,7 @@ impl Parser<'_> {
                 || module.ends_with(".ops")
                 || self.is_operation(value, module, config) =>
             {
-                match Operation::read(class, config, self.unsupported)? {
+                match self.operation(class, config)? {
                     Some(operation) => Kind::Operation(operation),
                     // Some layers leave out what others have.
                     None if module.is_empty() => self.kind(class, config)?,
@@ -191,6 +191,17 @@ impl Parser<'_> {
             && !config.has("dtype_policy")
     }
 
+    /// A function with all that its configuration says; none where it is not supported.
+    fn operation(&mut self, class: &str, config: Config<'_>) -> Result<Option<Operation>> {
+        let asked = Asked::default();
+        let config = config.noting(&asked);
+        let found = Operation::read(class, config, self.unsupported)?;
+        if found.is_some() {
+            config.unasked().iter().for_each(|field| self.unsupported.add(config.place(), field));
+        }
+        Ok(found)
+    }
+
     /// A function of TensorFlow, whose attributes stand in its call.
     fn function(&mut self, layer: &Value, config: Config<'_>) -> Result<Kind> {
         let function = config.text("function")?.ok_or_else(|| config.missing("function"))?;
@@ -204,7 +215,7 @@ impl Parser<'_> {
             }
         };
         let Translated { class, config: own, .. } = translated;
-        match Operation::read(class, Config::new(&own, config.place()), self.unsupported)? {
+        match self.operation(class, Config::new(&own, config.place()))? {
             Some(operation) => Ok(Kind::Operation(operation)),
             None => {
                 self.unsupported.add(config.place(), format!("function tf.{function} with these attributes"));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::activation::Activation;
 use super::config::{KerasVersion, Policy};
 use super::layer::{Encoding, Input, Kind, Layer};
 use super::mask::{self, Masked};
@@ -343,6 +344,9 @@ impl Site<'_> {
             Kind::Noise(disturb) => disturb.lower(self, x).map(one),
             Kind::Dense(dense) => dense.lower(self, first).map(one),
             Kind::Embedding(embedding) => embedding.lower(self, x, options).map(one),
+            Kind::Activation(activation @ Activation::Softmax { .. }) => {
+                mask::softmax(self, activation, sequence).map(one)
+            }
             Kind::Activation(activation) => activation.lower(self, first).map(one),
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
             Kind::BatchNorm(norm) => norm.lower(self, first).map(one),

@@ -5,6 +5,7 @@
 //! attention does not see them, means leave them out. What a layer does with the masks of its inputs is that of
 //! `compute_mask` of its class.
 
+use super::activation::Activation;
 use super::config::KerasVersion;
 use super::layer::{Kind, Layer};
 use super::lower::Site;
@@ -56,6 +57,20 @@ pub(super) fn with_given(
         argument.tensor.mask = Some(mask);
     }
     Ok(kept)
+}
+
+/// A softmax of what counts; zeros where nothing does. The mask broadcasts.
+pub(super) fn softmax(site: &mut Site<'_>, softmax: &Activation, x: Masked) -> Result<ValueId> {
+    let Some(mask) = x.mask else { return softmax.lower(site, x.value) };
+    if site.rank(mask) > site.rank(x.value) {
+        return Err(site.error("is given a mask of more axes than its input has"));
+    }
+    let hidden = if site.dtype(x.value) == DType::F16 { -3e4 } else { -1e9 };
+    let hidden = site.scalar_like(hidden, x.value)?;
+    let counted = site.apply(Op::Select, &[mask, x.value, hidden])?;
+    let shares = softmax.lower(site, counted)?;
+    let nothing = site.scalar_like(0.0, shares)?;
+    site.apply(Op::Select, &[mask, shares, nothing])
 }
 
 /// The results of a layer with their masks.

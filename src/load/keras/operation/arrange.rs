@@ -48,9 +48,10 @@ pub(in super::super) enum Arrange {
     OneHot {
         classes: i64,
         axis: i64,
+        dtype: Option<DType>,
     },
     /// As many of one number.
-    Filled(f64),
+    Filled(f64, Option<DType>),
     /// Whether any is true, or all are.
     Truth {
         all: bool,
@@ -62,8 +63,11 @@ pub(in super::super) enum Arrange {
         axes: Option<Vec<i64>>,
         keep: bool,
     },
-    /// Divided by that.
-    Unit(Vec<i64>),
+    /// Divided by that, or by `least` where that is more.
+    Unit {
+        axes: Vec<i64>,
+        least: f64,
+    },
     MoveAxis {
         from: Vec<i64>,
         to: Vec<i64>,
@@ -110,16 +114,24 @@ impl Arrange {
                 Self::Split { at, parts: parts.transpose()?, sizes, axis: axis(0)? }
             }
             "Unstack" => Self::Unstack(axis(0)?),
-            "TopK" => Self::TopK(config.positive("k")?),
+            "TopK" => {
+                // Those of either order are sorted here.
+                config.flag("sorted", true)?;
+                Self::TopK(config.positive("k")?)
+            }
             "Sort" | "Argsort" => Self::Sort { axis: axis(-1)?, places: class == "Argsort" },
             "Take" => Self::Take(config.int("axis")?),
             "Roll" => Self::Roll {
                 shifts: config.int_or_ints("shift")?.ok_or_else(|| config.missing("shift"))?,
                 axes: config.int_or_ints("axis")?.unwrap_or_default(),
             },
-            "OneHot" => Self::OneHot { classes: config.positive("num_classes")?, axis: axis(-1)? },
-            "ZerosLike" => Self::Filled(0.0),
-            "OnesLike" => Self::Filled(1.0),
+            "OneHot" => Self::OneHot {
+                classes: config.positive("num_classes")?,
+                axis: axis(-1)?,
+                dtype: super::stated_type(config)?,
+            },
+            "ZerosLike" => Self::Filled(0.0, super::stated_type(config)?),
+            "OnesLike" => Self::Filled(1.0, super::stated_type(config)?),
             "Any" | "All" => {
                 Self::Truth { all: class == "All", axes: config.int_or_ints("axis")?, keep: keep()? }
             }
@@ -127,9 +139,12 @@ impl Arrange {
                 Some(order) if order.as_f64() != Some(2.0) && order != "euclidean" => return Ok(None),
                 _ => Self::Norm { axes: config.int_or_ints("axis")?, keep: keep()? },
             },
-            "L2Normalize" => Self::Unit(config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1])),
+            "L2Normalize" => Self::Unit {
+                axes: config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1]),
+                least: config.real_or("epsilon", 1e-12)?.sqrt(),
+            },
             "Normalize" => match config.real_or("order", 2.0)? {
-                2.0 => Self::Unit(vec![axis(-1)?]),
+                2.0 => Self::Unit { axes: vec![axis(-1)?], least: config.real_or("epsilon", 1e-7)? },
                 _ => return Ok(None),
             },
             "Moveaxis" => Self::MoveAxis {
@@ -184,9 +199,13 @@ impl Arrange {
             }
             Self::Take(axis) => take(site, operands, *axis)?,
             Self::Roll { shifts, axes } => roll(site, first(site)?, shifts, axes)?,
-            Self::OneHot { classes, axis } => one_hot(site, first(site)?, *classes, *axis)?,
-            Self::Filled(number) => {
+            Self::OneHot { classes, axis, dtype } => {
+                let marks = one_hot(site, first(site)?, *classes, *axis)?;
+                site.convert(marks, dtype.unwrap_or(DType::F32))?
+            }
+            Self::Filled(number, dtype) => {
                 let x = first(site)?;
+                let x = site.convert(x, dtype.unwrap_or(site.dtype(x)))?;
                 let number = site.scalar_like(*number, x)?;
                 site.apply(Op::Broadcast { shape: Shape::new(site.sizes(x)) }, &[number])?
             }
@@ -201,10 +220,10 @@ impl Arrange {
                 let x = float(site, first(site)?)?;
                 norm(site, x, axes.as_deref(), *keep)?
             }
-            Self::Unit(axes) => {
+            Self::Unit { axes, least } => {
                 let x = float(site, first(site)?)?;
                 let norm = norm(site, x, Some(axes), true)?;
-                let norm = site.binary_scalar(Binary::Max, norm, 1e-6)?;
+                let norm = site.binary_scalar(Binary::Max, norm, *least)?;
                 site.binary(Binary::Div, x, norm)?
             }
             Self::MoveAxis { from, to } => move_axis(site, first(site)?, from, to)?,

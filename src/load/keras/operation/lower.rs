@@ -39,6 +39,7 @@ impl Operation {
             Self::Unary(unary) => function(site, *unary, value(site, operands, 0)?),
             Self::Composed(composed) => composed.lower(site, value(site, operands, 0)?),
             Self::Binary(binary) => arithmetic(site, *binary, operands),
+            Self::Round { decimals } => round(site, value(site, operands, 0)?, *decimals),
             Self::FloorDivide => {
                 let quotient = arithmetic(site, Binary::Div, operands)?;
                 site.unary(Unary::Floor, quotient)
@@ -121,6 +122,21 @@ impl Operation {
             _ => Err(site.error("computes more than it moves")),
         }
     }
+}
+
+/// The nearest multiple of a power of ten; integers are whole already.
+fn round(site: &mut Site<'_>, x: ValueId, decimals: i64) -> Result<ValueId> {
+    if decimals >= 0 && !site.dtype(x).is_float() {
+        return Ok(x);
+    }
+    let own = site.dtype(x);
+    let x = float(site, x)?;
+    let power = 10f64.powi(decimals.unsigned_abs().min(u64::from(u16::MAX)) as i32);
+    let (before, after) = if decimals < 0 { (Binary::Div, Binary::Mul) } else { (Binary::Mul, Binary::Div) };
+    let scaled = if decimals == 0 { x } else { site.binary_scalar(before, x, power)? };
+    let whole = site.unary(Unary::Round, scaled)?;
+    let rounded = if decimals == 0 { whole } else { site.binary_scalar(after, whole, power)? };
+    site.convert(rounded, own)
 }
 
 /// A function of each element, of which most are of floats alone.
@@ -247,6 +263,19 @@ impl Extreme {
 
 impl Reduce {
     fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let x = match self.dtype {
+            Some(to) => site.convert(x, to)?,
+            None => x,
+        };
+        let found = self.reduced(site, x)?;
+        match (self.kind, self.initial) {
+            (Reduction::Plain(ReduceKind::Max), Some(least)) => site.binary_scalar(Binary::Max, found, least),
+            (Reduction::Plain(ReduceKind::Min), Some(most)) => site.binary_scalar(Binary::Min, found, most),
+            _ => Ok(found),
+        }
+    }
+
+    fn reduced(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
         let axes: Vec<i64> = self.axes.clone().unwrap_or_else(|| (0..site.rank(x) as i64).collect());
         let mut axes: Vec<u32> =
             axes.iter().map(|&axis| Ok(site.axis(x, axis)? as u32)).collect::<Result<_>>()?;
@@ -259,6 +288,13 @@ impl Reduce {
             Reduction::Plain(ReduceKind::Mean) => {
                 let x = float(site, x)?;
                 over(site, ReduceKind::Mean, x, self.keep)
+            }
+            Reduction::Plain(kind) if site.dtype(x) == DType::Bool => {
+                // Counted in i32; an extreme of conditions is one.
+                let numbers = site.convert(x, DType::I32)?;
+                let found = over(site, kind, numbers, self.keep)?;
+                let is_extreme = matches!(kind, ReduceKind::Max | ReduceKind::Min);
+                site.convert(found, if is_extreme { DType::Bool } else { DType::I32 })
             }
             Reduction::Plain(kind) => over(site, kind, x, self.keep),
             Reduction::Variance | Reduction::StandardDeviation => {
@@ -443,13 +479,41 @@ pub(super) fn beside(site: &mut Site<'_>, x: ValueId, constant: &Value) -> Resul
     Ok((x, number))
 }
 
-/// All in the type of the first float among them, or of the first integer that is no bool.
+/// Values in the type that holds those of all, as Keras finds it: the lattice of JAX's promotion.
 pub(super) fn common(site: &mut Site<'_>, values: &[ValueId]) -> Result<Vec<ValueId>> {
-    let types: Vec<DType> = values.iter().map(|&value| site.dtype(value)).collect();
-    let float = types.iter().find(|dtype| dtype.is_float());
-    let number = types.iter().find(|dtype| **dtype != DType::Bool);
-    let to = float.or(number).copied().unwrap_or(DType::Bool);
+    let to = values.iter().map(|&value| site.dtype(value)).reduce(joined).unwrap_or(DType::Bool);
     values.iter().map(|&value| site.convert(value, to)).collect()
+}
+
+/// The least type above two: floats above integers above conditions, of integers the smallest that holds both, of two
+/// halves f32.
+fn joined(x: DType, y: DType) -> DType {
+    let bits = |dtype: DType| 8 * dtype.size();
+    let is_signed = |dtype| !matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);
+    match (x, y) {
+        _ if x == y => x,
+        (DType::Bool, other) | (other, DType::Bool) => other,
+        _ if x.is_float() && y.is_float() && bits(x) == bits(y) => DType::F32,
+        _ if x.is_float() == y.is_float() && is_signed(x) == is_signed(y) => {
+            if bits(x) >= bits(y) {
+                x
+            } else {
+                y
+            }
+        }
+        _ if x.is_float() => x,
+        _ if y.is_float() => y,
+        _ => {
+            let (signed, unsigned) = if is_signed(x) { (x, y) } else { (y, x) };
+            match bits(unsigned) {
+                own if own < bits(signed) => signed,
+                8 => DType::I16,
+                16 => DType::I32,
+                32 => DType::I64,
+                _ => DType::F32,
+            }
+        }
+    }
 }
 
 pub(super) fn reshape(site: &mut Site<'_>, x: ValueId, target: &[i64]) -> Result<ValueId> {

@@ -32,6 +32,10 @@ pub(super) enum Operation {
     Unary(Unary),
     Composed(Composed),
     Binary(Binary),
+    /// To the nearest multiple of a power of ten, ties to an even one.
+    Round {
+        decimals: i64,
+    },
     /// The quotient rounded down.
     FloorDivide,
     Compare(Compare),
@@ -94,6 +98,10 @@ pub(super) struct Reduce {
     kind: Reduction,
     axes: Option<Vec<i64>>,
     keep: bool,
+    /// An extreme is this if no element is beyond it.
+    initial: Option<f64>,
+    /// The type of the result, where the function is told one.
+    dtype: Option<DType>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +130,11 @@ impl Operation {
         }
         if let Some(kind) = reduction(class) {
             let axes = config.int_or_ints("axis")?;
-            return Ok(Some(Self::Reduce(Reduce { kind, axes, keep: config.flag("keepdims", false)? })));
+            let keep = config.flag("keepdims", false)?;
+            let is_extreme = matches!(kind, Reduction::Plain(ReduceKind::Max | ReduceKind::Min));
+            let initial = if is_extreme { config.real("initial")? } else { None };
+            let dtype = stated_type(config)?;
+            return Ok(Some(Self::Reduce(Reduce { kind, axes, keep, initial, dtype })));
         }
         if let Some(arrange) = Arrange::read(class, config)? {
             return Ok(Some(Self::Arrange(arrange)));
@@ -135,6 +147,7 @@ impl Operation {
         }
         let one_axis = |key: &str| config.int(key)?.ok_or_else(|| config.missing(key));
         Ok(Some(match class {
+            "Round" => Self::Round { decimals: config.int("decimals")?.unwrap_or(0) },
             "Where" => Self::Where,
             "Clip" => Self::Clip { low: config.real("x_min")?, high: config.real("x_max")? },
             "Cast" => match config.text("dtype")?.map(|name| (name, dtype(name))) {
@@ -235,7 +248,6 @@ fn elementwise(class: &str) -> Option<Operation> {
         "Square" => Some(Operation::Composed(Composed::Square)),
         "Reciprocal" => unary(Unary::Reciprocal),
         "Floor" => unary(Unary::Floor),
-        "Round" => unary(Unary::Round),
         "Ceil" => unary(Unary::Ceil),
         "Sin" => unary(Unary::Sin),
         "Cos" => unary(Unary::Cos),

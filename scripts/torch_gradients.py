@@ -158,14 +158,24 @@ def tensor(array):
     return found.double() if found.is_floating_point() else found
 
 
+def is_trained(name, value, layers):
+    """What has one element is a number of the computation, but for weights of layers; what hides is a mask."""
+    is_mask = bool(((value == 0) | (value <= -100)).all() and (value <= -100).any())
+    if not value.is_floating_point() or is_mask:
+        return False
+    return value.numel() > 1 or name in layers
+
+
 def run(model, feeds):
-    """Trained parameters (what has one element is a constant of the network), and the first output."""
+    """Trained parameters, and the first output."""
     graph = model.graph
+    with_weights = ("Conv", "ConvTranspose", "Gemm", "PRelu")
+    layers = {name for node in graph.node if node.op_type in with_weights for name in node.input[1:3]}
     statistics = {name for node in graph.node if node.op_type == "BatchNormalization" for name in node.input[3:]}
     params, values = {}, {"": None}
     for one in graph.initializer:
         values[one.name] = tensor(numpy_helper.to_array(one))
-        if values[one.name].is_floating_point() and values[one.name].numel() > 1 and one.name not in statistics:
+        if one.name not in statistics and is_trained(one.name, values[one.name], layers):
             params[one.name] = values[one.name].requires_grad_()
     values.update({name: tensor(array) for name, array in feeds.items()})
     for node in graph.node:

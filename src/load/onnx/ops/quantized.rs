@@ -389,15 +389,49 @@ pub(super) fn qlinear_matmul(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Which axis the channels of an operator's images are, which onnxruntime moves for some devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Channels {
+    First,
+    Last,
+}
+
+impl Channels {
+    fn of(at: &At<'_>) -> Result<Self> {
+        Ok(if at.flag("channels_last", false)? { Self::Last } else { Self::First })
+    }
+
+    /// Images with their channels behind the batch.
+    fn first(self, at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+        let rank = at.type_of(x).shape.rank() as u32;
+        match self {
+            Self::Last if rank > 2 => at.transpose(x, [0, rank - 1].into_iter().chain(1..rank - 1).collect()),
+            _ => Ok(x),
+        }
+    }
+
+    /// Such images as they are handed over.
+    fn as_given(self, at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+        let rank = at.type_of(x).shape.rank() as u32;
+        match self {
+            Self::Last if rank > 2 => at.transpose(x, [0].into_iter().chain(2..rank).chain([1]).collect()),
+            _ => Ok(x),
+        }
+    }
+}
+
 /// The exact sums of a convolution of integers less their zero points, as floats.
-fn conv_sums(at: &mut At<'_>, inputs: [Scaled; 2]) -> Result<ValueId> {
+fn conv_sums(at: &mut At<'_>, inputs: [Scaled; 2], channels: Channels) -> Result<ValueId> {
     let weights = at.ty(inputs[1].data)?.shape;
     let terms =
         weights.sizes().iter().skip(1).map(Size::known).try_fold(1i64, |n, size| n.checked_mul(size?));
     let dtype = exact(terms);
     let mut operands = Vec::with_capacity(2);
     for (input, axis) in inputs.into_iter().zip([1, 0]) {
-        let (data, zero) = (at.value(input.data)?, zero_point(at, input.zero)?);
+        let (mut data, zero) = (at.value(input.data)?, zero_point(at, input.zero)?);
+        if axis == 1 {
+            data = channels.first(at, data)?;
+        }
         operands.push(centered(at, data, zero, Along::Axis(axis), dtype)?);
     }
     convolution(at, operands[0], operands[1], None)
@@ -405,15 +439,15 @@ fn conv_sums(at: &mut At<'_>, inputs: [Scaled; 2]) -> Result<ValueId> {
 
 pub(super) fn conv_integer(at: &mut At<'_>) -> Result<()> {
     let input = |data: usize, zero: usize| Scaled { data, scale: 0, zero };
-    let sums = conv_sums(at, [input(0, 2), input(1, 3)])?;
+    let sums = conv_sums(at, [input(0, 2), input(1, 3)], Channels::First)?;
     let y = at.convert(sums, DType::I32)?;
     at.set(0, y);
     Ok(())
 }
 
 pub(super) fn qlinear_conv(at: &mut At<'_>) -> Result<()> {
-    at.ignore(&["channels_last"]);
-    let mut sums = conv_sums(at, [Scaled::from(0), Scaled::from(3)])?;
+    let channels = Channels::of(at)?;
+    let mut sums = conv_sums(at, [Scaled::from(0), Scaled::from(3)], channels)?;
     if let Some(bias) = at.optional(8)? {
         // A bias has 32 bits.
         sums = at.convert(sums, DType::F64)?;
@@ -424,6 +458,7 @@ pub(super) fn qlinear_conv(at: &mut At<'_>) -> Result<()> {
     }
     let scales = [at.value(1)?, at.value(4)?];
     let y = requantized(at, sums, scales, [Along::Axis(1); 2], Scaled { data: 0, scale: 6, zero: 7 })?;
+    let y = channels.as_given(at, y)?;
     at.set(0, y);
     Ok(())
 }

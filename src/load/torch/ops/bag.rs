@@ -1,6 +1,7 @@
 //! Bags of rows of a table, each reduced to one.
 
 use super::super::call::Call;
+use super::super::schema;
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
@@ -65,8 +66,12 @@ fn embedding_bag(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// 1 for each index, 0 for padding.
 fn counted(call: &mut Call<'_, '_>, indices: &str, dtype: DType) -> Result<String> {
-    // -1 is that there is none.
-    let padding = call.int("padding_idx", -1)?;
+    // Written as `embedding_bag`, one below 0 counts from the end; inside, -1 is that there is none.
+    let mut padding = call.int("padding_idx", -1)?;
+    if call.operation() == "embedding_bag" && call.argument("padding_idx").is_some() && padding < 0 {
+        let rows = call.meta("weight")?.sizes.first().and_then(schema::size);
+        padding += rows.ok_or_else(|| call.unsupported("of a table of an open size"))?;
+    }
     let padding = call.scalar(DType::I64, padding as f64);
     let is_padding = call.plain("Equal", &[indices, &padding]);
     let counts = call.plain("Not", &[&is_padding]);

@@ -1,5 +1,7 @@
 //! Operations on each element.
 
+use std::cmp::Ordering;
+
 use super::super::call::{Call, Number, Parts};
 use super::Lower;
 use crate::error::Result;
@@ -389,6 +391,17 @@ fn unary(call: &mut Call<'_, '_>) -> Result<()> {
         return Err(call.unsupported("decimals"));
     }
     let result = call.result_dtype()?;
+    let is_whole = !call.dtype("self")?.is_float();
+    if is_whole && ["floor", "ceil", "round", "trunc"].contains(&name) {
+        let x = call.tensor("self")?;
+        return call.result(x);
+    }
+    if is_whole && ["isnan", "isinf"].contains(&name) {
+        // A float of any integer is finite.
+        let x = call.operand("self", DType::F32)?;
+        let value = call.plain("IsNaN", &[&x]);
+        return call.result(value);
+    }
     // Functions of integers are computed in the type of their result.
     let x = if result == DType::Bool { call.tensor("self")? } else { call.operand("self", result)? };
     let value = call.plain(unary_operator(name).unwrap_or_default(), &[&x]);
@@ -418,7 +431,8 @@ fn binary(call: &mut Call<'_, '_>) -> Result<()> {
     let operator = binary_operator(name).unwrap_or_default();
     let result = call.result_dtype()?;
     let operator = match result {
-        DType::Bool if operator == "Mul" => "And",
+        DType::Bool if ["Mul", "Min"].contains(&operator) => "And",
+        DType::Bool if operator == "Max" => "Or",
         DType::Bool => operator.trim_start_matches("Bitwise"),
         _ => operator,
     };
@@ -534,7 +548,11 @@ fn comparison_operator(name: &str) -> Option<&'static str> {
 
 fn comparison(call: &mut Call<'_, '_>) -> Result<()> {
     let name = call.operation();
-    let dtype = common(call, "self", "other")?;
+    let dtype = match common(call, "self", "other")? {
+        // Which of two conditions is the greater one is a question to numbers.
+        DType::Bool if !matches!(name, "eq" | "ne") => DType::I32,
+        dtype => dtype,
+    };
     let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
     let mut value = call.plain(comparison_operator(name).unwrap_or_default(), &[&x, &y]);
     if name == "ne" {
@@ -544,7 +562,7 @@ fn comparison(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 /// The type in which two operands are compared: a float before an integer before a truth value, a tensor with axes
-/// before one without and before a number, the larger one of two.
+/// before one without and before a number, the larger one of two, of two others of one size what holds both.
 pub(super) fn common(call: &Call<'_, '_>, left: &str, right: &str) -> Result<DType> {
     let kind = |dtype: DType| (dtype.is_float(), dtype != DType::Bool);
     let of = |name: &str| -> Result<(DType, bool)> {
@@ -559,7 +577,13 @@ pub(super) fn common(call: &Call<'_, '_>, left: &str, right: &str) -> Result<DTy
     };
     let (one, other) = (of(left)?, of(right)?);
     let key = |(dtype, has_axes): (DType, bool)| (kind(dtype), has_axes, dtype.size());
-    Ok(if key(one) >= key(other) { one.0 } else { other.0 })
+    Ok(match key(one).cmp(&key(other)) {
+        Ordering::Equal if one.0 == other.0 => one.0,
+        Ordering::Equal if one.0.is_float() => DType::F32,
+        Ordering::Equal => DType::I16,
+        Ordering::Greater => one.0,
+        Ordering::Less => other.0,
+    })
 }
 
 fn with_number(

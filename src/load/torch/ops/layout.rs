@@ -723,7 +723,16 @@ fn pad(call: &mut Call<'_, '_>) -> Result<()> {
         }
     }
     let number = if call.is_imaginary() { 0.0 } else { call.float("value", 0.0)? };
-    let (pads, number) = (call.integers(&pads), call.scalar(dtype, number));
-    let value = call.op("Pad", &[&x, &pads, &number], &[("mode", Attribute::Text(mode))]);
+    // What wraps around is taken of what is left after cutting.
+    let cut: Vec<i64> = pads.iter().map(|&pad| if mode == "wrap" { pad.min(0) } else { 0 }).collect();
+    let added: Vec<i64> = pads.iter().zip(&cut).map(|(pad, cut)| pad - cut).collect();
+    let number = call.scalar(dtype, number);
+    let mut x = x;
+    if cut.iter().any(|&cut| cut < 0) {
+        let cut = call.integers(&cut);
+        x = call.plain("Pad", &[&x, &cut, &number]);
+    }
+    let added = call.integers(&added);
+    let value = call.op("Pad", &[&x, &added, &number], &[("mode", Attribute::Text(mode))]);
     call.result(value)
 }

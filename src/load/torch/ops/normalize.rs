@@ -7,7 +7,8 @@ use crate::load::onnx::model_builder::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
-        "softmax" | "_softmax" | "_safe_softmax" => |call| softmax(call, "Softmax"),
+        "softmax" | "_softmax" => |call| softmax(call, "Softmax"),
+        "_safe_softmax" => safe_softmax,
         "log_softmax" | "_log_softmax" => |call| softmax(call, "LogSoftmax"),
         "layer_norm" | "native_layer_norm" => layer_norm,
         "rms_norm" | "_fused_rms_norm" => rms_norm,
@@ -36,6 +37,20 @@ fn softmax(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
     let x = call.operand("self", call.result_dtype()?)?;
     let axis = call.axis("dim", -1)?;
     let value = call.op(operator, &[&x], &[("axis", Attribute::Int(axis))]);
+    call.result(value)
+}
+
+/// A softmax that is 0 where all is -inf.
+fn safe_softmax(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    let axis = call.axis("dim", -1)?;
+    let shares = call.op("Softmax", &[&x], &[("axis", Attribute::Int(axis))]);
+    let (least, none) = (call.scalar(dtype, f64::NEG_INFINITY), call.scalar(dtype, 0.0));
+    let axes = call.integers(&[axis]);
+    let most = call.op("ReduceMax", &[&x, &axes], &[("keepdims", Attribute::Int(1))]);
+    let is_nothing = call.plain("Equal", &[&most, &least]);
+    let value = call.plain("Where", &[&is_nothing, &none, &shares]);
     call.result(value)
 }
 

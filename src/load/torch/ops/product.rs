@@ -201,9 +201,24 @@ fn with_summand(call: &mut Call<'_, '_>, [left, right]: [&str; 2]) -> Result<()>
 /// `beta self + alpha product`
 fn plus(call: &mut Call<'_, '_>, product: String) -> Result<()> {
     let (summand, dtype) = (call.tensor("self")?, call.result_dtype()?);
-    let product = scaled(call, product, dtype, "alpha")?;
-    let summand = scaled(call, summand, dtype, "beta")?;
-    let value = call.plain("Add", &[&product, &summand]);
+    // What is not taken at all is not read: it may hold anything.
+    let [is_no_product, is_no_summand] = [call.float("alpha", 1.0)? == 0.0, call.float("beta", 1.0)? == 0.0];
+    let value = match (is_no_product, is_no_summand) {
+        (false, false) => {
+            let product = scaled(call, product, dtype, "alpha")?;
+            let summand = scaled(call, summand, dtype, "beta")?;
+            call.plain("Add", &[&product, &summand])
+        }
+        (false, true) => scaled(call, product, dtype, "alpha")?,
+        (true, _) => {
+            let left = match is_no_summand {
+                true => call.scalar(dtype, 0.0),
+                false => scaled(call, summand, dtype, "beta")?,
+            };
+            let shape = call.plain("Shape", &[&product]);
+            call.plain("Expand", &[&left, &shape])
+        }
+    };
     call.result(value)
 }
 

@@ -186,19 +186,19 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<String> {
 /// The product of two vectors along an axis, each divided by its norm.
 fn cosine_similarity(call: &mut Call<'_, '_>) -> Result<()> {
     let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
-    let axis = call.axis_of(call.int("dim", 1)?, call.rank("x1")?)?;
-    if call.rank("x1")? != call.rank("x2")? {
-        return Err(call.unsupported("of tensors of different rank"));
-    }
+    let axis = call.axis_of(call.int("dim", 1)?, call.rank("x1")?.max(call.rank("x2")?))?;
     let axes = call.integers(&[axis]);
     let least = call.float("eps", 1e-8)?;
     let least = call.scalar(dtype, least);
     let none = [("keepdims", Attribute::Int(0))];
     let product = call.plain("Mul", &[&x, &y]);
+    let shape = call.plain("Shape", &[&product]);
     let product = call.op("ReduceSum", &[&product, &axes], &none);
     let mut norms = Vec::new();
     for value in [&x, &y] {
-        let norm = call.op("ReduceL2", &[value, &axes], &none);
+        // An axis of one element counts as often as it is repeated.
+        let whole = call.plain("Expand", &[value, &shape]);
+        let norm = call.op("ReduceL2", &[&whole, &axes], &none);
         norms.push(call.plain("Max", &[&norm, &least]));
     }
     let both = call.plain("Mul", &[&norms[0], &norms[1]]);

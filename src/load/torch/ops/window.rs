@@ -419,6 +419,9 @@ fn resize(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let aligned = call.flag("align_corners", false)?;
     let operation = call.operation();
     let smooth = operation.ends_with("_aa");
+    if smooth && aligned {
+        return Err(call.unsupported("with antialias and align_corners"));
+    }
     let exact = operation.contains("_exact");
     let axes = usize::try_from(call.rank(name)? - 2);
     let axes = axes.map_err(|_| call.wrong("an image has a batch and channels"))?;

@@ -12,6 +12,7 @@
 //! not is an error that names it. That a sum over the sequence leaves out what comes later is seen from its weights
 //! ([`order`]) and said again by the rows' own positions, so that attention reads caches as far as they are filled.
 
+mod length;
 mod order;
 mod sequence;
 
@@ -23,6 +24,7 @@ use crate::ir::{
     Absent, Attention, Binary, Compare, DType, Graph, Init, InputRule, Limit, NodeId, Op, ParamId, Shape,
     Size, Source, SourceId, SourceRole, State, Tensor, Type, ValueId,
 };
+use length::Lengths;
 use order::Order;
 use sequence::Sequence;
 pub use sequence::sequence;
@@ -80,6 +82,7 @@ struct Incremental<'g> {
     new: Rewriter<'g>,
     sequence: Sequence<'g>,
     order: Order<'g>,
+    lengths: Lengths,
     context: Size,
     past: ValueId,
     /// By old value: it follows from positions alone.
@@ -106,6 +109,7 @@ impl<'g> Incremental<'g> {
             new,
             sequence,
             order: Order::new(sequence),
+            lengths: Lengths::new(sequence),
             context,
             past,
             free: vec![false; old.value_count()],
@@ -444,9 +448,15 @@ impl<'g> Incremental<'g> {
                 let axis = self.looked_up(table, places, axis, from).ok_or_else(|| self.fail(id))?;
                 repeat(vec![Need::New(table), Need::All(places, axis)])
             }
+            _ if !is_pair && !self.lengths.is_free(value) => Err(self.depends_on_length(id)),
             _ if !is_pair => Ok(Way::Cache),
             _ => Err(self.fail(id)),
         }
+    }
+
+    fn depends_on_length(&self, id: NodeId) -> Error {
+        let name = &self.old.source(self.old.node(id).source).name;
+        refused(&format!("node {name}"), "what it makes of a token depends on how many follow")
     }
 
     /// The axis of places that is this axis of what they look up in a table that has no tokens, as biases by distance are.

@@ -9,7 +9,7 @@ mod read;
 mod write;
 
 pub use inside::{Folder, Links};
-#[cfg(any(feature = "weights", feature = "cli"))]
+#[cfg(any(feature = "weights", feature = "cli", feature = "onnx"))]
 pub(crate) use read::open;
 #[cfg(feature = "cli")]
 pub(crate) use read::open_or_pipe;

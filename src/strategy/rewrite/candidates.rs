@@ -166,9 +166,11 @@ impl<'a> Round<'a> {
         let mut found: Vec<RewriteCandidate> = Vec::new();
         for &tensor in idle {
             let node = self.graph.producer(tensor);
-            let is_recomputed =
-                step.is_recomputed(node) || !self.late(tensor, peak).any(|reader| self.on(reader, device));
-            if is_recomputed || found.last().is_some_and(|last| self.graph.producer(last.tensor) == node) {
+            // Readers of an offloaded result would read the second run's instead.
+            let is_settled = step.is_recomputed(node)
+                || self.graph.outputs(node).any(|result| step.is_offloaded(result))
+                || !self.late(tensor, peak).any(|reader| self.on(reader, device));
+            if is_settled || found.last().is_some_and(|last| self.graph.producer(last.tensor) == node) {
                 continue;
             }
             let freed: Bytes = self

@@ -5,7 +5,7 @@
 //! in Mastrolilli and Gambardella's search for flexible job shops, J. Scheduling 2000.
 
 use super::move_memory::MoveMemory;
-use super::window::{Score, State, Window};
+use super::window::{Inner, Score, State, Window};
 use crate::place::jobs::{Jobs, NEVER};
 use crate::random::Rng;
 
@@ -232,13 +232,17 @@ impl MoveSearch<'_> {
         self.devices[rng.below(self.devices.len())]
     }
 
-    /// Collects in `moved` a job with its mates, and at random its chain or jobs linked to it on the
-    /// same device.
+    /// Collects in `moved` a job with its mates, and at random its chain, jobs linked to it on the same device, or all
+    /// on it that come before or after.
     fn gather(&mut self, job: u32, from: u32, rng: &mut Rng) {
         self.moved.clear();
         self.include(job);
-        match rng.below(4) {
+        // A window that holds all jobs has a beginning and an end that go elsewhere for the copies of one cut.
+        let is_whole = self.window.jobs.len() == self.jobs.len();
+        match rng.below(if is_whole { 5 } else { 4 }) {
             0 | 1 => {}
+            4 if rng.below(2) == 0 => self.gather_side(from, |window, job| window.before(job)),
+            4 => self.gather_side(from, |window, job| window.after(job)),
             2 => {
                 let chain = |job: u32| self.chain[self.window.jobs[job as usize] as usize];
                 let own = chain(job);
@@ -259,6 +263,20 @@ impl MoveSearch<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Adds to `moved` all that can be reached from it along links to one side, as far as it is on the same device.
+    fn gather_side(&mut self, from: u32, links: impl Fn(&Window, usize) -> &[Inner]) {
+        let mut at = 0;
+        while let Some(&member) = self.moved.get(at) {
+            let window = self.window;
+            for link in links(window, member as usize) {
+                if self.now.device[link.job as usize] == from && !window.fixed[link.job as usize] {
+                    self.include(link.job);
+                }
+            }
+            at += 1;
         }
     }
 
@@ -331,7 +349,7 @@ impl MoveSearch<'_> {
 
     /// The first and the last position that the links leave to a job.
     fn freedom(&self, job: usize) -> (usize, usize) {
-        let position = |link: &super::window::Inner| self.next.position[link.job as usize] as usize;
+        let position = |link: &Inner| self.next.position[link.job as usize] as usize;
         let low = self.window.before(job).iter().map(|link| position(link) + 1).max().unwrap_or(0);
         let high = self.window.after(job).iter().map(|link| position(link) - 1).min();
         (low, high.unwrap_or(self.next.sequence.len() - 1))

@@ -257,7 +257,13 @@ pub(super) fn cut(
     // Enough vertices for each block to keep as many as it must.
     let least = coarsen::FEWEST * pair.least.iter().sum::<u32>() as usize;
     let enough = coarsen::drawn(effort.enough, rng).max(least);
-    let levels = coarsen::levels(graph, pair, None, Extent { enough, stop: 0, merging: effort.merging }, rng);
+    let levels = coarsen::levels(
+        graph,
+        pair,
+        None,
+        Extent { enough, stop: 0, stop_pins: 0, merging: effort.merging },
+        rng,
+    );
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut side = begin(coarsest, pair, effort, rng, control);
     for at in (0..levels.len()).rev() {

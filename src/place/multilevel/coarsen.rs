@@ -32,6 +32,8 @@ pub(super) struct Extent {
     pub(super) enough: usize,
     /// Vertices at which it stops before that.
     pub(super) stop: usize,
+    /// Pins at which it stops as well.
+    pub(super) stop_pins: usize,
     /// How clusters are made; one of these is drawn.
     pub(super) merging: &'static [Merging],
 }
@@ -114,7 +116,7 @@ pub(super) fn levels(
     extent: Extent,
     rng: &mut Rng,
 ) -> Vec<Level> {
-    let Extent { enough, stop, .. } = extent;
+    let Extent { enough, stop, stop_pins, .. } = extent;
     let merging = match drawn(extent.merging, rng) {
         // Nets know no order.
         Merging::Nets { .. } | Merging::Bottleneck { .. } if blocks.ordered => Merging::VERTICES[0],
@@ -132,7 +134,7 @@ pub(super) fn levels(
     }
     loop {
         let fine = levels.last().map_or(graph, |level| &level.graph);
-        if fine.len() <= enough.max(stop) {
+        if fine.len() <= enough.max(stop) || fine.nets.entries().len() <= stop_pins {
             break;
         }
         let stalls = |count: usize| count * 20 > fine.len() * 19;

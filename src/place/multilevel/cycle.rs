@@ -73,10 +73,12 @@ pub(super) fn partition(
     let search = scheme.search;
     let nested = scheme.nested.filter(|_| start.is_none());
     let stop = nested.map_or(0, |nested| graph.len() / nested.smaller.max(1));
+    let stop_pins = nested.map_or(0, |nested| nested.enough_pins());
     let enough = scheme.extent.enough.saturating_mul(blocks.len());
     let constraint = start.as_ref().map(|start| start.constraint(blocks.len()));
     let apart = constraint.as_deref().or(scheme.communities);
-    let levels = coarsen::levels(graph, blocks, apart, Extent { enough, stop, ..scheme.extent }, rng);
+    let levels =
+        coarsen::levels(graph, blocks, apart, Extent { enough, stop, stop_pins, ..scheme.extent }, rng);
     let coarsest = levels.last().map_or(graph, |level| &level.graph);
     let mut block = match (start, nested) {
         (None, Some(nested)) => nested::best(coarsest, blocks, scheme, nested, rng, control),

@@ -294,7 +294,7 @@ impl MultilevelSearch<'_, '_, '_> {
         let found: Vec<Found> = context.control.map_each(tables(context), jobs.len(), |number| {
             let Job { set, begin, enough, way, leeway, ordered, seed } = &jobs[number];
             let Clustering { in_communities, merging, of_cuts } = self.work.clusterings[*way];
-            let extent = Extent { enough: *enough, stop: 0, merging };
+            let extent = Extent { enough: *enough, stop: 0, stop_pins: 0, merging };
             let cuts = bisect::Effort { merging: of_cuts, ..self.work.cuts };
             let communities = in_communities.then_some(&self.communities[..]);
             let Work { nested, search, .. } = self.work;

@@ -12,6 +12,7 @@ use super::coarsen::Extent;
 use super::communities::communities;
 use super::cycle::{self, Scheme, Start};
 use super::effort::Clustering;
+use super::fm::Search;
 use super::hypergraph::{Blocks, Hypergraph};
 use super::state::State;
 use crate::control::Control;
@@ -22,12 +23,41 @@ use crate::random::Rng;
 pub(super) struct Nested {
     /// Among how many times fewer vertices.
     pub(super) smaller: usize,
-    /// Partitions from nothing.
+    /// Partitions from nothing at least.
     pub(super) starts: usize,
+    /// And as many as visit so many pins together, up to [`MOST_STARTS`].
+    pub(super) visited: usize,
     /// Further cycles: of the two best, and of the best alone, in turn.
     pub(super) cycles: usize,
+    /// Searches in these at least that go beyond the blocks' limits for a while.
+    pub(super) beyond: usize,
     /// How searches coarsen, in turn.
     pub(super) ways: &'static [Clustering],
+}
+
+/// Where pins allow so many partitions from nothing, no fewer vertices are needed.
+const FEW_STARTS: usize = 5;
+
+/// Partitions from nothing at most: the best of more is hardly better.
+const MOST_STARTS: usize = 24;
+
+impl Nested {
+    /// Pins that are few enough however many vertices there are: the fewer vertices, the less do bytes there say of those
+    /// after refinement (one transformer loses 4 % by that).
+    pub(super) fn enough_pins(&self) -> usize {
+        self.visited / FEW_STARTS
+    }
+
+    /// How many partitions of a hypergraph are made from nothing.
+    fn starts(&self, graph: &Hypergraph) -> usize {
+        let affordable = self.visited / graph.nets.entries().len().max(1);
+        affordable.min(MOST_STARTS).max(self.starts)
+    }
+
+    /// Refinement in further cycles.
+    fn search_of_cycles(&self, search: Search) -> Search {
+        Search { beyond: search.beyond.max(self.beyond), ..search }
+    }
 }
 
 /// How good a partition is, the lowest first, and its blocks.
@@ -46,20 +76,25 @@ pub(super) fn best(
     let parts = if in_communities { communities(graph, rng) } else { Vec::new() };
     let search = |number: usize, start: Option<Start>, seed: u64| -> Found {
         let way = nested.ways[number % nested.ways.len()];
+        let refinement = match &start {
+            Some(_) => nested.search_of_cycles(scheme.search),
+            None => scheme.search,
+        };
         let scheme = Scheme {
             extent: Extent { merging: way.merging, ..scheme.extent },
             communities: way.in_communities.then_some(&parts[..]),
             cuts: bisect::Effort { merging: way.of_cuts, ..scheme.cuts },
             leeway: number / nested.ways.len(),
             nested: None,
+            search: refinement,
             ..scheme
         };
         let block = cycle::partition(graph, blocks, start, scheme, &mut Rng::new(seed), control);
         let state = State::new(graph, blocks, block);
         (state.excess(), state.connectivity(), state.block)
     };
-    let seeds: Vec<u64> = (0..nested.starts).map(|_| rng.next_u64()).collect();
-    let mut found = control.map(nested.starts, |number| search(number, None, seeds[number]));
+    let seeds: Vec<u64> = (0..nested.starts(graph)).map(|_| rng.next_u64()).collect();
+    let mut found = control.map(seeds.len(), |number| search(number, None, seeds[number]));
     let quality = |found: &Found| (found.0, found.1);
     found.sort_by_key(quality);
     for cycle in 0..nested.cycles {

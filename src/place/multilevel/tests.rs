@@ -30,10 +30,10 @@ const SEARCH: Search = Search {
     cuts: Cuts { work: 1_000_000, most: 1000 },
 };
 
-const EXTENT: Extent = Extent { enough: 20, stop: 0, merging: Merging::VERTICES };
+const EXTENT: Extent = Extent { enough: 20, stop: 0, stop_pins: 0, merging: Merging::VERTICES };
 
 const SCHEME: Scheme<'static> = Scheme {
-    extent: Extent { enough: 50, stop: 0, merging: Merging::VERTICES },
+    extent: Extent { enough: 50, stop: 0, stop_pins: 0, merging: Merging::VERTICES },
     communities: None,
     cuts: bisect::Effort::ALL,
     leeway: 0,
@@ -424,7 +424,7 @@ fn net_by_net_the_heaviest_are_kept_whole_as_far_as_limits_allow() {
                 &graph,
                 &blocks,
                 constraint,
-                Extent { enough: 20, stop: 0, merging },
+                Extent { enough: 20, stop: 0, stop_pins: 0, merging },
                 &mut rng,
             );
             let mut of: Vec<u32> = (0..300).collect();
@@ -505,7 +505,7 @@ fn above_the_bottleneck_all_is_joined_and_fits_a_block() {
         let apart: Vec<u32> = (0..120).map(|vertex| vertex / 60).collect();
         for constraint in [None, Some(&apart[..])] {
             let merging = &[Merging::Bottleneck { heavy: 3 }];
-            let extent = Extent { enough: 100, stop: 0, merging };
+            let extent = Extent { enough: 100, stop: 0, stop_pins: 0, merging };
             let levels = coarsen::levels(&graph, &blocks, constraint, extent, &mut rng);
             let found = &levels.first().expect("something is joined").cluster;
             let fits = |of: &[usize]| {
@@ -572,7 +572,14 @@ fn searches_among_fewer_vertices_find_as_little() {
             graph.connectivity(&found)
         };
         alone += of(None);
-        nested += of(Some(Nested { smaller: 8, starts: 4, cycles: 2, ways: Clustering::USUAL }));
+        nested += of(Some(Nested {
+            smaller: 8,
+            starts: 4,
+            visited: 0,
+            cycles: 2,
+            beyond: 0,
+            ways: Clustering::USUAL,
+        }));
     }
     assert!(nested < alone, "{nested} where one search comes to {alone}");
 }
@@ -615,7 +622,8 @@ fn the_first_cut_may_take_all_leeway() {
     assert_eq!(of(Leeway::Eager), 10);
     assert!(of(Leeway::Shared) > 1_000);
     // Each half is cut again where a dear net joins its pieces.
-    let searches = Nested { smaller: 1, starts: 2, cycles: 1, ways: Clustering::OF_FEW };
+    let searches =
+        Nested { smaller: 1, starts: 2, visited: 0, cycles: 1, beyond: 0, ways: Clustering::OF_FEW };
     let found = nested::halves(&graph, &blocks, SCHEME, searches, &mut Rng::new(5), &control);
     assert_eq!(State::new(&graph, &blocks, found.clone()).excess(), (0, 0));
     assert_eq!(graph.connectivity(&found), 2 * 400_000 + 10);

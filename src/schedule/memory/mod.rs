@@ -314,6 +314,8 @@ impl<'p, 'a> Planner<'p, 'a> {
             }
         }
         self.layout.updates.push(tensor);
+        // For what lies in it.
+        self.layout.tensors[tensor.index()] = self.inputs.get(&state).copied().unwrap_or(0);
         true
     }
 

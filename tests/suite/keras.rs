@@ -468,6 +468,25 @@ fn dimensions_can_be_fixed_while_reading() {
 }
 
 #[test]
+fn fields_that_nothing_reads_are_refused() {
+    let unit = || json!({"name": "one", "units": 3});
+    let cases = [
+        ("Dense", "foo_scale", unit()),
+        ("LSTM", "foo_gate", unit()),
+        ("BatchNormalization", "foo_axis", json!({"name": "one"})),
+    ];
+    for (class, field, mut config) in cases {
+        let read = |config: &Value| {
+            load(sequential(json!([null, 5, 4]), &[layer(class, config.clone())]).as_bytes())
+        };
+        read(&config).expect("loads");
+        config[field] = json!(2.0);
+        let error = read(&config).unwrap_err();
+        assert!(error.to_string().contains(&format!("layer one ({class}): {field} 2.0")), "{error}");
+    }
+}
+
+#[test]
 fn everything_unsupported_is_named_at_once() {
     let text = sequential(
         json!([null, 4]),

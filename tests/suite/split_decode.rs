@@ -36,6 +36,16 @@ fn a_decoder_whose_table_fits_no_device_is_divided() {
     }
 }
 
+/// What is cut of caches that a step updates in place is cut from where they are.
+#[test]
+fn caches_are_divided_along_heads() {
+    for name in ["llama", "gpt2", "qwen2"] {
+        for devices in ["cpu", "2xcpu"] {
+            continues_as_on_one_device(&model(name), &["-d", devices, "--split", "*=1:2"]);
+        }
+    }
+}
+
 /// As many tokens as the library writes, from devices none of which has room for the table of the words.
 #[test]
 fn text_is_generated_where_the_table_fits_no_device() {

@@ -28,9 +28,71 @@ pub(super) struct Config<'a> {
 /// Names of fields that were asked for.
 pub(super) type Asked = RefCell<BTreeSet<String>>;
 
+/// Fields that no result of a stored network depends on: they are for training, name a way to compute the same, repeat
+/// what stands elsewhere, or matter with others alone, which are asked for.
+const INERT: &[&str] = &[
+    "adjustment",
+    "autocast",
+    "batch_input_shape",
+    "batch_shape",
+    "build_config",
+    "center",
+    "consume_less",
+    "dropout",
+    "dropout_U",
+    "dropout_W",
+    "dtype_policy",
+    "experimental_autocast",
+    "fill_mode",
+    "fill_value",
+    "fused",
+    "implementation",
+    "init",
+    "inner_init",
+    "input_dim",
+    "input_dtype",
+    "input_length",
+    "input_shape",
+    "key_shape",
+    "lora_alpha",
+    "lora_rank",
+    "momentum",
+    "name",
+    "noise_shape",
+    "power_iterations",
+    "query_shape",
+    "rate",
+    "recurrent_dropout",
+    "renorm_clipping",
+    "renorm_momentum",
+    "scale",
+    "seed",
+    "sparse",
+    "trainable",
+    "unit_forget_bias",
+    "unroll",
+    "value_shape",
+    "virtual_batch_size",
+    "weights",
+    "zero_output_for_mask",
+];
+
+fn changes_nothing(key: &str) -> bool {
+    let endings = ["_regularizer", "_constraint", "_initializer", "_init"];
+    INERT.contains(&key) || endings.iter().any(|ending| key.ends_with(ending))
+}
+
 impl<'a> Config<'a> {
     pub(super) fn new(fields: &'a Map<String, Value>, place: &'a str) -> Self {
         Self { fields, place, asked: None }
+    }
+
+    /// Other fields at the same place; what is asked of them is noted as well.
+    pub(super) fn with<'b>(&self, fields: &'b Map<String, Value>) -> Config<'b>
+    where
+        'a: 'b,
+    {
+        Config { fields, place: self.place, asked: self.asked }
     }
 
     /// The value of `value`, which must be an object.
@@ -54,15 +116,13 @@ impl<'a> Config<'a> {
         Self { asked: Some(asked), ..self }
     }
 
-    /// Fields that are set, and that nobody asked for; those are left out that say what a layer is called.
+    /// Fields that are set, and that nobody asked for though they may change a result.
     pub(super) fn unasked(&self) -> Vec<String> {
         let asked = self.asked.map(|asked| asked.borrow().clone()).unwrap_or_default();
         let is_set = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
-        let is_name = |key: &str| ["name", "trainable", "dtype"].contains(&key);
+        let is_policy = |key: &str, value: &Value| key == "dtype" && !value.is_string();
         let unasked = |(key, value): &(&String, &Value)| {
-            is_set(value)
-                && !asked.contains(*key)
-                && (!is_name(key) || (*key == "dtype" && value.is_string()))
+            is_set(value) && !asked.contains(*key) && !changes_nothing(key) && !is_policy(key, value)
         };
         self.fields.iter().filter(unasked).map(|(key, value)| format!("{key} {value}")).collect()
     }

@@ -143,7 +143,8 @@ impl Parser<'_> {
             None => self.made_up_name(class),
         };
         let place = format!("layer {name} ({class})");
-        let config = Config::new(fields, &place);
+        let asked = Asked::default();
+        let config = Config::new(fields, &place).noting(&asked);
         let module = outer.text("module")?.unwrap_or("");
         let policy = match class {
             "Sequential" | "Functional" | "Model" | "InputLayer" => Policy::default(),
@@ -177,6 +178,21 @@ impl Parser<'_> {
             Kind::Model(_) | Kind::Operation(_) | Kind::Unknown => Training::default(),
             _ => Training::read(class, config)?,
         };
+        // What layers of random numbers do is done in training alone.
+        let is_passed = matches!(kind, Kind::Model(_) | Kind::Operation(_) | Kind::Unknown);
+        if !is_passed && !class.starts_with("Random") {
+            let unasked = config.unasked();
+            // One tells how close boundaries are found from data, the other is 1 for a kernel of each channel.
+            let is_told = |field: &&String| match class {
+                "Discretization" => field.starts_with("epsilon "),
+                "DepthwiseConv2D" | "DepthwiseConv1D" | "SeparableConv2D" | "SeparableConv1D" => {
+                    *field == "groups 1"
+                }
+                _ => false,
+            };
+            let unknown = unasked.iter().filter(|field| !is_told(field));
+            unknown.for_each(|field| self.unsupported.add(&place, field));
+        }
         let (uid, class) = (self.next_uid(), class.to_owned());
         Ok(Layer { uid, name, class, policy, trainable, training, kind })
     }

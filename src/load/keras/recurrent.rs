@@ -427,8 +427,9 @@ impl Parser<'_> {
             let own = own.iter().filter(|(key, _)| !matches!(key.as_str(), "name" | "trainable" | "dtype"));
             fields.extend(own.map(|(key, value)| (key.clone(), value.clone())));
         }
-        let config = Config::new(&fields, config.place());
-        Rnn::read(layer, config, self.version, self.unsupported).map(Some)
+        let rnn = Rnn::read(layer, config.with(&fields), self.version, self.unsupported)?;
+        config.with(&fields).unasked().iter().for_each(|field| self.unsupported.add(config.place(), field));
+        Ok(Some(rnn))
     }
 }
 

@@ -87,7 +87,6 @@ pub(super) fn best(
             leeway: number / nested.ways.len(),
             nested: None,
             search: refinement,
-            ..scheme
         };
         let block = cycle::partition(graph, blocks, start, scheme, &mut Rng::new(seed), control);
         let state = State::new(graph, blocks, block);

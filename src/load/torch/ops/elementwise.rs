@@ -391,12 +391,14 @@ fn unary(call: &mut Call<'_, '_>) -> Result<()> {
         return Err(call.unsupported("decimals"));
     }
     let result = call.result_dtype()?;
-    let is_whole = !call.dtype("self")?.is_float();
-    if is_whole && ["floor", "ceil", "round", "trunc"].contains(&name) {
+    let (rounds, asks) = (["floor", "ceil", "round", "trunc"], ["isnan", "isinf"]);
+    let is_of_floats = rounds.contains(&name) || asks.contains(&name);
+    let is_whole = is_of_floats && !call.dtype("self")?.is_float();
+    if is_whole && rounds.contains(&name) {
         let x = call.tensor("self")?;
         return call.result(x);
     }
-    if is_whole && ["isnan", "isinf"].contains(&name) {
+    if is_whole {
         // A float of any integer is finite.
         let x = call.operand("self", DType::F32)?;
         let value = call.plain("IsNaN", &[&x]);

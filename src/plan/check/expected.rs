@@ -4,7 +4,7 @@ use crate::costgraph::microbatch::{self, Runs};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::units::Bytes;
 
-use super::super::{Labels, Read};
+use super::super::{Labels, Read, SliceLabel};
 
 /// What a model demands of its plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct ExpectedValue {
     pub updates: Option<u32>,
     /// True where there is one for each microbatch of a step that is divided.
     pub each: bool,
+    /// What it is a part of.
+    pub slice: Option<SliceLabel>,
 }
 
 /// One group of the model. Values are positions in [`ExpectedModel::values`].
@@ -138,6 +140,7 @@ impl Values {
                 is_output: false,
                 updates: None,
                 each: false,
+                slice: label.slice,
             });
         }
         for tensor in graph.tensors() {
@@ -164,6 +167,7 @@ impl Values {
                 is_output: label.output,
                 updates: None,
                 each: runs[producer.index()] == Runs::Each,
+                slice: label.slice,
             });
         }
         for &(new, state) in graph.updates() {
@@ -184,6 +188,7 @@ impl Values {
                     is_output: false,
                     updates: None,
                     each: false,
+                    slice: None,
                 });
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::{Action, Plan};
+use super::super::{Action, BufferKind, Plan};
 use super::expected::ExpectedModel;
 use super::values::{self, Names};
 use super::{Checked, Faults, prove};
@@ -27,6 +27,7 @@ pub fn check_model(plan: &Plan, model: &ExpectedModel) -> Result<Checked> {
         }
         nodes(plan, model, &mut faults);
         launches(plan, model, &mut faults);
+        slices(plan, &names, &mut faults);
         values::check(plan, &resolved, &names, &mut faults);
     }
     faults.result(plan).map(|()| checked)
@@ -41,6 +42,19 @@ fn nodes(plan: &Plan, model: &ExpectedModel, faults: &mut Faults) {
     for ((placed, _), node) in plan.placement.iter().zip(&model.nodes) {
         if placed != node {
             faults.add(|| format!("the plan places {placed} where the model has {node}"));
+        }
+    }
+}
+
+/// What buffers say to be parts of is what the model has them be.
+fn slices(plan: &Plan, names: &Names<'_>, faults: &mut Faults) {
+    for buffer in plan.buffers.iter().filter(|buffer| buffer.kind != BufferKind::Workspace) {
+        let Some(value) = names.find(buffer) else { continue };
+        let expected = names.value(value).slice.as_ref();
+        let (of, bounds) = expected.map_or((None, &[][..]), |slice| (Some(&slice.of), &slice.bounds));
+        let partial = expected.and_then(|slice| slice.partial);
+        if buffer.of.as_ref() != of || buffer.bounds != bounds || buffer.partial != partial {
+            faults.add(|| format!("{} is said to be another part of a value than it is", buffer.id));
         }
     }
 }

@@ -32,11 +32,11 @@ impl<'m> Names<'m> {
         Self { model, values: named.collect() }
     }
 
-    fn find(&self, buffer: &Buffer) -> Option<u32> {
+    pub(super) fn find(&self, buffer: &Buffer) -> Option<u32> {
         self.values.get(buffer.value.as_str()).copied()
     }
 
-    fn value(&self, number: u32) -> &'m ExpectedValue {
+    pub(super) fn value(&self, number: u32) -> &'m ExpectedValue {
         &self.model.values[number as usize]
     }
 

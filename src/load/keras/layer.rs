@@ -182,9 +182,12 @@ impl Parser<'_> {
         let is_passed = matches!(kind, Kind::Model(_) | Kind::Operation(_) | Kind::Unknown);
         if !is_passed && !class.starts_with("Random") {
             let unasked = config.unasked();
-            // One tells how close boundaries are found from data, the other is 1 for a kernel of each channel.
+            // How close boundaries are found from data; what stored kernels were made of; 1 for a kernel of each channel.
             let is_told = |field: &&String| match class {
                 "Discretization" => field.starts_with("epsilon "),
+                "STFTSpectrogram" => {
+                    ["window ", "scaling ", "periodic "].iter().any(|key| field.starts_with(key))
+                }
                 "DepthwiseConv2D" | "DepthwiseConv1D" | "SeparableConv2D" | "SeparableConv1D" => {
                     *field == "groups 1"
                 }

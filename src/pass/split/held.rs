@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::super::dce::dce_named;
 use super::sources::{PartOf, Sources};
 use super::states::Tiling;
 use super::{Divided, SliceOf};
@@ -490,9 +491,11 @@ impl<'g> Holder<'g> {
         value
     }
 
-    pub(super) fn finish(self) -> Divided {
+    /// The divided graph, without pieces that nobody reads.
+    pub(super) fn finish(mut self) -> Result<Divided> {
         let places = self.sources.places();
-        Divided { graph: self.graph, places, parts: self.sources.into_parts(), slices: self.slices }
+        let slices = dce_named(&mut self.graph, self.slices)?;
+        Ok(Divided { graph: self.graph, places, parts: self.sources.into_parts(), slices })
     }
 }
 

@@ -285,6 +285,6 @@ impl Splitter<'_> {
         for (before, after) in surviving_controls(self.old.controls(), &self.nodes) {
             self.holder.graph.add_control(before, after)?;
         }
-        Ok(self.holder.finish())
+        self.holder.finish()
     }
 }

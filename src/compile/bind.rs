@@ -27,7 +27,7 @@ pub(super) fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>,
 }
 
 /// Whether a network has a batch dimension that is open.
-#[cfg_attr(not(all(feature = "cli", feature = "run")), allow(dead_code))]
+#[cfg_attr(not(feature = "run"), allow(dead_code))]
 pub(crate) fn has_open_batch(graph: &Graph) -> bool {
     batch_dim(graph).is_some()
 }

@@ -52,7 +52,7 @@ pub use alternatives::{Alternative, alternatives, fewer};
 pub use batch::{LargestBatch, largest_batch};
 #[cfg(feature = "run")]
 pub(crate) use batch::{memory_lines, with_least_effort};
-#[cfg(all(feature = "cli", feature = "run"))]
+#[cfg(feature = "run")]
 pub(crate) use bind::has_open_batch;
 pub(crate) use bind::{batch_dim, fixed_batch};
 #[cfg(feature = "cli")]

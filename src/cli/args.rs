@@ -153,8 +153,8 @@ pub(super) struct ModelArgs {
     pub(super) precision: PrecisionArg,
     /// How weight matrices are held [default: as they are supplied, also in blocks of a GGUF file]
     ///
-    /// Quantised when they are loaded, or f32. Those are packed that only products read, with whole blocks of terms per
-    /// sum, and look-ups of rows. Products read them packed.
+    /// Quantised when they are loaded, or f32. Those of 4096 numbers and more are packed that only products read, with
+    /// whole blocks of terms per sum, and look-ups of rows. Products read them packed.
     #[arg(hide_short_help = true, long = "weights-as", value_enum, value_name = "FORMAT")]
     pub(super) weights_as: Option<WeightsArg>,
     /// Weights file

@@ -47,7 +47,6 @@ impl Graph {
     /// not to be used any more. O(values + operations).
     ///
     /// Errors: those of [`Graph::bind`] but for the names; the graph is empty then.
-    #[cfg(feature = "onnx")]
     pub(crate) fn replace_dims(&mut self, sizes: &[Option<Size>]) -> Result<()> {
         let of = |dim: DimId| sizes.get(dim.index()).cloned().flatten();
         for (number, dim) in self.dims.iter_mut().enumerate() {

@@ -34,10 +34,10 @@ pub fn paired(graph: &Graph, context: i64) -> Result<Graph> {
     let pairs = pairs(graph)?;
     let Some(first) = pairs.first() else { return Err(refused("past", "there is none")) };
     let (past, rows) = lengths(graph, first)?;
-    if let Some(other) = pairs.iter().find(|pair| lengths(graph, pair).ok() != Some((past, rows))) {
+    if let Some(other) = pairs.iter().find(|pair| lengths(graph, pair).ok() != Some((past, rows.clone()))) {
         return Err(refused(&other.name, "it is not as long as the other caches"));
     }
-    if context <= rows {
+    if let Some(rows) = rows.known().filter(|rows| context <= *rows) {
         return Err(refused(
             &first.name,
             &format!("a step takes {rows} tokens, the context holds {context}"),
@@ -45,7 +45,11 @@ pub fn paired(graph: &Graph, context: i64) -> Result<Graph> {
     }
     let mut rewriting = Rewriting { old: graph, new: Rewriter::new(graph), past };
     let mut graph = rewriting.rewrite(&pairs)?.finish(&pairs)?;
-    graph.bind(&BTreeMap::from([(graph.dim_name(past).to_owned(), context - rows)]))?;
+    // A full cache holds the rows of the step, too.
+    let before = Size::Known(context).sub(&rows).ok_or_else(|| refused(&first.name, "a size overflows"))?;
+    let mut sizes = vec![None; graph.dims().len()];
+    sizes[past.index()] = Some(before);
+    graph.replace_dims(&sizes)?;
     Ok(graph)
 }
 
@@ -92,16 +96,13 @@ fn pairs(graph: &Graph) -> Result<Vec<Pair>> {
     Ok(found)
 }
 
-/// The dimension of the tokens before, and how many rows a step adds. Error: they are not known.
-fn lengths(graph: &Graph, pair: &Pair) -> Result<(DimId, i64)> {
+/// The dimension of the tokens before, and how many rows a step adds. Error: the cache has another length.
+fn lengths(graph: &Graph, pair: &Pair) -> Result<(DimId, Size)> {
     let axis = pair.axis as usize;
     let past = &graph.ty(pair.input).shape[axis];
-    let rows = graph.ty(pair.rows).shape[axis].known();
-    match (past.terms(), past.constant(), rows) {
-        (&[(dim, 1)], 0, Some(rows)) => Ok((dim, rows)),
-        (_, _, None) => {
-            Err(refused(&pair.name, "how many rows a step adds is open; --dim NAME=N says how many"))
-        }
+    let rows = &graph.ty(pair.rows).shape[axis];
+    match (past.terms(), past.constant()) {
+        (&[(dim, 1)], 0) if rows.terms().iter().all(|&(own, _)| own != dim) => Ok((dim, rows.clone())),
         _ => Err(refused(&pair.name, "its length is no dimension of its own")),
     }
 }
@@ -146,7 +147,7 @@ impl Rewriting<'_> {
             } else if node.operands.iter().any(|operand| states.contains_key(operand)) {
                 let name = &self.old.source(node.source).name;
                 return Err(refused(name, "it reads a cache before the new rows are in it"));
-            } else {
+            } else if !self.sliced(id, filled)? {
                 self.new.keep(id)?;
                 self.counted(id, filled)?;
             }
@@ -155,23 +156,58 @@ impl Rewriting<'_> {
         Ok(Rewritten { graph, next })
     }
 
+    /// A slice that begins behind the tokens that there were is looked up by where they end; false for other nodes.
+    fn sliced(&mut self, id: NodeId, filled: ValueId) -> Result<bool> {
+        let node = self.old.node(id);
+        let Op::Slice(slice) = &node.op else { return Ok(false) };
+        let moves = |axis: &usize| self.times(&slice.starts[*axis]) != 0;
+        let moved: Vec<usize> = (0..slice.starts.len()).filter(moves).collect();
+        if moved.is_empty() {
+            return Ok(false);
+        }
+        let (name, operand) = (self.old.source(node.source).name.clone(), node.operands[0]);
+        let mut rest = (**slice).clone();
+        let mut value = self.new.value(operand)?;
+        for &axis in &moved {
+            rest.starts[axis] = Size::Known(0);
+            rest.sizes[axis] = self.old.ty(operand).shape[axis].clone();
+        }
+        value = self.new.add(Op::Slice(Box::new(rest)), &[value], node.source)?;
+        for axis in moved {
+            let (start, count) = (&slice.starts[axis], &slice.sizes[axis]);
+            let fixed = start.sub(&Size::dim(self.past)).filter(|_| self.times(start) == 1);
+            let fixed = fixed.filter(|_| slice.steps[axis] == 1 && self.times(count) == 0);
+            let fixed = fixed.ok_or_else(|| refused(&name, "it is cut by how many tokens there were"))?;
+            let graph = self.new.graph_mut();
+            let places = graph.add_iota(Type::new(DType::I64, Shape::new([count.clone()])), 0, node.source);
+            let fixed = graph.add_sizes(vec![fixed], true, node.source);
+            let first = self.new.add(Op::Binary(Binary::Add), &[fixed, filled], node.source)?;
+            let places = self.new.add(Op::Binary(Binary::Add), &[places, first], node.source)?;
+            value = self.new.add(Op::Gather { axis: axis as u32 }, &[value, places], node.source)?;
+        }
+        self.new.replace_each(id, &[value]);
+        Ok(true)
+    }
+
+    /// How many times the tokens that there were a size counts.
+    fn times(&self, size: &Size) -> i64 {
+        let own = size.terms().iter().find(|&&(dim, _)| dim == self.past);
+        own.map_or(0, |&(_, times)| times)
+    }
+
     /// Numbers that follow from how many tokens there were follow from the input that says so.
     fn counted(&mut self, id: NodeId, filled: ValueId) -> Result<()> {
         let node = self.old.node(id);
         let Op::Sizes(sizes) = &node.op else { return Ok(()) };
-        let times = |size: &Size| {
-            let own = size.terms().iter().find(|&&(dim, _)| dim == self.past);
-            own.map_or(0, |&(_, times)| times)
-        };
-        if sizes.iter().all(|size| times(size) == 0) {
+        if sizes.iter().all(|size| self.times(size) == 0) {
             return Ok(());
         }
         let rest: Option<Vec<Size>> =
-            sizes.iter().map(|size| size.sub(&Size::dim(self.past).scale(times(size))?)).collect();
+            sizes.iter().map(|size| size.sub(&Size::dim(self.past).scale(self.times(size))?)).collect();
         let rest = rest.ok_or_else(|| refused("", "a size overflows"))?;
         let ty = self.old.ty(node.first_result);
         let scalar = ty.shape.rank() == 0;
-        let bytes: Vec<u8> = sizes.iter().flat_map(|size| times(size).to_le_bytes()).collect();
+        let bytes: Vec<u8> = sizes.iter().flat_map(|size| self.times(size).to_le_bytes()).collect();
         let dims = ty.shape.dims().unwrap_or_default().into_iter().map(i64::unsigned_abs).collect();
         let times = Tensor::new(DType::I64, dims, bytes)?;
         let graph = self.new.graph_mut();

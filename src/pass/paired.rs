@@ -33,22 +33,22 @@ struct Pair {
 pub fn paired(graph: &Graph, context: i64) -> Result<Graph> {
     let pairs = pairs(graph)?;
     let Some(first) = pairs.first() else { return Err(refused("past", "there is none")) };
-    let (past, rows) = lengths(graph, first)?;
-    if let Some(other) = pairs.iter().find(|pair| lengths(graph, pair).ok() != Some((past, rows.clone()))) {
+    let length = Length::of(graph, first)?;
+    let is_alike = |pair: &&Pair| Length::of(graph, pair).is_ok_and(|other| other == length);
+    if let Some(other) = pairs.iter().find(|pair| !is_alike(pair)) {
         return Err(refused(&other.name, "it is not as long as the other caches"));
     }
-    if let Some(rows) = rows.known().filter(|rows| context <= *rows) {
+    if let Some(rows) = length.rows.known().filter(|rows| context <= *rows) {
         return Err(refused(
             &first.name,
             &format!("a step takes {rows} tokens, the context holds {context}"),
         ));
     }
-    let mut rewriting = Rewriting { old: graph, new: Rewriter::new(graph), past };
-    let mut graph = rewriting.rewrite(&pairs)?.finish(&pairs)?;
-    // A full cache holds the rows of the step, too.
-    let before = Size::Known(context).sub(&rows).ok_or_else(|| refused(&first.name, "a size overflows"))?;
+    let full = length.full(context).ok_or_else(|| refused(&first.name, "a size overflows"))?;
     let mut sizes = vec![None; graph.dims().len()];
-    sizes[past.index()] = Some(before);
+    sizes[length.dim.index()] = Some(full);
+    let mut rewriting = Rewriting { old: graph, new: Rewriter::new(graph), length };
+    let mut graph = rewriting.rewrite(&pairs)?.finish(&pairs)?;
     graph.replace_dims(&sizes)?;
     Ok(graph)
 }
@@ -96,21 +96,60 @@ fn pairs(graph: &Graph) -> Result<Vec<Pair>> {
     Ok(found)
 }
 
-/// The dimension of the tokens before, and how many rows a step adds. Error: the cache has another length.
-fn lengths(graph: &Graph, pair: &Pair) -> Result<(DimId, Size)> {
-    let axis = pair.axis as usize;
-    let past = &graph.ty(pair.input).shape[axis];
-    let rows = &graph.ty(pair.rows).shape[axis];
-    match (past.terms(), past.constant()) {
-        (&[(dim, 1)], 0) if rows.terms().iter().all(|&(own, _)| own != dim) => Ok((dim, rows.clone())),
-        _ => Err(refused(&pair.name, "its length is no dimension of its own")),
+/// The dimension that grows with each step: that of the tokens before, or of all tokens, as the length of a mask is.
+#[derive(Clone, Debug, PartialEq)]
+struct Length {
+    dim: DimId,
+    /// How many rows a step adds.
+    rows: Size,
+    /// Whether they are among those that the dimension counts.
+    is_of_all: bool,
+}
+
+impl Length {
+    /// Error: the cache has another length.
+    fn of(graph: &Graph, pair: &Pair) -> Result<Self> {
+        let axis = pair.axis as usize;
+        let past = &graph.ty(pair.input).shape[axis];
+        let rows = graph.ty(pair.rows).shape[axis].clone();
+        let own = || refused(&pair.name, "its length is no dimension of its own");
+        let all = past.add(&rows).ok_or_else(own)?;
+        let alone = |size: &Size| match (size.terms(), size.constant()) {
+            (&[(dim, 1)], 0) => Some(dim),
+            _ => None,
+        };
+        let found = alone(past).map(|dim| (dim, false)).or_else(|| alone(&all).map(|dim| (dim, true)));
+        let (dim, is_of_all) = found.ok_or_else(own)?;
+        match rows.terms().iter().any(|&(other, _)| other == dim) {
+            true => Err(own()),
+            false => Ok(Self { dim, rows, is_of_all }),
+        }
+    }
+
+    /// Of a full cache, which holds the rows of the step, too.
+    fn full(&self, context: i64) -> Option<Size> {
+        let all = Size::Known(context);
+        if self.is_of_all { Some(all) } else { all.sub(&self.rows) }
+    }
+
+    /// How many times a size counts it.
+    fn times(&self, size: &Size) -> i64 {
+        let own = size.terms().iter().find(|&&(dim, _)| dim == self.dim);
+        own.map_or(0, |&(_, times)| times)
+    }
+
+    /// What a size is beside so many times the tokens that were there before. None where it overflows.
+    fn beside(&self, size: &Size) -> Option<Size> {
+        let times = self.times(size);
+        let rest = size.sub(&Size::dim(self.dim).scale(times)?)?;
+        if self.is_of_all { rest.add(&self.rows.scale(times)?) } else { Some(rest) }
     }
 }
 
 struct Rewriting<'g> {
     old: &'g Graph,
     new: Rewriter<'g>,
-    past: DimId,
+    length: Length,
 }
 
 /// A graph whose states are still to be updated.
@@ -160,7 +199,7 @@ impl Rewriting<'_> {
     fn sliced(&mut self, id: NodeId, filled: ValueId) -> Result<bool> {
         let node = self.old.node(id);
         let Op::Slice(slice) = &node.op else { return Ok(false) };
-        let moves = |axis: &usize| self.times(&slice.starts[*axis]) != 0;
+        let moves = |axis: &usize| self.length.times(&slice.starts[*axis]) != 0;
         let moved: Vec<usize> = (0..slice.starts.len()).filter(moves).collect();
         if moved.is_empty() {
             return Ok(false);
@@ -175,8 +214,9 @@ impl Rewriting<'_> {
         value = self.new.add(Op::Slice(Box::new(rest)), &[value], node.source)?;
         for axis in moved {
             let (start, count) = (&slice.starts[axis], &slice.sizes[axis]);
-            let fixed = start.sub(&Size::dim(self.past)).filter(|_| self.times(start) == 1);
-            let fixed = fixed.filter(|_| slice.steps[axis] == 1 && self.times(count) == 0);
+            let is_shifted =
+                self.length.times(start) == 1 && slice.steps[axis] == 1 && self.length.times(count) == 0;
+            let fixed = self.length.beside(start).filter(|_| is_shifted);
             let fixed = fixed.ok_or_else(|| refused(&name, "it is cut by how many tokens there were"))?;
             let graph = self.new.graph_mut();
             let places = graph.add_iota(Type::new(DType::I64, Shape::new([count.clone()])), 0, node.source);
@@ -189,25 +229,18 @@ impl Rewriting<'_> {
         Ok(true)
     }
 
-    /// How many times the tokens that there were a size counts.
-    fn times(&self, size: &Size) -> i64 {
-        let own = size.terms().iter().find(|&&(dim, _)| dim == self.past);
-        own.map_or(0, |&(_, times)| times)
-    }
-
     /// Numbers that follow from how many tokens there were follow from the input that says so.
     fn counted(&mut self, id: NodeId, filled: ValueId) -> Result<()> {
         let node = self.old.node(id);
         let Op::Sizes(sizes) = &node.op else { return Ok(()) };
-        if sizes.iter().all(|size| self.times(size) == 0) {
+        if sizes.iter().all(|size| self.length.times(size) == 0) {
             return Ok(());
         }
-        let rest: Option<Vec<Size>> =
-            sizes.iter().map(|size| size.sub(&Size::dim(self.past).scale(self.times(size))?)).collect();
+        let rest: Option<Vec<Size>> = sizes.iter().map(|size| self.length.beside(size)).collect();
         let rest = rest.ok_or_else(|| refused("", "a size overflows"))?;
         let ty = self.old.ty(node.first_result);
         let scalar = ty.shape.rank() == 0;
-        let bytes: Vec<u8> = sizes.iter().flat_map(|size| self.times(size).to_le_bytes()).collect();
+        let bytes: Vec<u8> = sizes.iter().flat_map(|size| self.length.times(size).to_le_bytes()).collect();
         let dims = ty.shape.dims().unwrap_or_default().into_iter().map(i64::unsigned_abs).collect();
         let times = Tensor::new(DType::I64, dims, bytes)?;
         let graph = self.new.graph_mut();

@@ -114,6 +114,28 @@ fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
     assert!(!long.status.success() && told.contains("slice: expected positions below 16"), "{told}");
 }
 
+/// Decoders that were exported with their caches: positions and rows of tables follow from the tokens that there were, or
+/// from a mask.
+#[test]
+fn exported_caches_are_filled_as_the_program_fills_them() {
+    let folder = format!("{}/tests/generate", env!("CARGO_MANIFEST_DIR"));
+    let stored = std::fs::read(format!("{folder}/caches.json")).unwrap();
+    let stored: serde_json::Value = serde_json::from_slice(&stored).unwrap();
+    let joined = |tokens: &serde_json::Value| {
+        let tokens: Vec<String> = tokens.as_array().unwrap().iter().map(ToString::to_string).collect();
+        tokens.join(",")
+    };
+    for (name, case) in stored.as_object().unwrap() {
+        let (model, prompt) = (format!("{folder}/{name}.onnx"), joined(&case["prompt"]));
+        let ways: [&[&str]; 3] = [&[], &["--block", "2"], &["-d", "2xcpu:cores=1", "--use", "all"]];
+        for way in ways {
+            let own = ["generate", &model, "--tokens", &prompt, "--context", "24", "--max-tokens", "16"];
+            let found = written(&partition(&[&own[..], way].concat()));
+            assert_eq!(found, joined(&case["tokens"]), "{name} {way:?}");
+        }
+    }
+}
+
 #[test]
 fn a_context_that_is_full_is_told_and_a_longer_prompt_refused() {
     let out = generate("qwen2", "cpu", "3,1,4,1,5,9,2", &["--context", "10", "--max-tokens", "40"]);

@@ -626,6 +626,39 @@ class Ranked(nn.Module):
         return *modes, *quantiles, *medians, *norms, *others, mixed, columns, terms, self.norm(x)
 
 
+class Corners(nn.Module):
+    """Arguments at the edge of what they mean: rows counted from the end, operands that repeat along the axis of a norm or are not
+    read at all, sides that are wrapped and cut, whole numbers and conditions where floats are usual."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(5, 3))
+        self.register_buffer("nothing", torch.full((4, 5), math.nan))
+
+    def forward(self, x, y, n, small, large):
+        bags = F.embedding_bag(n[0], self.table, n[1, :2], mode="sum", padding_idx=-1)
+        alike = F.cosine_similarity(x, y[:4, :1], dim=1), F.cosine_similarity(x[None], y[:, None], dim=-1)
+        product = torch.addmm(self.nothing[:, :1], x, y.mT, beta=0)
+        left = torch.addmm(x[:, :1], self.nothing, self.nothing[:, :1].expand(4, 5).mT, alpha=0)
+        wrapped = F.pad(x[None], (2, -1), mode="circular"), F.pad(x[None], (-1, 1), mode="circular")
+        hidden = torch.ops.aten._safe_softmax(x.masked_fill(x[:, :1] > 0, -math.inf), -1)
+        whole = n.floor(), n.round(), n.isnan(), torch.isinf(n)
+        truths = (x > 0) > (y[:4] > 0), torch.maximum(x > 0, y[:4] > 0), torch.minimum(x > 0, y[:4] > 0)
+        return bags, *alike, product, left, *wrapped, hidden, *whole, *truths, small < large, large >= small
+
+
+class Counting(nn.Module):
+    """A decoder whose keys are shorter the more tokens there are: what is kept of one depends on how many follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        return self.head(F.scaled_dot_product_attention(x, x / ids.shape[1], x, is_causal=True) - x)
+
+
 class Triangle(nn.Module):
     """A mask whose diagonal is an open size."""
 
@@ -669,6 +702,9 @@ def modules():
     gaps = torch.tensor([[1.0, nan, -2, 5, 3], [nan, nan, 6, nan, nan], [4, 2, nan, 2, inf], [0, -1, 7, 3, 2]])
     return {
         "ranked": (Ranked(), (torch.randn(4, 8), whole, gaps), None),
+        "corners": (Corners(), (torch.randn(4, 5), torch.randn(6, 5), torch.tensor([[1, 4, 2, 4], [0, 2, 3, 3]]),
+                                torch.tensor([1, -3, 100], dtype=torch.int8), torch.tensor([200, 3, 90], dtype=torch.uint8)), None),
+        "counting": (Counting(), (ids,), ({0: rows, 1: length},)),
         "triangle": (Triangle(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({1: length}, {1: Dim("kept", min=2, max=64)})),
         "sized": (Sized(), (torch.randn(3, 9, 8),), ({0: rows, 1: Dim.AUTO},)),
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),

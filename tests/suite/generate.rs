@@ -108,6 +108,11 @@ fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
         partition(&["generate", &stored("unordered"), "-d", "cpu", "--tokens", "7", "--context", "15"]);
     let told = String::from_utf8_lossy(&both.stderr).into_owned();
     assert!(!both.status.success() && told.contains("matmul_1: it is not seen to leave out"), "{told}");
+    // Keys that are shorter the more tokens there are: those that are kept would be of fewer.
+    let longer =
+        partition(&["generate", &stored("counting"), "-d", "cpu", "--tokens", "7", "--context", "15"]);
+    let told = String::from_utf8_lossy(&longer.stderr).into_owned();
+    assert!(!longer.status.success() && told.contains("depends on how many follow"), "{told}");
     // A table of 16 rows has no place for a longer context.
     let long = partition(&["generate", &stored("tabled"), "-d", "cpu", "--tokens", "7", "--context", "17"]);
     let told = String::from_utf8_lossy(&long.stderr).into_owned();

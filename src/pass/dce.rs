@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, ValueId};
+use crate::ir::{Graph, Op, ValueId};
 
 /// Removes every node from which no output follows, unread parameters and constants too. Inputs
 /// stay, read or not: callers hand them over by name. Parameters and constants that stay keep
@@ -14,30 +14,31 @@ use crate::ir::{Graph, NodeId, Op, ValueId};
 /// stay, their order stays. Error: only of a graph that does not verify.
 pub fn dce(graph: &mut Graph) -> Result<()> {
     let live = live(graph);
-    if !live.contains(&false) {
-        return Ok(());
-    }
-    let mut rewriter = Rewriter::new(graph);
-    for id in graph.node_ids().filter(|id| live[id.index()]) {
-        rewriter.keep(id)?;
-    }
-    *graph = rewriter.finish()?;
-    Ok(())
+    reduced(graph, &live, BTreeMap::<ValueId, ()>::new()).map(drop)
 }
 
 /// Removes what is computed and not read. What is said of values is said of their new numbers, and of those that are
 /// gone no more. O(nodes + operands + named log named).
 pub(super) fn dce_named<T>(graph: &mut Graph, named: BTreeMap<ValueId, T>) -> Result<BTreeMap<ValueId, T>> {
-    let live = live(graph);
-    let stays = |id: NodeId| live[id.index()] || graph.node(id).op.is_leaf();
-    if graph.node_ids().all(stays) {
+    let mut stays = live(graph);
+    graph.node_ids().for_each(|id| stays[id.index()] |= graph.node(id).op.is_leaf());
+    reduced(graph, &stays, named)
+}
+
+/// Leaves the nodes that stay. What is said of values is said of their new numbers.
+fn reduced<T>(
+    graph: &mut Graph,
+    stays: &[bool],
+    named: BTreeMap<ValueId, T>,
+) -> Result<BTreeMap<ValueId, T>> {
+    if !stays.contains(&false) {
         return Ok(named);
     }
     let mut rewriter = Rewriter::new(graph);
-    for id in graph.node_ids().filter(|&id| stays(id)) {
+    for id in graph.node_ids().filter(|id| stays[id.index()]) {
         rewriter.keep(id)?;
     }
-    let left = named.into_iter().filter(|(value, _)| stays(graph.value(*value).node));
+    let left = named.into_iter().filter(|(value, _)| stays[graph.value(*value).node.index()]);
     let named = left.map(|(value, of)| Ok((rewriter.value(value)?, of))).collect::<Result<_>>()?;
     *graph = rewriter.finish()?;
     Ok(named)

@@ -36,6 +36,8 @@ impl Buckets {
         let mode = config.text("output_mode")?.unwrap_or("int");
         let by = match class {
             "Discretization" => {
+                // How close boundaries are found from data.
+                config.ignore(&["epsilon"]);
                 let bounds = config.get("bin_boundaries").and_then(Value::as_array);
                 let bounds = bounds.and_then(|bounds| bounds.iter().map(Value::as_f64).collect());
                 By::Bounds(bounds.ok_or_else(|| config.missing("bin_boundaries"))?)

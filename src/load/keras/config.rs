@@ -74,7 +74,6 @@ const INERT: &[&str] = &[
     "value_shape",
     "virtual_batch_size",
     "weights",
-    "zero_output_for_mask",
 ];
 
 fn changes_nothing(key: &str) -> bool {
@@ -114,6 +113,13 @@ impl<'a> Config<'a> {
     /// The same, which notes what is asked for.
     pub(super) fn noting(self, asked: &'a Asked) -> Self {
         Self { asked: Some(asked), ..self }
+    }
+
+    /// Takes note of fields that change nothing here.
+    pub(super) fn ignore(&self, keys: &[&str]) {
+        if let Some(asked) = self.asked {
+            asked.borrow_mut().extend(keys.iter().map(ToString::to_string));
+        }
     }
 
     /// Fields that are set, and that nobody asked for though they may change a result.

@@ -163,6 +163,10 @@ impl Conv {
         unsupported: &mut Unsupported,
     ) -> Result<Self> {
         let rank = spatial_rank(class);
+        if class.starts_with("Depthwise") || class.starts_with("Separable") {
+            // Each channel has a kernel of its own, however many groups are said to be.
+            config.ignore(&["groups"]);
+        }
         let multiplier = || {
             config.int("depth_multiplier").map(|m| m.unwrap_or(1)).and_then(|m| match m {
                 1.. => Ok(m),

@@ -181,20 +181,7 @@ impl Parser<'_> {
         // What layers of random numbers do is done in training alone.
         let is_passed = matches!(kind, Kind::Model(_) | Kind::Operation(_) | Kind::Unknown);
         if !is_passed && !class.starts_with("Random") {
-            let unasked = config.unasked();
-            // How close boundaries are found from data; what stored kernels were made of; 1 for a kernel of each channel.
-            let is_told = |field: &&String| match class {
-                "Discretization" => field.starts_with("epsilon "),
-                "STFTSpectrogram" => {
-                    ["window ", "scaling ", "periodic "].iter().any(|key| field.starts_with(key))
-                }
-                "DepthwiseConv2D" | "DepthwiseConv1D" | "SeparableConv2D" | "SeparableConv1D" => {
-                    *field == "groups 1"
-                }
-                _ => false,
-            };
-            let unknown = unasked.iter().filter(|field| !is_told(field));
-            unknown.for_each(|field| self.unsupported.add(&place, field));
+            config.unasked().iter().for_each(|field| self.unsupported.add(&place, field));
         }
         let (uid, class) = (self.next_uid(), class.to_owned());
         Ok(Layer { uid, name, class, policy, trainable, training, kind })

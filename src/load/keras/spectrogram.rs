@@ -175,6 +175,8 @@ pub(super) struct Stft {
 
 impl Stft {
     pub(super) fn read(config: Config<'_>, unsupported: &mut Unsupported) -> Result<Self> {
+        // The stored kernels were made of them.
+        config.ignore(&["window", "scaling", "periodic"]);
         let shown = match config.text("mode")?.unwrap_or("log") {
             "real" => Shown::Real,
             "imag" => Shown::Imaginary,

@@ -42,6 +42,7 @@ impl Lengths {
     fn made(&self, sequence: Sequence<'_>, id: NodeId) -> Length {
         let node = sequence.graph.node(id);
         let all: Vec<Length> = node.operands.iter().map(|operand| self.of[operand.index()]).collect();
+        let equal = || all.iter().copied().map(number).reduce(either).unwrap_or(Length::Times(0.0));
         let alike = || all.iter().copied().reduce(either).unwrap_or(Length::Times(0.0));
         match (&node.op, &all[..]) {
             (Op::Sizes(sizes), _) => {
@@ -60,7 +61,7 @@ impl Lengths {
             (Op::Binary(Binary::Add), &[x, y]) => added(x, y, 1.0),
             (Op::Binary(Binary::Sub), &[x, y]) => added(x, y, -1.0),
             (Op::Unary(Unary::Neg), &[x]) => added(Length::Times(0.0), x, -1.0),
-            (Op::Compare(_), _) => free_if(alike() != Length::Other),
+            (Op::Compare(_), _) => free_if(equal() != Length::Other),
             (Op::Select, &[condition, x, y]) => match condition {
                 Length::Times(0.0) => either(x, y),
                 _ => Length::Other,
@@ -77,7 +78,7 @@ impl Lengths {
             }
             (Op::Convert { .. }, &[x]) => x,
             (op, _) if moves(op) => alike(),
-            (Op::Binary(Binary::Max | Binary::Min), _) => alike(),
+            (Op::Binary(Binary::Max | Binary::Min), _) => equal(),
             _ => free_if(node.operands.iter().all(|&operand| self.is_free(operand))),
         }
     }
@@ -108,8 +109,15 @@ fn either(x: Length, y: Length) -> Length {
 fn added(x: Length, y: Length, factor: f64) -> Length {
     match (x, y) {
         (Length::Other, _) | (_, Length::Other) => Length::Other,
-        (Length::Hides, _) | (_, Length::Hides) if factor > 0.0 => Length::Hides,
+        (Length::Hides, _) => Length::Hides,
+        (_, Length::Hides) if factor > 0.0 => Length::Hides,
+        // Less a number that hides, it is shown.
+        (x, Length::Hides) => x,
         (Length::Times(x), Length::Times(y)) => Length::Times(x + factor * y),
-        _ => free_if(false),
     }
+}
+
+/// Of a value that is taken for the number that it is.
+fn number(x: Length) -> Length {
+    if x == Length::Hides { Length::Times(0.0) } else { x }
 }

@@ -116,7 +116,7 @@ impl Arrange {
             "Unstack" => Self::Unstack(axis(0)?),
             "TopK" => {
                 // Those of either order are sorted here.
-                config.flag("sorted", true)?;
+                config.ignore(&["sorted"]);
                 Self::TopK(config.positive("k")?)
             }
             "Sort" | "Argsort" => Self::Sort { axis: axis(-1)?, places: class == "Argsort" },

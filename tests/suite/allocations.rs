@@ -38,30 +38,45 @@ pub(crate) fn counted() -> u64 {
     COUNT.load(Ordering::SeqCst)
 }
 
-fn count(bytes: usize) {
+/// The most that a thread whose allocations are measured gets at once. What asks for more ends the process with how much it
+/// asked for, rather than the machine's memory ending it without a word.
+const MOST_AT_ONCE: usize = 4 << 30;
+
+/// Counts an allocation, and says whether it is refused.
+fn refuses(bytes: usize) -> bool {
     if WATCHED.try_with(Cell::get).unwrap_or(false) {
         COUNT.fetch_add(1, Ordering::SeqCst);
     }
     // A thread that ends may have none any more.
-    let _ = LARGEST.try_with(|largest| largest.set(largest.get().map(|most| most.max(bytes))));
+    let measured = LARGEST.try_with(|largest| {
+        largest.set(largest.get().map(|most| most.max(bytes)));
+        largest.get().is_some()
+    });
+    bytes > MOST_AT_ONCE && measured.unwrap_or(false)
 }
 
 // SAFETY: hands everything on to the system's allocator; counting touches no heap.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
+        if refuses(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
+        if refuses(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: as the caller promises.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size);
+        if refuses(size) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: as the caller promises.
         unsafe { System.realloc(pointer, layout, size) }
     }

@@ -232,6 +232,7 @@ fn resize(site: &mut Site<'_>, x: ValueId, sizes: &[i64], method: Method, layout
     for (at, (&size, own)) in sizes.iter().zip(own).enumerate() {
         // The pixel in which the centre of the new one is.
         let pixel = |to: i64| i64::try_from((2 * to as i128 + 1) * own as i128 / (2 * size as i128));
+        site.list(size)?;
         let pixels: Vec<i64> = (0..size).map(|to| pixel(to).unwrap_or(own - 1).min(own - 1)).collect();
         let pixels = site.positions(&pixels)?;
         x = site.apply(Op::Gather { axis: (first + at) as u32 }, &[x, pixels])?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::gzip::compress;
-use super::parts::Parts;
+use super::parts::{Parts, wrongly_shown};
 use super::{Plan, VERSION, decompressed, is_compressed};
 use crate::error::{Error, Result};
 use crate::escape::to_json;
@@ -74,6 +74,12 @@ impl Plan {
         })?;
         if plan.version != VERSION {
             return Err(wrong_version(place, plan.version.into()));
+        }
+        if let Some(node) = wrongly_shown(&plan, bytes) {
+            let message = format!("the placement of {node:?} shows other parts than options.splits lists");
+            return Err(
+                Error::format(place, message).with_help("an entry has axis, from and to of its parts")
+            );
         }
         plan.name_parts();
         Ok(plan)

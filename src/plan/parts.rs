@@ -250,14 +250,38 @@ enum RawEntry {
     Parts(Vec<RawPart>),
 }
 
+/// What it is a part of, [`PlanOptions::splits`] says as well: see [`check_shown`].
 #[derive(Deserialize)]
 struct RawPart {
     device: String,
-    /// For people; [`PlanOptions::splits`] says the same.
-    #[serde(rename = "axis")]
-    _axis: String,
+    axis: String,
     from: u64,
     to: u64,
+}
+
+/// What the JSON form shows of the parts of nodes; all else in it is passed over.
+#[derive(Deserialize)]
+struct ShownParts {
+    #[serde(deserialize_with = "read_shown")]
+    placement: Vec<(String, Vec<RawPart>)>,
+}
+
+/// That the placement of the JSON form shows the same parts as the options list. None where it does; else the node in
+/// whose entry it does not. O(size of the form) where something is split, and O(1) else.
+pub(super) fn wrongly_shown(plan: &Plan, json: &[u8]) -> Option<String> {
+    let parts = Parts::new(&plan.options);
+    if parts.is_empty() {
+        return None;
+    }
+    let shown: ShownParts = serde_json::from_slice(json).ok()?;
+    let is_shown =
+        |part: &RawPart, of: &PlanPart<'_>| part.axis == of.over && part.from == of.from && part.to == of.to;
+    let is_wrong = |node: &str, shown: &[RawPart]| {
+        let parts = parts.of(node);
+        parts.len() != shown.len() || !shown.iter().zip(parts).all(|(part, of)| is_shown(part, of))
+    };
+    let mut entries = shown.placement.into_iter();
+    entries.find(|(node, shown)| is_wrong(node, shown)).map(|(node, _)| node)
 }
 
 /// Reads a placement: parts follow the node that they are of. Errors: a node twice; parts that do not tile.
@@ -305,4 +329,29 @@ impl<'de> Visitor<'de> for Entries {
         }
         Ok(found)
     }
+}
+
+/// Reads of a placement the entries that list parts.
+fn read_shown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Vec<RawPart>)>, D::Error> {
+    struct Shown;
+
+    impl<'de> Visitor<'de> for Shown {
+        type Value = Vec<(String, Vec<RawPart>)>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut found = Vec::new();
+            while let Some((node, entry)) = map.next_entry::<String, RawEntry>()? {
+                if let RawEntry::Parts(parts) = entry {
+                    found.push((node, parts));
+                }
+            }
+            Ok(found)
+        }
+    }
+
+    deserializer.deserialize_map(Shown)
 }

@@ -295,6 +295,25 @@ fn a_stack_of_layers_that_are_larger_than_each_device() {
     assert!(why.contains("splitting operations does not help: parameters take 40.8 MB"), "{error}: {why}");
 }
 
+/// A reader of the JSON form may rely on what the placement shows of parts: it is what the options list.
+#[test]
+fn parts_that_are_shown_otherwise_than_listed_are_refused() {
+    let network = Network::open(std::path::Path::new("examples/seed_stack.json")).unwrap();
+    let json = planned(&network, "12xcpu:memory=4MB", SplitOptions::default()).unwrap().plan.to_json();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let is_split = |(_, entry): &(&String, &serde_json::Value)| entry.is_array();
+    let (node, parts) = value["placement"].as_object().unwrap().iter().find(is_split).unwrap();
+    let last = parts.as_array().unwrap().len() - 1;
+    for (part, field, other) in
+        [(0, "axis", json!("axis 7")), (0, "from", json!(1)), (last, "to", json!(1 << 20))]
+    {
+        let mut changed = value.clone();
+        changed["placement"][node][part][field] = other;
+        let error = Plan::from_json(changed.to_string().as_bytes(), "plan.json").unwrap_err().to_string();
+        assert!(error.contains("shows other parts than options.splits lists"), "{field}: {error}");
+    }
+}
+
 #[test]
 fn what_a_caller_asks_for_is_split_so() {
     let network = Network::open(std::path::Path::new("examples/seed_stack.json")).unwrap();

@@ -5,6 +5,7 @@
 //! itself, as times of max-plus linear systems do (Baccelli et al. 1992), and all further blocks are looked up.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use super::held::{Held, Kernels, Reading};
@@ -70,8 +71,10 @@ struct Decided {
 }
 
 /// All that a step follows from.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq)]
 struct Start {
+    /// Of all below: what a step follows from is long, and the table that knows steps moves each entry several times.
+    hash: u64,
     kind: u32,
     /// By operand: its place among the values that are still to be read, and whether it is read for the last time.
     operands: Vec<(u32, bool)>,
@@ -79,6 +82,12 @@ struct Start {
     are_read: Vec<bool>,
     /// By state: how far its rank is behind the first's, and how values are held.
     states: Vec<(Nanos, Vec<u32>)>,
+}
+
+impl Hash for Start {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
 }
 
 /// A state behind a step.
@@ -173,12 +182,14 @@ impl<'a> Beam<'a> {
         // Ranks count from the first state's, or no step would ever be met again.
         let first = self.first_rank();
         let states = self.states.iter().map(|state| (state.rank.saturating_sub(first), state.held.clone()));
-        Start {
-            kind: kinds[node.index()],
-            operands: graph.node(node).operands.iter().map(place).collect(),
-            are_read: graph.results(node).map(|value| last[value.index()] != Last::Unread).collect(),
-            states: states.collect(),
-        }
+        let states: Vec<_> = states.collect();
+        let operands: Vec<_> = graph.node(node).operands.iter().map(place).collect();
+        let are_read: Vec<bool> =
+            graph.results(node).map(|value| last[value.index()] != Last::Unread).collect();
+        let kind = kinds[node.index()];
+        let mut hasher = DefaultHasher::new();
+        (kind, &operands, &are_read, &states).hash(&mut hasher);
+        Start { hash: hasher.finish(), kind, operands, are_read, states }
     }
 
     fn first_rank(&self) -> Nanos {

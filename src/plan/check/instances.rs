@@ -46,6 +46,25 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     }
     launched.finish(faults);
     axes(plan, faults);
+    asked(plan, faults);
+}
+
+/// Orders of the microbatches of a step: `forward` where none of them has a gradient.
+const ORDERS: [&str; 6] = ["forward", "gpipe", "1f1b", "interleaved", "zero-bubble", "auto"];
+
+/// What was asked for is of a known form: the order of microbatches, and one size of the batch.
+fn asked(plan: &Plan, faults: &mut Faults) {
+    let options = &plan.options;
+    if let Some(order) = options.schedule.as_deref().filter(|order| !ORDERS.contains(order)) {
+        faults.add(|| format!("options.schedule is {order:?}, an order of microbatches that is not known"));
+    }
+    let stated = options.dims.iter().find(|(name, _)| name == "batch");
+    // A network that is divided is lowered at the size of one part.
+    if let (Some(batch), Some(&(_, size)), None) = (options.batch, stated, options.microbatches)
+        && u64::try_from(size) != Ok(batch)
+    {
+        faults.add(|| format!("options.batch is {batch}, the dimension batch is {size}"));
+    }
 }
 
 /// Inputs and outputs are divided along an axis that they have, the same in all microbatches, and which all

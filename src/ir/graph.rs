@@ -406,6 +406,15 @@ impl Graph {
         }
     }
 
+    /// Says of all stored variances that they follow the batch's as torch has it. O(parameters).
+    #[cfg(feature = "onnx")]
+    pub(crate) fn follow_sample_variances(&mut self) {
+        let statistics = self.params.iter_mut().filter_map(|param| param.statistic.as_mut());
+        for statistic in statistics.filter(|statistic| statistic.kind == super::StatisticKind::Variance) {
+            statistic.kind = super::StatisticKind::SampleVariance;
+        }
+    }
+
     /// Says that a parameter is a state and no weight; nothing where `value` is no parameter.
     pub(crate) fn set_state(&mut self, value: ValueId, state: super::State) {
         if let Op::Param(id) = self.maker(value).op {

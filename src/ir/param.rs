@@ -118,8 +118,11 @@ pub enum Data {
 pub enum StatisticKind {
     /// Of each channel.
     Mean,
-    /// Of each channel.
+    /// Of each channel: the mean square.
     Variance,
+    /// Of each channel: the batch has the mean square, and the stored one follows it times `n / (n - 1)`, where `n`
+    /// elements have that channel.
+    SampleVariance,
 }
 
 /// A parameter that follows the batches and not a gradient: in training the layer uses the batch's own,

@@ -329,9 +329,10 @@ fn noise(cursor: &mut Cursor<'_>) -> Result<Noise> {
 }
 
 fn statistic(cursor: &mut Cursor<'_>) -> Result<Statistic> {
-    let kind = cursor.one_of("mean or variance", |word| match word {
+    let kind = cursor.one_of("mean, variance or sample_variance", |word| match word {
         "mean" => Some(StatisticKind::Mean),
         "variance" => Some(StatisticKind::Variance),
+        "sample_variance" => Some(StatisticKind::SampleVariance),
         _ => None,
     })?;
     cursor.expect("(")?;

@@ -134,6 +134,7 @@ impl<'g> Printer<'g> {
             let kind = match statistic.kind {
                 StatisticKind::Mean => "mean",
                 StatisticKind::Variance => "variance",
+                StatisticKind::SampleVariance => "sample_variance",
             };
             write!(f, " statistic={kind}({})", statistic.momentum)?;
         }

@@ -26,6 +26,9 @@ impl Training {
         if class == "ActivityRegularization" && of(config)? != Penalty::default() {
             own.unknown.push(format!("{}: a penalty on what it makes", config.place()));
         }
+        if class == "SpectralNormalization" {
+            own.unknown.push(format!("{}: weights that each step divides by their norm", config.place()));
+        }
         if class.starts_with("Random") {
             let line =
                 format!("{} is not random here: training sees images as inference does", config.place());

@@ -43,7 +43,7 @@ pub(in crate::load) enum SmallFloat {
 }
 
 /// A size of an input: a number, or the name of a dimension; an empty name where it has none.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(in crate::load) enum Dimension {
     Known(i64),
     Named(String),

@@ -92,6 +92,10 @@ impl Declared {
         lines.extend(listed("arrays of 0 and large negative numbers are masks, and not trained", &masks));
         let what = "the file does not tell whether these are parameters, and they are trained (--freeze leaves them)";
         lines.extend(listed(what, &unsure));
+        if !self.parameters.is_empty() {
+            // Torch's exporter wrote it, and an operator has no field for which variance is kept.
+            graph.follow_sample_variances();
+        }
         let rules = graph.rules_mut();
         rules.unheeded.extend(lines);
         rules.frozen.extend(self.others.into_iter().chain(masks));

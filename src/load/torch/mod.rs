@@ -55,8 +55,10 @@ pub(super) fn load_with(
     let model = ModelBuilder::new(&document.name, path);
     let model = program::build(&document, model, &inputs)?;
     let mut graph = model.lower(path, options, &mut |_| Ok(found.clone()))?;
+    graph.follow_sample_variances();
     let rules = graph.rules_mut();
     rules.frozen.extend(program::frozen(&document));
+    rules.untrained.extend(program::untrained(&document));
     // What is computed of sizes is folded where they are known.
     rules.open_dims_matter = true;
     Ok(graph)

@@ -51,21 +51,54 @@ pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -
     Ok(emit.model)
 }
 
-/// The parameters that the module has frozen (`requires_grad=False`). None where it has frozen all: that is how modules are
-/// exported that are not to be trained.
+/// What training leaves as it is: parameters that the module has frozen (`requires_grad=False`), unless it has frozen all,
+/// as modules that are not to be trained are exported; buffers and constants always.
 pub(super) fn frozen(document: &Document) -> Vec<String> {
     let module = &document.program.graph_module;
-    let (mut frozen, mut count) = (Vec::new(), 0);
-    for (_, spec) in module.signature.input_specs.iter().flatten().filter(|(kind, _)| *kind == "parameter") {
+    let (mut frozen, mut others, mut trained) = (Vec::new(), Vec::new(), HashSet::new());
+    for (kind, spec) in module.signature.input_specs.iter().flatten() {
+        let Some(key) = array_key(kind) else { continue };
         let argument = spec.get("arg").and_then(|argument| argument.get("name")).and_then(Value::as_str);
-        let name = spec.get("parameter_name").and_then(Value::as_str);
-        let (Some(argument), Some(name)) = (argument, name) else { continue };
-        count += 1;
-        if module.graph.tensor_values.get(argument).is_some_and(|meta| !meta.requires_grad) {
-            frozen.push(name.to_owned());
+        let path = spec.get(key).and_then(Value::as_str);
+        let (Some(argument), Some(path)) = (argument, path) else { continue };
+        if kind != "parameter" {
+            // An array has its argument's name where its own is taken.
+            others.extend([path, argument]);
+        } else if module.graph.tensor_values.get(argument).is_some_and(|meta| !meta.requires_grad) {
+            frozen.push(path);
+        } else {
+            trained.insert(path);
         }
     }
-    if frozen.len() == count { Vec::new() } else { frozen }
+    if trained.is_empty() {
+        trained.extend(frozen.drain(..));
+    }
+    let stays = frozen.into_iter().chain(others.into_iter().filter(|name| !trained.contains(name)));
+    stays.map(str::to_owned).collect()
+}
+
+/// Layers that are run as their file says, and trained in a way that it does not say.
+pub(super) fn untrained(document: &Document) -> Option<String> {
+    let is_batch_norm = |node: &&Node| node.target.contains("batch_norm");
+    let counts_batches = |node: &&Node| {
+        let momentum = node.inputs.iter().find(|input| input.name == "momentum");
+        momentum.is_some_and(|momentum| momentum.arg.parts().1.as_f64() == Some(0.0))
+    };
+    // Exported for evaluation it has a momentum of nothing.
+    let mut nodes = document.program.graph_module.graph.nodes.iter();
+    let node = nodes.find(|node| is_batch_norm(node) && counts_batches(node))?;
+    let name = super::call::name(node);
+    Some(format!("a batch normalisation whose statistics are means of all batches ({name}, momentum=None)"))
+}
+
+/// The field that has the path of an array in the module, by the kind of an input. None: no array of the module.
+fn array_key(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "parameter" => "parameter_name",
+        "buffer" => "buffer_name",
+        "tensor_constant" => "tensor_constant_name",
+        _ => return None,
+    })
 }
 
 /// What the user is given, in order, and then what buffers become. Error: something else than tensors.
@@ -155,14 +188,14 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
                 emit.bind_placeholder(name, name.to_owned());
                 continue;
             }
-            "parameter" => "parameter_name",
-            "buffer" => "buffer_name",
-            "tensor_constant" => "tensor_constant_name",
             "constant_input" | "token" => continue,
-            other => {
-                let message = format!("an input of kind {other} is not supported yet");
-                return Err(Error::Unsupported(Report::new("", message)));
-            }
+            other => match array_key(other) {
+                Some(key) => key,
+                None => {
+                    let message = format!("an input of kind {other} is not supported yet");
+                    return Err(Error::Unsupported(Report::new("", message)));
+                }
+            },
         };
         let argument = named(spec.get("arg").unwrap_or(&Value::Null))?;
         match kind.as_str() {
@@ -260,7 +293,7 @@ fn from_digits(digits: &str) -> Result<Vec<u8>> {
 }
 
 /// A size of an input: a number, a symbol (`Symbol('s77', ...)`), or an expression, which names nothing.
-fn dimension(argument: &Argument) -> Dimension {
+pub(super) fn dimension(argument: &Argument) -> Dimension {
     if let Some(size) = size(argument) {
         return Dimension::Known(size);
     }

@@ -8,8 +8,8 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{
-    Binary, Graph, NodeId, Op, ParamId, Phase, Real, Source, SourceId, SourceRole, StatisticKind, Unary,
-    Users, ValueId,
+    Binary, Graph, NodeId, Op, ParamId, Phase, Real, Source, SourceId, SourceRole, Statistic, StatisticKind,
+    Unary, Users, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::rewrite::Rewriter;
@@ -20,8 +20,8 @@ pub(crate) struct Moved {
     pub(crate) value: ValueId,
 }
 
-/// Puts the statistics of the batch in place of the stored ones; the new stored ones. A layer that is
-/// called several times keeps those of its first call. O(nodes + operands).
+/// Puts the statistics of the batch in place of the stored ones; the new stored ones, which follow each call of a
+/// layer that is called several times. O(nodes + operands).
 ///
 /// Errors: statistics that no layer's input can be found for.
 pub(crate) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
@@ -32,7 +32,7 @@ pub(crate) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
     let layers = layers(graph, &readers);
     let others = others(graph, &readers, &layers);
     let mut rewriter = Rewriter::new(graph);
-    let mut moved = Moves { list: Vec::new(), is_moved: vec![false; graph.params().len()] };
+    let mut moved = Moves { list: Vec::new(), place: vec![None; graph.params().len()] };
     for node in graph.node_ids() {
         let source = graph.node(node).source;
         if let Some(affine) = layers.get(source.index()).and_then(Option::as_ref) {
@@ -62,8 +62,8 @@ pub(crate) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
 /// What stored statistics become, each once.
 struct Moves {
     list: Vec<Moved>,
-    /// By parameter.
-    is_moved: Vec<bool>,
+    /// By parameter: its place in the list.
+    place: Vec<Option<usize>>,
 }
 
 fn statistic(graph: &Graph, value: ValueId) -> Option<ParamId> {
@@ -148,11 +148,11 @@ impl Affine {
             None => (None, operands::<1>(graph, shift, &Op::Unary(Unary::Neg))?[0]),
         };
         let [mean, factor] = operands(graph, taken, &Op::Binary(Binary::Mul))?;
-        let of = |value: ValueId, kind: StatisticKind| {
-            statistic(graph, value)
-                .filter(|&id| graph.param(id).statistic.is_some_and(|statistic| statistic.kind == kind))
+        let of = |value: ValueId, is_mean: bool| {
+            let is = |statistic: Statistic| (statistic.kind == StatisticKind::Mean) == is_mean;
+            statistic(graph, value).filter(|&id| graph.param(id).statistic.is_some_and(is))
         };
-        let (mean, variance) = (of(mean, StatisticKind::Mean)?, of(variance, StatisticKind::Variance)?);
+        let (mean, variance) = (of(mean, true)?, of(variance, false)?);
         // The layer that takes their place no longer makes what is between.
         let between = [product, moved, scale, vector, shift, deviation, spread, taken];
         let own = |&user: &NodeId| graph.node(user).source == graph.node(sum).source;
@@ -187,6 +187,7 @@ impl Affine {
         let source = graph.node(self.sum).source;
         let mut b = Build { graph: rewriter.graph_mut(), source };
         let axes = (0..b.rank(x) as u32).filter(|&axis| axis as usize != self.axis).collect();
+        let elements = elements_of_channel(&b.dims(x)?, self.axis);
         let op = Op::Normalize { axes, epsilon: Real(self.epsilon), center: true, moments: true };
         let made = b.graph.push(op, &[x], source)?;
         let [mut y, mean, variance] =
@@ -200,7 +201,8 @@ impl Affine {
             y = b.add(y, beta)?;
         }
         for (id, found) in [(self.mean, mean), (self.variance, variance)] {
-            follow(graph, rewriter, source, id, found, moved)?;
+            let found = Found { value: found, layer: source, elements };
+            follow(graph, rewriter, id, found, moved)?;
         }
         rewriter.replace_each(self.sum, &[y]);
         Ok(())
@@ -219,32 +221,60 @@ fn reshaped(graph: &Graph, value: ValueId) -> ValueId {
     if matches!(maker.op, Op::Reshape { .. }) { maker.operands[0] } else { value }
 }
 
-/// Says what a stored statistic becomes, which a layer has found in the batch; of several calls of a layer, the
-/// first one's.
+/// A statistic of a batch.
+struct Found {
+    value: ValueId,
+    layer: SourceId,
+    /// How many have a channel.
+    elements: i64,
+}
+
+fn elements_of_channel(dims: &[i64], axis: usize) -> i64 {
+    dims.iter().enumerate().filter(|&(other, _)| other != axis).map(|(_, &size)| size).product()
+}
+
+/// Says what a stored statistic becomes, which a layer has found in the batch: it follows what an earlier call of the
+/// layer has made of it.
 fn follow(
     graph: &Graph,
     rewriter: &mut Rewriter<'_>,
-    layer: SourceId,
     id: ParamId,
-    found: ValueId,
+    found: Found,
     moved: &mut Moves,
 ) -> Result<()> {
     let param = graph.param(id);
-    let Some(statistic) = param.statistic.filter(|_| !moved.is_moved[id.index()]) else { return Ok(()) };
-    let stored = rewriter.value(graph.node(param.node).first_result)?;
+    let Some(statistic) = param.statistic else { return Ok(()) };
+    let before = moved.place[id.index()];
+    let stored = match before {
+        Some(before) => moved.list[before].value,
+        None => rewriter.value(graph.node(param.node).first_result)?,
+    };
     let update = Source {
-        forward: Some(layer),
+        forward: Some(found.layer),
         phase: Phase::Update,
         ..Source::new(format!("{}/update", param.name), "update", SourceRole::Node)
     };
-    let source = rewriter.graph_mut().add_source(update);
+    let source = match before {
+        Some(_) => rewriter.graph_mut().maker(stored).source,
+        None => rewriter.graph_mut().add_source(update),
+    };
     let mut b = Build { graph: rewriter.graph_mut(), source };
     // An exponential moving average, in the stored type: what a batch adds may be too little for 16 bits.
-    let found = b.convert(found, b.dtype(stored))?;
+    let new = b.convert(found.value, b.dtype(stored))?;
     let kept = b.scale(stored, statistic.momentum.0)?;
-    let new = b.scale(found, 1.0 - statistic.momentum.0)?;
-    moved.list.push(Moved { param: id, value: b.add(kept, new)? });
-    moved.is_moved[id.index()] = true;
+    let share = match statistic.kind {
+        StatisticKind::Mean | StatisticKind::Variance => 1.0,
+        StatisticKind::SampleVariance => found.elements as f64 / (found.elements - 1).max(1) as f64,
+    };
+    let new = b.scale(new, share * (1.0 - statistic.momentum.0))?;
+    let value = b.add(kept, new)?;
+    match before {
+        Some(before) => moved.list[before].value = value,
+        None => {
+            moved.place[id.index()] = Some(moved.list.len());
+            moved.list.push(Moved { param: id, value });
+        }
+    }
     Ok(())
 }
 
@@ -294,16 +324,17 @@ impl NormLayer {
                 let channels = b.dims(x)?[self.axis];
                 b.reshape(mean, &[channels])?
             }
-            StatisticKind::Variance => {
+            StatisticKind::Variance | StatisticKind::SampleVariance => {
                 let centered = b.sub(x, mean)?;
                 let square = b.mul(centered, centered)?;
                 b.mean(square, &axes, ReducedAxes::Dropped)?
             }
         };
         let dtype = graph.ty(graph.node(stored_node).first_result).dtype;
-        let found = b.convert(found, dtype)?;
-        follow(graph, rewriter, self.source, id, found, moved)?;
-        rewriter.replace_each(stored_node, &[found]);
+        let elements = elements_of_channel(&b.dims(x)?, self.axis);
+        let value = b.convert(found, dtype)?;
+        follow(graph, rewriter, id, Found { value, layer: self.source, elements }, moved)?;
+        rewriter.replace_each(stored_node, &[value]);
         Ok(())
     }
 }

@@ -465,20 +465,69 @@ pub(super) fn cum_sum(at: &At<'_>) -> Folded {
 pub(super) fn reduce(at: &At<'_>, kind: ReduceKind) -> Folded {
     let Some(x) = input(at, 0) else { return Ok(None) };
     let plan = reduce::plan(at)?;
-    // Of all elements.
-    if plan.axes.len() != x.rank() || x.len() == 0 {
-        return Ok(None);
+    Ok(evaluate_reduce(kind, x, &plan))
+}
+
+/// O(elements).
+fn evaluate_reduce(kind: ReduceKind, x: &Known, plan: &reduce::Plan) -> Option<Known> {
+    let is_reduced = |axis: usize| plan.axes.contains(&(axis as u32));
+    let kept: Vec<u64> =
+        x.dims.iter().enumerate().map(|(axis, &size)| if is_reduced(axis) { 1 } else { size }).collect();
+    let count: u64 = kept.iter().product();
+    if x.len() == 0 || count == 0 {
+        return None;
     }
-    let Some(sizes) = x.sizes() else { return Ok(None) };
+    // Of each element, the place of the result that it goes into.
+    let place = |element: usize| -> usize {
+        let (mut rest, mut place, mut stride) = (element as u64, 0, 1);
+        for (&size, &kept) in x.dims.iter().zip(&kept).rev() {
+            place += (rest % size).min(kept - 1) * stride;
+            rest /= size;
+            stride *= kept;
+        }
+        place as usize
+    };
     let binary = match kind {
-        ReduceKind::Sum => Binary::Add,
+        ReduceKind::Sum | ReduceKind::Mean => Binary::Add,
         ReduceKind::Prod => Binary::Mul,
         ReduceKind::Max => Binary::Max,
         ReduceKind::Min => Binary::Min,
-        ReduceKind::Mean | ReduceKind::SumSquares => return Ok(None),
+        ReduceKind::SumSquares => return None,
     };
-    let total =
-        sizes[1..].iter().try_fold(sizes[0].clone(), |total, next| size(binary, x.dtype, &total, next));
-    let dims = if plan.keep { vec![1; x.rank()] } else { Vec::new() };
-    Ok(total.and_then(|total| fits(Known { dtype: x.dtype, dims, items: Items::Sizes(vec![total]) })))
+    let items = match &x.items {
+        // A mean of integers is rounded, which no size is.
+        Items::Sizes(_) if kind == ReduceKind::Mean => return None,
+        Items::Sizes(sizes) => {
+            Items::Sizes(reduced(sizes, count, place, |left, right| size(binary, x.dtype, left, right))?)
+        }
+        Items::Reals(reals) => {
+            let step = |left: &f64, right: &f64| Some(round(x.dtype, real(binary, *left, *right)?));
+            let mut totals = reduced(reals, count, place, step)?;
+            if kind == ReduceKind::Mean {
+                let each = x.len() as f64 / count as f64;
+                totals.iter_mut().for_each(|total| *total = round(x.dtype, *total / each));
+            }
+            Items::Reals(totals)
+        }
+    };
+    let left = kept.iter().enumerate().filter(|&(axis, _)| plan.keep || !is_reduced(axis));
+    fits(Known { dtype: x.dtype, dims: left.map(|(_, &size)| size).collect(), items })
+}
+
+/// Elements that go into the same place are joined, in order.
+fn reduced<T: Clone>(
+    items: &[T],
+    count: u64,
+    place: impl Fn(usize) -> usize,
+    join: impl Fn(&T, &T) -> Option<T>,
+) -> Option<Vec<T>> {
+    let mut totals: Vec<Option<T>> = vec![None; count as usize];
+    for (element, item) in items.iter().enumerate() {
+        let total = &mut totals[place(element)];
+        *total = Some(match total.take() {
+            Some(before) => join(&before, item)?,
+            None => item.clone(),
+        });
+    }
+    totals.into_iter().collect()
 }

@@ -208,7 +208,7 @@ static TABLE: &[Entry] = &[
     op("ReduceLogSum", 7, reduce::reduce_log_sum),
     op("ReduceLogSumExp", 7, reduce::reduce_log_sum_exp),
     folding("ReduceMax", 7, |at| fold::reduce(at, ReduceKind::Max), |at| reduce::reduce(at, ReduceKind::Max)),
-    op("ReduceMean", 7, |at| reduce::reduce(at, ReduceKind::Mean)),
+    folding("ReduceMean", 7, |at| fold::reduce(at, ReduceKind::Mean), |at| reduce::reduce(at, ReduceKind::Mean)),
     folding("ReduceMin", 7, |at| fold::reduce(at, ReduceKind::Min), |at| reduce::reduce(at, ReduceKind::Min)),
     folding("ReduceProd", 7, |at| fold::reduce(at, ReduceKind::Prod), |at| reduce::reduce(at, ReduceKind::Prod)),
     folding("ReduceSum", 7, |at| fold::reduce(at, ReduceKind::Sum), |at| reduce::reduce(at, ReduceKind::Sum)),

@@ -1,6 +1,7 @@
 //! Parts of a program that stand in a graph of their own: for a mode that changes nothing at inference (`torch.no_grad`,
-//! a disabled `torch.autocast`), as the branches of `torch.cond`, both of which are computed, as the steps of a `scan`, as
-//! many as there are, or as the body of a `while_loop`. Their nodes are put where the graph is called, under names of their own.
+//! through which no gradient flows back, a disabled `torch.autocast`), as the branches of `torch.cond`, both of which are
+//! computed, as the steps of a `scan`, as many as there are, or as the body of a `while_loop`. Their nodes are put where
+//! the graph is called, under names of their own.
 
 use std::collections::HashMap;
 
@@ -89,6 +90,8 @@ fn mode(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
             Report::new("", "a part of the program in other types (torch.autocast) is not supported yet");
         return Err(Error::Unsupported(report.help("convert the module before it is exported")));
     }
+    // No gradient flows to what is computed where gradients are switched off.
+    let is_constant = node.target.ends_with("grad_enabled") && is_disabled(&node);
     let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
     let mut arguments = node.inputs.into_iter();
     let mut inner = None;
@@ -101,12 +104,14 @@ fn mode(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
     let inner = inner.ok_or_else(|| wrong("it calls no graph"))?;
     // A number has no name, and is read where it stands.
     let passed = arguments.map(|input| input.arg.name().map(str::to_owned)).collect();
-    let Body { mut nodes, outputs } = body(outer, inner, Outside { passed, given: &given, own })?;
+    let (own_names, other_view) = match is_constant {
+        true => (&[][..], "torch.ops.aten.detach.default"),
+        false => (&given[..], "torch.ops.aten.alias.default"),
+    };
+    let Body { mut nodes, outputs } = body(outer, inner, Outside { passed, given: own_names, own })?;
     // What is passed on, or given twice, is another view of it.
     let others = outputs.iter().zip(&given).filter(|(output, given)| !given.is_empty() && output != given);
-    nodes.extend(
-        others.map(|(output, given)| made("torch.ops.aten.alias.default", &[("self", output)], given)),
-    );
+    nodes.extend(others.map(|(output, given)| made(other_view, &[("self", output)], given)));
     Ok(nodes)
 }
 

@@ -104,7 +104,10 @@ fn batch_norm(call: &mut Call<'_, '_>) -> Result<()> {
     let shape = call.plain("Shape", &[&mean]);
     let (factor, summand) = (or_filled(call, "weight", 1.0, &shape)?, or_filled(call, "bias", 0.0, &shape)?);
     let operands = [x.as_str(), &factor, &summand, &mean, &variance];
-    let value = call.op("BatchNormalization", &operands, &[("epsilon", Attribute::Float(epsilon))]);
+    // Torch's is the share of the new, the other format's that of the old.
+    let momentum = 1.0 - call.float("momentum", 0.1)?;
+    let attributes = [("epsilon", Attribute::Float(epsilon)), ("momentum", Attribute::Float(momentum))];
+    let value = call.op("BatchNormalization", &operands, &attributes);
     call.result(value)
 }
 

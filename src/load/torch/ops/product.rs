@@ -56,7 +56,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         "_trilinear" => trilinear,
         "pairwise_distance" => |call| {
-            let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
+            let dtype = call.result_dtype()?;
+            let (x, y) = (call.operand("x1", dtype)?, call.operand("x2", dtype)?);
             let epsilon = call.float("eps", 1e-6)?;
             let epsilon = call.scalar(dtype, epsilon);
             let apart = call.plain("Sub", &[&x, &y]);
@@ -117,7 +118,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         },
         "einsum" => einsum,
         "outer" => |call| {
-            let (x, y) = (call.tensor("self")?, call.tensor("vec2")?);
+            let dtype = call.result_dtype()?;
+            let (x, y) = (call.operand("self", dtype)?, call.operand("vec2", dtype)?);
             let axes = call.integers(&[1]);
             let column = call.plain("Unsqueeze", &[&x, &axes]);
             let value = call.plain("Mul", &[&column, &y]);

@@ -185,7 +185,8 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<String> {
 
 /// The product of two vectors along an axis, each divided by its norm.
 fn cosine_similarity(call: &mut Call<'_, '_>) -> Result<()> {
-    let (x, y, dtype) = (call.tensor("x1")?, call.tensor("x2")?, call.result_dtype()?);
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("x1", dtype)?, call.operand("x2", dtype)?);
     let axis = call.axis_of(call.int("dim", 1)?, call.rank("x1")?.max(call.rank("x2")?))?;
     let axes = call.integers(&[axis]);
     let least = call.float("eps", 1e-8)?;

@@ -647,6 +647,16 @@ class Corners(nn.Module):
         return bags, *alike, product, left, *wrapped, hidden, *whole, *truths, small < large, large >= small
 
 
+class Promoted(nn.Module):
+    """Operands of two types where one is usual, and attention of more axes than four, also with masks of fewer."""
+
+    def forward(self, x, y, z, q, k, v, mask):
+        pairs = torch.outer(x[0], y[0]), torch.outer(z, x[1]), F.cosine_similarity(x, y), F.pairwise_distance(x, y)
+        free = F.scaled_dot_product_attention(q, k, v)
+        masked = F.scaled_dot_product_attention(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, mask[0, 0] > 0)
+        return *pairs, free, *masked, F.scaled_dot_product_attention(q[None], k[None], v[None], mask, scale=0.3)
+
+
 class Counting(nn.Module):
     """A decoder whose keys are shorter the more tokens there are: what is kept of one depends on how many follow."""
 
@@ -705,6 +715,8 @@ def modules():
         "corners": (Corners(), (torch.randn(4, 5), torch.randn(6, 5), torch.tensor([[1, 4, 2, 4], [0, 2, 3, 3]]),
                                 torch.tensor([1, -3, 100], dtype=torch.int8), torch.tensor([200, 3, 90], dtype=torch.uint8)), None),
         "counting": (Counting(), (ids,), ({0: rows, 1: length},)),
+        "promoted": (Promoted(), (torch.randn(2, 3), torch.randn(2, 3, dtype=torch.float64), torch.tensor([2, 5]), torch.randn(1, 2, 3, 4, 8),
+                                  torch.randn(1, 2, 3, 5, 8), torch.randn(1, 2, 3, 5, 6), torch.randn(2, 1, 4, 5)), None),
         "triangle": (Triangle(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({1: length}, {1: Dim("kept", min=2, max=64)})),
         "sized": (Sized(), (torch.randn(3, 9, 8),), ({0: rows, 1: Dim.AUTO},)),
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),

@@ -73,6 +73,30 @@ fn gradients_go_where_those_of_pytorch_go() {
     }
 }
 
+/// Normalisations that are called twice, arrays that are no parameters, parts without gradients
+/// (`scripts/torch_training.py`).
+#[test]
+fn a_module_is_after_three_steps_what_it_is_in_pytorch() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("after.npz");
+    let io = stored("training/trained.npz");
+    let data = format!("{}:input=x,target=y", io.display());
+    let program = stored("training/trained.pt2").display().to_string();
+    let step = ["--loss", "mse", "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--in-order"];
+    let files = ["train", &program, "-d", "cpu", "--data", &data, "-o", to.to_str().unwrap()];
+    let out = partition(&[&files[..], &step].concat());
+    assert!(out.status.success(), "{}", told(&out));
+    let (own, torch) = (Arrays::open(&to).unwrap(), Arrays::open(&io).unwrap());
+    let after: Vec<&str> = torch.names().iter().filter_map(|name| name.strip_prefix("after.")).collect();
+    assert_eq!(after.len(), 10);
+    for name in after {
+        let values = |arrays: &Arrays, name: &str| arrays.get(name).unwrap().unwrap().to_f64();
+        let (own, torch) = (values(&own, name), values(&torch, &format!("after.{name}")));
+        let apart = own.iter().zip(&torch).map(|(own, torch)| (own - torch).abs()).fold(0.0, f64::max);
+        assert!(apart < 1e-5, "{name}: {own:?}, torch {torch:?}");
+    }
+}
+
 fn partition(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_partition")).args(arguments).output().unwrap()
 }
@@ -90,7 +114,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 48);
+    assert_eq!(programs.len(), 49);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());

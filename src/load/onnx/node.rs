@@ -484,11 +484,15 @@ impl<'a> At<'a> {
     }
 
     /// Of all outputs that are made only the first elements of an axis count.
-    pub(super) fn set_ragged(&mut self, ragged: Ragged) {
-        self.outputs.iter_mut().flatten().for_each(|output| {
+    pub(super) fn set_ragged(&mut self, ragged: Ragged) -> Result<()> {
+        for output in self.outputs.iter_mut().flatten() {
             output.ragged = Some(ragged);
-            output.known = None;
-        });
+            // How many of them count is not known, so they are data from here on.
+            if let Some(known) = output.known.take().filter(|_| output.value.is_none()) {
+                output.value = Some(make(&mut self.lowering.graph, &known, self.source)?);
+            }
+        }
+        Ok(())
     }
 
     /// The shape of output `i`, once it is set.

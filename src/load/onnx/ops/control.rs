@@ -62,16 +62,12 @@ pub(super) fn chosen(
     if yes == no {
         return Ok(yes);
     }
-    let counts = (at.lowering().binding(yes).ragged, at.lowering().binding(no).ragged);
-    let (yes, no) = (at.lowering().value(yes)?, at.lowering().value(no)?);
-    let (one, other) = (at.type_of(yes), at.type_of(no));
-    if one != other {
-        let what = "that gives values of other types or sizes, depending on data,";
-        return Err(at.unsupported(what));
-    }
+    let counts = [yes, no].map(|side| at.lowering().binding(side).ragged);
+    let values = [at.lowering().value(yes)?, at.lowering().value(no)?];
+    let Sides { values: [yes, no], counts } = alongside(at, values, counts)?;
     let ragged = match counts {
-        (None, None) => None,
-        (Some(one), Some(other)) if one.axis == other.axis && one.is_size == other.is_size => {
+        None => None,
+        Some([one, other]) => {
             let both = [one.count, other.count];
             let count = match taken.get(&both) {
                 _ if one.count == other.count => one.count,
@@ -81,10 +77,68 @@ pub(super) fn chosen(
             taken.insert(both, count);
             Some(Ragged { count, ..one })
         }
-        _ => return Err(at.unsupported("one branch of which gives as many elements as data says")),
     };
     let value = at.select(condition, yes, no)?;
     Ok(at.bound_ragged(value, ragged))
+}
+
+/// Two values of one type, and how many elements of an axis count of each, where they are not all.
+struct Sides {
+    values: [ValueId; 2],
+    counts: Option<[Ragged; 2]>,
+}
+
+/// Both values as long as the longer one. Error: they differ in more than the size of one axis.
+fn alongside(at: &mut At<'_>, values: [ValueId; 2], counts: [Option<Ragged>; 2]) -> Result<Sides> {
+    let types = values.map(|value| at.type_of(value));
+    let is_size = |of: &Ragged| of.is_size;
+    if types[0] == types[1] {
+        match counts {
+            [None, None] => return Ok(Sides { values, counts: None }),
+            [Some(one), Some(other)] if one.axis == other.axis && one.is_size == other.is_size => {
+                return Ok(Sides { values, counts: Some([one, other]) });
+            }
+            _ => {}
+        }
+    }
+    let what = "that gives values of other types or sizes, depending on data,";
+    let [one, other] = types.each_ref().map(|ty| ty.shape.sizes());
+    let differ: Vec<usize> =
+        (0..one.len().min(other.len())).filter(|&axis| one[axis] != other[axis]).collect();
+    let counted = counts.iter().flatten().next().map(|of| of.axis);
+    let (Some(axis), true) = (differ.first().copied().or(counted), differ.len() < 2) else {
+        return Err(at.unsupported(what));
+    };
+    let is_other_axis = counts.iter().flatten().any(|of| of.axis != axis || is_size(of));
+    if types[0].dtype != types[1].dtype || one.len() != other.len() || is_other_axis {
+        return Err(at.unsupported(what));
+    }
+    let (Some(left), Some(right)) = (one[axis].known(), other[axis].known()) else {
+        return Err(at.unsupported(what));
+    };
+    let (mut longer, mut both) = (values, Vec::new());
+    for (side, size) in [left, right].into_iter().enumerate() {
+        let count = match counts[side] {
+            Some(of) => of.count,
+            None => at.scalar(DType::I64, size as f64)?,
+        };
+        both.push(Ragged::along(axis, count));
+        longer[side] = lengthened(at, values[side], axis, left.max(right) - size)?;
+    }
+    Ok(Sides { values: longer, counts: Some([both[0], both[1]]) })
+}
+
+/// With so many zeros behind the elements of an axis.
+fn lengthened(at: &mut At<'_>, value: ValueId, axis: usize, more: i64) -> Result<ValueId> {
+    if more == 0 {
+        return Ok(value);
+    }
+    let ty = at.type_of(value);
+    let mut sizes = ty.shape.sizes().to_vec();
+    sizes[axis] = Size::Known(more);
+    let zero = at.scalar(ty.dtype, 0.0)?;
+    let zeros = at.broadcast(zero, Shape::new(sizes))?;
+    at.concat(&[value, zeros], axis)
 }
 
 /// Values one after the other along a new axis.

@@ -1,8 +1,10 @@
 //! Operators that read or write at positions given as data.
 
 use super::super::known;
+use super::super::lower::Ragged;
 use super::super::node::At;
 use super::layout::indices;
+use super::reduce;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ScatterKind, Shape, Size, Slice, TopK, Type, ValueId};
 
@@ -108,7 +110,8 @@ fn behind_all(at: &mut At<'_>, scatter: &Op, indices: ValueId, size: &Size) -> R
     }
 }
 
-/// The number of elements is an attribute before opset 10, then an input.
+/// The number of elements is an attribute before opset 10, then an input. Of an axis of which only the first elements count,
+/// the others come last, and do not count there either.
 pub(super) fn topk(at: &mut At<'_>) -> Result<()> {
     // Sorted results are one of the orders that `sorted = 0` allows.
     at.ignore(&["sorted"]);
@@ -118,10 +121,26 @@ pub(super) fn topk(at: &mut At<'_>) -> Result<()> {
         None => at.integer(1, "k")?,
     };
     let largest = at.flag("largest", true)?;
-    let x = at.value(0)?;
+    let mut x = at.value(0)?;
+    let own = at.counted_input(0).filter(|of| of.axis == axis as usize);
+    let wanted = at.ragged_input(1).filter(|of| of.is_size).map(|of| of.count);
+    if let Some(of) = own {
+        let (low, high) = reduce::ends(at.type_of(x).dtype);
+        let counts = at.counting(x, of)?;
+        x = at.select_or(counts, x, if largest { low } else { high })?;
+    }
     let results = at.apply_all(Op::TopK(TopK { axis, k, largest }), &[x])?;
     for (i, value) in results.into_iter().enumerate() {
         at.set(i, value);
+    }
+    let count = match (own, wanted) {
+        (None, None) => return Ok(()),
+        (Some(of), None) => at.binary_scalar(Binary::Min, of.count, k as f64)?,
+        (None, Some(wanted)) => wanted,
+        (Some(of), Some(wanted)) => at.binary(Binary::Min, of.count, wanted)?,
+    };
+    for i in 0..2 {
+        at.set_ragged_output(i, Ragged::along(axis as usize, count));
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ fn extreme_of_nothing(at: &mut At<'_>, kind: ReduceKind, plan: &Plan, ty: &Type)
 }
 
 /// The least and the greatest number of a type.
-fn ends(dtype: DType) -> (f64, f64) {
+pub(super) fn ends(dtype: DType) -> (f64, f64) {
     match dtype {
         DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => (f64::NEG_INFINITY, f64::INFINITY),
         DType::I8 => (i8::MIN.into(), i8::MAX.into()),

@@ -336,6 +336,10 @@ pub(super) fn non_max_suppression(at: &mut At<'_>) -> Result<()> {
         let enough = at.compare(Compare::Gt, scores, least)?;
         left = at.select_or(enough, scores, f64::NEG_INFINITY)?;
     }
+    if let Some(of) = at.counted_input(1) {
+        let counts = at.counting(scores, of)?;
+        left = at.select_or(counts, left, f64::NEG_INFINITY)?;
+    }
     let picks = pick_boxes(at, left, close, [boxes_each, rounds])?;
     let chosen_shape = [images, classes, rounds];
     if picks.boxes.is_empty() || chosen_shape.contains(&0) {

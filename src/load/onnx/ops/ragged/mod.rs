@@ -3,12 +3,14 @@
 
 mod sizes;
 
+use std::collections::HashSet;
+
 pub(super) use self::sizes::compute_with_counts;
 use super::super::lower::Ragged;
 use super::super::node::At;
 use super::select::{Chosen, chosen};
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Op, Shape, Size};
+use crate::ir::{Binary, Compare, DType, Graph, Op, Shape, Size, ValueId};
 
 /// Operators of each element, and those that broadcast.
 const ELEMENTWISE: &[&str] = &[
@@ -89,12 +91,28 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
     let count = at.input_count();
     let inputs: Vec<Option<Ragged>> = (0..count).map(|i| at.ragged_input(i)).collect();
     let Some(first) = inputs.iter().flatten().next().copied() else { return Ok(()) };
+    // Where it said itself how many count.
+    let counts_itself = match at.op_type() {
+        "TopK" => true,
+        // Boxes, and a score of each for each class.
+        "NonMaxSuppression" => match inputs.as_slice() {
+            [Some(boxes), Some(scores), rest @ ..] => {
+                let are_aligned = boxes.axis == 1 && scores.axis == 2 && !boxes.is_size && !scores.is_size;
+                let are_alike = are_alike(at.graph(), boxes.count, scores.count);
+                are_aligned && are_alike && rest.iter().all(Option::is_none)
+            }
+            _ => false,
+        },
+        _ => false,
+    };
+    if counts_itself && at.is_ragged_output(0) {
+        return Ok(());
+    }
     if first.is_size || inputs.iter().flatten().any(|other| other.is_size) || at.op_type() == "Shape" {
         return sizes::carry(at, &inputs, first);
     }
     if let Some(picked) = gathered_within(at, &inputs)? {
-        at.set_ragged(picked);
-        return Ok(());
+        return at.set_ragged(picked);
     }
     // Operators that look at what counts themselves.
     if matches!(at.op_type(), "Compress" | "NonZero" | "Size") {
@@ -103,20 +121,40 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
     if joined(at, &inputs)? || is_scattered(at, &inputs)? {
         return Ok(());
     }
-    if inputs.iter().flatten().any(|other| other.count != first.count) {
+    if !inputs.iter().flatten().all(|other| are_alike(at.graph(), other.count, first.count)) {
         return Err(at.depends_on_data());
     }
     if let Some(part) = sliced(at, first)? {
-        at.set_ragged(part);
-        return Ok(());
+        return at.set_ragged(part);
     }
     if at.op_type().starts_with("Reduce") && reduced(at, first.axis)?.is_none() {
         // What is reduced counts those that count.
         return Ok(());
     }
     let Some(axis) = axis_behind(at, &inputs, first)? else { return Err(at.depends_on_data()) };
-    at.set_ragged(Ragged::along(axis, first.count));
-    Ok(())
+    at.set_ragged(Ragged::along(axis, first.count))
+}
+
+/// Pairs of values that are compared before two counts are taken for different.
+const MOST_COMPARED: usize = 4096;
+
+/// Whether two values are computed from the same ones in the same way, as counts are of tensors that go side by side.
+fn are_alike(graph: &Graph, one: ValueId, other: ValueId) -> bool {
+    let (mut waiting, mut compared) = (vec![(one, other)], HashSet::new());
+    while let Some((one, other)) = waiting.pop() {
+        if one == other || !compared.insert((one, other)) {
+            continue;
+        }
+        let (left, right) = (graph.maker(one), graph.maker(other));
+        let is_same_result = one.0 - left.first_result.0 == other.0 - right.first_result.0;
+        let is_leaf = matches!(left.op, Op::Input | Op::Param(_));
+        let is_same = is_same_result && left.op == right.op && left.operands.len() == right.operands.len();
+        if !is_same || is_leaf || graph.ty(one) != graph.ty(other) || compared.len() > MOST_COMPARED {
+            return false;
+        }
+        waiting.extend(left.operands.iter().copied().zip(right.operands.iter().copied()));
+    }
+    true
 }
 
 /// The axis of a result of which the elements that count come first, as they do in what is read; none where they do not.
@@ -288,7 +326,7 @@ fn joined(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
     let Chosen { positions, count } = chosen(at, holds)?;
     let y = at.gather(all, positions, along)?;
     at.set(0, y);
-    at.set_ragged(Ragged::along(along, count));
+    at.set_ragged(Ragged::along(along, count))?;
     Ok(true)
 }
 

@@ -5,7 +5,7 @@ use super::super::super::lower::Ragged;
 use super::super::super::node::At;
 use super::{ELEMENTWISE, same_axis};
 use crate::error::Result;
-use crate::ir::{Binary, Compare, DType, Size};
+use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, ValueId};
 
 /// Gives a node that computes with sizes those that data has in the place of those that are planned. What only passes
 /// sizes on, or makes tensors of them, reads what is planned.
@@ -15,21 +15,46 @@ pub(in super::super) fn compute_with_counts(at: &mut At<'_>) -> Result<()> {
     }
     for i in 0..at.input_count() {
         let Some(of) = at.ragged_input(i).filter(|of| of.is_size) else { continue };
-        let planned = at.value(i)?;
-        let sizes = at.sizes_of(planned);
-        let real = match sizes.len() {
-            0 => of.count,
-            1 => {
-                let places = at.iota(super::super::layout::indices(sizes), 0);
-                let is_it = at.compare_scalar(Compare::Eq, places, of.axis as f64)?;
-                at.select(is_it, of.count, planned)?
-            }
-            _ => continue,
-        };
+        let Some(real) = real_sizes(at, i, of)? else { continue };
         let real = at.bound(real);
         at.read_instead(i, real);
     }
     Ok(())
+}
+
+/// Sizes with the one that data has in its place; none where they are no vector.
+fn real_sizes(at: &mut At<'_>, i: usize, of: Ragged) -> Result<Option<ValueId>> {
+    let planned = at.value(i)?;
+    let sizes = at.sizes_of(planned);
+    Ok(match sizes.len() {
+        0 => Some(of.count),
+        1 => {
+            let places = at.iota(super::super::layout::indices(sizes), 0);
+            let is_it = at.compare_scalar(Compare::Eq, places, of.axis as f64)?;
+            Some(at.select(is_it, of.count, planned)?)
+        }
+        _ => None,
+    })
+}
+
+/// The least or largest of sizes, their sum or product, which is a size in its turn. What is planned is at least that: none
+/// is below 0.
+fn reduced_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
+    let Some(Some(of)) = inputs.first().copied() else { return Ok(None) };
+    let kind = match at.op_type() {
+        "ReduceMin" => ReduceKind::Min,
+        "ReduceMax" => ReduceKind::Max,
+        "ReduceSum" => ReduceKind::Sum,
+        "ReduceProd" => ReduceKind::Prod,
+        _ => return Ok(None),
+    };
+    let plan = super::super::reduce::plan(at)?;
+    let Some(real) = real_sizes(at, 0, of)? else { return Ok(None) };
+    if plan.axes.len() != at.sizes_of(real).len() {
+        return Ok(None);
+    }
+    let count = at.apply(Op::Reduce { kind, axes: plan.axes, keep: false }, &[real])?;
+    Ok(Some(Ragged { axis: 0, count, is_size: true }))
 }
 
 /// Sizes that are planned: made by `Shape`, and read by what gives a result that many elements, of which then as many
@@ -53,9 +78,12 @@ pub(super) fn carry(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -
         }
         return Ok(());
     }
-    if let Some(part) = cut_at_size(at, inputs)? {
-        at.set_ragged(part);
+    if let Some(of) = reduced_size(at, inputs)? {
+        at.set_ragged_output(0, of);
         return Ok(());
+    }
+    if let Some(part) = cut_at_size(at, inputs)? {
+        return at.set_ragged(part);
     }
     if counts_up_to(at, inputs) {
         at.set_ragged_output(0, Ragged::along(0, first.count));
@@ -89,8 +117,7 @@ pub(super) fn carry(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -
             return Err(at.depends_on_data());
         }
     }
-    at.set_ragged(Ragged::along(axis, sizes.count));
-    Ok(())
+    at.set_ragged(Ragged::along(axis, sizes.count))
 }
 
 /// Whether a result is the numbers from 0 up to a size: as many as that.
@@ -156,6 +183,9 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
             }
         }
         "Unsqueeze" | "Squeeze" | "Identity" if inputs[0].is_some() => Some(Some(first.axis)),
+        "Reshape" if inputs[0].is_some() && at.output_rank(0).is_some_and(|rank| rank < 2) => {
+            Some(Some(first.axis))
+        }
         "Concat" => {
             let mut before = 0;
             for (i, of) in inputs.iter().enumerate() {

@@ -85,6 +85,27 @@ const ELEMENTWISE: &[&str] = &[
     "Xor",
 ];
 
+/// Operators that do the same for each sample of a batch, which is the first axis of their first operand.
+const OF_SAMPLES: &[&str] = &[
+    "AveragePool",
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "DepthToSpace",
+    "GlobalAveragePool",
+    "GlobalLpPool",
+    "GlobalMaxPool",
+    "GridSample",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LRN",
+    "LpPool",
+    "MaxPool",
+    "Resize",
+    "SpaceToDepth",
+    "Upsample",
+];
+
 /// Marks the results of a node one of whose inputs is ragged. Error: they would not be the elements that count,
 /// followed by others.
 pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
@@ -118,14 +139,23 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
     if matches!(at.op_type(), "Compress" | "NonZero" | "Size") {
         return Ok(());
     }
-    if joined(at, &inputs)? || is_scattered(at, &inputs)? {
+    if joined(at, &inputs)? {
         return Ok(());
+    }
+    if is_scattered(at, &inputs)? {
+        return inputs[0].map_or(Ok(()), |of| at.set_ragged(of));
     }
     if !inputs.iter().flatten().all(|other| are_alike(at.graph(), other.count, first.count)) {
         return Err(at.depends_on_data());
     }
     if let Some(part) = sliced(at, first)? {
         return at.set_ragged(part);
+    }
+    if takes_known_places(at, &inputs)? {
+        return Ok(());
+    }
+    if let Some(flat) = merged(at, first)? {
+        return at.set_ragged(flat);
     }
     if at.op_type().starts_with("Reduce") && reduced(at, first.axis)?.is_none() {
         // What is reduced counts those that count.
@@ -136,7 +166,7 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
 }
 
 /// Pairs of values that are compared before two counts are taken for different.
-const MOST_COMPARED: usize = 4096;
+const MOST_COMPARED: usize = 1 << 20;
 
 /// Whether two values are computed from the same ones in the same way, as counts are of tensors that go side by side.
 fn are_alike(graph: &Graph, one: ValueId, other: ValueId) -> bool {
@@ -166,6 +196,22 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
         "Gather" => gathered(at, inputs)?,
         "GatherND" => match inputs {
             [None, Some(of)] if of.axis == 0 && at.int_or("batch_dims", 0)? == 0 => Some(0),
+            _ => None,
+        },
+        op if OF_SAMPLES.binary_search(&op).is_ok() => match inputs {
+            [Some(of), others @ ..] if of.axis == 0 && others.iter().all(Option::is_none) => {
+                let mixes = op == "BatchNormalization" && at.flag("training_mode", false)?;
+                let samples = at.ty(0)?.shape[0].clone();
+                at.output_shape(0).filter(|to| !mixes && to[0] == samples).map(|_| 0)
+            }
+            _ => None,
+        },
+        "Pad" if inputs[0].is_some() => padded(at, first.axis)?,
+        // Regions, and which image each is of.
+        "RoiAlign" => match inputs {
+            [None, Some(regions), images] if regions.axis == 0 && images.is_none_or(|of| of.axis == 0) => {
+                Some(0)
+            }
             _ => None,
         },
         "Concat" => {
@@ -260,6 +306,41 @@ fn same_axis(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
     Ok(None)
 }
 
+/// Where nothing is put before or behind the axis.
+fn padded(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
+    let rank = at.rank(0)?;
+    let pads = match at.ints("pads")? {
+        Some(pads) => pads.to_vec(),
+        None => at.integers(1, "pads")?,
+    };
+    let axes = if at.has(3) { at.integers(3, "axes")? } else { (0..rank as i64).collect() };
+    for (place, &own) in axes.iter().enumerate() {
+        let ends = [pads.get(place), pads.get(place + axes.len())];
+        if at.axis(own, rank)? == axis && ends != [Some(&0); 2] {
+            return Ok(None);
+        }
+    }
+    Ok(Some(axis))
+}
+
+/// The axis and the next ones as one: of each element that counts, so many as these have.
+fn merged(at: &mut At<'_>, of: Ragged) -> Result<Option<Ragged>> {
+    if !matches!(at.op_type(), "Reshape" | "Flatten") || same_axis(at, of.axis)?.is_some() {
+        return Ok(None);
+    }
+    let (from, Some(to)) = (at.ty(0)?.shape, at.output_shape(0)) else { return Ok(None) };
+    let outer = at.product(&from.sizes()[..of.axis])?;
+    for own in 0..to.rank() {
+        let (Some(size), Some(whole)) = (from[of.axis].known(), to[own].known()) else { continue };
+        let is_aligned = at.product(&to.sizes()[..own])? == outer;
+        if is_aligned && size > 0 && whole > size && whole % size == 0 {
+            let count = at.binary_scalar(Binary::Mul, of.count, (whole / size) as f64)?;
+            return Ok(Some(Ragged::along(own, count)));
+        }
+    }
+    Ok(None)
+}
+
 /// Where all elements of the axis are kept: the operator works along another one.
 fn same_size(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
     let whole = match at.op_type() {
@@ -280,9 +361,10 @@ fn apart_from(at: &At<'_>, axis: usize, default: i64) -> Result<Option<usize>> {
     Ok((along != axis).then_some(axis))
 }
 
-/// Whether as many updates as count go to indices of the same number: the result has all elements of the data.
+/// Whether as many updates as count go to indices of the same number: the result has all elements of the data, of which as
+/// many count.
 fn is_scattered(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
-    let [None, Some(indices), updates] = inputs else { return Ok(false) };
+    let [_, Some(indices), updates] = inputs else { return Ok(false) };
     let components = match at.op_type() {
         "ScatterND" => 1,
         "ScatterElements" => 0,
@@ -305,6 +387,10 @@ fn joined(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
     let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
     if inputs.iter().flatten().any(|of| of.axis != along) {
         return Ok(false);
+    }
+    if let [Some(alone)] = *inputs {
+        at.set_ragged(alone)?;
+        return Ok(true);
     }
     let (mut values, mut holds) = (Vec::new(), Vec::new());
     for (i, of) in inputs.iter().enumerate() {
@@ -369,6 +455,15 @@ fn gathered_within(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragg
         }
         _ => Ok(None),
     }
+}
+
+/// Elements of the axis at known places, as loops over it take them: there are such, or the node is wrong.
+fn takes_known_places(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
+    let ("Gather", [Some(of), None]) = (at.op_type(), inputs) else { return Ok(false) };
+    let known = at.known(1).and_then(|known| known.sizes());
+    let counts_from_first = |size: &Size| size.known().is_some_and(|place| place >= 0);
+    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
+    Ok(along == of.axis && known.is_some_and(|places| places.iter().all(counts_from_first)))
 }
 
 fn gathered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {

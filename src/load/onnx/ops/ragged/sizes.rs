@@ -3,14 +3,19 @@
 
 use super::super::super::lower::Ragged;
 use super::super::super::node::At;
-use super::{ELEMENTWISE, same_axis};
+use super::super::super::tensor;
+use super::{ELEMENTWISE, are_alike, same_axis};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, ValueId};
 
 /// Gives a node that computes with sizes those that data has in the place of those that are planned. What only passes
 /// sizes on, or makes tensors of them, reads what is planned.
 pub(in super::super) fn compute_with_counts(at: &mut At<'_>) -> Result<()> {
-    if at.op_type() == "Identity" || ELEMENTWISE.binary_search(&at.op_type()).is_err() {
+    if passes_on(at)? || ELEMENTWISE.binary_search(&at.op_type()).is_err() {
+        return Ok(());
+    }
+    let inputs: Vec<Option<Ragged>> = (0..at.input_count()).map(|i| at.ragged_input(i)).collect();
+    if chosen_size(at, &inputs)?.is_some() || growing(at, &inputs).is_some() {
         return Ok(());
     }
     for i in 0..at.input_count() {
@@ -20,6 +25,15 @@ pub(in super::super) fn compute_with_counts(at: &mut At<'_>) -> Result<()> {
         at.read_instead(i, real);
     }
     Ok(())
+}
+
+/// Whether sizes stay as they are, in the type that sizes have.
+fn passes_on(at: &At<'_>) -> Result<bool> {
+    Ok(match at.op_type() {
+        "Identity" => true,
+        "Cast" => tensor::dtype(i32::try_from(at.int_or("to", 0)?).unwrap_or(0))? == DType::I64,
+        _ => false,
+    })
 }
 
 /// Sizes with the one that data has in its place; none where they are no vector.
@@ -60,6 +74,10 @@ fn reduced_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Rag
 /// Sizes that are planned: made by `Shape`, and read by what gives a result that many elements, of which then as many
 /// count.
 pub(super) fn carry(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<()> {
+    // How many sizes there are is known.
+    if first.is_size && matches!(at.op_type(), "Shape" | "Size") {
+        return Ok(());
+    }
     if at.op_type() == "Shape" {
         let (start, rank) = (at.int_or("start", 0)?, at.rank(0)?);
         let start = if start < 0 { start.saturating_add(rank as i64).max(0) } else { start };
@@ -72,10 +90,27 @@ pub(super) fn carry(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -
         }
         return Ok(());
     }
-    if let Some(position) = position_of_size(at, inputs, first)? {
+    if let Some(position) = chosen_size(at, inputs)?
+        .map_or_else(|| position_of_size(at, inputs, first), |found| Ok(Some(found)))?
+    {
         if let Some(axis) = position {
             at.set_ragged_output(0, Ragged { axis, count: first.count, is_size: true });
         }
+        return Ok(());
+    }
+    if let Some(binary) = growing(at, inputs) {
+        let mut counts = Vec::new();
+        for (i, of) in inputs.iter().enumerate() {
+            counts.push(match of {
+                Some(of) => of.count,
+                None => {
+                    let number = at.value(i)?;
+                    at.reshape(number, [])?
+                }
+            });
+        }
+        let count = at.binary(binary, counts[0], counts[1])?;
+        at.set_ragged_output(0, Ragged { axis: 0, count, is_size: true });
         return Ok(());
     }
     if let Some(of) = reduced_size(at, inputs)? {
@@ -132,13 +167,8 @@ fn counts_up_to(at: &At<'_>, inputs: &[Option<Ragged>]) -> bool {
 
 /// The elements of an axis up to a size that data has: as many as that of those that are planned.
 fn cut_at_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
-    let ends = match inputs {
-        [None, None, Some(ends)] | [None, None, Some(ends), None] | [None, None, Some(ends), None, None] => {
-            ends
-        }
-        _ => return Ok(None),
-    };
-    if at.op_type() != "Slice" || !ends.is_size {
+    let [own, None, Some(ends), rest @ ..] = inputs else { return Ok(None) };
+    if at.op_type() != "Slice" || !ends.is_size || rest.iter().any(Option::is_some) {
         return Ok(None);
     }
     let axis = match at.has(3) {
@@ -149,8 +179,13 @@ fn cut_at_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragg
     let axis = at.axis(axis, at.rank(0)?)?;
     let plan = super::super::layout::slice_plan(at)?;
     let Some(bounds) = super::super::layout::slice_bounds(at, axis)? else { return Ok(None) };
-    if bounds.start != Size::Known(0) || plan.steps[axis] != 1 {
+    let is_other_axis = own.is_some_and(|own| own.is_size || own.axis != axis);
+    if bounds.start != Size::Known(0) || plan.steps[axis] != 1 || is_other_axis {
         return Ok(None);
+    }
+    let mut ends = *ends;
+    if let Some(own) = own.filter(|own| !are_alike(at.graph(), own.count, ends.count)) {
+        ends.count = at.binary(Binary::Min, ends.count, own.count)?;
     }
     // Where the axis is as long as the largest number that data can say, it cuts nothing off.
     if plan.sizes[axis] == bounds.end {
@@ -159,6 +194,45 @@ fn cut_at_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragg
     let taken = at.size_value(&plan.sizes[axis], DType::I64)?;
     let count = at.binary(Binary::Min, ends.count, taken)?;
     Ok(Some(Ragged::along(axis, count)))
+}
+
+/// What is computed of one size and a number, or another size, where that is the larger the larger they are: what is planned
+/// is at least what data has, as of the sizes themselves.
+fn growing(at: &At<'_>, inputs: &[Option<Ragged>]) -> Option<Binary> {
+    let binary = match at.op_type() {
+        "Add" => Binary::Add,
+        "Mul" => Binary::Mul,
+        "Max" => Binary::Max,
+        "Min" => Binary::Min,
+        _ => return None,
+    };
+    let is_size = |of: &Option<Ragged>| of.is_some_and(|of| of.is_size);
+    let is_one = |i: usize| {
+        let known = at.known(i).and_then(|known| known.sizes());
+        known.is_some_and(|sizes| matches!(sizes, [one] if one.known().is_some_and(|number| number >= 0)))
+    };
+    (inputs.len() == 2 && inputs.iter().any(is_size) && (0..2).all(is_one)).then_some(binary)
+}
+
+/// Where a size stands behind what exporters write for `-1`, as long as an axis is: sizes are compared with a number below 0,
+/// which none is, and chosen where they are not that. None where the operator does something else.
+fn chosen_size(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Option<usize>>> {
+    let known = |i: usize| at.known(i).and_then(|known| known.sizes());
+    match (at.op_type(), inputs) {
+        ("Equal", [Some(of), None] | [None, Some(of)]) if of.is_size => {
+            let other = usize::from(inputs[0].is_some());
+            let is_below = |size: &Size| size.known().is_some_and(|number| number < 0);
+            let all_below = known(other).is_some_and(|sizes| sizes.iter().all(is_below));
+            Ok(all_below.then_some(None))
+        }
+        ("Where", [None, Some(of), None] | [None, None, Some(of)]) if of.is_size => {
+            let is_alike = at.ty(0)?.shape == at.ty(1)?.shape && at.ty(1)?.shape == at.ty(2)?.shape;
+            let taken = known(0).and_then(|truths| truths.get(of.axis)?.known()).filter(|_| is_alike);
+            let taken = taken.map(|holds| if holds != 0 { 1 } else { 2 });
+            Ok(taken.map(|side| inputs[side].map(|of| of.axis)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Where a size stands in a result that only passes on sizes; no place where it is not among them, and none at all where
@@ -182,7 +256,8 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
                 _ => None,
             }
         }
-        "Unsqueeze" | "Squeeze" | "Identity" if inputs[0].is_some() => Some(Some(first.axis)),
+        "Unsqueeze" | "Squeeze" if inputs[0].is_some() => Some(Some(first.axis)),
+        _ if passes_on(at)? => Some(Some(first.axis)),
         "Reshape" if inputs[0].is_some() && at.output_rank(0).is_some_and(|rank| rank < 2) => {
             Some(Some(first.axis))
         }

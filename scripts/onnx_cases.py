@@ -250,3 +250,44 @@ case("loops_that_a_counter_or_data_ends", [
 ], {"x": abs(floats(3)) + 1}, {"start": np.array(True), "zero": np.int64(0), "one": np.int64(1), "ten": np.int64(10), "four": np.int64(4),
     "half": np.float32(1.5), "most": np.float32(60), "zeros": np.array([0])},
     {"count": T.INT64, "last": T.FLOAT, "stack": T.FLOAT, "sums": T.FLOAT, "short": T.INT64, "early": T.FLOAT, "few": T.FLOAT})
+# The ends of detectors as exporters write them: of the boxes whose scores are high the best, those that do not overlap, of none an
+# empty list; regions of these, that are put where their level says; rows and channels as one axis; sizes written as -1.
+empty = h.make_graph([h.make_node("Identity", ["none"], ["nothing"])], "empty", [], [h.make_tensor_value_info("nothing", T.INT64, [0])])
+kept = h.make_graph([
+    h.make_node("Unsqueeze", ["boxes_k", "first"], ["boxes_1"]), h.make_node("Unsqueeze", ["best", "first_two"], ["scores_1"]),
+    h.make_node("NonMaxSuppression", ["boxes_1", "scores_1", "many", "overlap"], ["rows"]), h.make_node("Gather", ["rows", "two"], ["column"], axis=1),
+    h.make_node("Squeeze", ["column", "behind"], ["keep"]),
+], "kept", [], [h.make_tensor_value_info("keep", T.INT64, None)])
+detector = [
+    h.make_node("Greater", ["scores", "least"], ["high"]), h.make_node("NonZero", ["high"], ["n"]), h.make_node("Squeeze", ["n", "first"], ["places"]),
+    h.make_node("Gather", ["scores", "places"], ["some"]), h.make_node("Shape", ["places"], ["s"]), h.make_node("Concat", ["most", "s"], ["both"], axis=0),
+    h.make_node("ReduceMin", ["both"], ["k0"], keepdims=0), h.make_node("Reshape", ["k0", "flat"], ["k"]),
+    h.make_node("TopK", ["some", "k"], ["best", "of"]), h.make_node("Gather", ["places", "of"], ["which"]), h.make_node("Gather", ["boxes", "which"], ["boxes_k"]),
+    h.make_node("Size", ["best"], ["count"]), h.make_node("Equal", ["count", "zero"], ["is_none"]), h.make_node("If", ["is_none"], ["kept"], then_branch=empty, else_branch=kept),
+    h.make_node("Slice", ["kept", "first", "limit"], ["few"]), h.make_node("Gather", ["boxes_k", "few"], ["found"]), h.make_node("Gather", ["best", "few"], ["scored"]),
+]
+tail = [
+    h.make_node("Shape", ["found"], ["fs"]), h.make_node("Gather", ["fs", "first"], ["f"]), h.make_node("ConstantOfShape", ["f"], ["images"], value=h.make_tensor("v", T.INT64, [1], [0])),
+    h.make_node("RoiAlign", ["image", "found", "images"], ["regions"], output_height=2, output_width=2, sampling_ratio=2),
+    h.make_node("Conv", ["regions", "w"], ["features"]), h.make_node("Flatten", ["features"], ["line"], axis=1), h.make_node("Reshape", ["line", "flat"], ["all"]),
+    h.make_node("ReduceSum", ["all", "first"], ["total"], keepdims=0), h.make_node("Concat", ["f", "flat", "flat", "flat"], ["asked"], axis=0),
+    h.make_node("Equal", ["asked", "minus"], ["open"]), h.make_node("Where", ["open", "ones", "asked"], ["sizes"]), h.make_node("Range", ["zero", "f0", "one"], ["numbers"]),
+    h.make_node("Squeeze", ["f", "first"], ["f0"]), h.make_node("Unsqueeze", ["numbers", "last_two"], ["index"]), h.make_node("Unsqueeze", ["scored", "last_two"], ["added"]),
+    h.make_node("Expand", ["index", "sizes"], ["at"]), h.make_node("ScatterElements", ["features", "at", "added"], ["y"], axis=0),
+]
+order = [node for node in tail if node.output[0] != "f0"]
+order.insert(2, next(node for node in tail if node.output[0] == "f0"))
+corners = rng.uniform(0, 6, (9, 2)).astype("float32")
+for name, least in [("boxes_of_which_some_are_found", 0.2), ("boxes_of_which_none_is_found", 9.0)]:
+    case(name, detector + order, {"scores": floats(9), "boxes": np.concatenate([corners, corners + rng.uniform(1, 4, (9, 2))], 1).astype("float32"), "image": floats(1, 3, 8, 8)}, {
+        "least": np.float32(least), "first": np.array([0]), "most": np.array([6]), "flat": np.array([-1]), "zero": np.int64(0), "one": np.int64(1), "none": np.zeros(0, "int64"),
+        "first_two": np.array([0, 1]), "many": np.array([2**31 - 1]), "overlap": np.array([0.3], "float32"), "two": np.array([2]), "behind": np.array([1]), "limit": np.array([4]),
+        "w": floats(2, 3, 1, 1), "minus": np.array([-1, -1, -1, -1]), "ones": np.array([1, 1, 1, 1]), "last_two": np.array([1, 2, 3]),
+    }, {"found": T.FLOAT, "scored": T.FLOAT, "total": T.FLOAT, "y": T.FLOAT})
+# Sizes that go through reductions of floats, as detectors are exported that take images of several sizes.
+case("sizes_through_reductions_of_floats", [
+    h.make_node("Shape", ["x"], ["a"]), h.make_node("Shape", ["y"], ["b"]), h.make_node("Concat", ["a", "b"], ["ab"], axis=0), h.make_node("Reshape", ["ab", "pairs"], ["table"]),
+    h.make_node("Cast", ["table"], ["wide"], to=T.FLOAT), h.make_node("ReduceMax", ["wide"], ["most"], axes=[0], keepdims=0), h.make_node("ReduceMean", ["wide"], ["mean"], keepdims=0),
+    h.make_node("Ceil", ["mean"], ["up"]), h.make_node("Cast", ["up"], ["n"], to=T.INT64), h.make_node("Reshape", ["n", "one"], ["n1"]), h.make_node("Cast", ["most"], ["whole"], to=T.INT64),
+    h.make_node("Concat", ["whole", "n1"], ["sizes"], axis=0), h.make_node("ConstantOfShape", ["sizes"], ["zeros"]), h.make_node("Add", ["zeros", "tail"], ["z"]),
+], {"x": floats(2, 5), "y": floats(3, 4)}, {"pairs": np.array([2, 2]), "one": np.array([1]), "tail": floats(4)}, {"z": T.FLOAT}, opset=17)

@@ -142,3 +142,21 @@ fn replicas_divide_the_batch() {
     let error = folder.fails(2, &[&plan[..], &["--replicas", "3"]].concat());
     assert!(error.contains("there are 2 devices that compute"), "{error}");
 }
+
+/// A sequence that one device makes and another reads is stated as one, as onnxruntime demands.
+#[test]
+fn sequences_between_parts_are_stated_as_such() {
+    let folder = Folder::new();
+    let model =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/sequence_between_devices/model.onnx");
+    let pins = ["--pin", "relu=cpu0", "--pin", "cat=cpu1", "--pin", "add=cpu1"];
+    let plan = ["-d", "2xcpu", "--use", "2", "--split", "none", "-o", "plan.json"];
+    folder.ok(&[&[model.to_str().unwrap()][..], &plan, &pins].concat());
+    folder.ok(&["export", "plan.json", "--format", "onnx-parts", "-o", "parts"]);
+    // The name `s`, and of its type the field for sequences.
+    let is_stated = |bytes: &[u8]| bytes.len() == 6 && bytes[..4] == *b"\x0a\x01s\x12" && bytes[5] == 0x22;
+    for part in ["part0.onnx", "part1.onnx"] {
+        let bytes = fs::read(folder.path("parts").join(part)).unwrap();
+        assert!(bytes.windows(6).any(is_stated), "{part}");
+    }
+}

@@ -158,7 +158,14 @@ pub(super) fn types(
     };
     let of = |name: &String| {
         let binding = &lowering.bindings[lowering.find(name)?];
-        let plain = binding.narrow.is_none() && binding.ragged.is_none();
+        let plain = match &binding.form {
+            Form::Tensor => binding.narrow.is_none() && binding.ragged.is_none(),
+            Form::Sequence(items) => {
+                let first = &lowering.bindings[*items.first()?];
+                return Some(super::parts::sequence_info(name, tensor::number(first.ty.dtype)));
+            }
+            Form::Optional(_) => false,
+        };
         let shape = TensorShapeProto { dim: binding.ty.shape.sizes().iter().map(dim).collect() };
         plain.then(|| super::parts::value_info(name, tensor::number(binding.ty.dtype), shape))
     };

@@ -111,7 +111,7 @@ impl ModelBuilder {
         });
         let shape = Some(TensorShapeProto { dim: dim.collect() });
         let tensor = TensorTypeProto { elem_type: number(dtype), shape };
-        let ty = TypeProto { tensor_type: Some(tensor) };
+        let ty = TypeProto { tensor_type: Some(tensor), ..TypeProto::default() };
         self.graph.input.push(ValueInfoProto {
             name: name.to_owned(),
             r#type: Some(ty),

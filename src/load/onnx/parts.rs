@@ -10,8 +10,8 @@ use prost::Message;
 
 use super::lower;
 use super::proto::{
-    DimensionProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TensorTypeProto,
-    TypeProto, ValueInfoProto,
+    DimensionProto, GraphProto, ModelProto, NodeProto, SequenceTypeProto, TensorProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use super::tensor;
 use crate::error::{Error, Report, Result};
@@ -119,7 +119,7 @@ impl<'g> Cut<'g> {
         let order = lower::order(&graph.node, |name| initial.contains_key(name) || given.contains(name))?;
         let mut stated = HashMap::new();
         for value in graph.value_info.iter().chain(&graph.output).chain(&graph.input) {
-            if value.r#type.as_ref().is_some_and(|ty| ty.tensor_type.is_some()) {
+            if value.r#type.as_ref().is_some_and(|ty| *ty != TypeProto::default()) {
                 stated.insert(value.name.as_str(), value);
             }
         }
@@ -296,7 +296,12 @@ impl<'g> Cut<'g> {
     /// of those may be of another batch.
     fn stated(&self, name: &str, context: &Context<'_>) -> Result<ValueInfoProto> {
         let made = context.types.get(name).and_then(Option::as_ref);
-        if let Some(value) = made.or_else(|| self.stated.get(name).copied()) {
+        let stated = self.stated.get(name).copied();
+        let is_tensor =
+            |value: &&ValueInfoProto| value.r#type.as_ref().is_some_and(|ty| ty.tensor_type.is_some());
+        // What is no tensor in the file may be computed with as one.
+        let other = stated.filter(|value| !is_tensor(value));
+        if let Some(value) = other.or(made).or(stated) {
             return Ok(value.clone());
         }
         let array = self.initial.get(name).and_then(|&place| self.graph.initializer.get(place));
@@ -320,7 +325,19 @@ pub(super) fn value_info(name: &str, elem_type: i32, shape: TensorShapeProto) ->
     let tensor_type = TensorTypeProto { elem_type, shape: Some(shape) };
     ValueInfoProto {
         name: name.to_owned(),
-        r#type: Some(TypeProto { tensor_type: Some(tensor_type) }),
+        r#type: Some(TypeProto { tensor_type: Some(tensor_type), ..TypeProto::default() }),
+        ..ValueInfoProto::default()
+    }
+}
+
+/// A value's name, of a sequence of tensors of the type of this number.
+pub(super) fn sequence_info(name: &str, elem_type: i32) -> ValueInfoProto {
+    let tensor_type = Some(TensorTypeProto { elem_type, shape: None });
+    let elem_type = Some(TypeProto { tensor_type, ..TypeProto::default() });
+    let sequence_type = Some(SequenceTypeProto { elem_type }.encode_to_vec());
+    ValueInfoProto {
+        name: name.to_owned(),
+        r#type: Some(TypeProto { sequence_type, ..TypeProto::default() }),
         ..ValueInfoProto::default()
     }
 }

@@ -189,11 +189,24 @@ pub(super) struct ValueInfoProto {
     pub metadata_props: Vec<StringStringEntryProto>,
 }
 
-/// A type; only tensors are read.
+/// A type; only tensors are read, others are handed on as they are.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TypeProto {
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub sequence_type: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "5")]
+    pub map_type: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "9")]
+    pub optional_type: Option<Vec<u8>>,
+}
+
+/// The type of a sequence.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct SequenceTypeProto {
+    #[prost(message, optional, tag = "1")]
+    pub elem_type: Option<TypeProto>,
 }
 
 /// A tensor's type.

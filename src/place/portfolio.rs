@@ -37,6 +37,11 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     }
     context.control.report("improving", 2, ROUNDS);
     if context.problem.options.objective == Objective::Latency {
+        // Which operations a fast device with little memory has is a question of loads before it is one of order.
+        if differ(context.problem) {
+            let found = load::find(context, &pool, context.problem.options.effort);
+            pool.merge(found);
+        }
         let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
         pool.merge(makespan::find(context, seeds.iter().map(Vec::as_slice)));
     }
@@ -54,7 +59,7 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         pool.merge(found);
     }
     if context.problem.options.objective == Objective::Throughput {
-        let found = load::find(context, &pool);
+        let found = load::find(context, &pool, context.problem.options.effort);
         pool.merge(found);
     }
     pool
@@ -77,6 +82,12 @@ fn cut(context: &Context<'_, '_>, pool: &Pool) -> Pool {
 /// Bytes that a method takes about that evaluates what it finds.
 fn tables(context: &Context<'_, '_>) -> u64 {
     64 * (context.problem.graph.node_count() + context.problem.graph.tensor_count()) as u64
+}
+
+/// True where devices differ in kind or in what they may hold.
+fn differ(problem: &Problem<'_>) -> bool {
+    let alike = |&id: &DeviceId| (&problem.topology.device(id).kind, problem.caps[id.index()]);
+    problem.devices.windows(2).any(|pair| alike(&pair[0]) != alike(&pair[1]))
 }
 
 /// True where backward nodes will part from their forward nodes in what is found here.

@@ -147,8 +147,7 @@ fn replicas_divide_the_batch() {
 #[test]
 fn sequences_between_parts_are_stated_as_such() {
     let folder = Folder::new();
-    let model =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/sequence_between_devices/model.onnx");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/sequence_between_devices/model.onnx");
     let pins = ["--pin", "relu=cpu0", "--pin", "cat=cpu1", "--pin", "add=cpu1"];
     let plan = ["-d", "2xcpu", "--use", "2", "--split", "none", "-o", "plan.json"];
     folder.ok(&[&[model.to_str().unwrap()][..], &plan, &pins].concat());

@@ -72,11 +72,11 @@ impl Effort {
 
 /// Climbs from the best of `start`, or from what comes closest; nothing where there is nothing to
 /// choose.
-pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
+pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effort) -> Pool {
     let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
     let Some(best) = start.best().or(start.closest.as_ref()) else { return incumbents.pool };
-    let effort = if best.is_feasible() { problem.options.effort } else { place::Effort::Fast };
+    let effort = if best.is_feasible() { effort } else { place::Effort::Fast };
     let Effort { seeds, budget, precision } = Effort::new(effort, problem.unit_count());
     let load = if best.is_feasible() { best.evaluation.max_load.get() } else { u64::MAX };
     let floor = bound::shared_work(problem, best.evaluation.max_load.get());

@@ -349,6 +349,9 @@ impl Site<'_> {
             Kind::Activation(activation @ Activation::Softmax { .. }) => {
                 mask::softmax(self, activation, sequence).map(one)
             }
+            Kind::Activation(Activation::SoftmaxOver { .. }) if mask.is_some() => {
+                Err(self.unsupported("a softmax over several axes of which some steps are masked"))
+            }
             Kind::Activation(activation) => activation.lower(self, first).map(one),
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
             Kind::BatchNorm(norm) => norm.lower(self, first).map(one),

@@ -209,7 +209,8 @@ impl TensorMeta {
     /// How its elements lie in memory; none where sizes are open, or for both parts of complex numbers that lie apart.
     pub(super) fn in_memory(&self) -> Option<InMemory> {
         let dims = self.dims()?;
-        if self.is_dense()? {
+        // Without strides nothing says otherwise.
+        if self.strides.is_empty() || self.is_dense()? {
             return Some(InMemory::Rows(dims));
         }
         let strides: Vec<i64> = self.strides.iter().map(size).collect::<Option<_>>()?;

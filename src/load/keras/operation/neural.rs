@@ -7,7 +7,8 @@ use super::super::reshape::Rearrange;
 use super::lower::{Operand, float, tensor_of, value};
 use crate::error::Result;
 use crate::ir::{
-    Binary, Compare, Conv as ConvOp, Layout, Op, Pool as PoolOp, PoolKind, ReduceKind, Size, Unary, ValueId,
+    Binary, Compare, Conv as ConvOp, DType, Layout, Op, Pool as PoolOp, PoolKind, ReduceKind, Size, Unary,
+    ValueId,
 };
 
 /// Elements of a patch, at most: its kernel has as many times as many.
@@ -342,20 +343,13 @@ fn attention(
     for x in [query, key, value] {
         site.expect_rank(x, 4)?;
     }
-    let width = site.known(query, 3)?;
-    let scale = match operands.get(5) {
-        Some(Operand::Constant(scale)) if !scale.is_null() => {
-            scale.as_f64().ok_or_else(|| site.unsupported("a scale that is no number"))?
-        }
-        None | Some(Operand::Constant(_)) => 1.0 / (width as f64).sqrt(),
-        Some(_) => return Err(site.unsupported("a scale that is computed")),
-    };
     let by_head = [0, 2, 1, 3];
     let heads = site.known(query, 2)?;
     let (key, value) = (shared(site, key, heads)?, shared(site, value, heads)?);
+    let factor = factor(site, query, operands)?;
     let (query, key, value) =
         (site.transpose(query, &by_head)?, site.transpose(key, &by_head)?, site.transpose(value, &by_head)?);
-    let query = site.binary_scalar(Binary::Mul, query, scale)?;
+    let query = site.binary_scalar(Binary::Mul, query, factor)?;
     let mut scores = site.matmul(query, key, true)?;
     if let Some(cap) = cap {
         let share = site.binary_scalar(Binary::Div, scores, cap)?;
@@ -366,27 +360,44 @@ fn attention(
         let bias = site.convert(bias, site.dtype(scores))?;
         scores = site.binary(Binary::Add, scores, bias)?;
     }
-    // As Keras has it, so that rows without anything seen are alike everywhere.
-    let most = match site.dtype(scores) {
-        crate::ir::DType::F16 => 65504.0,
-        crate::ir::DType::F64 => f64::MAX,
-        _ => f64::from(f32::MAX),
-    };
-    let least = site.scalar_like(-0.7 * most, scores)?;
-    if let Some(mask) = optional(site, operands, 4)? {
-        let mask = site.convert(mask, crate::ir::DType::Bool)?;
-        scores = site.apply(Op::Select, &[mask, scores, least])?;
-    }
-    if causal {
-        let sizes = site.sizes(scores).split_off(2);
-        let (rows, columns) = (site.iota(&sizes, 0), site.iota(&sizes, 1));
-        let seen = site.apply(Op::Compare(Compare::Le), &[columns, rows])?;
-        scores = site.apply(Op::Select, &[seen, scores, least])?;
-    }
+    let scores = masked(site, scores, operands, causal)?;
     let shares =
         super::super::activation::Activation::Softmax { axis: -1, log: false }.lower(site, scores)?;
     let y = site.matmul(shares, value, false)?;
     site.transpose(y, &by_head)
+}
+
+/// What scores are multiplied with: a number in the call, or one by the root of the width.
+fn factor(site: &Site<'_>, query: ValueId, operands: &[Operand]) -> Result<f64> {
+    match operands.get(5) {
+        Some(Operand::Constant(scale)) if !scale.is_null() => {
+            scale.as_f64().ok_or_else(|| site.unsupported("a scale that is no number"))
+        }
+        None | Some(Operand::Constant(_)) => Ok(1.0 / (site.known(query, 3)? as f64).sqrt()),
+        Some(_) => Err(site.unsupported("a scale that is computed")),
+    }
+}
+
+/// Scores of what is seen; the others are as low as Keras has them, so that rows without anything seen are alike
+/// everywhere.
+fn masked(site: &mut Site<'_>, mut scores: ValueId, operands: &[Operand], causal: bool) -> Result<ValueId> {
+    let most = match site.dtype(scores) {
+        DType::F16 => 65504.0,
+        DType::F64 => f64::MAX,
+        _ => f64::from(f32::MAX),
+    };
+    let least = site.scalar_like(-0.7 * most, scores)?;
+    if let Some(mask) = optional(site, operands, 4)? {
+        let mask = site.convert(mask, DType::Bool)?;
+        scores = site.apply(Op::Select, &[mask, scores, least])?;
+    }
+    if !causal {
+        return Ok(scores);
+    }
+    let sizes = site.sizes(scores).split_off(2);
+    let (rows, columns) = (site.iota(&sizes, 0), site.iota(&sizes, 1));
+    let seen = site.apply(Op::Compare(Compare::Le), &[columns, rows])?;
+    site.apply(Op::Select, &[seen, scores, least])
 }
 
 /// Heads of keys or values, each as often as queries share it.

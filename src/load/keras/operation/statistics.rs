@@ -201,10 +201,9 @@ fn replaced(site: &mut Site<'_>, x: ValueId, number: f64) -> Result<(ValueId, Va
 }
 
 fn numbers(site: &mut Site<'_>, x: ValueId, kind: Kind, over: &Over) -> Result<ValueId> {
-    let is_extreme = matches!(kind, Kind::Greatest | Kind::Least);
     let x = match (kind, site.dtype(x)) {
         (Kind::Mean | Kind::Variance | Kind::Deviation, _) => float(site, x)?,
-        (_, DType::Bool) if is_extreme => {
+        (Kind::Greatest | Kind::Least, DType::Bool) => {
             let number = site.convert(x, DType::I32)?;
             let found = numbers(site, number, kind, over)?;
             return site.convert(found, DType::Bool);
@@ -239,17 +238,27 @@ fn numbers(site: &mut Site<'_>, x: ValueId, kind: Kind, over: &Over) -> Result<V
         }
         Kind::Mean => site.binary(Binary::Div, found, count),
         _ => {
-            let sum = reduced(site, ReduceKind::Sum, filled, axes, true)?;
-            let all = reduced(site, ReduceKind::Sum, present, axes, true)?;
-            let mean = site.binary(Binary::Div, sum, all)?;
-            let apart = site.binary(Binary::Sub, filled, mean)?;
-            let apart = site.binary(Binary::Mul, apart, present)?;
-            let squares = site.binary(Binary::Mul, apart, apart)?;
+            let squares = squares_of_numbers(site, filled, present, axes)?;
             let sum = reduced(site, ReduceKind::Sum, squares, axes, over.keep)?;
             let variance = site.binary(Binary::Div, sum, count)?;
             if kind == Kind::Deviation { site.unary(Unary::Sqrt, variance) } else { Ok(variance) }
         }
     }
+}
+
+/// How far each number is from the mean of those that are there, squared; 0 for what is none.
+fn squares_of_numbers(
+    site: &mut Site<'_>,
+    filled: ValueId,
+    present: ValueId,
+    axes: Option<&[i64]>,
+) -> Result<ValueId> {
+    let sum = reduced(site, ReduceKind::Sum, filled, axes, true)?;
+    let count = reduced(site, ReduceKind::Sum, present, axes, true)?;
+    let mean = site.binary(Binary::Div, sum, count)?;
+    let apart = site.binary(Binary::Sub, filled, mean)?;
+    let apart = site.binary(Binary::Mul, apart, present)?;
+    site.binary(Binary::Mul, apart, apart)
 }
 
 /// The place of an extreme; -1 where all are no numbers.

@@ -7,7 +7,8 @@
 heed masks, in a `.keras` file; `steps` of recurrent layers that are written out, and of what stock applications use;
 `arranged` of functions that repeat, divide and order, in a `.h5` file; `numbered` of functions that are several steps,
 spectrograms, and layers that number what they read; `filtered` of images that are resized by filters, of transforms with
-weights, and of stacks of cells that run in both directions over a time that is open; `tuned` of layers with additions of low rank.
+weights, and of stacks of cells that run in both directions over a time that is open; `tuned` of layers with additions of low rank; `products`
+and `ranks` of functions whose operands are inputs, results and what stands in the call; `bfloat16` and `float16` of a whole network.
 """
 
 import os
@@ -223,6 +224,75 @@ def extremes():
     return keras.Model([x, y], [ops.arcsinh(x), ops.hypot(x, y), ops.logaddexp(x, y)], name="extremes")
 
 
+def products():
+    """Functions of vectors and matrices, of parts of tensors, and of places, of whose operands some stand in the calls."""
+    x, y, image = keras.Input((4, 6), name="x"), keras.Input((4, 6), name="y"), keras.Input((4, 6, 3), name="image")
+    table, row, vectors = (rng.normal(size=size).astype("float32") for size in ((4, 6), (6,), (4, 3)))
+    places, starts = ops.cast(ops.relu(x[0, 0, :2] * 2), "int32"), ops.cast(ops.relu(y[0, 0, :2]), "int32")
+    segments = np.array([2, 0, 2, -1], "int32")
+    outputs = [
+        *(ops.norm(x, order, axis=(1, 2)) for order in (None, "fro", 1, -1)), *(ops.norm(y, order, axis=(1,), keepdims=True) for order in (0.5, 3)),
+        ops.normalize(x, order=1), ops.normalize(x, axis=1, order=3), ops.cross(x[..., :3], y[..., 3:]), ops.cross(x[..., :3], vectors[None]), ops.cross(x[..., :2], y[..., 3:]),
+        ops.diagonal(x, 1, 1, 2), ops.diagonal(x + table, -2, 2, 1), ops.trace(x, axis1=1, axis2=2), ops.diag(x[0]), ops.diag(x[0, 0], -2), ops.diagflat(y[1], 1),
+        ops.inner(x, table), ops.inner(row, y), ops.tensordot(x, table.T, 1), ops.tensordot(x, y, [[1, 2], [1, 2]]), ops.tensordot(row, x, [[0], [2]]), ops.vdot(x[0, 0], row),
+        ops.kron(x[0], table[:2, :2]), ops.cdist(x, y[:, :3]), ops.dot(x[0], ops.transpose(y, (0, 2, 1))), ops.matmul(x, row), ops.matmul(row[:4], y), ops.outer(row, x[0, 0]),
+        ops.hstack([x[0], table]), ops.vstack([row, x[0, 1], y[0, 0]]), ops.dstack([x[0], table, y[1]]), ops.stack([table, x[0]], -1), ops.append(x[0], row), ops.append(table, y[0], axis=0),
+        *ops.meshgrid(x[0, 0], row[:3]), *ops.meshgrid(row[:2], y[0, 0], x[0, :, 1], indexing="ij"), *ops.array_split(x, 4, axis=2), *ops.hsplit(x, 2),
+        ops.broadcast_to(x[0], (2, 4, 6)), ops.rot90(x, axes=(1, 2)), ops.rot90(y, 3, axes=(2, 1)), ops.roll(x[0], 5), ops.pad(x, 1), ops.pad(x, ((0, 0), (1, 3), (2, 0)), "symmetric"), ops.pad(x, ((0, 0), (1, 0), (0, 2)), constant_values=0.5),
+        ops.slice_update(x[0], (1, 2), table[:2, :3]), ops.slice_update(table, starts, x[0, :2, :3]), ops.slice(y[0], starts, (2, 3)), ops.scatter_update(x[0], [[0, 1], [3, 2]], y[0, 0, :2]),
+        ops.scatter_update(table, places[:, None], x[0, :2], "add"), ops.scatter_update(x[0], np.array([[1], [2]]), table[:2], "max"), ops.scatter(np.array([[1], [3], [1]]), x[0, :3], (4, 6)),
+        ops.segment_sum(x[0], segments, 3), ops.segment_max(y[0], segments, 4), ops.segment_min(y[1], ops.cast(x[0, :, 0] > 0, "int32"), 2), ops.segment_prod(x[0], segments, 3),
+        ops.take_along_axis(x[0], np.array([0, 5, 23]), None), ops.repeat(x, 2, axis=1), ops.unfold(ops.transpose(image, (0, 3, 1, 2)), (2, 3), stride=(1, 2), padding=1),
+        ops.depth_to_space(image[..., :1] + np.arange(4, dtype="float32"), 2), ops.space_to_depth(ops.transpose(image, (0, 3, 1, 2)), 2, "channels_first"), ops.image.sobel_edges(image), ops.image.rgb_to_grayscale(image),
+        ops.image.crop_images(image, 1, 2, target_height=2, target_width=3), ops.image.pad_images(image, 1, 0, target_height=6, target_width=8), ops.adaptive_average_pool(image, (2, 4)),
+        ops.separable_conv(image, rng.normal(size=(2, 2, 3, 2)).astype("float32"), rng.normal(size=(1, 1, 6, 2)).astype("float32")),
+        *(ops.dot_product_attention(*(ops.reshape(v, (-1, 4, 2, 3)) for v in (x, y, x * y)), **more) for more in (dict(mask=np.tril(np.ones((1, 1, 4, 4), bool))), dict(bias=ops.reshape(x, (-1, 1, 4, 6))[..., :4], scale=0.3))),
+        ops.dot_product_attention(ops.reshape(x, (-1, 3, 4, 2)), ops.reshape(y, (-1, 6, 2, 2)), ops.reshape(x, (-1, 6, 2, 2))),
+    ]  # fmt: skip
+    return keras.Model([x, y, image], outputs, name="products")
+
+
+def ranks():
+    """Functions of elements in order, of several steps and of what is no number; spectra, losses, comparisons."""
+    x, n, sound = keras.Input((4, 6), name="x"), keras.Input((4, 6), name="n", dtype="int32"), keras.Input((40,), name="sound")
+    table, row = rng.normal(size=(4, 6)).astype("float32"), np.sort(rng.normal(size=6).astype("float32"))
+    gaps = ops.where(x > 1, float("nan"), x)
+    shares = ops.softmax(x)
+    outputs = [
+        ops.median(x, axis=1), ops.median(x, axis=(1, 2), keepdims=True), ops.quantile(x[0], ops.sigmoid(x[1, 0, :2])), ops.percentile(x, 35, axis=2, keepdims=True, method="lower"), ops.nanmedian(gaps, axis=2),
+        ops.searchsorted(row, x[0, 0]), ops.searchsorted(ops.sort(x[0, 0]), row, side="right"), ops.in_top_k(n[0, :, 0] % 6, x[0], 2), ops.argsort(x[0], axis=None), ops.digitize(n, np.array([-2, 0, 3])),
+        *ops.moments(x, axes=[1], keepdims=True), ops.average(x, axis=1, weights=np.array([1, 2, 3, 4], "float32")), ops.average(x, axis=2, weights=ops.abs(x)), ops.ptp(x, axis=1), ops.diff(n, 2, axis=1), ops.diff(x > 0), ops.trapezoid(x, dx=0.5, axis=1), ops.corrcoef(x[0]),
+        ops.nansum(gaps, axis=1), ops.nanprod(gaps, axis=1), ops.nanmax(gaps, axis=2, keepdims=True), ops.nanmin(gaps), ops.nanmean(gaps, axis=2), ops.nanvar(gaps), ops.nanstd(gaps, axis=(1, 2)), ops.nanargmax(gaps, axis=2), ops.nancumsum(gaps, axis=1), ops.nancumprod(gaps, axis=2),
+        ops.cumsum(x[0]), ops.cumprod(x[0]), ops.rms_normalization(x, row, epsilon=1e-3), ops.rms_normalization(x, table, axis=(-2, -1)), ops.softmax(x, (1, 2)), ops.log_softmax(x, (0, 2)), layers.Softmax((1, 2))(x),
+        *ops.fft((x, x + table)), *ops.ifft2((x, x * 2)), *ops.rfft(x, 8), ops.irfft((x, ops.flip(x, 2)), 7), ops.extract_sequences(sound, 8, 3), *ops.stft(sound, 8, 4, 10),
+        ops.binary_crossentropy(shares, ops.sigmoid(x)), ops.categorical_crossentropy(shares, x, from_logits=True), ops.categorical_crossentropy(table, ops.abs(x[0])), ops.sparse_categorical_crossentropy(n[..., 0] % 6, shares), ops.psnr(x[0], table, 2.0),
+        ops.isclose(x, table, rtol=1.0, atol=0.5), ops.isclose(gaps, gaps, equal_nan=True), ops.isin(n, [1, -2]), ops.isin(n, n[0, 0], invert=True), ops.fmax(gaps, table), ops.fmin(0.5, gaps), ops.ldexp(x, n), ops.left_shift(n, 2), ops.right_shift(n, np.array([1, 2, 3, 1, 2, 3], "int32")),
+        ops.bitwise_not(n), ops.angle(x), ops.signbit(x), ops.sinc(x), ops.sparse_sigmoid(x), ops.logaddexp2(x, table), ops.logical_and(x > 0, True), ops.logical_xor(False, n), ops.logical_or(x > 1, table > 0), n // 3, ops.trunc(n), ops.relu(n), ops.clip(n, -1.5, 2),
+        ops.linspace(x[0], table, 3, axis=1), ops.linspace(0.0, x[0, 0], 4, endpoint=False), ops.logspace(row, x[0, 0], 3, base=2), ops.full_like(x, 2, "int32"), ops.full((2, 3), x[0, 0, 0]), ops.multi_hot(ops.abs(n) % 6, 6), ops.saturate_cast(x * 200, "int8"), ops.vander(x[0, 0], 3),
+        *ops.unravel_index(ops.abs(n), (3, 7)), ops.where(x > 0, 1.0, 0.0), ops.where(table > 0, x, -np.inf), x + np.where(np.tri(4, 6), 0, -np.inf).astype("float32"), ops.select([x > 1, table > 0], [x, table], row),
+        ops.layer_normalization(x, gamma=row, beta=row), ops.concatenate([x[0], table, x[1]], axis=0),
+    ]  # fmt: skip
+    return keras.Model([x, n, sound], outputs, name="ranks")
+
+
+def halved(dtype):
+    """A network of 16 bits through and through."""
+    keras.config.set_dtype_policy(dtype)
+    x = keras.Input((4, 4, 2), name="x")
+    y = layers.BatchNormalization()(layers.Conv2D(3, 2, activation="relu")(x))
+    y = layers.Dense(2)(layers.LayerNormalization()(layers.Flatten()(y)))
+    keras.config.set_dtype_policy("float32")
+    return keras.Model(x, layers.Activation("linear", dtype="float32")(y), name=dtype)
+
+
+def bfloat16():
+    return halved("bfloat16")
+
+
+def float16():
+    return halved("float16")
+
+
 def compress(path):
     """The same archive, its entries compressed: HDF5 has much room between small arrays."""
     with zipfile.ZipFile(path) as archive:
@@ -232,7 +302,8 @@ def compress(path):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
 
 
-MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned, patches, divided, scalars, extremes]
+MODELS = [functions, with_weights, masks, arranged, steps, numbered, filtered, tuned, patches, divided, scalars, extremes, products, ranks, bfloat16, float16]
+ARCHIVES = ("masks", "arranged", "steps", "numbered", "filtered", "tuned", "patches", "divided", "scalars", "extremes", "products", "ranks", "bfloat16", "float16")
 keras.utils.set_random_seed(1)
 for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in sys.argv[2:]]:
     for weight in model.weights:
@@ -246,7 +317,7 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
     if model.name == "steps":
         inputs[0][0, 3:] = inputs[0][1, 1] = inputs[0][2] = 0.5
         inputs[3:] = [np.array([[1, 2, 2, 0], [4, 4, 4, 4], [0, 5, 1, 3]], "int32"), np.array([[1], [0], [5]], "int32")]
-    if model.name == "scalars":
+    if model.name in ("scalars", "ranks"):
         inputs[1] = np.round(inputs[1] * 5).astype("int32")
     if model.name == "extremes":
         large = np.array([[1e30, -1e25, 3e10, 1e-20], [np.inf, -np.inf, 1.0, 2e37]], "float32")
@@ -254,11 +325,13 @@ for model in [make() for make in MODELS if not sys.argv[2:] or make.__name__ in 
     if model.name == "tuned":
         inputs = [np.array([[1, 2, 3, 0, 8], [4, 0, 6, 7, 8], [0, 5, 5, 1, 2]], "int32")]
     outputs = [keras.ops.convert_to_numpy(output) for output in keras.tree.flatten(model(inputs, training=False))]
-    if model.name in ("masks", "arranged", "steps", "numbered", "filtered", "tuned", "patches", "divided", "scalars", "extremes"):
+    if model.name in ARCHIVES:
         path = f"{folder}/{model.name}" + (".h5" if model.name in ("arranged", "divided") else ".keras")
         model.save(path)
-        if model.name in ("numbered", "filtered", "tuned", "patches", "scalars", "extremes"):
+        if model.name in ARCHIVES[3:] and model.name != "divided":
             compress(path)
+        if model.name == "bfloat16":
+            model.save(f"{folder}/{model.name}.h5")
         arrays = {f"in_{at}": array for at, array in enumerate(inputs)}
         arrays |= {f"out_{at}": array for at, array in enumerate(outputs)}
         np.savez_compressed(f"{folder}/{model.name}.io.npz", **arrays)

@@ -54,11 +54,13 @@ def tokens(decoder, count):
     return found[0, len(PROMPT):].tolist()
 
 
-def export(decoder, path):
+def export(decoder, path, own_names=False):
     cache = torch.zeros(1, HEADS, 3, WIDTH // HEADS)
     masks = [torch.ones(1, 7, dtype=torch.long)] if decoder.by_mask else []
     names = ["input_ids", *["attention_mask"] * len(masks), "past_key_values.0.key", "past_key_values.0.value"]
     outputs = ["logits", "present.0.key", "present.0.value"]
+    if own_names:
+        names[-2:], outputs[-2:] = ["k_in", "v_in"], ["k_out", "v_out"]
     axes = {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "total"}}
     axes.update({name: {0: "batch", 2: "past"} for name in names[-2:]})
     inputs = (torch.zeros(1, 4, dtype=torch.long), *masks, cache, cache)
@@ -69,13 +71,13 @@ def export(decoder, path):
 def main():
     out = sys.argv[1]
     found = {}
-    for number, name in enumerate(["caches_and_mask", "caches_alone"]):
+    for number, name in enumerate(["caches_and_mask", "caches_alone", "caches_of_own_names"]):
         torch.manual_seed(number)
         decoder = Decoder(by_mask=name == "caches_and_mask").eval()
         with torch.no_grad():
             for parameter in decoder.parameters():
                 parameter.mul_(1.7)
-            export(decoder, f"{out}/{name}.onnx")
+            export(decoder, f"{out}/{name}.onnx", own_names=name == "caches_of_own_names")
             found[name] = {"prompt": PROMPT, "tokens": tokens(decoder, 16)}
     with open(f"{out}/caches.json", "w") as file:
         json.dump(found, file, indent=1)

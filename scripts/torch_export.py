@@ -349,6 +349,31 @@ class Sizes(nn.Module):
         return halves, total + torch.ones(rows, 1), torch.arange(rows) * 2
 
 
+class Laid(nn.Module):
+    """Arrays that do not lie row by row, losses of smoothed and shared classes, distances, decimals."""
+
+    def __init__(self):
+        super().__init__()
+        self.turned = nn.Parameter(torch.randn(3, 4).t())
+        self.moved = nn.Parameter(torch.randn(2, 3, 4).permute(2, 0, 1))
+        self.kernel = nn.Parameter(torch.randn(2, 1, 2, 3).to(memory_format=torch.channels_last))
+        self.register_buffer("skipped", torch.randn(6, 8)[::2, ::2])
+        self.register_buffer("scales", torch.randn(3, 1).expand(3, 4))
+
+    def forward(self, x, classes, shares):
+        y = x @ self.turned
+        scores = x + self.skipped * self.scales
+        losses = [
+            F.cross_entropy(scores, classes, self.skipped[0].abs(), ignore_index=1, reduction=reduction, label_smoothing=0.2)
+            for reduction in ("mean", "sum", "none")
+        ]
+        losses += [F.cross_entropy(scores, shares, label_smoothing=0.1), F.cross_entropy(scores, shares, reduction="none")]
+        lengths = [torch.dist(x, self.scales, p) for p in (0.0, 1.5, 2.0, math.inf)]
+        short = [torch.renorm(x, 2, 0, 1.0), torch.renorm(self.moved, 1, 1, 3.0)]
+        image = F.conv2d(x[None, None], self.kernel)
+        return y, image, *losses, *lengths, *short, torch.round(x * 9, decimals=1), torch.round(x * 99, decimals=-1), classes.view(torch.int64)
+
+
 class Unet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -710,7 +735,7 @@ def modules():
     nan = math.nan
     whole = torch.tensor([[3, 1, 3, 1, 2], [0, 0, 2, 2, 5], [7, 6, 5, 4, 3]])
     gaps = torch.tensor([[1.0, nan, -2, 5, 3], [nan, nan, 6, nan, nan], [4, 2, nan, 2, inf], [0, -1, 7, 3, 2]])
-    return {
+    drawn = {
         "ranked": (Ranked(), (torch.randn(4, 8), whole, gaps), None),
         "corners": (Corners(), (torch.randn(4, 5), torch.randn(6, 5), torch.tensor([[1, 4, 2, 4], [0, 2, 3, 3]]),
                                 torch.tensor([1, -3, 100], dtype=torch.int8), torch.tensor([200, 3, 90], dtype=torch.uint8)), None),
@@ -748,6 +773,9 @@ def modules():
         "runs": (Runs(), (torch.randn(4, 4), torch.tensor([[3, 3, 1], [1, 1, 3]]), torch.tensor([2, 0, 4, 1])), None),
         "edges": (Edges(), (torch.randn(4, 6), torch.tensor([-2, 0, 1, 2])), None),
     }
+    # Behind the others, whose draws stay as they were.
+    drawn["laid"] = (Laid(), (torch.randn(3, 4), torch.tensor([2, 1, 0]), torch.rand(3, 4)), None)
+    return drawn
 
 
 # Each with its operands; those that are floats are tried as inputs, parameters and results.
@@ -918,7 +946,7 @@ def store(folder, wanted):
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
         if name == "steered":
             store_gradients(f"{folder}/{name}.json", module, inputs)
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

@@ -2,6 +2,7 @@
 //! a file with passed over. Every reader of a JSON file whose types do not refuse a key that stands twice goes
 //! through [`read`] or [`check_keys`].
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -33,6 +34,48 @@ pub(crate) fn json_error(error: &serde_json::Error) -> Error {
 /// The text without the mark that some editors begin it with.
 pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
+/// The text with quotes around numbers that Python writes and JSON has not: `NaN`, `Infinity`, `-Infinity`. O(text).
+pub(crate) fn with_special_numbers(text: &[u8]) -> Cow<'_, [u8]> {
+    const SPECIAL: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+    let mut out = Vec::new();
+    let (mut at, mut kept) = (0, 0);
+    while at < text.len() {
+        match text[at] {
+            b'"' => at = after_string(text, at),
+            b'N' | b'I' | b'-' => match SPECIAL.iter().find(|name| text[at..].starts_with(name)) {
+                Some(name) => {
+                    out.extend_from_slice(&text[kept..at]);
+                    out.push(b'"');
+                    out.extend_from_slice(name);
+                    out.push(b'"');
+                    at += name.len();
+                    kept = at;
+                }
+                None => at += 1,
+            },
+            _ => at += 1,
+        }
+    }
+    if kept == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.extend_from_slice(&text[kept..]);
+    Cow::Owned(out)
+}
+
+/// The position behind the string that begins at `start`.
+fn after_string(text: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < text.len() {
+        match text[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
 }
 
 /// Error: an object of the text has a key twice, of which a reader would pass over one. O(text).

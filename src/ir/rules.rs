@@ -23,7 +23,7 @@ pub enum Absent {
     Filled(i64),
     /// This integer everywhere; the network always has the input.
     Usual(i64),
-    /// What the network computes of other inputs' sizes, where it is built without this one.
+    /// What the network computes of other inputs' sizes, or holds itself, where it is built without this one.
     Computed,
 }
 

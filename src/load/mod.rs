@@ -215,6 +215,12 @@ pub fn load_with(
     let place = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
     let bytes = crate::json::without_mark(bytes);
     let format = recognise(bytes).map_err(|error| error.within(&place))?;
+    // Python writes numbers that JSON has no form for.
+    let text = match format {
+        Format::Keras => crate::json::with_special_numbers(bytes),
+        _ => std::borrow::Cow::Borrowed(bytes),
+    };
+    let bytes = text.as_ref();
     // Their readers take fields as they need them; those of costs name every field and refuse one that stands twice.
     if matches!(format, Format::Native | Format::Keras | Format::Transformers | Format::Fx | Format::Torch) {
         crate::json::check_keys(bytes).map_err(|error| error.within(&place))?;

@@ -18,6 +18,8 @@ use crate::ir::{
 /// An input, and the output that it is in the next step.
 struct Pair {
     name: String,
+    /// The output's name.
+    next: String,
     input: ValueId,
     output: ValueId,
     /// The node that puts the new rows behind the old ones, those, and along which axis.
@@ -57,11 +59,49 @@ fn refused(place: &str, message: &str) -> Error {
     Error::Unsupported(Report::new(format!("input {place}"), message))
 }
 
-/// Whether an output of a network is called as the next step's input.
+/// Whether an output of a network is the next step's input: is called so, or is the input with rows behind it.
 pub fn has_pairs(graph: &Graph) -> bool {
     let outputs: BTreeSet<&str> = graph.outputs().iter().map(|(name, _)| name.as_str()).collect();
     let has_next = |name: &String| next_names(name).iter().any(|next| outputs.contains(next.as_str()));
-    graph.inputs().iter().any(|(name, _)| has_next(name))
+    graph.inputs().iter().any(|(name, input)| has_next(name) || !longer(graph, *input).is_empty())
+}
+
+/// Names and values of the outputs that are an input of keys or values with rows behind it, whatever they are called.
+fn longer(graph: &Graph, input: ValueId) -> Vec<(&str, ValueId)> {
+    // A mask has an axis of the batch and one of the tokens, and is no cache.
+    if graph.ty(input).shape.rank() < 3 || !graph.ty(input).dtype.is_float() {
+        return Vec::new();
+    }
+    let is_longer = |value: ValueId| {
+        let made = graph.node(graph.value(value).node);
+        let Op::Concat { axis } = made.op else { return false };
+        let is_open = graph.ty(input).shape[axis as usize].known().is_none();
+        is_open && made.operands.len() == 2 && made.operands[0] == input && made.operands[1] != input
+    };
+    let outputs = graph.outputs().iter().filter(|(_, value)| is_longer(*value));
+    outputs.map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+/// The output that an input is in the next step; none where it is in none.
+///
+/// Error: several may be.
+fn next_of<'g>(
+    graph: &'g Graph,
+    outputs: &BTreeMap<&'g str, ValueId>,
+    (name, input): (&str, ValueId),
+) -> Result<Option<(&'g str, ValueId)>> {
+    let named = next_names(name);
+    if let Some((next, value)) = named.iter().find_map(|next| outputs.get_key_value(next.as_str())) {
+        return Ok(Some((*next, *value)));
+    }
+    match longer(graph, input).as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(*one)),
+        [first, second, ..] => {
+            let message = format!("its next value may be {} or {}", first.0, second.0);
+            Err(refused(name, &message))
+        }
+    }
 }
 
 /// What an output is called that is an input in the next step.
@@ -80,9 +120,7 @@ fn pairs(graph: &Graph) -> Result<Vec<Pair>> {
         graph.outputs().iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let mut found = Vec::new();
     for (name, input) in graph.inputs() {
-        let Some(&output) = next_names(name).iter().find_map(|next| outputs.get(next.as_str())) else {
-            continue;
-        };
+        let Some((next, output)) = next_of(graph, &outputs, (name, *input))? else { continue };
         let node = graph.value(output).node;
         let made = graph.node(node);
         let (&Op::Concat { axis }, &[old, rows]) = (&made.op, &made.operands[..]) else {
@@ -91,7 +129,8 @@ fn pairs(graph: &Graph) -> Result<Vec<Pair>> {
         if old != *input {
             return Err(refused(name, "its next value is no rows behind it"));
         }
-        found.push(Pair { name: name.clone(), input: *input, output, node, rows, axis });
+        let (name, next) = (name.clone(), next.to_owned());
+        found.push(Pair { name, next, input: *input, output, node, rows, axis });
     }
     Ok(found)
 }
@@ -257,8 +296,9 @@ impl Rewritten {
     /// What the next step reads is no output any more.
     fn finish(self, pairs: &[Pair]) -> Result<Graph> {
         let Self { mut graph, next } = self;
-        let gone: BTreeSet<String> = pairs.iter().flat_map(|pair| next_names(&pair.name)).collect();
-        let outputs = graph.outputs().iter().filter(|(name, _)| !gone.contains(name)).cloned().collect();
+        let gone: BTreeSet<&str> = pairs.iter().map(|pair| pair.next.as_str()).collect();
+        let is_left = |(name, _): &&(String, ValueId)| !gone.contains(name.as_str());
+        let outputs = graph.outputs().iter().filter(is_left).cloned().collect();
         graph.set_outputs(outputs);
         for (state, all) in next {
             let Op::Param(id) = graph.maker(state).op else {

@@ -880,6 +880,40 @@ fn constants_are_what_their_type_holds() {
     assert!(error.contains("something else than numbers of i32"), "{error}");
 }
 
+/// What Python writes and JSON has not, and what is refused by name.
+#[cfg(feature = "run")]
+#[test]
+fn special_numbers_stand_in_calls() {
+    let inputs = [("x", json!([2, 2]), "float32")];
+    let text = call("Add", json!({}), &inputs, json!([tensor("x"), constant(json!([0.0, 7.0]), "float32")]));
+    let text = text.replace("7.0", "-Infinity");
+    let graph = load(text.as_bytes()).unwrap();
+    let x = vec![("x".to_owned(), Tensor::from_f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap())];
+    let none = |_| Err(Error::usage("", "it has no parameters"));
+    let found = partition::unstable::run::interpret(&graph, &x, &none).unwrap().remove(0).1;
+    assert_eq!(found.to_f32().unwrap(), [1.0, f32::NEG_INFINITY, 3.0, f32::NEG_INFINITY]);
+}
+
+#[test]
+fn what_a_function_does_not_read_is_refused() {
+    let inputs = [("x", json!([4, 4, 4]), "float32")];
+    for (class, config, told) in [
+        ("Norm", json!({"ord": 2, "axis": [1, 2]}), "a norm by singular values"),
+        ("Norm", json!({"ord": "nuc", "axis": [1, 2]}), "Norm"),
+        ("Trapezoid", json!({"x": [1.0, 2.0, 3.0, 4.0]}), "x [1.0,2.0,3.0,4.0]"),
+        ("SegmentSum", json!({"num_segments": 1u64 << 62}), "num_segments"),
+        ("Vander", json!({"N": -1}), "rank"),
+        ("Diagonal", json!({"axis1": 1, "axis2": 1}), "axis 1 is there twice"),
+        ("BroadcastTo", json!({"shape": [2, 4]}), "broadcast"),
+        ("AdaptiveMaxPool", json!({"output_size": [0]}), "0 windows"),
+    ] {
+        let text = call(class, config, &inputs, json!([tensor("x"), tensor("x")]));
+        let error = load(text.as_bytes()).unwrap_err();
+        let all = format!("{error} {}", error.details().join(" "));
+        assert!(all.contains(told), "{class}: {all}");
+    }
+}
+
 #[test]
 fn a_stack_of_cells_gives_states_from_the_lowest_up_or_is_refused() {
     let text = |reversed: bool| {

@@ -80,7 +80,7 @@ fn row(format: Format) -> Row {
         }
         Format::Keras => own(
             "Keras 2 and 3",
-            "JSON of `to_json`; `.keras`, and `.h5` of `model.save`, with the weights inside; masks; functions of `keras.ops` and of TensorFlow",
+            "JSON of `to_json`; `.keras`, and `.h5` of `model.save`, with the weights inside; masks; functions of [`keras.ops`](keras.md) and of TensorFlow; networks of 16 bits",
             &["keras", "keras_weights"],
         ),
         Format::Transformers => {

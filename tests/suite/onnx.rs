@@ -671,6 +671,29 @@ fn memory_does_not_follow_from_sizes_that_a_file_names() {
 }
 
 /// A declaration of integers, three of them.
+/// As onnxruntime has it: an array that is an input as well stands in for what the caller does not give.
+#[test]
+fn an_initialiser_that_is_an_input_is_the_callers_where_it_has_one() {
+    let nodes = vec![node("sum", "Add", &["x", "w"], &["s"]), node("more", "Add", &["s", "v"], &["y"])];
+    let arrays = vec![floats("w", &[1.0, 2.0]), floats("v", &[3.0, 4.0])];
+    let bytes = model(nodes, vec![float("x", &["2"]), float("w", &["2"])], arrays, &["y"]);
+    // What is no input of the file cannot be given.
+    for (given, inputs, taken) in
+        [(vec![], "x", ""), (vec!["x", "v"], "x", ""), (vec!["w", "v"], "x w", "w"), (vec!["q"], "x", "")]
+    {
+        let inputs_given = given.iter().map(|name: &&str| (*name).to_owned()).collect();
+        let options = LoadOptions { inputs: inputs_given, ..LoadOptions::default() };
+        let Model::Graph(graph) = partition::unstable::load::load(&bytes, None, &options).unwrap() else {
+            panic!("an ONNX model is a network");
+        };
+        let names: Vec<&str> = graph.inputs().iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            (names.join(" ").as_str(), graph.rules().optional_inputs().join(" ").as_str()),
+            (inputs, taken)
+        );
+    }
+}
+
 fn integer(name: &str) -> ValueInfoProto {
     let mut value = float(name, &["3"]);
     value.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;

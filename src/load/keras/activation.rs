@@ -54,6 +54,11 @@ pub(super) enum Activation {
         axis: i64,
         log: bool,
     },
+    /// The same over all elements of several axes.
+    SoftmaxOver {
+        axes: Vec<i64>,
+        log: bool,
+    },
 }
 
 const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
@@ -97,6 +102,15 @@ impl Activation {
                 Ok(Self::Linear)
             }
         }
+    }
+
+    /// A softmax over the axes of a configuration.
+    pub(super) fn softmax(config: Config<'_>, log: bool) -> Result<Self> {
+        Ok(match config.int_or_ints("axis")?.as_deref() {
+            None => Self::Softmax { axis: -1, log },
+            Some([axis]) => Self::Softmax { axis: *axis, log },
+            Some(axes) => Self::SoftmaxOver { axes: axes.to_vec(), log },
+        })
     }
 
     /// The activation with this name in `keras.activations`.
@@ -157,19 +171,21 @@ impl Activation {
                 Self::Relu { max: None, slope: 0.0, threshold: config.real_or("theta", 1.0)? }
             }
             "ELU" => Self::Elu { alpha: config.real_or("alpha", 1.0)?, scale: 1.0 },
-            "Softmax" => {
-                let axis = match config.int_or_ints("axis")?.as_deref() {
-                    None => -1,
-                    Some([axis]) => *axis,
-                    Some(_) => {
-                        unsupported.add(config.place(), "a softmax over several axes");
-                        -1
-                    }
-                };
-                Self::Softmax { axis, log: false }
-            }
+            "Softmax" => Self::softmax(config, false)?,
             _ => return Ok(None),
         }))
+    }
+
+    /// Whether the function of a whole number is one: it is only cut off.
+    pub(super) fn keeps_whole(&self) -> bool {
+        match self {
+            Self::Unary(Unary::Relu) => true,
+            Self::Relu { max, slope, threshold } => {
+                *slope == 0.0 && *threshold == 0.0 && max.is_none_or(|max| max.fract() == 0.0)
+            }
+            Self::Clipped { slope, offset, .. } => *slope == 1.0 && *offset == 0.0,
+            _ => false,
+        }
     }
 
     pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
@@ -237,8 +253,29 @@ impl Activation {
                 let axis = site.axis(x, *axis)? as u32;
                 site.apply(Op::Softmax { axis, log: *log }, &[x])
             }
+            Self::SoftmaxOver { axes, log } => softmax_over(site, x, axes, *log),
         }
     }
+}
+
+/// The axes become one at the end, and are put back.
+fn softmax_over(site: &mut Site<'_>, x: ValueId, axes: &[i64], log: bool) -> Result<ValueId> {
+    let rank = site.rank(x);
+    let mut over = axes.iter().map(|&axis| site.axis(x, axis)).collect::<Result<Vec<usize>>>()?;
+    over.sort_unstable();
+    over.dedup();
+    let rest: Vec<usize> = (0..rank).filter(|axis| !over.contains(axis)).collect();
+    let perm: Vec<usize> = rest.iter().chain(&over).copied().collect();
+    let moved = site.transpose(x, &perm)?;
+    let sizes = site.sizes(moved);
+    let mut merged = sizes[..rest.len()].to_vec();
+    merged.push(site.product(&sizes[rest.len()..])?);
+    let rows = site.reshape(moved, merged)?;
+    let shares = site.apply(Op::Softmax { axis: rest.len() as u32, log }, &[rows])?;
+    let shares = site.reshape(shares, sizes)?;
+    let mut back = vec![0; rank];
+    perm.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+    site.transpose(shares, &back)
 }
 
 fn relu(site: &mut Site<'_>, x: ValueId, max: Option<f64>, slope: f64, threshold: f64) -> Result<ValueId> {

@@ -175,9 +175,7 @@ impl<'a> Config<'a> {
     }
 
     pub(super) fn real(&self, key: &str) -> Result<Option<f64>> {
-        self.get(key)
-            .map(|value| value.as_f64().ok_or_else(|| self.wrong(key, "a number", value)))
-            .transpose()
+        self.get(key).map(|value| number(value).ok_or_else(|| self.wrong(key, "a number", value))).transpose()
     }
 
     pub(super) fn real_or(&self, key: &str, default: f64) -> Result<f64> {
@@ -276,6 +274,17 @@ impl<'a> Config<'a> {
             item => self.at_least(key, self.one_int(key, item)?, 0).map(Some),
         };
         items.iter().map(size).collect::<Result<_>>().map(Some)
+    }
+}
+
+/// A number, also one that JSON has no form for and Python writes: [`crate::json::with_special_numbers`] has made a text of it.
+pub(super) fn number(value: &Value) -> Option<f64> {
+    match value.as_str() {
+        Some("NaN") => Some(f64::NAN),
+        Some("Infinity") => Some(f64::INFINITY),
+        Some("-Infinity") => Some(f64::NEG_INFINITY),
+        Some(_) => None,
+        None => value.as_f64(),
     }
 }
 

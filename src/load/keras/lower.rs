@@ -7,7 +7,7 @@ use super::config::{KerasVersion, Policy};
 use super::layer::{Encoding, Input, Kind, Layer};
 use super::mask::{self, Masked};
 use super::network::{Argument, Call, CallOptions, Network, Slot, TensorRef};
-use super::operation::{Operand, constant};
+use super::operation::Operand;
 use super::penalty::Training;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
@@ -223,11 +223,7 @@ impl Lowering {
             Kind::Operation(operation) => {
                 let mut operands = operands(arguments, &call.slots);
                 for operand in &mut operands {
-                    if let Operand::Constant(value) = operand
-                        && let Some(tensor) = constant(&mut site, value)?
-                    {
-                        *operand = Operand::Value(tensor);
-                    }
+                    operand.settle(&mut site)?;
                 }
                 let results = operation.lower(&mut site, &operands)?;
                 results.into_iter().map(Masked::bare).collect()
@@ -271,12 +267,18 @@ impl Lowering {
 /// The operands of an operation: tensors and what is between them.
 fn operands(arguments: &[Argument<Masked>], slots: &[Slot]) -> Vec<Operand> {
     let mut tensors = arguments.iter().filter(|argument| argument.keyword.is_none()).map(|a| a.tensor.value);
-    let operand = |slot: &Slot| match slot {
+    slots.iter().filter_map(|slot| operand(slot, &mut tensors)).collect()
+}
+
+fn operand(slot: &Slot, tensors: &mut dyn Iterator<Item = ValueId>) -> Option<Operand> {
+    match slot {
         Slot::Tensor => tensors.next().map(Operand::Value),
-        Slot::Tensors(count) => Some(Operand::List(tensors.by_ref().take(*count).collect())),
+        Slot::List(items) => {
+            let items = items.iter().filter_map(|item| operand(item, tensors));
+            Some(Operand::List(items.collect()))
+        }
         Slot::Constant(value) => Some(Operand::Constant(value.clone())),
-    };
-    slots.iter().filter_map(operand).collect()
+    }
 }
 
 fn fetch(results: &[Vec<Masked>], reference: TensorRef, network: &Network) -> Result<Masked> {
@@ -346,6 +348,9 @@ impl Site<'_> {
             Kind::Embedding(embedding) => embedding.lower(self, x, options).map(one),
             Kind::Activation(activation @ Activation::Softmax { .. }) => {
                 mask::softmax(self, activation, sequence).map(one)
+            }
+            Kind::Activation(Activation::SoftmaxOver { .. }) if mask.is_some() => {
+                Err(self.unsupported("a softmax over several axes of which some steps are masked"))
             }
             Kind::Activation(activation) => activation.lower(self, first).map(one),
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),

@@ -41,7 +41,7 @@ use self::network::{Network, Parser};
 use super::{FindDims, LoadOptions};
 use crate::error::{Error, Result};
 use crate::ir::Graph;
-use crate::json::json_error;
+use crate::json::{json_error, with_special_numbers};
 
 /// Reads a Keras model. The batch dimension is named `batch`, other open dimensions
 /// `INPUT_AXIS`.
@@ -54,7 +54,8 @@ pub fn load(text: &[u8], options: &LoadOptions) -> Result<Graph> {
 
 /// As [`load`]; `find` gives values of dimensions once the inputs are there.
 pub(in crate::load) fn load_with(text: &[u8], options: &LoadOptions, find: FindDims<'_>) -> Result<Graph> {
-    let document: Value = serde_json::from_slice(text).map_err(|error| json_error(&error))?;
+    let text = with_special_numbers(text);
+    let document: Value = serde_json::from_slice(&text).map_err(|error| json_error(&error))?;
     let Value::Object(root) = &document else {
         return Err(Error::format("", "not a Keras model: expected an object"));
     };

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::config::{Config, KerasVersion, Unsupported};
 use super::layer::{Input, Kind, Layer, input_shape};
-use super::operation::translated;
+use super::operation::{named_operands, translated};
 use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::order::first_ready;
@@ -48,8 +48,8 @@ pub(super) struct Call {
 pub(super) enum Slot {
     /// The next tensor of the call.
     Tensor,
-    /// A list of the next so many tensors.
-    Tensors(usize),
+    /// A list with tensors in it.
+    List(Vec<Slot>),
     /// What is no tensor.
     Constant(Value),
 }
@@ -276,7 +276,7 @@ impl<'u> Parser<'u> {
                 (_, Some(constant)) => call.slots.push(Slot::Constant(constant.clone())),
                 (None, None) => call.slots.push(Slot::Constant(value.clone())),
                 (Some(_), None) if is_one => call.slots.push(Slot::Tensor),
-                (Some(_), None) => call.slots.push(Slot::Tensors(tensors.len())),
+                (Some(_), None) => call.slots.push(Slot::List(vec![Slot::Tensor; tensors.len()])),
             }
             let is_constant = constant_value(value).is_some();
             let tensors = tensors.into_iter().filter(|_| !is_constant);
@@ -302,17 +302,19 @@ impl<'u> Parser<'u> {
         match node.get("args") {
             Some(args) => {
                 collect(args, &mut positional, &keras3_history);
-                if let Some(Value::Object(kwargs)) = node.get("kwargs") {
-                    self.keywords(kwargs, &mut call, place, &keras3_history)?;
-                }
+                let kwargs = node.get("kwargs").and_then(Value::as_object);
                 if matches!(layer.kind, Kind::Operation(_)) {
                     call.slots = slots(args);
-                    let kwargs = node.get("kwargs").and_then(Value::as_object);
-                    if let Some((keyword, _)) = kwargs.and_then(|k| k.iter().find(|(_, v)| !v.is_null())) {
-                        self.unsupported.add(place, format!("a call with {keyword}"));
+                    if let Some(kwargs) = kwargs {
+                        self.named_operands(kwargs, &layer.class, &mut call, place);
                     }
-                } else if has_constant(args) {
-                    self.unsupported.add(place, "a call with constants as arguments");
+                } else {
+                    if let Some(kwargs) = kwargs {
+                        self.keywords(kwargs, &mut call, place, &keras3_history)?;
+                    }
+                    if has_constant(args) {
+                        self.unsupported.add(place, "a call with constants as arguments");
+                    }
                 }
             }
             None => {
@@ -334,6 +336,28 @@ impl<'u> Parser<'u> {
             return Err(Error::format(format!("{place}: inbound_nodes"), "a call without arguments"));
         }
         Ok(call)
+    }
+
+    /// Operands of a function that are named in its call: each takes its place behind those that are not.
+    fn named_operands(&mut self, kwargs: &Map<String, Value>, class: &str, call: &mut RawCall, place: &str) {
+        let names = named_operands(class);
+        for (keyword, value) in kwargs.iter().filter(|(_, value)| !value.is_null()) {
+            if !names.iter().any(|&(name, at)| name == keyword && at >= call.slots.len()) {
+                self.unsupported.add(place, format!("a call with {keyword} {}", short(value)));
+            }
+        }
+        for &(name, at) in names {
+            let Some(value) = kwargs.get(name).filter(|value| !value.is_null()) else { continue };
+            if at < call.slots.len() {
+                continue;
+            }
+            call.slots.resize(at, Slot::Constant(Value::Null));
+            call.slots.push(slot(value));
+            let mut tensors = Vec::new();
+            collect(value, &mut tensors, &keras3_history);
+            let bare = |tensor| Argument { keyword: None, tensor };
+            call.arguments.extend(tensors.into_iter().map(bare));
+        }
     }
 
     fn keywords(
@@ -608,16 +632,22 @@ fn collect(value: &Value, found: &mut Vec<History>, special: &dyn Fn(&Value) -> 
 
 /// What the positional arguments of an operation are.
 fn slots(args: &Value) -> Vec<Slot> {
-    let slot = |value: &Value| {
-        let mut tensors = Vec::new();
-        collect(value, &mut tensors, &keras3_history);
-        match (tensors.len(), keras3_history(value)) {
-            (0, _) => Slot::Constant(value.clone()),
-            (_, Some(_)) => Slot::Tensor,
-            (count, None) => Slot::Tensors(count),
-        }
-    };
     args.as_array().map_or_else(Vec::new, |values| values.iter().map(slot).collect())
+}
+
+/// What one argument is. Recursion is bounded by the parser of the text.
+fn slot(value: &Value) -> Slot {
+    if keras3_history(value).is_some() || list_history(value).is_some() {
+        return Slot::Tensor;
+    }
+    let mut tensors = Vec::new();
+    collect(value, &mut tensors, &keras3_history);
+    match value {
+        Value::Array(items) if !tensors.is_empty() => Slot::List(items.iter().map(slot).collect()),
+        // A dictionary of tensors: what it calls them is of no use to a function.
+        _ if !tensors.is_empty() => Slot::List(vec![Slot::Tensor; tensors.len()]),
+        _ => Slot::Constant(value.clone()),
+    }
 }
 
 /// `["layer", node, tensor]`, in Keras 2 with the call's keywords as fourth entry.
@@ -679,6 +709,14 @@ fn is_set(value: &Value) -> bool {
         Value::Null | Value::Bool(false) => false,
         Value::Array(items) => items.iter().any(is_set),
         _ => true,
+    }
+}
+
+/// A value as a message shows it.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Array(_) | Value::Object(_) => String::new(),
+        scalar => scalar.to_string(),
     }
 }
 

@@ -66,6 +66,11 @@ impl AdaptivePool {
         })
     }
 
+    /// So many windows of each axis.
+    pub(super) fn of(kind: ReduceKind, wanted: Vec<i64>, layout: Layout) -> Self {
+        Self { kind, wanted, layout }
+    }
+
     pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
         site.expect_rank(x, self.wanted.len() + 2)?;
         let mut value = x;
@@ -80,6 +85,9 @@ impl AdaptivePool {
         let size = site.known(x, axis)?;
         if size == wanted {
             return Ok(x);
+        }
+        if wanted < 1 {
+            return Err(site.error(&format!("{wanted} windows")));
         }
         let reduce = |axis: usize, keep| Op::Reduce { kind: self.kind, axes: vec![axis as u32], keep };
         if size % wanted == 0 {

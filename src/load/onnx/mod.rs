@@ -5,7 +5,7 @@
 //! inputs and initialisers become sources that are data. Arithmetic on shapes is evaluated while
 //! the model is read, with sizes that stay affine in the model's symbolic dimensions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use prost::Message;
@@ -13,7 +13,7 @@ use prost::Message;
 use super::{FindDims, LoadOptions};
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
-use crate::ir::Graph;
+use crate::ir::{Absent, Graph};
 
 mod body;
 mod build;
@@ -73,12 +73,26 @@ pub(super) fn load_with(
     more: FindDims<'_>,
 ) -> Result<Graph> {
     let mut model = decoded(bytes)?;
-    let graph = model.graph.take().unwrap_or_default();
+    let mut graph = model.graph.take().unwrap_or_default();
+    let taken = take_inputs(&mut graph, &options.inputs);
     let file = beside(&model, path, options)?;
     let mut graph = lower::lower(graph, file, &options.dims, more)?;
     // What is computed of sizes is folded where they are known.
     graph.rules_mut().open_dims_matter = true;
+    for name in taken {
+        graph.rules_mut().inputs.entry(name).or_default().absent = Some(Absent::Computed);
+    }
     Ok(graph)
+}
+
+/// Leaves those initialisers to the caller that are inputs as well and that it has arrays for: what the file holds stands in for
+/// an array that is not given.
+fn take_inputs(graph: &mut proto::GraphProto, given: &BTreeSet<String>) -> BTreeSet<String> {
+    let of_both = |name: &String| given.contains(name) && graph.input.iter().any(|input| input.name == *name);
+    let taken: BTreeSet<String> =
+        graph.initializer.iter().map(|array| &array.name).filter(|&name| of_both(name)).cloned().collect();
+    graph.initializer.retain(|array| !taken.contains(&array.name));
+    taken
 }
 
 /// The messages of a file, which have a graph. Errors: a damaged file; an operator set that is not known.

@@ -302,6 +302,17 @@ impl<'d> Emit<'d> {
         Ok(Parts { real: self.value(name)?, imaginary: self.imaginary.get(name).cloned() })
     }
 
+    /// Makes room for places of elements that are written one by one. Error: with those before it is too many, or fewer
+    /// than none.
+    pub(super) fn list_places(&mut self, count: i64) -> Result<()> {
+        let sum = self.places.checked_add(count).filter(|&sum| count >= 0 && sum <= MOST_PLACES);
+        self.places = sum.ok_or_else(|| {
+            let message = format!("{count} elements one by one: a program has {MOST_PLACES} at most");
+            Error::Unsupported(Report::new("", message))
+        })?;
+        Ok(())
+    }
+
     /// A name for what the program does not name.
     pub(super) fn fresh(&mut self) -> String {
         self.count += 1;
@@ -646,11 +657,7 @@ impl<'d> Call<'_, 'd> {
     /// Makes room for places of elements that are written one by one. Error: with those before it is too many, or fewer
     /// than none.
     pub(super) fn list_places(&mut self, count: i64) -> Result<()> {
-        let sum = self.emit.places.checked_add(count).filter(|&sum| count >= 0 && sum <= MOST_PLACES);
-        self.emit.places = sum.ok_or_else(|| {
-            self.unsupported(format!("{count} elements one by one: a program has {MOST_PLACES} at most"))
-        })?;
-        Ok(())
+        self.emit.list_places(count).map_err(|error| error.within(&self.node.target))
     }
 
     /// Makes room for steps that are written one by one. Error: with those before it is too many.

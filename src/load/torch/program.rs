@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::call::Emit;
 use super::ops;
-use super::schema::{Argument, Document, Node, StoredArray, TensorMeta, size};
+use super::schema::{Argument, Document, InMemory, Node, StoredArray, TensorMeta, size};
 use crate::error::{Error, Report, Result};
 use crate::ir::DType;
-use crate::load::onnx::model_builder::{Bytes, Dimension, ModelBuilder};
+use crate::load::onnx::model_builder::{Attribute, Bytes, Dimension, ModelBuilder};
 
 /// The program as a graph of ONNX operators.
 ///
@@ -218,7 +218,7 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
         // Tied parameters are one array under several names.
         let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
         if let Some(name) = shared.get(&place_and_type).filter(|_| digits.is_none()) {
-            bind_array(emit, argument, name.clone(), &array.meta);
+            bind_array(emit, argument, name.clone(), &array.meta).map_err(place)?;
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
@@ -226,7 +226,7 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
         if digits.is_none() {
             shared.insert(place_and_type, name.clone());
         }
-        bind_array(emit, argument, name, &array.meta);
+        bind_array(emit, argument, name, &array.meta).map_err(place)?;
     }
     hold_overlapping(emit, &mut ranges);
     emit.outputs.extend(written.iter().map(ToString::to_string));
@@ -255,18 +255,62 @@ fn tensor_of(spec: &Value) -> Option<Result<&str>> {
 /// The sizes of an array as it is stored: both parts of a complex number one behind the other.
 fn stored_dims(meta: &TensorMeta) -> Option<Vec<i64>> {
     let parts = meta.is_complex().then_some(2);
-    meta.dims().map(|dims| dims.into_iter().chain(parts).collect())
+    let dims = match meta.in_memory()? {
+        InMemory::Rows(dims) | InMemory::Permuted(dims, _) => dims,
+        InMemory::Apart(span, _) => vec![span],
+    };
+    Some(dims.into_iter().chain(parts).collect())
 }
 
-fn bind_array(emit: &mut Emit<'_>, argument: &str, name: String, meta: &TensorMeta) {
-    match meta.is_complex() {
-        true => {
-            emit.model.begin(argument, "parts");
-            let parts = ops::parts_of(emit, &name);
-            emit.bind_parts(argument, parts);
-        }
-        false => emit.bind_placeholder(argument, name),
+fn bind_array(emit: &mut Emit<'_>, argument: &str, name: String, meta: &TensorMeta) -> Result<()> {
+    if meta.is_complex() {
+        emit.model.begin(argument, "parts");
+        let parts = ops::parts_of(emit, &name);
+        emit.bind_parts(argument, parts);
+        return Ok(());
     }
+    let value = in_order(emit, argument, name, meta)?;
+    emit.bind_placeholder(argument, value);
+    Ok(())
+}
+
+/// An array's elements as the tensor has them, from as they lie in memory.
+fn in_order(emit: &mut Emit<'_>, argument: &str, name: String, meta: &TensorMeta) -> Result<String> {
+    let unknown = || Error::model("", "its elements do not lie in order");
+    match meta.in_memory().ok_or_else(unknown)? {
+        InMemory::Rows(_) => Ok(name),
+        InMemory::Permuted(_, order) => {
+            let mut perm = vec![0; order.len()];
+            order.iter().enumerate().for_each(|(at, &axis)| perm[axis] = at as i64);
+            emit.model.begin(argument, "permute");
+            let value = emit.fresh();
+            emit.operation("Transpose", &[&name], &[&value], &[("perm", Attribute::Ints(&perm))]);
+            Ok(value)
+        }
+        InMemory::Apart(_, strides) => {
+            let dims = meta.dims().ok_or_else(unknown)?;
+            let places = places(emit, &dims, &strides)?;
+            emit.model.begin(argument, "as_strided");
+            let (list, sizes, rows, value) = (emit.fresh(), emit.fresh(), emit.fresh(), emit.fresh());
+            emit.model.integers(&list, &places);
+            emit.model.integers(&sizes, &dims);
+            emit.operation("Gather", &[&name, &list], &[&rows], &[("axis", Attribute::Int(0))]);
+            emit.operation("Reshape", &[&rows, &sizes], &[&value], &[]);
+            Ok(value)
+        }
+    }
+}
+
+/// Where each element lies, row by row.
+fn places(emit: &mut Emit<'_>, dims: &[i64], strides: &[i64]) -> Result<Vec<i64>> {
+    let count = dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim));
+    let count = count.ok_or_else(|| Error::model("", "its sizes are too large"))?;
+    emit.list_places(count)?;
+    let mut places = vec![0];
+    for (&dim, &stride) in dims.iter().zip(strides) {
+        places = places.iter().flat_map(|&place| (0..dim).map(move |at| place + at * stride)).collect();
+    }
+    Ok(places)
 }
 
 fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray, digits: Option<&str>) -> Result<()> {

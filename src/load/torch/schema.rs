@@ -195,13 +195,46 @@ impl TensorMeta {
     pub(super) fn part_of_memory(&self) -> Option<std::ops::Range<u64>> {
         let size = self.dtype().ok()?.size() * if self.is_complex() { 2 } else { 1 };
         let bytes = |count: i64| u64::try_from(count).ok()?.checked_mul(size);
-        let dims = self.dims().filter(|_| self.is_dense() == Some(true))?;
-        let count = match dims.contains(&0) {
-            true => 0,
-            false => dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim))?,
+        let count = match self.in_memory()? {
+            InMemory::Rows(dims) | InMemory::Permuted(dims, _) => match dims.contains(&0) {
+                true => 0,
+                false => dims.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim))?,
+            },
+            InMemory::Apart(span, _) => span,
         };
         let start = bytes(self.begins_at()?)?;
         Some(start..start.checked_add(bytes(count)?)?)
+    }
+
+    /// How its elements lie in memory; none where sizes are open, or for both parts of complex numbers that lie apart.
+    pub(super) fn in_memory(&self) -> Option<InMemory> {
+        let dims = self.dims()?;
+        // Without strides nothing says otherwise.
+        if self.strides.is_empty() || self.is_dense()? {
+            return Some(InMemory::Rows(dims));
+        }
+        let strides: Vec<i64> = self.strides.iter().map(size).collect::<Option<_>>()?;
+        if self.is_complex() || strides.len() != dims.len() || strides.iter().any(|&stride| stride < 0) {
+            return None;
+        }
+        // Axes from the one whose elements are furthest apart.
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        order.sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
+        let mut expected = 1i64;
+        let mut is_permuted = true;
+        for &axis in order.iter().rev().filter(|&&axis| dims[axis] != 1) {
+            is_permuted &= strides[axis] == expected;
+            expected = expected.checked_mul(dims[axis])?;
+        }
+        if is_permuted {
+            let laid = order.iter().map(|&axis| dims[axis]).collect();
+            return Some(InMemory::Permuted(laid, order));
+        }
+        let last = dims
+            .iter()
+            .zip(&strides)
+            .try_fold(0i64, |last, (&dim, &stride)| last.checked_add((dim - 1).checked_mul(stride)?));
+        Some(InMemory::Apart(last?.checked_add(1)?, strides))
     }
 
     /// The place of its first element in its memory; none where it is open.
@@ -250,6 +283,16 @@ impl TensorMeta {
         }
         Some(true)
     }
+}
+
+/// How the elements of a tensor lie in memory.
+pub(super) enum InMemory {
+    /// Row by row, in these sizes.
+    Rows(Vec<i64>),
+    /// As rows of these sizes, which are those of the tensor's axes in this order.
+    Permuted(Vec<i64>, Vec<usize>),
+    /// Among so many elements, so far from one another along each axis.
+    Apart(i64, Vec<i64>),
 }
 
 /// A size that is a number.

@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::super::config::Config;
 use super::super::lower::Site;
-use super::lower::{Operand, expand, float, list, reshape, value};
+use super::lower::{Operand, expand, flat, float, list, reshape, tensor_of, value};
+use super::statistics::{length, power_norm};
+use super::tools::reduced;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, Pad, PadMode, Real, ReduceKind, Shape, Size, TopK, ValueId};
 
@@ -16,11 +18,11 @@ const MOST_PLACES: i64 = 1 << 24;
 pub(in super::super) enum Arrange {
     Same,
     Pad {
-        widths: Vec<(i64, i64)>,
-        mode: PadMode,
+        widths: Widths,
+        around: Around,
         value: f64,
     },
-    CumSum(i64, Option<DType>),
+    CumSum(Option<i64>, Option<DType>),
     /// Each element so many times; of all elements in a row without an axis.
     Repeat {
         times: i64,
@@ -34,12 +36,13 @@ pub(in super::super) enum Arrange {
         sizes: bool,
         axis: i64,
     },
-    Unstack(i64),
-    TopK(i64),
-    Sort {
+    /// Into all parts of an axis, whose number may be said.
+    Unstack {
         axis: i64,
-        places: bool,
+        count: Option<i64>,
     },
+    TopK(i64),
+    Sort(i64),
     Take(Option<i64>),
     Roll {
         shifts: Vec<i64>,
@@ -58,14 +61,15 @@ pub(in super::super) enum Arrange {
         axes: Option<Vec<i64>>,
         keep: bool,
     },
-    /// The root of the sum of squares.
-    Norm {
-        axes: Option<Vec<i64>>,
-        keep: bool,
-    },
-    /// Divided by that, or by `least` where that is more.
+    /// Divided by the root of the sum of squares, or by `least` where that is more.
     Unit {
         axes: Vec<i64>,
+        least: f64,
+    },
+    /// The same with the norm of another order.
+    UnitOf {
+        order: f64,
+        axis: i64,
         least: f64,
     },
     MoveAxis {
@@ -91,19 +95,11 @@ impl Arrange {
         Ok(Some(match class {
             "Identity" | "Copy" | "Conj" | "Conjugate" | "Real" => Self::Same,
             "Pad" => Self::Pad {
-                widths: widths(config)?,
-                mode: match config.text("mode")?.unwrap_or("constant").to_lowercase().as_str() {
-                    "constant" => PadMode::Constant,
-                    "reflect" => PadMode::Reflect,
-                    "edge" => PadMode::Edge,
-                    other => return Err(config.fault("mode", format!("{other} is not supported yet"))),
-                },
+                widths: Widths::read(config)?,
+                around: Around::read(config)?,
                 value: config.real("constant_values")?.unwrap_or(0.0),
             },
-            "Cumsum" => match config.int("axis")? {
-                Some(axis) => Self::CumSum(axis, super::stated_type(config)?),
-                None => return Ok(None),
-            },
+            "Cumsum" => Self::CumSum(config.int("axis")?, super::stated_type(config)?),
             "Repeat" => Self::Repeat { times: config.positive("repeats")?, axis: config.int("axis")? },
             "Tile" => Self::Tile(config.int_or_ints("repeats")?.ok_or_else(|| config.missing("repeats"))?),
             "Split" => {
@@ -113,13 +109,13 @@ impl Arrange {
                 let sizes = config.flag("sizes", false)?;
                 Self::Split { at, parts: parts.transpose()?, sizes, axis: axis(0)? }
             }
-            "Unstack" => Self::Unstack(axis(0)?),
+            "Unstack" => Self::Unstack { axis: axis(0)?, count: config.int("num")? },
             "TopK" => {
                 // Those of either order are sorted here.
                 config.ignore(&["sorted"]);
                 Self::TopK(config.positive("k")?)
             }
-            "Sort" | "Argsort" => Self::Sort { axis: axis(-1)?, places: class == "Argsort" },
+            "Sort" => Self::Sort(axis(-1)?),
             "Take" => Self::Take(config.int("axis")?),
             "Roll" => Self::Roll {
                 shifts: config.int_or_ints("shift")?.ok_or_else(|| config.missing("shift"))?,
@@ -135,17 +131,13 @@ impl Arrange {
             "Any" | "All" => {
                 Self::Truth { all: class == "All", axes: config.int_or_ints("axis")?, keep: keep()? }
             }
-            "Norm" => match config.get("ord") {
-                Some(order) if order.as_f64() != Some(2.0) && order != "euclidean" => return Ok(None),
-                _ => Self::Norm { axes: config.int_or_ints("axis")?, keep: keep()? },
-            },
             "L2Normalize" => Self::Unit {
                 axes: config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1]),
                 least: config.real_or("epsilon", 1e-12)?.sqrt(),
             },
             "Normalize" => match config.real_or("order", 2.0)? {
                 2.0 => Self::Unit { axes: vec![axis(-1)?], least: config.real_or("epsilon", 1e-7)? },
-                _ => return Ok(None),
+                order => Self::UnitOf { order, axis: axis(-1)?, least: config.real_or("epsilon", 1e-7)? },
             },
             "Moveaxis" => Self::MoveAxis {
                 from: config.int_or_ints("source")?.ok_or_else(|| config.missing("source"))?,
@@ -166,17 +158,26 @@ impl Arrange {
         let first = |site: &Site<'_>| value(site, operands, 0);
         let one = match self {
             Self::Same => first(site)?,
-            Self::Pad { widths, mode, value: number } => {
+            Self::Pad { widths, around, value: number } => {
                 let x = first(site)?;
-                if widths.len() != site.rank(x) {
-                    return Err(site.error(&format!("{} widths for {} axes", widths.len(), site.rank(x))));
+                let widths = widths.of(site, x)?;
+                match (around, operands.get(1)) {
+                    (Around::Mirrored, _) => mirrored(site, x, &widths)?,
+                    (Around::Mode(PadMode::Constant), Some(_)) => {
+                        let number = tensor_of(site, operands, 1)?;
+                        filled(site, x, &widths, number)?
+                    }
+                    (Around::Mode(mode), _) => {
+                        let (before, after) = widths.into_iter().unzip();
+                        let pad = Pad { before, after, mode: *mode, value: Real(*number) };
+                        site.apply(Op::Pad(Box::new(pad)), &[x])?
+                    }
                 }
-                let (before, after) = widths.iter().copied().unzip();
-                site.apply(Op::Pad(Box::new(Pad { before, after, mode: *mode, value: Real(*number) })), &[x])?
             }
             Self::CumSum(axis, dtype) => {
                 let x = super::numeric::counted(site, first(site)?, *dtype)?;
-                let axis = site.axis(x, *axis)? as u32;
+                let x = if axis.is_none() { flat(site, x)? } else { x };
+                let axis = site.axis(x, axis.unwrap_or(0))? as u32;
                 site.apply(Op::CumSum { axis, exclusive: false, reverse: false }, &[x])?
             }
             Self::Repeat { times, axis } => repeat(site, first(site)?, *times, *axis)?,
@@ -184,18 +185,18 @@ impl Arrange {
             Self::Split { at, parts, sizes, axis } => {
                 return split(site, first(site)?, (at, *parts, *sizes), *axis);
             }
-            Self::Unstack(axis) => return unstack(site, first(site)?, *axis),
+            Self::Unstack { axis, count } => return unstack(site, first(site)?, *axis, *count),
             Self::TopK(k) => {
                 let x = first(site)?;
                 let axis = site.axis(x, -1)? as u32;
-                return site.push(Op::TopK(TopK { axis, k: *k, largest: true }), &[x]);
+                let found = site.push(Op::TopK(TopK { axis, k: *k, largest: true }), &[x])?;
+                return Ok(vec![found[0], site.convert(found[1], DType::I32)?]);
             }
-            Self::Sort { axis, places } => {
+            Self::Sort(axis) => {
                 let x = first(site)?;
                 let axis = site.axis(x, *axis)?;
                 let k = site.known(x, axis)?;
-                let results = site.push(Op::TopK(TopK { axis: axis as u32, k, largest: false }), &[x])?;
-                results[usize::from(*places)]
+                site.push(Op::TopK(TopK { axis: axis as u32, k, largest: false }), &[x])?[0]
             }
             Self::Take(axis) => take(site, operands, *axis)?,
             Self::Roll { shifts, axes } => roll(site, first(site)?, shifts, axes)?,
@@ -216,13 +217,16 @@ impl Arrange {
                 let value = reduced(site, kind, number, axes.as_deref(), *keep)?;
                 site.convert(value, DType::Bool)?
             }
-            Self::Norm { axes, keep } => {
-                let x = float(site, first(site)?)?;
-                norm(site, x, axes.as_deref(), *keep)?
-            }
             Self::Unit { axes, least } => {
                 let x = float(site, first(site)?)?;
-                let norm = norm(site, x, Some(axes), true)?;
+                let norm = length(site, x, Some(axes), true)?;
+                let norm = site.binary_scalar(Binary::Max, norm, *least)?;
+                site.binary(Binary::Div, x, norm)?
+            }
+            Self::UnitOf { order, axis, least } => {
+                let x = float(site, first(site)?)?;
+                let axis = site.axis(x, *axis)?;
+                let norm = power_norm(site, x, *order, axis, true)?;
                 let norm = site.binary_scalar(Binary::Max, norm, *least)?;
                 site.binary(Binary::Div, x, norm)?
             }
@@ -256,18 +260,95 @@ impl Arrange {
     }
 }
 
-/// `(before, after)` of each axis.
-fn widths(config: Config<'_>) -> Result<Vec<(i64, i64)>> {
-    let key = "pad_width";
-    let items = config.get(key).and_then(Value::as_array).ok_or_else(|| config.missing(key))?;
-    let pair = |item: &Value| match item.as_array().map(Vec::as_slice) {
-        Some([before, after]) => Some((before.as_i64()?, after.as_i64()?)),
-        _ => None,
-    };
-    let pairs: Option<Vec<(i64, i64)>> = items.iter().map(pair).collect();
-    pairs
-        .filter(|pairs| pairs.iter().all(|(before, after)| *before >= 0 && *after >= 0))
-        .ok_or_else(|| config.fault(key, "expected two numbers for each axis"))
+/// `(before, after)` of each axis: a number for all ends, a pair for all axes, or one for each.
+#[derive(Debug)]
+pub(in super::super) enum Widths {
+    All(i64, i64),
+    Each(Vec<(i64, i64)>),
+}
+
+impl Widths {
+    fn read(config: Config<'_>) -> Result<Self> {
+        let key = "pad_width";
+        let widths = config.get(key).ok_or_else(|| config.missing(key))?;
+        let pair = |item: &Value| match item.as_array().map(Vec::as_slice) {
+            Some([before, after]) => Some((before.as_i64()?, after.as_i64()?)),
+            _ => None,
+        };
+        let found = match widths {
+            Value::Array(items) => match (pair(widths), items.as_slice()) {
+                (Some((before, after)), _) => Some(Self::All(before, after)),
+                (None, [one]) => pair(one).map(|(before, after)| Self::All(before, after)),
+                _ => items.iter().map(pair).collect::<Option<_>>().map(Self::Each),
+            },
+            one => one.as_i64().map(|width| Self::All(width, width)),
+        };
+        let is_width = |(before, after): &(i64, i64)| *before >= 0 && *after >= 0;
+        let found = found.filter(|found| match found {
+            Self::All(before, after) => is_width(&(*before, *after)),
+            Self::Each(pairs) => pairs.iter().all(is_width),
+        });
+        found.ok_or_else(|| config.fault(key, "expected two numbers for each axis"))
+    }
+
+    fn of(&self, site: &Site<'_>, x: ValueId) -> Result<Vec<(i64, i64)>> {
+        match self {
+            Self::All(before, after) => Ok(vec![(*before, *after); site.rank(x)]),
+            Self::Each(pairs) if pairs.len() == site.rank(x) => Ok(pairs.clone()),
+            Self::Each(pairs) => {
+                Err(site.error(&format!("{} widths for {} axes", pairs.len(), site.rank(x))))
+            }
+        }
+    }
+}
+
+/// What is put around a tensor.
+#[derive(Debug)]
+pub(in super::super) enum Around {
+    Mode(PadMode),
+    /// The elements at the end in reverse, the last one first.
+    Mirrored,
+}
+
+impl Around {
+    fn read(config: Config<'_>) -> Result<Self> {
+        Ok(match config.text("mode")?.unwrap_or("constant").to_lowercase().as_str() {
+            "constant" => Self::Mode(PadMode::Constant),
+            "reflect" => Self::Mode(PadMode::Reflect),
+            "edge" => Self::Mode(PadMode::Edge),
+            "symmetric" => Self::Mirrored,
+            other => return Err(config.fault("mode", format!("{other} is not supported yet"))),
+        })
+    }
+}
+
+fn mirrored(site: &mut Site<'_>, mut x: ValueId, widths: &[(i64, i64)]) -> Result<ValueId> {
+    for (axis, &(before, after)) in widths.iter().enumerate() {
+        if (before, after) == (0, 0) {
+            continue;
+        }
+        let size = site.known(x, axis)?;
+        if before > size || after > size {
+            return Err(site.error(&format!("{} more than there are on axis {axis}", before.max(after))));
+        }
+        let (first, last) = (site.slice(x, axis, 0, before)?, site.slice(x, axis, size - after, after)?);
+        let (first, last) = (site.reverse(first, axis)?, site.reverse(last, axis)?);
+        x = site.concat(axis, &[first, x, last])?;
+    }
+    Ok(x)
+}
+
+/// With a number around it that is computed.
+fn filled(site: &mut Site<'_>, x: ValueId, widths: &[(i64, i64)], number: ValueId) -> Result<ValueId> {
+    let number = site.convert(number, site.dtype(x))?;
+    let (before, after): (Vec<i64>, Vec<i64>) = widths.iter().copied().unzip();
+    let pad = Op::Pad(Box::new(Pad { before, after, mode: PadMode::Constant, value: Real(0.0) }));
+    let one = site.positions(&[1])?;
+    let ones = site.apply(Op::Broadcast { shape: Shape::new(site.sizes(x)) }, &[one])?;
+    let inside = site.apply(pad.clone(), &[ones])?;
+    let inside = site.convert(inside, DType::Bool)?;
+    let padded = site.apply(pad, &[x])?;
+    site.apply(Op::Select, &[inside, padded, number])
 }
 
 /// Operand `i`: a tensor, or numbers in the call as an f32 constant.
@@ -279,27 +360,6 @@ fn tensor(site: &mut Site<'_>, operands: &[Operand], i: usize) -> Result<ValueId
         Some(numbers) => site.vector(&numbers),
         None => Err(site.unsupported("an argument that is neither a tensor nor a list of numbers")),
     }
-}
-
-fn reduced(
-    site: &mut Site<'_>,
-    kind: ReduceKind,
-    x: ValueId,
-    axes: Option<&[i64]>,
-    keep: bool,
-) -> Result<ValueId> {
-    let all: Vec<i64> = (0..site.rank(x) as i64).collect();
-    let axes = axes.unwrap_or(&all).iter().map(|&axis| Ok(site.axis(x, axis)? as u32));
-    let mut axes: Vec<u32> = axes.collect::<Result<_>>()?;
-    axes.sort_unstable();
-    axes.dedup();
-    site.apply(Op::Reduce { kind, axes, keep }, &[x])
-}
-
-fn norm(site: &mut Site<'_>, x: ValueId, axes: Option<&[i64]>, keep: bool) -> Result<ValueId> {
-    let squares = site.binary(Binary::Mul, x, x)?;
-    let sum = reduced(site, ReduceKind::Sum, squares, axes, keep)?;
-    site.unary(crate::ir::Unary::Sqrt, sum)
 }
 
 fn repeat(site: &mut Site<'_>, x: ValueId, times: i64, axis: Option<i64>) -> Result<ValueId> {
@@ -377,9 +437,12 @@ fn split(
     Ok(results)
 }
 
-fn unstack(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<Vec<ValueId>> {
+fn unstack(site: &mut Site<'_>, x: ValueId, axis: i64, count: Option<i64>) -> Result<Vec<ValueId>> {
     let axis = site.axis(x, axis)?;
     let size = site.known(x, axis)?;
+    if count.is_some_and(|count| count != size) {
+        return Err(site.error(&format!("has {size} parts, not as many as it says")));
+    }
     if size > 4096 {
         return Err(site.unsupported(&format!("{size} results")));
     }
@@ -434,8 +497,15 @@ fn constants(site: &mut Site<'_>, value: &Value) -> Result<ValueId> {
 }
 
 fn roll(site: &mut Site<'_>, mut x: ValueId, shifts: &[i64], axes: &[i64]) -> Result<ValueId> {
-    if axes.is_empty() || shifts.len() != axes.len() {
-        return Err(site.unsupported("a shift of all elements as one row"));
+    if axes.is_empty() {
+        // As one row.
+        let sizes = site.sizes(x);
+        let row = flat(site, x)?;
+        let row = roll(site, row, shifts, &vec![0; shifts.len()])?;
+        return site.reshape(row, sizes);
+    }
+    if shifts.len() != axes.len() {
+        return Err(site.error("has other shifts than axes"));
     }
     for (&shift, &axis) in shifts.iter().zip(axes) {
         let axis = site.axis(x, axis)?;
@@ -452,7 +522,7 @@ fn roll(site: &mut Site<'_>, mut x: ValueId, shifts: &[i64], axes: &[i64]) -> Re
 }
 
 /// Numbers of classes as vectors that are 1 at one place.
-fn one_hot(site: &mut Site<'_>, x: ValueId, classes: i64, axis: i64) -> Result<ValueId> {
+pub(super) fn one_hot(site: &mut Site<'_>, x: ValueId, classes: i64, axis: i64) -> Result<ValueId> {
     let x = site.convert(x, DType::I64)?;
     let column = expand(site, x, &[axis])?;
     let axis = site.axis(column, axis)?;

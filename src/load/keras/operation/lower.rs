@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::super::config::number;
 use super::super::lower::Site;
 use super::item::item;
 use super::{Composed, Extreme, Operation, Reduce, Reduction};
@@ -12,9 +13,25 @@ use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Shape, Size, Tensor, Una
 #[derive(Clone, Debug)]
 pub(in super::super) enum Operand {
     Value(ValueId),
-    List(Vec<ValueId>),
+    List(Vec<Operand>),
     /// A number, or what says which elements are meant.
     Constant(Value),
+}
+
+impl Operand {
+    /// Makes values of the tensors that the call holds.
+    pub(in super::super) fn settle(&mut self, site: &mut Site<'_>) -> Result<()> {
+        match self {
+            Self::Value(_) => {}
+            Self::List(items) => items.iter_mut().try_for_each(|item| item.settle(site))?,
+            Self::Constant(held) => {
+                if let Some(tensor) = constant(site, held)? {
+                    *self = Self::Value(tensor);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Operation {
@@ -22,27 +39,43 @@ impl Operation {
     pub(in super::super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
         match self {
             Self::Arrange(arrange) => arrange.lower(site, operands),
+            Self::Join(join) => join.lower(site, operands),
+            Self::Make(make) => make.lower(site, operands),
+            Self::Spectrum(spectrum) => spectrum.lower(site, operands),
+            Self::Statistics(statistics) => statistics.lower(site, operands),
             _ => self.one(site, operands).map(|value| vec![value]),
         }
     }
 
     fn one(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
         match self {
-            Self::Arrange(_) => Err(site.error("has several results")),
+            Self::Arrange(_) | Self::Join(_) | Self::Make(_) | Self::Spectrum(_) | Self::Statistics(_) => {
+                Err(site.error("has several results"))
+            }
+            Self::Image(image) => image.lower(site, operands),
+            Self::Linear(linear) => linear.lower(site, operands),
+            Self::Loss(loss) => loss.lower(site, operands),
+            Self::Near(near) => near.lower(site, operands),
+            Self::Norm(norm) => norm.lower(site, operands),
+            Self::Place(place) => place.lower(site, operands),
+            Self::Ranked(ranked) => ranked.lower(site, operands),
             Self::Numeric(numeric) => numeric.lower(site, operands),
             Self::Scalar(scalar) => scalar.lower(site, operands),
             Self::Neural(neural) => neural.lower(site, operands),
             Self::Activation(activation) => {
-                let x = float(site, value(site, operands, 0)?)?;
-                activation.lower(site, x)
+                let own = value(site, operands, 0)?;
+                let x = float(site, own)?;
+                let y = activation.lower(site, x)?;
+                let is_whole = site.dtype(own).is_integer() && activation.keeps_whole();
+                if is_whole { site.convert(y, site.dtype(own)) } else { Ok(y) }
             }
             Self::Unary(unary) => function(site, *unary, value(site, operands, 0)?),
             Self::Composed(composed) => composed.lower(site, value(site, operands, 0)?),
             Self::Binary(binary) => arithmetic(site, *binary, operands),
             Self::Round { decimals } => round(site, value(site, operands, 0)?, *decimals),
             Self::FloorDivide => {
-                let quotient = arithmetic(site, Binary::Div, operands)?;
-                site.unary(Unary::Floor, quotient)
+                let (x, y) = pair(site, operands, 0)?;
+                floor_divide(site, x, y)
             }
             Self::Compare(compare) => {
                 let (x, y) = pair(site, operands, 0)?;
@@ -67,20 +100,20 @@ impl Operation {
                 triangle(site, value(site, operands, 0)?, *upper, *diagonal)
             }
             Self::Einsum(equation) => {
-                let values: Option<Vec<ValueId>> = operands
-                    .iter()
-                    .map(|operand| match operand {
-                        Operand::Value(value) => Some(*value),
-                        Operand::List(_) | Operand::Constant(_) => None,
-                    })
-                    .collect();
-                let values = values.ok_or_else(|| site.unsupported("an equation of anything but tensors"))?;
+                let values = (0..operands.len()).map(|at| tensor_of(site, operands, at));
+                let values = values.collect::<Result<Vec<ValueId>>>()?;
                 let values = common(site, &values)?;
                 super::super::einsum::einsum(site, equation, &values)
             }
             Self::TakeAlong(axis) => {
-                let (x, places) = (value(site, operands, 0)?, value(site, operands, 1)?);
-                take_along(site, x, places, *axis)
+                let (x, places) = (tensor_of(site, operands, 0)?, tensor_of(site, operands, 1)?);
+                match axis {
+                    Some(axis) => take_along(site, x, places, *axis),
+                    None => {
+                        let (x, places) = (flat(site, x)?, flat(site, places)?);
+                        take_along(site, x, places, 0)
+                    }
+                }
             }
             Self::Item => match operands {
                 [Operand::Value(x), Operand::Constant(key)] => item(site, *x, key),
@@ -143,10 +176,26 @@ fn round(site: &mut Site<'_>, x: ValueId, decimals: i64) -> Result<ValueId> {
 fn function(site: &mut Site<'_>, unary: Unary, x: ValueId) -> Result<ValueId> {
     let x = match unary {
         Unary::Not => site.convert(x, DType::Bool)?,
+        // Truth values are neither negative nor more than 1.
+        Unary::Abs | Unary::Sign if site.dtype(x) == DType::Bool => return Ok(x),
         Unary::Neg | Unary::Abs | Unary::Sign => x,
+        Unary::Detach if !site.dtype(x).is_float() => return Ok(x),
         _ => float(site, x)?,
     };
     site.unary(unary, x)
+}
+
+/// The quotient rounded down, of whole numbers a whole number.
+pub(super) fn floor_divide(site: &mut Site<'_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    if !site.dtype(x).is_integer() {
+        let (x, y) = (float(site, x)?, float(site, y)?);
+        let quotient = site.binary(Binary::Div, x, y)?;
+        return site.unary(Unary::Floor, quotient);
+    }
+    // Without what is left of it the dividend is a multiple.
+    let rest = site.binary(Binary::Mod, x, y)?;
+    let multiple = site.binary(Binary::Sub, x, rest)?;
+    site.binary(Binary::Div, multiple, y)
 }
 
 /// Where a condition holds one operand, else the other.
@@ -158,7 +207,7 @@ fn select(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
 }
 
 /// Elements of one axis by places; of the other axes, one of size 1 is that of all, on either side.
-fn take_along(site: &mut Site<'_>, x: ValueId, places: ValueId, axis: i64) -> Result<ValueId> {
+pub(super) fn take_along(site: &mut Site<'_>, x: ValueId, places: ValueId, axis: i64) -> Result<ValueId> {
     let axis = site.axis(x, axis)?;
     let (mut of_x, mut of_places) = (site.sizes(x), site.sizes(places));
     if of_x.len() != of_places.len() {
@@ -185,7 +234,11 @@ fn take_along(site: &mut Site<'_>, x: ValueId, places: ValueId, axis: i64) -> Re
     site.apply(Op::GatherElements { axis: axis as u32 }, &[x, places])
 }
 
+/// Between two bounds; whole numbers become floats where a bound is none.
 fn clip(site: &mut Site<'_>, mut x: ValueId, low: Option<f64>, high: Option<f64>) -> Result<ValueId> {
+    if [low, high].into_iter().flatten().any(|bound| bound.fract() != 0.0) {
+        x = float(site, x)?;
+    }
     if let Some(low) = low {
         x = site.binary_scalar(Binary::Max, x, low)?;
     }
@@ -195,7 +248,7 @@ fn clip(site: &mut Site<'_>, mut x: ValueId, low: Option<f64>, high: Option<f64>
     }
 }
 
-fn concatenate(site: &mut Site<'_>, operands: &[Operand], axis: i64) -> Result<ValueId> {
+pub(super) fn concatenate(site: &mut Site<'_>, operands: &[Operand], axis: i64) -> Result<ValueId> {
     let values = list(site, operands)?;
     let axis = site.axis(values[0], axis)?;
     let values = common(site, &values)?;
@@ -228,16 +281,38 @@ fn triangle(site: &mut Site<'_>, x: ValueId, upper: bool, diagonal: i64) -> Resu
 
 fn product(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
     let (x, y) = pair(site, operands, 0)?;
-    if site.rank(x) < 2 || site.rank(y) < 2 {
-        return Err(site.unsupported("a product with a vector"));
+    matrix_product(site, x, y)
+}
+
+/// A product of matrices, where a vector is a row on the left and a column on the right.
+pub(super) fn matrix_product(site: &mut Site<'_>, mut x: ValueId, mut y: ValueId) -> Result<ValueId> {
+    let (is_row, is_column) = (site.rank(x) == 1, site.rank(y) == 1);
+    if site.rank(x) == 0 || site.rank(y) == 0 {
+        return Err(site.error("is a product of matrices with a number"));
     }
-    site.matmul(x, y, false)
+    if is_row {
+        x = expand(site, x, &[0])?;
+    }
+    if is_column {
+        y = expand(site, y, &[1])?;
+    }
+    let mut product = site.matmul(x, y, false)?;
+    if is_column {
+        product = squeeze(site, product, Some(&[-1]))?;
+    }
+    if is_row {
+        product = squeeze(site, product, Some(&[if is_column { -1 } else { -2 }]))?;
+    }
+    Ok(product)
 }
 
 impl Composed {
     fn lower(self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
         match self {
-            Self::Square => site.binary(Binary::Mul, x, x),
+            Self::Square => {
+                let x = if site.dtype(x) == DType::Bool { site.convert(x, DType::I32)? } else { x };
+                site.binary(Binary::Mul, x, x)
+            }
             Self::ReciprocalRoot => {
                 let x = float(site, x)?;
                 let root = site.unary(Unary::Sqrt, x)?;
@@ -256,6 +331,7 @@ impl Extreme {
         };
         let axis = site.axis(x, self.axis.unwrap_or(0))? as u32;
         let extreme = Op::ArgReduce { kind: self.kind, axis, keep: self.keep, last: false };
+        let x = if site.dtype(x) == DType::Bool { site.convert(x, DType::I32)? } else { x };
         let position = site.apply(extreme, &[x])?;
         site.convert(position, DType::I32)
     }
@@ -339,20 +415,63 @@ pub(super) fn value(site: &Site<'_>, operands: &[Operand], i: usize) -> Result<V
 pub(super) fn tensor_of(site: &mut Site<'_>, operands: &[Operand], i: usize) -> Result<ValueId> {
     match operands.get(i) {
         Some(Operand::Constant(held)) => {
-            let found = constant(site, held)?;
+            let found = match constant(site, held)? {
+                Some(found) => Some(found),
+                None => literal(site, held)?,
+            };
             found.ok_or_else(|| site.unsupported(&format!("a call whose argument {i} is no tensor")))
         }
         _ => value(site, operands, i),
     }
 }
 
-/// The tensors of the first operand, a list.
-pub(super) fn list(site: &Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
-    match operands.first() {
-        Some(Operand::List(values)) if !values.is_empty() => Ok(values.clone()),
-        Some(Operand::Value(value)) => Ok(vec![*value]),
-        _ => Err(site.error("is called without a list of tensors")),
+/// Numbers as Python writes them: floats are f32, whole numbers i32, truth values of their own.
+pub(super) fn literal(site: &mut Site<'_>, held: &Value) -> Result<Option<ValueId>> {
+    let mut dims = Vec::new();
+    let mut level = held;
+    while let Value::Array(items) = level {
+        dims.push(items.len() as u64);
+        let Some(first) = items.first() else { break };
+        level = first;
     }
+    let mut numbers = Vec::new();
+    if !flattened(held, &dims, &mut numbers) {
+        return Ok(None);
+    }
+    let dtype = match () {
+        () if numbers.iter().all(|number| number.is_boolean()) && !numbers.is_empty() => DType::Bool,
+        () if numbers.iter().all(|number| number.is_i64()) && !numbers.is_empty() => DType::I32,
+        () => DType::F32,
+    };
+    let Some((own, bytes)) = encoded(dtype, &numbers) else { return Ok(None) };
+    let value = site.constant(Tensor::new(own, dims, bytes)?);
+    site.convert(value, dtype).map(Some)
+}
+
+/// The tensors of the first operand, a list.
+pub(super) fn list(site: &mut Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
+    match operands.first() {
+        Some(Operand::Value(value)) => Ok(vec![*value]),
+        Some(list) => {
+            let values = items(site, list)?;
+            if values.is_empty() { Err(site.error("is called with an empty list")) } else { Ok(values) }
+        }
+        None => Err(site.error("is called without a list of tensors")),
+    }
+}
+
+/// The tensors of a list, some of which may stand in the call.
+pub(super) fn items(site: &mut Site<'_>, list: &Operand) -> Result<Vec<ValueId>> {
+    let held: Vec<Operand>;
+    let items = match list {
+        Operand::List(items) => items,
+        Operand::Constant(Value::Array(values)) => {
+            held = values.iter().map(|value| Operand::Constant(value.clone())).collect();
+            &held
+        }
+        _ => return Err(site.unsupported("an argument that is no list")),
+    };
+    (0..items.len()).map(|at| tensor_of(site, items, at)).collect()
 }
 
 pub(super) fn float(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
@@ -385,6 +504,9 @@ pub(super) fn pair(site: &mut Site<'_>, operands: &[Operand], first: usize) -> R
             let (y, number) = beside(site, *y, x)?;
             let x = site.scalar_like(number, y)?;
             (x, y)
+        }
+        (Some(Operand::Constant(_)), Some(Operand::Constant(_))) => {
+            (tensor_of(site, operands, first)?, tensor_of(site, operands, first + 1)?)
         }
         _ => return Err(site.unsupported("a call with these arguments")),
     };
@@ -455,8 +577,8 @@ fn encoded(dtype: DType, numbers: &[&Value]) -> Option<(DType, Vec<u8>)> {
     Some((own, bytes?))
 }
 
-fn real(number: &Value) -> Option<f64> {
-    number.as_bool().map(|truth| f64::from(u8::from(truth))).or_else(|| number.as_f64())
+fn real(value: &Value) -> Option<f64> {
+    value.as_bool().map(|truth| f64::from(u8::from(truth))).or_else(|| number(value))
 }
 
 /// A whole number, also one that is written as a float.
@@ -467,10 +589,12 @@ fn whole(number: &Value) -> Option<i128> {
 
 /// A tensor beside a number: integers become floats where the number is none.
 pub(super) fn beside(site: &mut Site<'_>, x: ValueId, constant: &Value) -> Result<(ValueId, f64)> {
-    let Some(number) = constant.as_f64() else {
+    let Some(number) = real(constant) else {
         return Err(site.unsupported("an argument that is neither a tensor nor a number"));
     };
     let x = match site.dtype(x) {
+        // A truth value is of no wider type.
+        _ if constant.is_boolean() => x,
         DType::Bool if constant.is_f64() => site.convert(x, DType::F32)?,
         DType::Bool => site.convert(x, DType::I32)?,
         dtype if dtype.is_integer() && constant.is_f64() => site.convert(x, DType::F32)?,
@@ -551,7 +675,12 @@ pub(super) fn expand(site: &mut Site<'_>, x: ValueId, axes: &[i64]) -> Result<Va
     site.reshape(x, sizes)
 }
 
-fn squeeze(site: &mut Site<'_>, x: ValueId, axes: Option<&[i64]>) -> Result<ValueId> {
+/// All elements in a row.
+pub(super) fn flat(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    reshape(site, x, &[-1])
+}
+
+pub(super) fn squeeze(site: &mut Site<'_>, x: ValueId, axes: Option<&[i64]>) -> Result<ValueId> {
     let sizes = site.sizes(x);
     let one = |size: &Size| *size == Size::Known(1);
     let gone: Vec<usize> = match axes {

@@ -4,22 +4,43 @@
 //! operands are numbers that stand in the call.
 
 mod arrange;
+mod image;
 mod item;
+mod join;
+mod linear;
+mod loss;
 mod lower;
+mod make;
+mod near;
 mod neural;
 mod numeric;
+mod place;
+mod ranked;
 mod scalar;
+mod spectrum;
+mod statistics;
 mod tensorflow;
+mod tools;
 
-pub(super) use lower::{Operand, constant};
+pub(super) use lower::Operand;
 pub(super) use numeric::angle;
 pub(super) use numeric::at_or_below;
 pub(super) use tensorflow::{Translated, translated};
 
 use self::arrange::Arrange;
+use self::image::Image;
+use self::join::Join;
+use self::linear::Linear;
+use self::loss::Loss;
+use self::make::Make;
+use self::near::Near;
 use self::neural::Neural;
 use self::numeric::Numeric;
+use self::place::Place;
+use self::ranked::Ranked;
 use self::scalar::Scalar;
+use self::spectrum::Spectrum;
+use self::statistics::{Norm, Statistics};
 use super::activation::Activation;
 use super::config::{Config, KerasVersion, Unsupported, dtype};
 use crate::error::Result;
@@ -67,13 +88,24 @@ pub(super) enum Operation {
     /// Sums of products by an equation between axes.
     Einsum(String),
     /// Elements of one axis by places of their own.
-    TakeAlong(i64),
+    TakeAlong(Option<i64>),
     /// `x[key]`
     Item,
     Arrange(Arrange),
     Numeric(Numeric),
     Scalar(Scalar),
     Neural(Neural),
+    Image(Image),
+    Join(Join),
+    Linear(Linear),
+    Loss(Loss),
+    Make(Make),
+    Near(Near),
+    Norm(Norm),
+    Place(Place),
+    Ranked(Ranked),
+    Spectrum(Spectrum),
+    Statistics(Statistics),
 }
 
 /// Functions of one element that are several operations here.
@@ -145,6 +177,9 @@ impl Operation {
         if let Some(neural) = Neural::read(class, config, unsupported)? {
             return Ok(Some(Self::Neural(neural)));
         }
+        if let Some(found) = Self::of_files(class, config)? {
+            return Ok(Some(found));
+        }
         let one_axis = |key: &str| config.int(key)?.ok_or_else(|| config.missing(key));
         Ok(Some(match class {
             "Round" => Self::Round { decimals: config.int("decimals")?.unwrap_or(0) },
@@ -186,16 +221,56 @@ impl Operation {
                 let equation = config.text("subscripts")?.ok_or_else(|| config.missing("subscripts"))?;
                 Self::Einsum(equation.to_owned())
             }
-            "TakeAlongAxis" if config.get("axis").is_some() => Self::TakeAlong(one_axis("axis")?),
+            "TakeAlongAxis" => Self::TakeAlong(config.int("axis")?),
             "GetItem" => Self::Item,
             _ => return Ok(None),
         }))
     }
 }
 
+impl Operation {
+    /// The functions that have files of their own and nothing that may be unsupported beside them.
+    fn of_files(class: &str, config: Config<'_>) -> Result<Option<Self>> {
+        if class == "Norm" {
+            return Ok(Norm::read(config)?.map(Self::Norm));
+        }
+        let readers: [fn(&str, Config<'_>) -> Result<Option<Self>>; 10] = [
+            |class, config| Ok(Image::read(class, config)?.map(Self::Image)),
+            |class, config| Ok(Join::read(class, config)?.map(Self::Join)),
+            |class, config| Ok(Linear::read(class, config)?.map(Self::Linear)),
+            |class, config| Ok(Loss::read(class, config)?.map(Self::Loss)),
+            |class, config| Ok(Make::read(class, config)?.map(Self::Make)),
+            |class, config| Ok(Near::read(class, config)?.map(Self::Near)),
+            |class, config| Ok(Place::read(class, config)?.map(Self::Place)),
+            |class, config| Ok(Ranked::read(class, config)?.map(Self::Ranked)),
+            |class, config| Ok(Spectrum::read(class, config)?.map(Self::Spectrum)),
+            |class, config| Ok(Statistics::read(class, config)?.map(Self::Statistics)),
+        ];
+        for reader in readers {
+            if let Some(found) = reader(class, config)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Operands that a call may name, with their places among all of them.
+pub(super) fn named_operands(class: &str) -> &'static [(&'static str, usize)] {
+    match class {
+        "Average" => &[("weights", 1)],
+        "DotProductAttention" => &[("bias", 3), ("mask", 4), ("scale", 5)],
+        "Isclose" | "AllClose" => &[("rtol", 2), ("atol", 3)],
+        "LayerNorm" => &[("gamma", 1), ("beta", 2)],
+        "BatchNorm" => &[("offset", 3), ("scale", 4)],
+        "Pad" => &[("constant_values", 1)],
+        "RMSNorm" => &[("scale", 1)],
+        _ => &[],
+    }
+}
+
 /// Activations of `keras.ops.nn`, whose parameters stand in the configuration.
 fn activation(class: &str, config: Config<'_>) -> Result<Option<Activation>> {
-    let axis = || Ok::<i64, crate::error::Error>(config.int("axis")?.unwrap_or(-1));
     Ok(Some(match class {
         "LeakyRelu" => {
             Activation::Relu { max: None, slope: config.real_or("negative_slope", 0.2)?, threshold: 0.0 }
@@ -205,8 +280,8 @@ fn activation(class: &str, config: Config<'_>) -> Result<Option<Activation>> {
         "Squareplus" => Activation::Squareplus { b: config.real_or("b", 4.0)? },
         "SoftShrink" => Activation::Shrink { threshold: config.real_or("threshold", 0.5)?, soft: true },
         "HardShrink" => Activation::Shrink { threshold: config.real_or("threshold", 0.5)?, soft: false },
-        "Softmax" => Activation::Softmax { axis: axis()?, log: false },
-        "LogSoftmax" => Activation::Softmax { axis: axis()?, log: true },
+        "Softmax" => Activation::softmax(config, false)?,
+        "LogSoftmax" => Activation::softmax(config, true)?,
         "Gelu" if config.flag("approximate", true)? => Activation::Unary(Unary::GeluTanh),
         "Gelu" => Activation::Unary(Unary::Gelu),
         "Relu" => Activation::Unary(Unary::Relu),

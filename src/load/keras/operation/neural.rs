@@ -7,7 +7,8 @@ use super::super::reshape::Rearrange;
 use super::lower::{Operand, float, tensor_of, value};
 use crate::error::Result;
 use crate::ir::{
-    Binary, Compare, Conv as ConvOp, Layout, Op, Pool as PoolOp, PoolKind, Size, Unary, ValueId,
+    Binary, Compare, Conv as ConvOp, DType, Layout, Op, Pool as PoolOp, PoolKind, ReduceKind, Size, Unary,
+    ValueId,
 };
 
 /// Elements of a patch, at most: its kernel has as many times as many.
@@ -49,6 +50,20 @@ pub(in super::super) enum Neural {
     },
     Attention {
         causal: bool,
+        /// Scores are bent to stay within it.
+        cap: Option<f64>,
+    },
+    /// Divided by the root of the mean of squares.
+    RmsNorm {
+        axes: Vec<i64>,
+        epsilon: f64,
+    },
+    /// Of each channel by itself, and then of all channels of a place.
+    Separable {
+        strides: Vec<i64>,
+        dilations: Vec<i64>,
+        padding: Padding,
+        layout: Layout,
     },
     Resize(Rearrange),
 }
@@ -104,11 +119,21 @@ impl Neural {
                 centres: !config.flag("rms_scaling", false)?,
             },
             "DotProductAttention" => {
-                if config.get("attn_logits_soft_cap").is_some() {
-                    unsupported.add(config.place(), "attn_logits_soft_cap");
-                }
-                Self::Attention { causal: config.flag("is_causal", false)? }
+                // Another way to the same.
+                config.ignore(&["flash_attention"]);
+                let cap = config.real("attn_logits_soft_cap")?;
+                Self::Attention { causal: config.flag("is_causal", false)?, cap }
             }
+            "RMSNorm" => Self::RmsNorm {
+                axes: config.int_or_ints("axis")?.unwrap_or_else(|| vec![-1]),
+                epsilon: config.real_or("epsilon", 1e-7)?,
+            },
+            "SeparableConv" => Self::Separable {
+                strides: numbers("strides")?.unwrap_or_else(|| vec![1]),
+                dilations: numbers("dilation_rate")?.unwrap_or_else(|| vec![1]),
+                padding: Padding::read(config, unsupported)?,
+                layout: layout(config)?,
+            },
             "Resize" if config.get("size").is_some() => {
                 Self::Resize(Rearrange::function(config, unsupported)?)
             }
@@ -166,7 +191,30 @@ impl Neural {
                 let operands = if *centres { operands } else { operands.get(..2).unwrap_or(operands) };
                 scaled(site, y, operands, 1, axes)
             }
-            Self::Attention { causal } => attention(site, x, operands, *causal),
+            Self::Attention { causal, cap } => attention(site, x, operands, (*causal, *cap)),
+            Self::RmsNorm { axes, epsilon } => {
+                let y = rms_norm(site, x, axes, *epsilon)?;
+                scaled(site, y, operands.get(..2).unwrap_or(operands), 1, axes)
+            }
+            Self::Separable { strides, dilations, padding, layout } => {
+                let depthwise = Self::Conv {
+                    depthwise: true,
+                    strides: strides.clone(),
+                    dilations: dilations.clone(),
+                    padding: *padding,
+                    layout: *layout,
+                };
+                let y = depthwise.lower(site, operands)?;
+                let pointwise = Self::Conv {
+                    depthwise: false,
+                    strides: vec![1],
+                    dilations: vec![1],
+                    padding: Padding::Valid,
+                    layout: *layout,
+                };
+                let kernel = tensor_of(site, operands, 2)?;
+                pointwise.lower(site, &[Operand::Value(y), Operand::Value(kernel)])
+            }
             Self::Resize(resize) => resize.lower(site, x),
         }
     }
@@ -182,7 +230,7 @@ fn spatial_axes(site: &Site<'_>, x: ValueId) -> Result<usize> {
 }
 
 /// A kernel whose channels are the elements of its window, one each.
-fn unit_kernel(site: &mut Site<'_>, x: ValueId, size: &[i64], layout: Layout) -> Result<ValueId> {
+pub(super) fn unit_kernel(site: &mut Site<'_>, x: ValueId, size: &[i64], layout: Layout) -> Result<ValueId> {
     let inner = site.known(x, channels(layout, size.len() + 2))?;
     let count = size.iter().try_fold(inner, |count, &size| count.checked_mul(size));
     let count = count.filter(|&count| count <= LARGEST_WINDOW);
@@ -195,7 +243,7 @@ fn unit_kernel(site: &mut Site<'_>, x: ValueId, size: &[i64], layout: Layout) ->
     site.reshape(kernel, size.iter().copied().chain([inner, count]).map(Size::Known).collect())
 }
 
-fn each(site: &Site<'_>, numbers: &[i64], axes: usize) -> Result<Vec<i64>> {
+pub(super) fn each(site: &Site<'_>, numbers: &[i64], axes: usize) -> Result<Vec<i64>> {
     match numbers {
         [one] => Ok(vec![*one; axes]),
         several if several.len() == axes => Ok(several.to_vec()),
@@ -275,30 +323,97 @@ fn scaled(
     Ok(y)
 }
 
-/// Of queries, keys and values `[batch, length, heads, width]`.
-fn attention(site: &mut Site<'_>, query: ValueId, operands: &[Operand], causal: bool) -> Result<ValueId> {
-    if operands.len() > 3 {
-        return Err(site.unsupported("a call with more than queries, keys and values"));
-    }
+fn rms_norm(site: &mut Site<'_>, x: ValueId, axes: &[i64], epsilon: f64) -> Result<ValueId> {
+    let squares = site.binary(Binary::Mul, x, x)?;
+    let mean = super::tools::reduced(site, ReduceKind::Mean, squares, Some(axes), true)?;
+    let mean = site.binary_scalar(Binary::Add, mean, epsilon)?;
+    let root = site.unary(Unary::Sqrt, mean)?;
+    site.binary(Binary::Div, x, root)
+}
+
+/// Of queries, keys and values `[batch, length, heads, width]`; behind them a bias and a mask of the scores, and what
+/// these are multiplied with.
+fn attention(
+    site: &mut Site<'_>,
+    query: ValueId,
+    operands: &[Operand],
+    (causal, cap): (bool, Option<f64>),
+) -> Result<ValueId> {
     let (key, value) = (tensor_of(site, operands, 1)?, tensor_of(site, operands, 2)?);
     for x in [query, key, value] {
         site.expect_rank(x, 4)?;
     }
-    let width = site.known(query, 3)?;
     let by_head = [0, 2, 1, 3];
+    let heads = site.known(query, 2)?;
+    let (key, value) = (shared(site, key, heads)?, shared(site, value, heads)?);
+    let factor = factor(site, query, operands)?;
     let (query, key, value) =
         (site.transpose(query, &by_head)?, site.transpose(key, &by_head)?, site.transpose(value, &by_head)?);
-    let query = site.binary_scalar(Binary::Mul, query, 1.0 / (width as f64).sqrt())?;
+    let query = site.binary_scalar(Binary::Mul, query, factor)?;
     let mut scores = site.matmul(query, key, true)?;
-    if causal {
-        let sizes = site.sizes(scores).split_off(2);
-        let (rows, columns) = (site.iota(&sizes, 0), site.iota(&sizes, 1));
-        let seen = site.apply(Op::Compare(Compare::Le), &[columns, rows])?;
-        let least = site.scalar_like(f64::from(f32::MIN), scores)?;
-        scores = site.apply(Op::Select, &[seen, scores, least])?;
+    if let Some(cap) = cap {
+        let share = site.binary_scalar(Binary::Div, scores, cap)?;
+        let share = site.unary(Unary::Tanh, share)?;
+        scores = site.binary_scalar(Binary::Mul, share, cap)?;
     }
+    if let Some(bias) = optional(site, operands, 3)? {
+        let bias = site.convert(bias, site.dtype(scores))?;
+        scores = site.binary(Binary::Add, scores, bias)?;
+    }
+    let scores = masked(site, scores, operands, causal)?;
     let shares =
         super::super::activation::Activation::Softmax { axis: -1, log: false }.lower(site, scores)?;
     let y = site.matmul(shares, value, false)?;
     site.transpose(y, &by_head)
+}
+
+/// What scores are multiplied with: a number in the call, or one by the root of the width.
+fn factor(site: &Site<'_>, query: ValueId, operands: &[Operand]) -> Result<f64> {
+    match operands.get(5) {
+        Some(Operand::Constant(scale)) if !scale.is_null() => {
+            scale.as_f64().ok_or_else(|| site.unsupported("a scale that is no number"))
+        }
+        None | Some(Operand::Constant(_)) => Ok(1.0 / (site.known(query, 3)? as f64).sqrt()),
+        Some(_) => Err(site.unsupported("a scale that is computed")),
+    }
+}
+
+/// Scores of what is seen; the others are as low as Keras has them, so that rows without anything seen are alike
+/// everywhere.
+fn masked(site: &mut Site<'_>, mut scores: ValueId, operands: &[Operand], causal: bool) -> Result<ValueId> {
+    let most = match site.dtype(scores) {
+        DType::F16 => 65504.0,
+        DType::F64 => f64::MAX,
+        _ => f64::from(f32::MAX),
+    };
+    let least = site.scalar_like(-0.7 * most, scores)?;
+    if let Some(mask) = optional(site, operands, 4)? {
+        let mask = site.convert(mask, DType::Bool)?;
+        scores = site.apply(Op::Select, &[mask, scores, least])?;
+    }
+    if !causal {
+        return Ok(scores);
+    }
+    let sizes = site.sizes(scores).split_off(2);
+    let (rows, columns) = (site.iota(&sizes, 0), site.iota(&sizes, 1));
+    let seen = site.apply(Op::Compare(Compare::Le), &[columns, rows])?;
+    site.apply(Op::Select, &[seen, scores, least])
+}
+
+/// Heads of keys or values, each as often as queries share it.
+fn shared(site: &mut Site<'_>, x: ValueId, heads: i64) -> Result<ValueId> {
+    let own = site.known(x, 2)?;
+    if own == heads {
+        return Ok(x);
+    }
+    if own < 1 || heads % own != 0 {
+        return Err(site.error(&format!("{heads} heads of queries share {own}")));
+    }
+    let mut sizes = site.sizes(x);
+    let apart = super::lower::expand(site, x, &[3])?;
+    sizes.insert(3, Size::Known(heads / own));
+    let apart = site.broadcast(apart, sizes.clone())?;
+    sizes.remove(3);
+    sizes[2] = Size::Known(heads);
+    site.reshape(apart, sizes)
 }

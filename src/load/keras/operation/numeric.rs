@@ -1,20 +1,17 @@
 //! Functions of `keras.ops` of numbers: counts, thresholds, products of vectors, choices.
 
-use serde_json::Value;
-
 use super::super::config::Config;
 use super::super::lower::Site;
-use super::lower::{Operand, beside, common, constant, expand, float, pair, reshape, tensor_of, value};
+use super::lower::{Operand, beside, common, constant, expand, flat, float, items, pair, tensor_of, value};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, TopK, Unary, ValueId};
 
 /// A function of this file with its attributes.
 #[derive(Debug)]
 pub(in super::super) enum Numeric {
-    CumProd(i64, Option<DType>),
+    CumProd(Option<i64>, Option<DType>),
     /// The angle of the point (second, first).
     Angle,
-    Dot,
     Outer,
     NanToNum {
         nan: f64,
@@ -26,8 +23,6 @@ pub(in super::super) enum Numeric {
     Digitize,
     /// The first choice whose condition holds.
     Choose,
-    /// So many elements along each axis, from where the call says.
-    Part(Vec<i64>),
     Glu(i64),
     Threshold {
         above: f64,
@@ -41,9 +36,8 @@ impl Numeric {
     pub(super) fn read(class: &str, config: Config<'_>) -> Result<Option<Self>> {
         let axis = || Ok::<i64, crate::error::Error>(config.int("axis")?.unwrap_or(-1));
         Ok(Some(match class {
-            "Cumprod" if config.get("axis").is_some() => Self::CumProd(axis()?, super::stated_type(config)?),
+            "Cumprod" => Self::CumProd(config.int("axis")?, super::stated_type(config)?),
             "Arctan2" => Self::Angle,
-            "Dot" if !config.has("axes") => Self::Dot,
             "Outer" => Self::Outer,
             "NanToNum" => Self::NanToNum {
                 nan: config.real_or("nan", 0.0)?,
@@ -53,7 +47,6 @@ impl Numeric {
             "CountNonzero" => Self::CountNonZero(config.int_or_ints("axis")?),
             "Digitize" => Self::Digitize,
             "Select" => Self::Choose,
-            "Slice" => Self::Part(config.ints("shape")?.ok_or_else(|| config.missing("shape"))?),
             "Glu" => Self::Glu(axis()?),
             "Threshold" => Self::Threshold {
                 above: config.real_or("threshold", 0.0)?,
@@ -70,20 +63,18 @@ impl Numeric {
         match self {
             Self::CumProd(axis, dtype) => {
                 let x = counted(site, first(site)?, *dtype)?;
-                running_product(site, x, *axis)
+                let x = if axis.is_none() { flat(site, x)? } else { x };
+                running_product(site, x, axis.unwrap_or(0))
             }
             Self::Angle => {
                 let (y, x) = pair(site, operands, 0)?;
                 let (y, x) = (float(site, y)?, float(site, x)?);
                 angle(site, y, x)
             }
-            Self::Dot => {
-                let (x, y) = (tensor_of(site, operands, 0)?, tensor_of(site, operands, 1)?);
-                dot(site, x, y)
-            }
             Self::Outer => {
                 let (x, y) = (tensor_of(site, operands, 0)?, tensor_of(site, operands, 1)?);
-                let (x, y) = (reshape(site, x, &[-1])?, reshape(site, y, &[-1])?);
+                let both = common(site, &[x, y])?;
+                let (x, y) = (flat(site, both[0])?, flat(site, both[1])?);
                 let column = expand(site, x, &[1])?;
                 site.binary(Binary::Mul, column, y)
             }
@@ -105,7 +96,6 @@ impl Numeric {
                 at_or_below(site, x, bounds)
             }
             Self::Choose => choose(site, operands),
-            Self::Part(sizes) => part(site, operands, sizes),
             Self::Glu(axis) => {
                 let x = float(site, first(site)?)?;
                 let axis = site.axis(x, *axis)?;
@@ -149,7 +139,7 @@ pub(super) fn counted(site: &mut Site<'_>, x: ValueId, stated: Option<DType>) ->
 }
 
 /// Each element times all before it, in a logarithm of steps (Hillis and Steele, 1986).
-fn running_product(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId> {
+pub(super) fn running_product(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId> {
     let axis = site.axis(x, axis)?;
     let size = site.known(x, axis)?;
     let (mut x, mut distance) = (x, 1);
@@ -190,31 +180,12 @@ pub(in super::super) fn angle(site: &mut Site<'_>, y: ValueId, x: ValueId) -> Re
 }
 
 /// Whether the sign of a number is minus, also that of a zero.
-fn is_negative(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+pub(super) fn is_negative(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
     let (zero, one) = (site.scalar_like(0.0, x)?, site.scalar_like(1.0, x)?);
     let none = site.apply(Op::Compare(Compare::Eq), &[x, zero])?;
     let infinity = site.binary(Binary::Div, one, x)?;
     let signed = site.apply(Op::Select, &[none, infinity, x])?;
     site.apply(Op::Compare(Compare::Lt), &[signed, zero])
-}
-
-/// Over the last axis of one and the last but one of the other, or the only one.
-fn dot(site: &mut Site<'_>, x: ValueId, y: ValueId) -> Result<ValueId> {
-    match (site.rank(x), site.rank(y)) {
-        (0, _) | (_, 0) => site.binary(Binary::Mul, x, y),
-        (_, 1) => {
-            let product = site.binary(Binary::Mul, x, y)?;
-            sum(site, product, &[-1])
-        }
-        (1, 2) => {
-            let row = expand(site, x, &[0])?;
-            let product = site.matmul(row, y, false)?;
-            let sizes = site.sizes(product).split_off(1);
-            site.reshape(product, sizes)
-        }
-        (_, 2) => site.matmul(x, y, false),
-        _ => Err(site.unsupported("a product with a tensor of more than two axes")),
-    }
 }
 
 fn to_numbers(site: &mut Site<'_>, x: ValueId, [nan, most, least]: [f64; 3]) -> Result<ValueId> {
@@ -227,8 +198,9 @@ fn to_numbers(site: &mut Site<'_>, x: ValueId, [nan, most, least]: [f64; 3]) -> 
     let nan = site.scalar_like(nan, x)?;
     let mut y = site.apply(Op::Select, &[missing, nan, x])?;
     for (infinity, number) in [(f64::INFINITY, most), (f64::NEG_INFINITY, least)] {
-        let (infinity, number) =
-            (site.scalar_like(infinity, x)?, site.scalar_like(number.clamp(-largest, largest), x)?);
+        // The greatest number of f64 stands for that of each type.
+        let number = if number.is_finite() { number.clamp(-largest, largest) } else { number };
+        let (infinity, number) = (site.scalar_like(infinity, x)?, site.scalar_like(number, x)?);
         let is_it = site.apply(Op::Compare(Compare::Eq), &[x, infinity])?;
         y = site.apply(Op::Select, &[is_it, number, y])?;
     }
@@ -246,9 +218,10 @@ pub(in super::super) fn at_or_below(site: &mut Site<'_>, x: ValueId, bounds: Val
 }
 
 fn choose(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
-    let [Operand::List(conditions), Operand::List(choices), default] = operands else {
-        return Err(site.unsupported("a call whose conditions and choices are not lists of tensors"));
+    let [conditions, choices, default] = operands else {
+        return Err(site.error("is not called with conditions, choices and a default"));
     };
+    let (conditions, choices) = (items(site, conditions)?, items(site, choices)?);
     if choices.is_empty() || conditions.len() != choices.len() {
         return Err(site.error("has other conditions than choices"));
     }
@@ -274,37 +247,6 @@ fn choose(site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
         y = site.apply(Op::Select, &[condition, choice, y])?;
     }
     Ok(y)
-}
-
-fn part(site: &mut Site<'_>, operands: &[Operand], sizes: &[i64]) -> Result<ValueId> {
-    let mut x = value(site, operands, 0)?;
-    let starts: Option<Vec<i64>> = match operands.get(1) {
-        Some(Operand::Constant(Value::Array(items))) => items.iter().map(Value::as_i64).collect(),
-        _ => None,
-    };
-    let starts = starts.ok_or_else(|| site.unsupported("a start that is computed"))?;
-    if starts.len() != site.rank(x) || sizes.len() != starts.len() {
-        return Err(site.error("has other places and sizes than axes"));
-    }
-    for (axis, (&start, &size)) in starts.iter().zip(sizes).enumerate() {
-        let own = site.sizes(x)[axis].clone();
-        if start == 0 && (own == Size::Known(size) || size == -1) {
-            continue;
-        }
-        if let Some(own) = own.known() {
-            let size = if size == -1 { own.saturating_sub(start) } else { size };
-            if start < 0 || size < 0 || start.checked_add(size).is_none_or(|end| end > own) {
-                return Err(site.error(&format!("{size} elements from {start} on, of {own}")));
-            }
-            x = site.slice(x, axis, start, size)?;
-            continue;
-        }
-        if start != 0 || size < 1 {
-            return Err(site.open(axis));
-        }
-        x = site.slice(x, axis, start, size)?;
-    }
-    Ok(x)
 }
 
 /// 0 up to -1, x from 1 on, `(x + 1)^2 / 4` between them.

@@ -3,10 +3,10 @@
 use std::f64::consts::{LN_2, LN_10, PI};
 
 use super::super::lower::Site;
-use super::lower::{Operand, float, pair, value};
-use super::numeric::angle;
+use super::lower::{Operand, float, floor_divide, pair, tensor_of, value};
+use super::numeric::{angle, is_negative};
 use crate::error::Result;
-use crate::ir::{Binary, Compare, Op, Unary, ValueId};
+use crate::ir::{Binary, Compare, DType, Op, Unary, ValueId};
 
 /// A function of one element, or of two.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,28 @@ pub(in super::super) enum Scalar {
     QuotientOrZero,
     /// The rest of a quotient that is rounded to zero, and what is done with bits.
     OfIntegersToo(Binary),
+    Size,
+    /// 0, or half a turn of what is below it.
+    Angle,
+    /// Whether the sign is minus.
+    IsNegative,
+    /// `sin(pi x) / (pi x)`
+    Sinc,
+    /// 0 up to -1, 1 from 1 on, a line between them.
+    SparseSigmoid,
+    /// True: there are no other numbers than real ones.
+    IsReal,
+    OtherBits,
+    /// Of two numbers of which one may be none.
+    Number(Binary),
+    /// Times a power of two.
+    TimesPower,
+    /// Bits to the left, or to the right.
+    Shift {
+        left: bool,
+    },
+    /// The logarithm of the sum of two powers of two.
+    LogAddExp2,
 }
 
 impl Scalar {
@@ -64,6 +86,19 @@ impl Scalar {
             "BitwiseAnd" => Self::OfIntegersToo(Binary::And),
             "BitwiseOr" => Self::OfIntegersToo(Binary::Or),
             "BitwiseXor" => Self::OfIntegersToo(Binary::Xor),
+            "BitwiseNot" | "BitwiseInvert" => Self::OtherBits,
+            "Fabs" => Self::Size,
+            "Angle" => Self::Angle,
+            "Signbit" => Self::IsNegative,
+            "Sinc" => Self::Sinc,
+            "SparseSigmoid" => Self::SparseSigmoid,
+            "Isreal" => Self::IsReal,
+            "Fmax" => Self::Number(Binary::Max),
+            "Fmin" => Self::Number(Binary::Min),
+            "Ldexp" => Self::TimesPower,
+            "LeftShift" | "BitwiseLeftShift" => Self::Shift { left: true },
+            "RightShift" | "BitwiseRightShift" => Self::Shift { left: false },
+            "Logaddexp2" => Self::LogAddExp2,
             _ => return None,
         })
     }
@@ -74,10 +109,48 @@ impl Scalar {
                 let (x, y) = pair(site, operands, 0)?;
                 site.binary(binary, x, y)
             }
-            Self::LogAddExp | Self::Hypotenuse | Self::Step | Self::QuotientOrZero => {
+            Self::OtherBits => {
+                let x = value(site, operands, 0)?;
+                match site.dtype(x) {
+                    DType::Bool => site.unary(Unary::Not, x),
+                    _ => {
+                        let all = site.positions(&[-1])?;
+                        let all = site.convert(all, site.dtype(x))?;
+                        site.binary(Binary::Xor, x, all)
+                    }
+                }
+            }
+            Self::Number(binary) => {
+                let (x, y) = pair(site, operands, 0)?;
+                if site.dtype(x).is_float() {
+                    number_of(site, binary, x, y)
+                } else {
+                    site.binary(binary, x, y)
+                }
+            }
+            Self::Shift { left } => {
+                let (x, y) = pair(site, operands, 0)?;
+                let two = site.scalar_like(2.0, x)?;
+                let power = site.binary(Binary::Pow, two, y)?;
+                if left { site.binary(Binary::Mul, x, power) } else { floor_divide(site, x, power) }
+            }
+            Self::TimesPower => {
+                let (x, y) = (tensor_of(site, operands, 0)?, tensor_of(site, operands, 1)?);
+                let x = float(site, x)?;
+                let y = site.convert(y, site.dtype(x))?;
+                let two = site.scalar_like(2.0, x)?;
+                let power = site.binary(Binary::Pow, two, y)?;
+                site.binary(Binary::Mul, x, power)
+            }
+            Self::LogAddExp | Self::LogAddExp2 | Self::Hypotenuse | Self::Step | Self::QuotientOrZero => {
                 let (x, y) = pair(site, operands, 0)?;
                 let (x, y) = (float(site, x)?, float(site, y)?);
                 self.of_two(site, x, y)
+            }
+            Self::Truncate => {
+                let x = value(site, operands, 0)?;
+                // What is whole is so already.
+                if site.dtype(x).is_float() { self.of_one(site, x) } else { Ok(x) }
             }
             _ => {
                 let x = float(site, value(site, operands, 0)?)?;
@@ -144,6 +217,27 @@ impl Scalar {
                 let apart = site.binary(Binary::Sub, above, below)?;
                 site.binary_scalar(Binary::Mul, apart, 0.5)
             }
+            Self::Size => site.unary(Unary::Abs, x),
+            Self::Angle => {
+                let (zero, half) = (site.scalar_like(0.0, x)?, site.scalar_like(PI, x)?);
+                let is_below = site.apply(Op::Compare(Compare::Lt), &[x, zero])?;
+                let turn = site.apply(Op::Select, &[is_below, half, zero])?;
+                let missing = site.unary(Unary::IsNan, x)?;
+                site.apply(Op::Select, &[missing, x, turn])
+            }
+            Self::IsNegative => is_negative(site, x),
+            Self::Sinc => sinc(site, x),
+            Self::SparseSigmoid => {
+                let moved = site.binary_scalar(Binary::Add, x, 1.0)?;
+                let line = site.binary_scalar(Binary::Mul, moved, 0.5)?;
+                let line = site.binary_scalar(Binary::Max, line, 0.0)?;
+                site.binary_scalar(Binary::Min, line, 1.0)
+            }
+            Self::IsReal => {
+                let missing = site.unary(Unary::IsNan, x)?;
+                let present = site.unary(Unary::Not, missing)?;
+                site.binary(Binary::Or, missing, present)
+            }
             Self::IsFinite => {
                 let (size, infinity) = (site.unary(Unary::Abs, x)?, site.scalar_like(f64::INFINITY, x)?);
                 site.apply(Op::Compare(Compare::Lt), &[size, infinity])
@@ -170,6 +264,12 @@ impl Scalar {
                 let infinite = site.unary(Unary::IsInf, x)?;
                 let both = site.binary(Binary::And, same, infinite)?;
                 site.apply(Op::Select, &[both, most, sum])
+            }
+            Self::LogAddExp2 => {
+                let (x, y) =
+                    (site.binary_scalar(Binary::Mul, x, LN_2)?, site.binary_scalar(Binary::Mul, y, LN_2)?);
+                let sum = Self::LogAddExp.of_two(site, x, y)?;
+                site.binary_scalar(Binary::Div, sum, LN_2)
             }
             Self::Hypotenuse => {
                 let (x, y) = (site.unary(Unary::Abs, x)?, site.unary(Unary::Abs, y)?);
@@ -201,6 +301,24 @@ impl Scalar {
             }
         }
     }
+}
+
+/// The greater or the less of two floats, or the one that is a number.
+fn number_of(site: &mut Site<'_>, binary: Binary, x: ValueId, y: ValueId) -> Result<ValueId> {
+    let found = site.binary(binary, x, y)?;
+    let (no_x, no_y) = (site.unary(Unary::IsNan, x)?, site.unary(Unary::IsNan, y)?);
+    let found = site.apply(Op::Select, &[no_y, x, found])?;
+    site.apply(Op::Select, &[no_x, y, found])
+}
+
+fn sinc(site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    let (zero, one) = (site.scalar_like(0.0, x)?, site.scalar_like(1.0, x)?);
+    let turn = site.binary_scalar(Binary::Mul, x, PI)?;
+    let is_zero = site.apply(Op::Compare(Compare::Eq), &[x, zero])?;
+    let divisor = site.apply(Op::Select, &[is_zero, one, turn])?;
+    let sine = site.unary(Unary::Sin, turn)?;
+    let share = site.binary(Binary::Div, sine, divisor)?;
+    site.apply(Op::Select, &[is_zero, one, share])
 }
 
 /// A number that is not below 0 with the sign of another one.

@@ -387,8 +387,9 @@ fn unary_operator(name: &str) -> Option<&'static str> {
 
 fn unary(call: &mut Call<'_, '_>) -> Result<()> {
     let name = call.operation();
-    if name == "round" && call.int("decimals", 0)? != 0 {
-        return Err(call.unsupported("decimals"));
+    let decimals = if name == "round" { call.int("decimals", 0)? } else { 0 };
+    if decimals != 0 && call.dtype("self")?.is_float() {
+        return rounded(call, decimals);
     }
     let result = call.result_dtype()?;
     let (rounds, asks) = (["floor", "ceil", "round", "trunc"], ["isnan", "isinf"]);
@@ -407,6 +408,19 @@ fn unary(call: &mut Call<'_, '_>) -> Result<()> {
     // Functions of integers are computed in the type of their result.
     let x = if result == DType::Bool { call.tensor("self")? } else { call.operand("self", result)? };
     let value = call.plain(unary_operator(name).unwrap_or_default(), &[&x]);
+    call.result(value)
+}
+
+/// The nearest multiple of a power of ten.
+fn rounded(call: &mut Call<'_, '_>, decimals: i64) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let x = call.operand("self", dtype)?;
+    let exponent = decimals.unsigned_abs().min(u64::from(u16::MAX)) as i32;
+    let power = call.scalar(dtype, 10f64.powi(exponent));
+    let (before, after) = if decimals > 0 { ("Mul", "Div") } else { ("Div", "Mul") };
+    let scaled = call.plain(before, &[&x, &power]);
+    let whole = call.plain("Round", &[&scaled]);
+    let value = call.plain(after, &[&whole, &power]);
     call.result(value)
 }
 

@@ -382,11 +382,23 @@ pub(super) fn converted(call: &mut Call<'_, '_>) -> Result<()> {
 fn reshape(call: &mut Call<'_, '_>) -> Result<()> {
     let name = first_of(call, ["size", "shape"]);
     if call.argument(name).is_none() {
-        return Err(call.unsupported("bytes as another type"));
+        return bits(call);
     }
     let (x, shape) = (call.tensor("self")?, call.sizes(name)?);
     let value = call.op("Reshape", &[&x, &shape], &[("allowzero", Attribute::Int(1))]);
     call.result(value)
+}
+
+/// The same bits as another type, where one of whole numbers has as many: else what they mean is not known here.
+fn bits(call: &mut Call<'_, '_>) -> Result<()> {
+    let (from, to) = (call.dtype("self")?, call.result_dtype()?);
+    let is_whole = |dtype: DType| dtype.is_integer() || dtype == DType::Bool;
+    // Of bytes only 0 and 1 are truth values.
+    if from != to && !(is_whole(from) && to.is_integer() && from.size() == to.size()) {
+        return Err(call.unsupported("bytes as another type"));
+    }
+    let x = call.operand("self", to)?;
+    call.result(x)
 }
 
 fn like(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {

@@ -3,6 +3,7 @@
 use super::super::call::Call;
 use super::Lower;
 use crate::error::Result;
+use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
@@ -18,7 +19,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "binary_cross_entropy" => of_probabilities,
         "binary_cross_entropy_with_logits" => of_logits,
         "kl_div" => divergence,
-        "cross_entropy_loss" => |call| of_classes(call, "SoftmaxCrossEntropyLoss"),
+        "cross_entropy_loss" => cross_entropy,
         "nll_loss" | "nll_loss_nd" | "nll_loss2d" | "nll_loss_forward" | "nll_loss2d_forward" => {
             |call| of_classes(call, "NegativeLogLikelihoodLoss")
         }
@@ -127,10 +128,116 @@ fn divergence(call: &mut Call<'_, '_>) -> Result<()> {
     left(call, each)
 }
 
-fn of_classes(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
-    if call.float("label_smoothing", 0.0)? != 0.0 || call.dtype("target")?.is_float() {
-        return Err(call.unsupported("with smoothed labels, or shares of classes"));
+fn cross_entropy(call: &mut Call<'_, '_>) -> Result<()> {
+    let classes = Classes::of(call)?;
+    if call.dtype("target")?.is_float() {
+        return classes.of_shares(call);
     }
+    match classes.smoothing == 0.0 && call.rank("self")? >= 2 {
+        true => of_classes(call, "SoftmaxCrossEntropyLoss"),
+        false => classes.of_numbers(call),
+    }
+}
+
+/// Logarithms of the probabilities of classes, by the axis of these.
+struct Classes {
+    logarithms: String,
+    axis: i64,
+    count: i64,
+    /// The share of a target that is divided among all classes.
+    smoothing: f64,
+    /// What each class weighs, in a shape that broadcasts.
+    weight: Option<String>,
+}
+
+impl Classes {
+    fn of(call: &mut Call<'_, '_>) -> Result<Self> {
+        let (dtype, rank) = (call.dtype("self")?, call.rank("self")?);
+        let axis = i64::from(rank > 1);
+        let dims = call.meta("self")?.dims();
+        let count = dims.and_then(|dims| dims.get(axis as usize).copied());
+        let count = count.ok_or_else(|| call.unsupported("of an open number of classes"))?;
+        let x = call.operand("self", dtype)?;
+        let logarithms = call.op("LogSoftmax", &[&x], &[("axis", Attribute::Int(axis))]);
+        let behind: Vec<i64> = (1..rank - axis).collect();
+        let weight = call.optional("weight")?.map(|weight| {
+            let behind = call.integers(&behind);
+            call.plain("Unsqueeze", &[&weight, &behind])
+        });
+        Ok(Self { logarithms, axis, count, smoothing: call.float("label_smoothing", 0.0)?, weight })
+    }
+
+    fn sum(&self, call: &mut Call<'_, '_>, value: &str) -> String {
+        let axis = call.integers(&[self.axis]);
+        call.op("ReduceSum", &[value, &axis], &[("keepdims", Attribute::Int(0))])
+    }
+
+    fn weighed(&self, call: &mut Call<'_, '_>, value: String) -> String {
+        match &self.weight {
+            Some(weight) => call.plain("Mul", &[&value, weight]),
+            None => value,
+        }
+    }
+
+    /// Targets are shares of all classes; the mean is that over what has some.
+    fn of_shares(&self, call: &mut Call<'_, '_>) -> Result<()> {
+        let dtype = call.dtype("self")?;
+        let mut share = call.operand("target", dtype)?;
+        if self.smoothing != 0.0 {
+            let (own, rest) = (1.0 - self.smoothing, self.smoothing / self.count.max(1) as f64);
+            let (own, rest) = (call.scalar(dtype, own), call.scalar(dtype, rest));
+            share = call.plain("Mul", &[&share, &own]);
+            share = call.plain("Add", &[&share, &rest]);
+        }
+        let product = call.plain("Mul", &[&self.logarithms, &share]);
+        let product = self.weighed(call, product);
+        let sum = self.sum(call, &product);
+        let each = call.plain("Neg", &[&sum]);
+        left(call, each)
+    }
+
+    /// Targets are numbers of classes, one of which may be passed over; means are weighed.
+    fn of_numbers(&self, call: &mut Call<'_, '_>) -> Result<()> {
+        let dtype = call.dtype("self")?;
+        let target = call.operand("target", DType::I64)?;
+        let (ignored, zero) = (call.int("ignore_index", -100)?, call.scalar(DType::I64, 0.0));
+        let ignored = call.scalar(DType::I64, ignored as f64);
+        let passed = call.plain("Equal", &[&target, &ignored]);
+        let safe = call.plain("Where", &[&passed, &zero, &target]);
+        let counts = call.plain("Not", &[&passed]);
+        let counts = call.cast(&counts, dtype);
+        let axis = call.integers(&[self.axis]);
+        let column = call.plain("Unsqueeze", &[&safe, &axis]);
+        let along = [("axis", Attribute::Int(self.axis))];
+        let own = call.op("GatherElements", &[&self.logarithms, &column], &along);
+        let own = call.plain("Squeeze", &[&own, &axis]);
+        let weight = match call.optional("weight")? {
+            Some(weight) => {
+                let weight = call.op("Gather", &[&weight, &safe], &[("axis", Attribute::Int(0))]);
+                call.plain("Mul", &[&weight, &counts])
+            }
+            None => counts.clone(),
+        };
+        let own = call.plain("Mul", &[&own, &weight]);
+        let all = self.weighed(call, self.logarithms.clone());
+        let all = self.sum(call, &all);
+        let all = call.plain("Mul", &[&all, &counts]);
+        let (most, rest) = (1.0 - self.smoothing, self.smoothing / self.count.max(1) as f64);
+        let (most, rest) = (call.scalar(dtype, -most), call.scalar(dtype, -rest));
+        let (own, all) = (call.plain("Mul", &[&own, &most]), call.plain("Mul", &[&all, &rest]));
+        let each = call.plain("Add", &[&own, &all]);
+        if call.int("reduction", 1)? != 1 {
+            return left(call, each);
+        }
+        let total = [("keepdims", Attribute::Int(0))];
+        let (sum, weight) =
+            (call.op("ReduceSum", &[&each], &total), call.op("ReduceSum", &[&weight], &total));
+        let mean = call.plain("Div", &[&sum, &weight]);
+        call.result(mean)
+    }
+}
+
+fn of_classes(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
     if call.rank("self")? < 2 || call.is_read(1) {
         return Err(call.unsupported("without a batch, or with the weight of all"));
     }

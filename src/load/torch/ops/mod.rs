@@ -19,6 +19,7 @@ mod make;
 mod normalize;
 mod product;
 mod quantized;
+mod random;
 mod ranked;
 mod recurrent;
 mod reduce;
@@ -82,6 +83,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         make::find,
         product::find,
         quantized::find,
+        random::find,
         ranked::find,
         normalize::find,
         window::find,

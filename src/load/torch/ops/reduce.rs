@@ -20,6 +20,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "min" => |call| extreme(call, ["Min", "ReduceMin", "ArgMin"]),
         "argmax" => |call| place(call, "ArgMax"),
         "argmin" => |call| place(call, "ArgMin"),
+        "dist" => distance,
+        "renorm" => renorm,
         "var" => |call| {
             let value = variance(call, Moment::Variance)?;
             call.result(value)
@@ -294,25 +296,63 @@ fn over(call: &mut Call<'_, '_>, operator: &str, x: &str, axes: &[i64]) -> Strin
 /// The norm of a value in place of the operand.
 pub(super) fn norm_of(call: &mut Call<'_, '_>, x: String) -> Result<()> {
     let order = if call.argument("ord").is_some() { "ord" } else { "p" };
-    let (order, dtype) = (call.float(order, 2.0)?, call.result_dtype()?);
-    let size = call.plain("Abs", &[&x]);
-    let value = match order {
-        1.0 => reduced(call, "ReduceL1", &size)?,
-        2.0 => reduced(call, "ReduceL2", &size)?,
-        f64::INFINITY => reduced(call, "ReduceMax", &size)?,
-        f64::NEG_INFINITY => reduced(call, "ReduceMin", &size)?,
+    let order = call.float(order, 2.0)?;
+    let value = norm_by(call, &x, order, reduced)?;
+    call.result(value)
+}
+
+/// The norm of vectors that `reduce` makes one number of each.
+fn norm_by<'c, 'd>(
+    call: &mut Call<'c, 'd>,
+    x: &str,
+    order: f64,
+    reduce: impl Fn(&mut Call<'c, 'd>, &str, &str) -> Result<String>,
+) -> Result<String> {
+    let dtype = call.result_dtype()?;
+    let size = call.plain("Abs", &[x]);
+    Ok(match order {
+        1.0 => reduce(call, "ReduceL1", &size)?,
+        2.0 => reduce(call, "ReduceL2", &size)?,
+        f64::INFINITY => reduce(call, "ReduceMax", &size)?,
+        f64::NEG_INFINITY => reduce(call, "ReduceMin", &size)?,
         0.0 => {
             let zero = call.scalar(dtype, 0.0);
             let differs = call.plain("Greater", &[&size, &zero]);
             let differs = call.cast(&differs, dtype);
-            reduced(call, "ReduceSum", &differs)?
+            reduce(call, "ReduceSum", &differs)?
         }
         _ => {
             let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
             let powers = call.plain("Pow", &[&size, &power]);
-            let sum = reduced(call, "ReduceSum", &powers)?;
+            let sum = reduce(call, "ReduceSum", &powers)?;
             call.plain("Pow", &[&sum, &root])
         }
-    };
+    })
+}
+
+/// The norm of a difference, of all its elements.
+fn distance(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y, order) = (call.operand("self", dtype)?, call.operand("other", dtype)?, call.float("p", 2.0)?);
+    let apart = call.plain("Sub", &[&x, &y]);
+    let value = norm_by(call, &apart, order, |call, operator, x| {
+        Ok(call.op(operator, &[x], &[("keepdims", Attribute::Int(0))]))
+    })?;
+    call.result(value)
+}
+
+/// Parts along an axis, each made as short as a norm allows.
+fn renorm(call: &mut Call<'_, '_>) -> Result<()> {
+    let (dtype, rank, axis) = (call.result_dtype()?, call.rank("self")?, call.axis("dim", 0)?);
+    let (x, order, most) = (call.operand("self", dtype)?, call.float("p", 2.0)?, call.float("maxnorm", 1.0)?);
+    let others: Vec<i64> = (0..rank).filter(|&other| other != axis).collect();
+    let norm = norm_by(call, &x, order, |call, operator, x| Ok(over(call, operator, x, &others)))?;
+    let (limit, one, little) = (call.scalar(dtype, most), call.scalar(dtype, 1.0), call.scalar(dtype, 1e-7));
+    // PyTorch's own addition, so that nothing is divided by 0.
+    let divisor = call.plain("Add", &[&norm, &little]);
+    let factor = call.plain("Div", &[&limit, &divisor]);
+    let is_long = call.plain("Greater", &[&norm, &limit]);
+    let factor = call.plain("Where", &[&is_long, &factor, &one]);
+    let value = call.plain("Mul", &[&x, &factor]);
     call.result(value)
 }

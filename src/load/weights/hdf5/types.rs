@@ -43,6 +43,8 @@ pub(super) fn element(fields: &mut Fields<'_>) -> Result<Element> {
         }
         (1, 4) => number(DType::F32),
         (1, 8) => number(DType::F64),
+        // Opaque bytes: numpy hands bfloat16 on so, and has no other two of them that HDF5 does not know.
+        (5, 2) => Ok(Element::Number { dtype: DType::Bf16, big_endian: false }),
         (3, size) => Ok(Element::Text(usize::try_from(size).unwrap_or(usize::MAX))),
         // An enumeration of one byte is how h5py writes bools.
         (8, 1) => number(DType::Bool),

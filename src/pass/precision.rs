@@ -2,7 +2,7 @@
 //!
 //! [`Op::range`] says what an operation asks for; here it is decided for each value of f32. Values have
 //! claims: what a product makes claims halves, what an operation of full range makes claims f32, and what
-//! follows from parameters and constants alone claims nothing. Where claims meet, f32 wins, as in
+//! follows from parameters and constants alone claims nothing, but for numbers that halves are too coarse for. Where claims meet, f32 wins, as in
 //! PyTorch's autocast; what claims nothing is as its readers want it.
 //!
 //! For the caller of a network its inputs and outputs keep their types. Where parameters are rounded once, so
@@ -18,7 +18,8 @@
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{Binary, DType, Graph, NodeId, Op, ParamId, Phase, Range, SourceId, ValueId};
+use crate::ir::half::{f16_to_f32, f32_to_f16};
+use crate::ir::{Binary, DType, Graph, NodeId, Op, ParamId, Phase, Range, SourceId, Tensor, ValueId};
 
 /// Whether parameters are rounded once, or each time that they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +253,7 @@ fn claims(graph: &Graph, precision: &Precision) -> Claims {
         }
         let claim = match (node.op.range(), &node.op) {
             (_, Op::Input) => Claim::Full,
+            (_, &Op::Constant(constant)) if vanishes(graph.constant(constant), precision.half) => Claim::Full,
             (_, Op::Convert { .. }) if !is_f32(graph, node.operands[0]) => of_conversion(graph, id),
             (Range::Half, _) if takes_halves(graph, id) => Claim::Half,
             (Range::Half | Range::Full, _) if found == Claim::Nothing => Claim::Nothing,
@@ -264,6 +266,23 @@ fn claims(graph: &Graph, precision: &Precision) -> Claims {
         graph.results(id).for_each(|value| claims.of[value.index()] = claim);
     }
     claims
+}
+
+/// How much of a constant rounding may take away.
+const LOST: f64 = 0.01;
+
+/// Whether a number is too small for halves, as what keeps a divisor from being 0 may be: what reads it needs it. One that
+/// is too large becomes infinite, as what hides scores may. Of several, some may be as small as rounding is.
+fn vanishes(tensor: &Tensor, half: DType) -> bool {
+    if tensor.dtype() != DType::F32 || tensor.elements() != 1 {
+        return false;
+    }
+    let number = tensor.to_f64()[0];
+    let rounded = match half {
+        DType::F16 => f64::from(f16_to_f32(f32_to_f16(number as f32))),
+        _ => number,
+    };
+    rounded.is_finite() && (rounded - number).abs() > LOST * number.abs()
 }
 
 /// What is looked up in a table, where the sums of a residual stream begin, claims. A training step keeps all

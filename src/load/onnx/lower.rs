@@ -191,7 +191,8 @@ fn lowered(
         table_elements: 0,
         texts: Texts::default(),
         untied: HashMap::new(),
-        parameters: trained::parameters(&proto),
+        // Who builds a model of another form says himself what of it is trained.
+        parameters: if naming.is_none() { trained::parameters(&proto) } else { HashSet::new() },
     };
     let initializers = sparse::initializers(&mut proto)?;
     // What is stated of arrays beside them, as converters leave it, says nothing.

@@ -56,8 +56,12 @@ pub(super) fn load_with(
     let model = program::build(&document, model, &inputs)?;
     let mut graph = model.lower(path, options, &mut |_| Ok(found.clone()))?;
     graph.follow_sample_variances();
+    let trained = program::trained(&document);
+    let is_other = |name: &String| !trained.contains(name.as_str());
+    let others: Vec<String> =
+        graph.params().iter().map(|param| param.name.clone()).filter(is_other).collect();
     let rules = graph.rules_mut();
-    rules.frozen.extend(program::frozen(&document));
+    rules.frozen.extend(others);
     rules.untrained.extend(program::untrained(&document));
     // What is computed of sizes is folded where they are known.
     rules.open_dims_matter = true;

@@ -51,44 +51,41 @@ pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -
     Ok(emit.model)
 }
 
-/// What training leaves as it is: parameters that the module has frozen (`requires_grad=False`), unless it has frozen all,
-/// as modules that are not to be trained are exported; buffers and constants always.
-pub(super) fn frozen(document: &Document) -> Vec<String> {
+/// Names of what is trained: parameters that the module has not frozen (`requires_grad=False`), or all where it has frozen all,
+/// as modules that are not to be trained are exported. Buffers and constants never are.
+pub(super) fn trained(document: &Document) -> HashSet<&str> {
     let module = &document.program.graph_module;
-    let (mut frozen, mut others, mut trained) = (Vec::new(), Vec::new(), HashSet::new());
-    for (kind, spec) in module.signature.input_specs.iter().flatten() {
-        let Some(key) = array_key(kind) else { continue };
+    let (mut trained, mut frozen) = (HashSet::new(), HashSet::new());
+    for (_, spec) in module.signature.input_specs.iter().flatten().filter(|(kind, _)| *kind == "parameter") {
         let argument = spec.get("arg").and_then(|argument| argument.get("name")).and_then(Value::as_str);
-        let path = spec.get(key).and_then(Value::as_str);
+        let path = spec.get("parameter_name").and_then(Value::as_str);
         let (Some(argument), Some(path)) = (argument, path) else { continue };
-        if kind != "parameter" {
-            // An array has its argument's name where its own is taken.
-            others.extend([path, argument]);
-        } else if module.graph.tensor_values.get(argument).is_some_and(|meta| !meta.requires_grad) {
-            frozen.push(path);
-        } else {
-            trained.insert(path);
-        }
+        let meta = module.graph.tensor_values.get(argument);
+        let names = if meta.is_some_and(|meta| !meta.requires_grad) { &mut frozen } else { &mut trained };
+        // A parameter has its argument's name where its own is taken.
+        names.extend([path, argument]);
     }
-    if trained.is_empty() {
-        trained.extend(frozen.drain(..));
-    }
-    let stays = frozen.into_iter().chain(others.into_iter().filter(|name| !trained.contains(name)));
-    stays.map(str::to_owned).collect()
+    if trained.is_empty() { frozen } else { trained }
 }
 
-/// Layers that are run as their file says, and trained in a way that it does not say.
-pub(super) fn untrained(document: &Document) -> Option<String> {
-    let is_batch_norm = |node: &&Node| node.target.contains("batch_norm");
-    let counts_batches = |node: &&Node| {
-        let momentum = node.inputs.iter().find(|input| input.name == "momentum");
-        momentum.is_some_and(|momentum| momentum.arg.parts().1.as_f64() == Some(0.0))
+/// Layers that are run as their file says, and trained in a way that it does not say or that is not known here.
+pub(super) fn untrained(document: &Document) -> Vec<String> {
+    let argument = |node: &Node, name: &str| -> Option<Value> {
+        let input = node.inputs.iter().find(|input| input.name == name)?;
+        Some(input.arg.parts().1.clone())
     };
-    // Exported for evaluation it has a momentum of nothing.
-    let mut nodes = document.program.graph_module.graph.nodes.iter();
-    let node = nodes.find(|node| is_batch_norm(node) && counts_batches(node))?;
-    let name = super::call::name(node);
-    Some(format!("a batch normalisation whose statistics are means of all batches ({name}, momentum=None)"))
+    let told = |node: &Node| {
+        let name = super::call::name(node);
+        // Exported for evaluation it has a momentum of nothing.
+        let momentum = argument(node, "momentum").filter(|_| node.target.contains("batch_norm"));
+        if momentum.is_some_and(|momentum| momentum.as_f64() == Some(0.0)) {
+            let what = "a batch normalisation whose statistics are means of all batches";
+            return Some(format!("{what} ({name}, momentum=None)"));
+        }
+        let is_scaled = argument(node, "scale_grad_by_freq").is_some_and(|is_scaled| is_scaled == true);
+        is_scaled.then(|| format!("a gradient by how often a row is read ({name}, scale_grad_by_freq)"))
+    };
+    document.program.graph_module.graph.nodes.iter().filter_map(told).collect()
 }
 
 /// The field that has the path of an array in the module, by the kind of an input. None: no array of the module.

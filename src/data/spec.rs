@@ -25,6 +25,7 @@
 //! | `records=N`, `seed=N`, `fill.NAME=ones`, `below.NAME=N` | made up | integers are below N |
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
@@ -153,6 +154,8 @@ impl Spec {
             "zeros" => From::Made(Fill::Zeros),
             "random" => From::Made(Fill::Random),
             "" => return Err(wrong("", "no source is given")),
+            // A file's name may have a plus of its own.
+            file if Path::new(file).is_file() => From::Files(vec![file.to_owned()]),
             files => From::Files(files.split('+').map(str::to_owned).collect()),
         };
         Ok(Self {

@@ -1,5 +1,7 @@
 //! One node: what holds it where it is, what every other device would cost, what crosses at it.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 use super::bottleneck::{Crossing, crossings_of};
@@ -46,7 +48,8 @@ pub fn node(subject: &Subject<'_>, name: &str, control: &Control<'_>) -> Result<
     let Some(unit) = case.moves.unit(node) else {
         let message = "it computes nothing: parameters and inputs go with their readers";
         let readers = subject.graph.outputs(node).flat_map(|tensor| subject.graph.consumers(tensor));
-        let readers: Vec<&str> = readers.take(4).map(|&reader| subject.graph.node_name(reader)).collect();
+        let named = |reader: &NodeIx| subject.names.iter().find(|(_, node)| node == reader);
+        let readers: Vec<&str> = readers.take(4).filter_map(named).map(|(name, _)| name.as_str()).collect();
         return Err(Error::usage(format!("node {name}"), message)
             .with_help(format!("read by {}", readers.join(", "))));
     };
@@ -77,8 +80,9 @@ pub fn node(subject: &Subject<'_>, name: &str, control: &Control<'_>) -> Result<
 /// The source's names of all that a unit computes.
 fn unit_names(case: &Case<'_, '_>, unit: usize) -> Vec<String> {
     let of_unit = |node: &NodeIx| case.moves.unit(*node) == Some(unit);
+    let mut seen = HashSet::new();
     let names = case.subject.names.iter().filter(|(_, node)| of_unit(node));
-    names.map(|(name, _)| name.clone()).collect()
+    names.filter(|(name, _)| seen.insert(name)).map(|(name, _)| name.clone()).collect()
 }
 
 /// What leaves a unit no choice.
@@ -101,12 +105,14 @@ fn held_by(case: &Case<'_, '_>, unit: usize) -> Option<String> {
 /// The node of this name: exactly, or the only one that a glob matches or that begins so.
 fn find(subject: &Subject<'_>, asked: &str) -> Result<(String, NodeIx)> {
     let names = &subject.names;
-    if let Some((name, node)) = names.iter().find(|(name, _)| name == asked) {
+    let computes = |node: NodeIx| subject.graph.role(node) == Role::Compute;
+    // An operation may have numbers of its own, which have its name too.
+    let exact = || names.iter().filter(|(name, _)| name == asked);
+    if let Some((name, node)) = exact().find(|(_, node)| computes(*node)).or_else(|| exact().next()) {
         return Ok((name.clone(), *node));
     }
     let glob = wildmatch::WildMatch::new(asked);
     let matches = |name: &str| glob.matches(name) || name.starts_with(asked);
-    let computes = |node: NodeIx| subject.graph.role(node) == Role::Compute;
     let found: Vec<&(String, NodeIx)> =
         names.iter().filter(|(name, node)| computes(*node) && matches(name)).collect();
     let listed = |names: &[&(String, NodeIx)]| {
@@ -142,5 +148,8 @@ fn near(subject: &Subject<'_>, asked: &str) -> Vec<String> {
         })
         .collect();
     near.sort_by_key(|&(distance, common, _)| (distance, common));
+    // Operations of several launches have one name.
+    let mut seen = HashSet::new();
+    near.retain(|&(_, _, name)| seen.insert(name));
     near.into_iter().take(4).map(|(_, _, name)| name.to_owned()).collect()
 }

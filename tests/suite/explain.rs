@@ -323,6 +323,28 @@ fn a_plan_and_a_node_are_explained_in_words() {
     snapshot("node", &folder.ok(&["explain", "plan.json", "block1/add"]));
 }
 
+/// Also operations that have numbers of their own, which go by the same name.
+#[test]
+fn whatever_is_launched_is_explained() {
+    let folder = Folder::new();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/torch/training/trained.pt2");
+    folder.ok(&[model, "-d", "2xcpu", "--use", "all", "-q", "-o", "plan.json"]);
+    let plan: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path("plan.json")).unwrap()).unwrap();
+    let unlaunched = plan["unlaunched"].as_array().unwrap();
+    let launched = plan["placement"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .filter(|&name| !unlaunched.iter().any(|other| other.as_str() == Some(name)));
+    let mut explained = 0;
+    for name in launched {
+        assert!(folder.ok(&["explain", "plan.json", name]).starts_with(name.as_str()), "{name}");
+        explained += 1;
+    }
+    assert!(explained >= 8, "{explained}");
+}
+
 #[test]
 fn explanations_are_json_too() {
     let folder = Folder::new();

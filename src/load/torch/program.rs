@@ -88,16 +88,6 @@ pub(super) fn untrained(document: &Document) -> Vec<String> {
     document.program.graph_module.graph.nodes.iter().filter_map(told).collect()
 }
 
-/// The field that has the path of an array in the module, by the kind of an input. None: no array of the module.
-fn array_key(kind: &str) -> Option<&'static str> {
-    Some(match kind {
-        "parameter" => "parameter_name",
-        "buffer" => "buffer_name",
-        "tensor_constant" => "tensor_constant_name",
-        _ => return None,
-    })
-}
-
 /// What the user is given, in order, and then what buffers become. Error: something else than tensors.
 fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
     let (mut names, mut mutations) = (Vec::new(), Vec::new());
@@ -186,13 +176,13 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
                 continue;
             }
             "constant_input" | "token" => continue,
-            other => match array_key(other) {
-                Some(key) => key,
-                None => {
-                    let message = format!("an input of kind {other} is not supported yet");
-                    return Err(Error::Unsupported(Report::new("", message)));
-                }
-            },
+            "parameter" => "parameter_name",
+            "buffer" => "buffer_name",
+            "tensor_constant" => "tensor_constant_name",
+            other => {
+                let message = format!("an input of kind {other} is not supported yet");
+                return Err(Error::Unsupported(Report::new("", message)));
+            }
         };
         let argument = named(spec.get("arg").unwrap_or(&Value::Null))?;
         match kind.as_str() {

@@ -6,7 +6,7 @@ use super::super::config::Config;
 use super::super::lower::Site;
 use super::lower::{Operand, expand, flat, float, list, reshape, tensor_of, value};
 use super::statistics::{length, power_norm};
-use super::tools::reduced;
+use super::tools::{cut_at, reduced};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, Pad, PadMode, Real, ReduceKind, Shape, Size, TopK, ValueId};
 
@@ -425,16 +425,7 @@ fn split(
     if parts.is_none() && !sizes {
         ends.push(size);
     }
-    let mut start = 0;
-    let mut results = Vec::new();
-    for end in ends {
-        if end < start || end > size {
-            return Err(site.error(&format!("a part from {start} to {end} of {size} elements")));
-        }
-        results.push(site.slice(x, axis, start, end - start)?);
-        start = end;
-    }
-    Ok(results)
+    cut_at(site, x, axis, &ends)
 }
 
 fn unstack(site: &mut Site<'_>, x: ValueId, axis: i64, count: Option<i64>) -> Result<Vec<ValueId>> {

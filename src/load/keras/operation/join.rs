@@ -3,6 +3,7 @@
 use super::super::config::Config;
 use super::super::lower::Site;
 use super::lower::{Operand, common, concatenate, expand, flat, floor_divide, list, tensor_of, value};
+use super::tools::cut_at;
 use crate::error::Result;
 use crate::ir::{Binary, Shape, Size, ValueId};
 
@@ -180,16 +181,7 @@ fn divided(
         ends = (1..parts).map(|part| part * each + part.min(more)).collect();
     }
     ends.push(size);
-    let mut start = 0;
-    let mut results = Vec::new();
-    for end in ends {
-        if end < start || end > size {
-            return Err(site.error(&format!("a part from {start} to {end} of {size} elements")));
-        }
-        results.push(site.slice(x, axis, start, end - start)?);
-        start = end;
-    }
-    Ok(results)
+    cut_at(site, x, axis, &ends)
 }
 
 /// The place along each axis, the last one first found.

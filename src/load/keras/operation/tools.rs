@@ -70,3 +70,18 @@ pub(super) fn pair_last(site: &mut Site<'_>, x: ValueId, [first, second]: [i64; 
     let perm: Vec<usize> = rest.chain([first, second]).collect();
     site.transpose(x, &perm)
 }
+
+/// The parts of an axis of known size that end at these places, in order.
+pub(super) fn cut_at(site: &mut Site<'_>, x: ValueId, axis: usize, ends: &[i64]) -> Result<Vec<ValueId>> {
+    let size = site.known(x, axis)?;
+    let mut start = 0;
+    let mut results = Vec::with_capacity(ends.len());
+    for &end in ends {
+        if end < start || end > size {
+            return Err(site.error(&format!("a part from {start} to {end} of {size} elements")));
+        }
+        results.push(site.slice(x, axis, start, end - start)?);
+        start = end;
+    }
+    Ok(results)
+}

@@ -83,41 +83,15 @@ pub(super) fn carry(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -
         return Ok(());
     }
     if at.op_type() == "Shape" {
-        let (start, rank) = (at.int_or("start", 0)?, at.rank(0)?);
-        let start = if start < 0 { start.saturating_add(rank as i64).max(0) } else { start };
-        // Sizes from another axis on are known.
-        let start = usize::try_from(start).ok();
-        let Some(position) = start.and_then(|start| first.axis.checked_sub(start)) else { return Ok(()) };
-        let count = at.output_shape(0).and_then(|shape| shape[0].known()).unwrap_or(0);
-        if (position as i64) < count {
-            at.set_ragged_output(0, Ragged { axis: position, count: first.count, is_size: true });
-        }
-        return Ok(());
+        return size_of_axis(at, first);
     }
-    if let Some(position) = chosen_size(at, inputs)?
-        .map_or_else(|| position_of_size(at, inputs, first), |found| Ok(Some(found)))?
-    {
-        if let Some(axis) = position {
+    if let Some(place) = place_of_size(at, inputs, first)? {
+        if let Some(axis) = place {
             at.set_ragged_output(0, Ragged { axis, count: first.count, is_size: true });
         }
         return Ok(());
     }
-    if let Some(binary) = growing(at, inputs) {
-        let mut counts = Vec::new();
-        for (i, of) in inputs.iter().enumerate() {
-            counts.push(match of {
-                Some(of) => of.count,
-                None => {
-                    let number = at.value(i)?;
-                    at.reshape(number, [])?
-                }
-            });
-        }
-        let count = at.binary(binary, counts[0], counts[1])?;
-        at.set_ragged_output(0, Ragged { axis: 0, count, is_size: true });
-        return Ok(());
-    }
-    if let Some(of) = reduced_size(at, inputs)? {
+    if let Some(of) = computed_size(at, inputs)? {
         at.set_ragged_output(0, of);
         return Ok(());
     }
@@ -128,35 +102,74 @@ pub(super) fn carry(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -
         at.set_ragged_output(0, Ragged::along(0, first.count));
         return Ok(());
     }
-    let sizes = match at.op_type() {
-        "Expand" | "Reshape" => inputs.get(1).copied().flatten(),
-        "ConstantOfShape" => inputs.first().copied().flatten(),
-        _ => None,
-    };
-    let (Some(sizes), Some(rank)) = (sizes.filter(|of| of.is_size), at.output_rank(0)) else {
-        return Err(at.depends_on_data());
-    };
-    // The sizes are aligned from the last axis, the operand's too.
-    let length = at.ty(if at.op_type() == "ConstantOfShape" { 0 } else { 1 })?.shape[0].known();
-    let Some(lead) = length.and_then(|length| rank.checked_sub(length as usize)) else {
-        return Err(at.depends_on_data());
-    };
-    let axis = sizes.axis + lead;
-    if at.op_type() != "ConstantOfShape" {
-        let own = inputs[0].filter(|own| !own.is_size);
-        let aligned = match (own, at.op_type()) {
-            (Some(own), "Expand") => own.axis + rank.saturating_sub(at.rank(0)?) == axis,
-            (Some(own), _) => same_axis(at, own.axis)? == Some(axis),
-            (None, "Expand") => {
-                at.rank(0)? + axis < rank || at.ty(0)?.shape[at.rank(0)? + axis - rank] == Size::Known(1)
-            }
-            (None, _) => false,
-        };
-        if !aligned {
-            return Err(at.depends_on_data());
-        }
+    match as_long_as_said(at, inputs)? {
+        Some(result) => at.set_ragged(result),
+        None => Err(at.depends_on_data()),
     }
-    at.set_ragged(Ragged::along(axis, sizes.count))
+}
+
+/// The shape of a tensor says how long the axis is that data decides, unless it begins behind it.
+fn size_of_axis(at: &mut At<'_>, of: Ragged) -> Result<()> {
+    let (start, rank) = (at.int_or("start", 0)?, at.rank(0)?);
+    let start = if start < 0 { start.saturating_add(rank as i64).max(0) } else { start };
+    let place = usize::try_from(start).ok().and_then(|start| of.axis.checked_sub(start));
+    let sizes = at.output_shape(0).and_then(|shape| shape[0].known()).unwrap_or(0);
+    if let Some(axis) = place.filter(|&place| (place as i64) < sizes) {
+        at.set_ragged_output(0, Ragged { axis, count: of.count, is_size: true });
+    }
+    Ok(())
+}
+
+/// Where a size stands in a result of sizes: see [`chosen_size`] and [`position_of_size`].
+fn place_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Option<Option<usize>>> {
+    match chosen_size(at, inputs)? {
+        Some(place) => Ok(Some(place)),
+        None => position_of_size(at, inputs, first),
+    }
+}
+
+/// A size that is computed of sizes: see [`growing`] and [`reduced_size`].
+fn computed_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
+    let Some(binary) = growing(at, inputs) else { return reduced_size(at, inputs) };
+    let mut counts = Vec::with_capacity(inputs.len());
+    for (i, of) in inputs.iter().enumerate() {
+        counts.push(match of {
+            Some(of) => of.count,
+            None => {
+                let number = at.value(i)?;
+                at.reshape(number, [])?
+            }
+        });
+    }
+    let count = at.binary(binary, counts[0], counts[1])?;
+    Ok(Some(Ragged { axis: 0, count, is_size: true }))
+}
+
+/// The axis of a result that is as long as a size says; none where what is made so long does not count along it.
+fn as_long_as_said(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
+    let operand = match at.op_type() {
+        "Expand" | "Reshape" => 1,
+        "ConstantOfShape" => 0,
+        _ => return Ok(None),
+    };
+    let sizes = inputs.get(operand).copied().flatten().filter(|of| of.is_size);
+    let (Some(sizes), Some(rank)) = (sizes, at.output_rank(0)) else { return Ok(None) };
+    // The sizes are aligned from the last axis, the operand's too.
+    let length = at.ty(operand)?.shape[0].known();
+    let Some(lead) = length.and_then(|length| rank.checked_sub(length as usize)) else { return Ok(None) };
+    let axis = sizes.axis + lead;
+    let own = inputs[0].filter(|own| !own.is_size);
+    let is_aligned = match (at.op_type(), own) {
+        ("ConstantOfShape", _) => true,
+        ("Expand", Some(own)) => own.axis + rank.saturating_sub(at.rank(0)?) == axis,
+        ("Expand", None) => {
+            let before = rank.saturating_sub(at.rank(0)?);
+            axis < before || at.ty(0)?.shape[axis - before] == Size::Known(1)
+        }
+        (_, Some(own)) => same_axis(at, own.axis)? == Some(axis),
+        (_, None) => false,
+    };
+    Ok(is_aligned.then(|| Ragged::along(axis, sizes.count)))
 }
 
 /// Whether a result is the numbers from 0 up to a size: as many as that.

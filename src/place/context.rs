@@ -57,6 +57,8 @@ pub(super) struct Context<'c, 'a> {
     pub(super) order: Vec<NodeIx>,
     /// Threads, cancellation, progress.
     pub(super) control: &'c Control<'c>,
+    /// Whether the caller hears of what is found: not of what only another search begins with.
+    pub(super) told: bool,
 }
 
 impl<'c, 'a> Context<'c, 'a> {
@@ -68,7 +70,15 @@ impl<'c, 'a> Context<'c, 'a> {
         control: &'c Control<'c>,
     ) -> Self {
         let order = OrderKind::Depth.nodes(problem);
-        Self { problem, nets, limits, base: FixedShare::new(problem, nets, limits), order, control }
+        Self {
+            problem,
+            nets,
+            limits,
+            base: FixedShare::new(problem, nets, limits),
+            order,
+            control,
+            told: true,
+        }
     }
 
     /// True where what was found moves as few bytes as were asked for. To be asked where all threads' finds are merged, so
@@ -174,7 +184,8 @@ impl<'c, 'a> Incumbents<'c, 'a> {
         let candidate = self.evaluate(units, order);
         self.pool.add(&candidate);
         // Bytes are those of the plan; times are known once it is scheduled.
-        if self.context.problem.options.objective == Objective::Transfer && candidate.is_feasible() {
+        let counts = self.context.problem.options.objective == Objective::Transfer && self.context.told;
+        if counts && candidate.is_feasible() {
             self.context.control.found(candidate.evaluation.transfer_bytes().get());
         }
         candidate

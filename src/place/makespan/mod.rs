@@ -1,5 +1,6 @@
 //! The search for the least makespan of one step: list schedules, made better window by window.
 
+mod balanced;
 mod disjunctive;
 pub(super) mod exact;
 mod move_memory;
@@ -20,14 +21,11 @@ use disjunctive::DisjunctiveSchedule;
 use move_memory::MoveMemory;
 use sweep::Extent;
 
-/// List schedules that are evaluated.
-const EVALUATED: usize = 4;
+/// Placements found before that are scheduled anew.
+const PLACED: usize = 4;
 
-/// Jobs up to which so many are evaluated; beyond, one.
+/// Jobs up to which so many are; beyond, one.
 const LARGE: usize = 50_000;
-
-/// Nodes that the evaluations of list schedules may visit together, where memory is scarce.
-const VISITED: usize = 100_000;
 
 /// Rounds of improving with less and less room.
 const ROUNDS: usize = 3;
@@ -59,19 +57,15 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         return incumbents.pool;
     }
     let mut schedules = list::schedules(context, &jobs, &context.problem.caps);
-    let kept = if jobs.len() <= LARGE { EVALUATED } else { 1 };
-    for nodes in seeds.take(kept) {
+    let kept = if jobs.len() <= LARGE { PLACED } else { 1 };
+    let placed = |nodes: &[DeviceId]| {
         let device: Vec<u32> = jobs.node.iter().map(|node| nodes[node.index()].0).collect();
-        schedules.push(list::placed(context, &jobs, &device));
-    }
-    schedules.sort_by_key(Timetable::makespan);
-    schedules.dedup_by_key(|schedule| schedule.makespan());
+        list::placed(context, &jobs, &device)
+    };
+    schedules.extend(seeds.take(kept).map(placed));
+    schedules.extend(balanced::partitions(context).iter().map(|nodes| placed(nodes)));
     let scarce = list::FreeMemory::new(context, &context.problem.caps).is_scarce();
-    let evaluated = if scarce { kept.max(VISITED / jobs.len().max(1)) } else { kept };
-    let mut fits = vec![false; schedules.len()];
-    for (fits, schedule) in fits.iter_mut().zip(&schedules).take(evaluated) {
-        *fits = list::consider(&mut incumbents, &jobs, schedule).is_feasible();
-    }
+    let schedules = by_latency(&mut incumbents, &jobs, schedules, scarce);
     if let Some(best) = optimal(context, &jobs, &schedules) {
         for schedule in &best {
             list::consider(&mut incumbents, &jobs, schedule);
@@ -79,10 +73,6 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         return incumbents.pool;
     }
     if scarce {
-        let (fitting, others): (Vec<_>, Vec<_>) =
-            schedules.into_iter().zip(fits).partition(|(_, fits)| *fits);
-        let schedules: Vec<Timetable> =
-            fitting.into_iter().chain(others).map(|(schedule, _)| schedule).collect();
         improve_within(&mut incumbents, &jobs, &schedules);
     } else {
         for schedule in &improved(context, &jobs, &schedules, None) {
@@ -90,6 +80,26 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         }
     }
     incumbents.pool
+}
+
+/// Schedules in the order of the latency that they are evaluated with: jobs know nothing of copies that wait for one
+/// another, and a schedule that is short without them may be the longest. Where memory is scarce those that fit go
+/// first.
+fn by_latency(
+    incumbents: &mut Incumbents<'_, '_>,
+    jobs: &Jobs,
+    schedules: Vec<Timetable>,
+    scarce: bool,
+) -> Vec<Timetable> {
+    let mut ranked: Vec<((bool, u64, u64), Timetable)> = Vec::new();
+    for schedule in schedules {
+        let found = list::consider(incumbents, jobs, &schedule);
+        let is_over = scarce && !found.is_feasible();
+        ranked.push(((is_over, found.evaluation.latency.get(), schedule.makespan()), schedule));
+    }
+    ranked.sort_by_key(|&(rank, _)| rank);
+    ranked.dedup_by_key(|&mut (rank, _)| rank);
+    ranked.into_iter().map(|(_, schedule)| schedule).collect()
 }
 
 /// Improves schedules without going beyond the room that the best of them leaves; with less room again
@@ -121,7 +131,7 @@ fn optimal(context: &Context<'_, '_>, jobs: &Jobs, known: &[Timetable]) -> Optio
     if context.problem.options.effort == Effort::Fast || jobs.len() > EXACT {
         return None;
     }
-    let known = known.first().map_or(u64::MAX, Timetable::makespan);
+    let known = known.iter().map(Timetable::makespan).min().unwrap_or(u64::MAX);
     let exact = exact::search(context.problem, jobs, known, BRANCHES, context.control);
     exact.proven.then(|| exact.found.into_iter().collect())
 }

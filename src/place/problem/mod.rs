@@ -82,6 +82,14 @@ pub(super) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
+    /// The same graph, devices and ties, of which other options ask something else.
+    pub(super) fn asked<'o>(&self, options: &'o Options) -> Problem<'o>
+    where
+        'a: 'o,
+    {
+        Problem { options, ..self.clone() }
+    }
+
     /// Resolves everything.
     ///
     /// Errors: no devices, a kind that the graph does not list, a pattern that matches nothing, an

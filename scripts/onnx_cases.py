@@ -2,7 +2,9 @@
 computes.
 
     pip install onnx onnxruntime
-    python scripts/onnx_cases.py tests/differential/cases
+    python scripts/onnx_cases.py tests/differential/cases [NAME...]
+
+Those named alone are made where names follow; others would get other numbers.
 """
 
 import os
@@ -22,8 +24,11 @@ def floats(*shape):
     return rng.normal(size=shape).astype("float32")
 
 
-def case(name, nodes, inputs, constants, outputs, opset=19, beside=None):
-    """`outputs` are names; constants are arrays, or tensors as they are, in a file `beside` where that is said."""
+def case(name, nodes, inputs, constants, outputs, opset=19, beside=None, then=None):
+    """`outputs` are names; constants are arrays, or tensors as they are, in a file `beside` where that is said; `then` changes
+    the model after onnxruntime has run it."""
+    if sys.argv[2:] and name not in sys.argv[2:]:
+        return
     tensors = [value if isinstance(value, T) else numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
     infos = [h.make_tensor_value_info(key, h.np_dtype_to_tensor_dtype(value.dtype), value.shape) for key, value in inputs.items()]
     made = [h.make_tensor_value_info(key, kind, None) for key, kind in outputs.items()]
@@ -34,6 +39,8 @@ def case(name, nodes, inputs, constants, outputs, opset=19, beside=None):
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     results = session.run(None, inputs)
+    if then:
+        then(model)
     if beside:
         # Tensors of few bits alone lie in the other file.
         folder = f"{sys.argv[1]}/../../onnx/{name}"
@@ -291,3 +298,32 @@ case("sizes_through_reductions_of_floats", [
     h.make_node("Ceil", ["mean"], ["up"]), h.make_node("Cast", ["up"], ["n"], to=T.INT64), h.make_node("Reshape", ["n", "one"], ["n1"]), h.make_node("Cast", ["most"], ["whole"], to=T.INT64),
     h.make_node("Concat", ["whole", "n1"], ["sizes"], axis=0), h.make_node("ConstantOfShape", ["sizes"], ["zeros"]), h.make_node("Add", ["zeros", "tail"], ["z"]),
 ], {"x": floats(2, 5), "y": floats(3, 4)}, {"pairs": np.array([2, 2]), "one": np.array([1]), "tail": floats(4)}, {"z": T.FLOAT}, opset=17)
+# What onnxruntime's optimisers write into files of older opsets: its own normalisation, casts with the attribute of a later
+# opset, products with each of its activations, and nodes that stand behind a graph that reads them.
+case("layer_normalization_of_an_older_opset", [
+    h.make_node("LayerNormalization", ["x", "scale", "shift"], ["y"], axis=-1, epsilon=1e-5), h.make_node("LayerNormalization", ["y", "z"], ["w"], axis=1),
+], {"x": floats(2, 3, 5), "z": floats(3, 5)}, {"scale": floats(5), "shift": floats(5)}, {"y": T.FLOAT, "w": T.FLOAT}, opset=14)
+def saturate(model):
+    for node in model.graph.node:
+        if node.op_type == "Cast":
+            node.attribute.append(h.make_attribute("saturate", 1))
+
+
+case("casts_that_state_saturation", [
+    h.make_node("Cast", ["x"], ["half"], to=T.FLOAT16), h.make_node("Cast", ["half"], ["y"], to=T.FLOAT), h.make_node("Cast", ["size"], ["wide"], to=T.INT64), h.make_node("Reshape", ["y", "wide"], ["z"]),
+], {"x": floats(2, 6)}, {"size": np.array([3, 4], "int32")}, {"z": T.FLOAT}, opset=14, then=saturate)
+activations = [
+    ("Elu", [0.7]), ("Selu", [1.5, 1.2]), ("Softplus", []), ("Softsign", []), ("ThresholdedRelu", [0.3]), ("Relu", []), ("Tanh", []), ("Sigmoid", []),
+    ("LeakyRelu", [0.2]), ("HardSigmoid", [0.25, 0.4]),
+]
+names = [["activation_alpha"], ["activation_alpha", "activation_gamma"], [], [], ["activation_alpha"], [], [], [], ["activation_alpha"], ["activation_alpha", "activation_beta"]]
+case("products_with_activations", [
+    h.make_node("FusedGemm", ["x", "w", "b"], [f"y{at}"], domain="com.microsoft", activation=kind, alpha=0.8, beta=1.1, transB=1, **dict(zip(keys, numbers)))
+    for at, ((kind, numbers), keys) in enumerate(zip(activations, names))
+], {"x": floats(4, 3)}, {"w": floats(5, 3), "b": floats(5)}, {f"y{at}": T.FLOAT for at in range(len(activations))})
+reading = [
+    h.make_graph([h.make_node(kind, ["x", "late"], ["inner"])], kind, [], [h.make_tensor_value_info("inner", T.FLOAT, [2, 3])]) for kind in ("Mul", "Sub")
+]
+case("bodies_that_read_what_stands_behind", [
+    h.make_node("If", ["yes"], ["a"], then_branch=reading[0], else_branch=reading[1]), h.make_node("Add", ["x", "c"], ["late"]), h.make_node("Add", ["a", "late"], ["y"]),
+], {"x": floats(2, 3), "yes": np.array(False)}, {"c": floats(3)}, {"y": T.FLOAT})

@@ -183,11 +183,13 @@ fn parallel(
     options.replicas = Some(replicas(&args.spread, 1)?);
     // As the ways are compared.
     options.compile.place.objective = Objective::Latency;
-    if let Some(strategy) = way.strategy(topology, &options) {
+    if let [strategy] = way.strategies(topology, &options)[..]
+        && way != Parallel::Auto
+    {
         return Ok(train::spread(&options, strategy));
     }
     let compared = planning(&args.placement, console, |control| {
-        Ok(train::candidates(graph, topology, &options, control))
+        train::candidates(graph, topology, &options, way, control)
     })?;
     let best = train::best(&compared);
     console.print(&candidates(&compared, best, console.width()))?;

@@ -168,6 +168,10 @@ pub(super) struct DataArgs {
     pub(super) readers: Option<usize>,
 }
 
+/// What excludes --replicas, and with it whatever only replicas have: an argument that requires what is excluded is not
+/// asked for it.
+const OTHER_WAYS: [&str; 2] = ["parallel", "ensemble"];
+
 /// How a step is spread over the devices.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Replicas and stages")]
@@ -187,13 +191,13 @@ pub(super) struct SpreadArgs {
     pub(super) replicas: Option<usize>,
     /// Devices of each replica, all placed as the planner places the first [with pipelines, 1 means an even share of
     /// all devices]
-    #[arg(hide_short_help = true, long, value_name = "K", requires = "replicas", default_value_t = 1)]
+    #[arg(hide_short_help = true, long, value_name = "K", requires = "replicas", conflicts_with_all = OTHER_WAYS, default_value_t = 1)]
     pub(super) devices_each: usize,
     /// Number of backup replicas, which a step does not wait for
     ///
     /// A step counts the gradients of the replicas that are done first, by a logical clock drawn from --seed, and drops
     /// the others'.
-    #[arg(hide_short_help = true, long, value_name = "B", requires = "replicas", default_value_t = 0)]
+    #[arg(hide_short_help = true, long, value_name = "B", requires = "replicas", conflicts_with_all = OTHER_WAYS, default_value_t = 0)]
     pub(super) spare: usize,
     /// Parts of the batch; the same number gives the same bits on any number of replicas [default: one per replica]
     #[arg(hide_short_help = true, long, value_name = "N")]
@@ -204,36 +208,38 @@ pub(super) struct SpreadArgs {
         long,
         value_name = "WAY",
         requires = "replicas",
+        conflicts_with_all = OTHER_WAYS,
         default_value = "allreduce"
     )]
     pub(super) sync: String,
-    /// Updates by others allowed while a gradient is computed, with --sync async
-    #[arg(hide_short_help = true, long, value_name = "S", requires = "replicas", default_value_t = 4)]
-    pub(super) staleness: u64,
-    /// What to do with staler gradients: drop, scale
-    #[arg(hide_short_help = true, long, value_name = "WHAT", requires = "replicas", default_value = "drop")]
-    pub(super) stale: String,
-    /// Steps at the start that one replica does alone, with --sync async
-    #[arg(hide_short_help = true, long, value_name = "STEPS", requires = "replicas", default_value_t = 0)]
-    pub(super) warm_up: u64,
-    /// Algorithm of an all-reduce: auto (by the links), ring, tree, star
-    #[arg(hide_short_help = true, long, value_name = "WAY", default_value = "auto")]
-    pub(super) exchange: String,
+    /// Updates by others allowed while a gradient is computed, with --sync async [default: 4]
+    #[arg(hide_short_help = true, long, value_name = "S", requires = "replicas", conflicts_with_all = OTHER_WAYS)]
+    pub(super) staleness: Option<u64>,
+    /// What to do with staler gradients, with --sync async: drop, scale [default: drop]
+    #[arg(hide_short_help = true, long, value_name = "WHAT", requires = "replicas", conflicts_with_all = OTHER_WAYS)]
+    pub(super) stale: Option<String>,
+    /// Steps at the start that one replica does alone, with --sync async [default: 0]
+    #[arg(hide_short_help = true, long, value_name = "STEPS", requires = "replicas", conflicts_with_all = OTHER_WAYS)]
+    pub(super) warm_up: Option<u64>,
+    /// Algorithm of an all-reduce: auto (by the links), ring, tree, star [default: auto]
+    #[arg(hide_short_help = true, long, value_name = "WAY")]
+    pub(super) exchange: Option<String>,
     /// Type in which gradients are sent: own, f16, bf16, int8; rounding errors are added to the next gradient
-    #[arg(hide_short_help = true, long, value_name = "TYPE", default_value = "own")]
-    pub(super) transfer: String,
+    /// [default: own]
+    #[arg(hide_short_help = true, long, value_name = "TYPE")]
+    pub(super) transfer: Option<String>,
     /// Send gradients together up to this many bytes [default: by the links]
     #[arg(hide_short_help = true, long, value_name = "SIZE")]
     pub(super) bucket: Option<String>,
     /// What replicas shard (ZeRO): 1 optimizer state, 2 also gradients, 3 also parameters
-    #[arg(hide_short_help = true, long, value_name = "STAGE", requires = "replicas", default_value = "0")]
+    #[arg(hide_short_help = true, long, value_name = "STAGE", requires = "replicas", conflicts_with_all = OTHER_WAYS, default_value = "0")]
     pub(super) zero: String,
     /// Train this many independent networks, one per device, and show their results side by side
     #[arg(hide_short_help = true, long, value_name = "N", conflicts_with = "replicas")]
     pub(super) ensemble: Option<usize>,
     /// Override options of a member of the ensemble, counted from 1 (repeatable): 2:lr=0.1; keys: seed, lr,
     /// lr-schedule, optimizer, loss
-    #[arg(hide_short_help = true, long = "member", value_name = "N:KEY=VALUE", requires = "ensemble")]
+    #[arg(hide_short_help = true, long = "member", value_name = "N:KEY=VALUE", requires = "ensemble", conflicts_with_all = ["replicas", "parallel"])]
     pub(super) members: Vec<String>,
 }
 

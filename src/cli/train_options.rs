@@ -10,11 +10,15 @@ use crate::error::{Error, Result};
 use crate::state::{Goal, Keep, Store};
 use crate::train::{self, Async, Fit, Rate, Replicas};
 
+/// Updates by others that a gradient outlives unless said.
+const STALENESS: u64 = 4;
+
 /// How a network is trained, and laid over devices.
 pub(super) fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Options> {
     if !args.lr.is_finite() || args.lr < 0.0 {
         return Err(Error::usage(format!("--lr {}", args.lr), "expected a number of 0 or more"));
     }
+    check_spread(&args.spread)?;
     let mut options = train::Options::new(args.loss.parse()?);
     options.recipe.updates = args.optimizer.parse()?;
     options.recipe.freeze.clone_from(&args.freeze);
@@ -24,14 +28,13 @@ pub(super) fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Optio
     options.seed = args.exec.init.as_deref().map_or(Ok(args.placement.seed), init_seed)?;
     match args.spread.replicas {
         Some(workers) if args.spread.sync == "async" => {
-            let SpreadArgs { staleness, warm_up, .. } = args.spread;
-            if args.spread.spare > 0 {
-                let place = format!("--spare {}", args.spread.spare);
-                let message = "with --sync async nobody waits for anybody";
-                return Err(Error::usage(place, message).with_help("--sync allreduce"));
-            }
-            let stale = args.spread.stale.parse()?;
-            options.asynchronous = Some(Async { workers, staleness, stale, warm_up });
+            let SpreadArgs { staleness, stale, warm_up, .. } = &args.spread;
+            options.asynchronous = Some(Async {
+                workers,
+                staleness: staleness.unwrap_or(STALENESS),
+                stale: stale.as_deref().unwrap_or("drop").parse()?,
+                warm_up: warm_up.unwrap_or(0),
+            });
         }
         Some(count) => options.replicas = Some(replicas(&args.spread, count)?),
         None => {}
@@ -56,6 +59,44 @@ pub(super) fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Optio
     Ok(options)
 }
 
+/// Error: an argument that nothing would heed.
+fn check_spread(args: &SpreadArgs) -> Result<()> {
+    let exchanged = [
+        ("--shards", args.shards.is_some()),
+        ("--exchange", args.exchange.is_some()),
+        ("--transfer", args.transfer.is_some()),
+        ("--bucket", args.bucket.is_some()),
+    ];
+    let together = [
+        ("--devices-each", args.devices_each != 1),
+        ("--spare", args.spare > 0),
+        ("--zero", args.zero != "0"),
+    ];
+    let apart = [
+        ("--staleness", args.staleness.is_some()),
+        ("--stale", args.stale.is_some()),
+        ("--warm-up", args.warm_up.is_some()),
+    ];
+    let first =
+        |given: &[(&'static str, bool)]| given.iter().find(|(_, given)| *given).map(|&(name, _)| name);
+    let waits = args.sync != "async";
+    let has_replicas =
+        args.replicas.is_some() || args.parallel.as_deref().is_some_and(|way| !UNDIVIDED.contains(&way));
+    let (name, message, help) = if let Some(name) = first(&exchanged).filter(|_| !has_replicas) {
+        (name, "there are no replicas, which alone exchange gradients", "--replicas N or --parallel data")
+    } else if let Some(name) = first(&apart).filter(|_| waits) {
+        (name, "replicas that wait for one another have no stale gradients", "--sync async")
+    } else if let Some(name) = first(&exchanged).or_else(|| first(&together)).filter(|_| !waits) {
+        (name, "with --sync async nobody waits for anybody", "--sync allreduce")
+    } else {
+        return Ok(());
+    };
+    Err(Error::usage(name, message).with_help(help))
+}
+
+/// Ways of spreading a step that have one network and no replicas of it.
+const UNDIVIDED: [&str; 3] = ["model", "split", "pipeline"];
+
 /// Replicas as the arguments ask for them.
 pub(super) fn replicas(args: &SpreadArgs, count: usize) -> Result<Replicas> {
     Ok(Replicas {
@@ -64,8 +105,8 @@ pub(super) fn replicas(args: &SpreadArgs, count: usize) -> Result<Replicas> {
         spare: args.spare,
         shards: args.shards.unwrap_or(count),
         sync: args.sync.parse()?,
-        exchange: args.exchange.parse()?,
-        transfer: args.transfer.parse()?,
+        exchange: args.exchange.as_deref().unwrap_or("auto").parse()?,
+        transfer: args.transfer.as_deref().unwrap_or("own").parse()?,
         zero: args.zero.parse()?,
         bucket: args.bucket.as_deref().map(|text| size("--bucket", text)).transpose()?.map(|size| size.get()),
     })

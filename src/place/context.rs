@@ -3,12 +3,14 @@
 
 use super::Objective;
 use super::evaluate::Evaluator;
+use super::list;
 use super::nets::{NetKind, Nets};
 use super::orders::OrderKind;
 use super::pool::{Candidate, Excess, Pool};
 use super::problem::{NONE, Problem};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, Role};
+use crate::schedule;
 use crate::topology::DeviceId;
 
 /// A placement may still fit if its estimate is over the caps by no more than the smallest cap over this.
@@ -195,7 +197,11 @@ impl<'c, 'a> Incumbents<'c, 'a> {
     /// Where that order takes too much memory and the latency is what counts, the placement is to be
     /// timed nevertheless if it might fit in another order.
     pub(super) fn consider_launched(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> Candidate {
-        let mut candidate = self.evaluate(units, &order);
+        let candidate = self.evaluate(units, &order);
+        self.keep_launched(candidate, order)
+    }
+
+    fn keep_launched(&mut self, mut candidate: Candidate, order: Vec<NodeIx>) -> Candidate {
         let graph = self.context.problem.graph;
         let launches = order.into_iter().filter(|&node| graph.role(node) == Role::Compute);
         candidate.launches = Some(launches.collect());
@@ -206,6 +212,29 @@ impl<'c, 'a> Incumbents<'c, 'a> {
             self.pool.set_aside(&candidate);
         }
         candidate
+    }
+
+    /// As [`Incumbents::consider_launched`], or launched as the scheduler would, where that is sooner done.
+    pub(super) fn consider_simulated(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> Candidate {
+        let (candidate, order) = self.simulate(units, order);
+        self.keep_launched(candidate, order)
+    }
+
+    /// Evaluates a placement launched in `order`, or as the scheduler would where that is sooner done; with the order that
+    /// it is. O((nodes + edges) log nodes).
+    pub(super) fn simulate(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> (Candidate, Vec<NodeIx>) {
+        let problem = self.context.problem;
+        let meant = self.evaluate(units, &order);
+        let greedy = schedule::greedily(problem.graph, problem.topology, &meant.nodes);
+        match greedy {
+            Ok((latency, launches)) if latency < meant.evaluation.latency => {
+                let order = list::with_loads(problem, &launches);
+                let mut found = self.evaluate(meant.units, &order);
+                found.evaluation.latency = latency;
+                (found, order)
+            }
+            _ => (meant, order),
+        }
     }
 
     /// True where a placement holds every constraint depth first, memory but for what an estimate may

@@ -280,7 +280,7 @@ pub fn schedule(
     placement: &Placement,
     options: &Options,
 ) -> Result<Schedule> {
-    let problem = Problem::new(graph, topology, placement, &options.offload)?;
+    let problem = Problem::new(graph, topology, &placement.device, &options.offload)?;
     first_that_fits(&problem, order::orders(&problem), options)
 }
 
@@ -296,10 +296,24 @@ pub fn schedule_in_order(
     launches: &[NodeIx],
     options: &Options,
 ) -> Result<Schedule> {
-    let problem = Problem::new(graph, topology, placement, &options.offload)?;
+    let problem = Problem::new(graph, topology, &placement.device, &options.offload)?;
     check_order(graph, launches)?;
     let order = order::with_copies(&problem, launches);
     first_that_fits(&problem, [order].into_iter(), options)
+}
+
+/// How long a step takes where each engine always runs the most urgent launch that is ready, whatever memory that needs,
+/// and the launches in that order. O((nodes + edges) log nodes).
+///
+/// Errors: [`Error::Model`], as [`schedule`].
+pub(crate) fn greedily(
+    graph: &CostGraph,
+    topology: &Topology,
+    device: &[DeviceId],
+) -> Result<(Nanos, Vec<NodeIx>)> {
+    let problem = Problem::new(graph, topology, device, &[])?;
+    let run = order::urgent(&problem);
+    Ok((run.timeline.latency, launches(&problem, &run.order)))
 }
 
 /// The launches in each of the orders that [`schedule`] tries, in its order.
@@ -310,15 +324,17 @@ pub(crate) fn launch_orders(
     topology: &Topology,
     placement: &Placement,
 ) -> Result<Vec<Vec<NodeIx>>> {
-    let problem = Problem::new(graph, topology, placement, &[])?;
-    let launches = |order: Vec<u32>| {
-        let launch = |&task: &u32| match problem.task(task) {
-            Task::Launch(node) => Some(node),
-            Task::Copy(_) => None,
-        };
-        order.iter().filter_map(launch).collect()
+    let problem = Problem::new(graph, topology, &placement.device, &[])?;
+    Ok(order::orders(&problem).map(|order| launches(&problem, &order)).collect())
+}
+
+/// The launches of an order of tasks.
+fn launches(problem: &Problem<'_>, order: &[u32]) -> Vec<NodeIx> {
+    let launch = |&task: &u32| match problem.task(task) {
+        Task::Launch(node) => Some(node),
+        Task::Copy(_) => None,
     };
-    Ok(order::orders(&problem).map(launches).collect())
+    order.iter().filter_map(launch).collect()
 }
 
 /// As [`schedule`], or with `launches` as [`schedule_in_order`], but where nothing fits under the
@@ -332,7 +348,7 @@ pub fn schedule_closest(
     launches: Option<&[NodeIx]>,
     options: &Options,
 ) -> Result<Schedule> {
-    let problem = Problem::new(graph, topology, placement, &options.offload)?;
+    let problem = Problem::new(graph, topology, &placement.device, &options.offload)?;
     let residents = Residents::new(&problem)?;
     let caps = options.caps(topology)?;
     let orders: Box<dyn Iterator<Item = Vec<u32>>> = match launches {
@@ -363,7 +379,7 @@ pub fn schedule_closest(
 ///
 /// Errors: as [`schedule`], but never for lack of memory.
 pub fn predict(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Cost> {
-    let problem = Problem::new(graph, topology, placement, &[])?;
+    let problem = Problem::new(graph, topology, &placement.device, &[])?;
     let residents = Residents::new(&problem)?;
     let mut cost = cost::of_placement(&problem, residents.load_bytes);
     cost.latency = order::urgent(&problem).timeline.latency;

@@ -43,11 +43,10 @@ impl<'a> Problem<'a> {
     pub(super) fn new(
         graph: &'a CostGraph,
         topology: &'a Topology,
-        placement: &'a Placement,
+        placement: &'a [DeviceId],
         offload: &[Offload],
     ) -> Result<Self> {
         let machine = Machine::new(topology)?;
-        let placement = placement.device.as_slice();
         if placement.len() != graph.node_count() {
             return Err(Error::model(
                 "placement",
@@ -238,7 +237,7 @@ impl<'a> Problem<'a> {
         steps: &[ReplayStep],
     ) -> Result<(Self, Vec<u32>)> {
         let foreign = || Error::Internal("the steps are of another placement".into());
-        let base = Self::new(graph, topology, placement, offload)?;
+        let base = Self::new(graph, topology, &placement.device, offload)?;
         let mut problem = base.arranged(&base.arrangement(steps).ok_or_else(foreign)?);
         let arrivals = problem.copies.arrivals();
         // Parts of an arrival stand in ascending order, so its steps take its copies one after the other.

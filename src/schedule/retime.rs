@@ -34,7 +34,7 @@ impl Load {
 ///
 /// Errors: as [`crate::schedule::schedule()`], but never for lack of memory.
 pub fn loads(graph: &CostGraph, topology: &Topology, placement: &Placement) -> Result<Vec<Load>> {
-    Ok(named(topology, &Problem::new(graph, topology, placement, &[])?))
+    Ok(named(topology, &Problem::new(graph, topology, &placement.device, &[])?))
 }
 
 /// As [`loads`], with the copies as a schedule has them.

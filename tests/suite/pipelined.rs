@@ -202,11 +202,12 @@ fn a_pipeline_is_a_way_among_others_and_takes_a_last_batch_that_is_smaller() {
     let mut options = Options::new(Loss::MeanSquared);
     options.compile.batch = Some(8);
     let topology = Topology::parse("2xcpu").unwrap();
-    let candidates = train::candidates(&network(), &topology, &options, &Control::new());
+    let candidates =
+        train::candidates(&network(), &topology, &options, Parallel::Auto, &Control::new()).unwrap();
     let found = candidates.iter().find(|one| one.strategy.to_string() == "pipeline x4").unwrap();
     assert_eq!(found.estimate.as_ref().unwrap().devices, 2);
     let way: Parallel = "pipeline".parse().unwrap();
-    let strategy = way.strategy(&topology, &options).unwrap();
+    let strategy = way.strategies(&topology, &options)[0];
     let spread = train::spread(&options, strategy);
     assert_eq!(spread.pipeline.unwrap().microbatches, 4);
     // Eleven samples: a step of eight, one of three.
@@ -295,7 +296,7 @@ fn replicas_of_pipelines_take_what_goes_with_stages_and_any_last_batch() {
     let topology = Topology::parse("4xcpu").unwrap();
     options.pipeline = Some(pipeline::Options { microbatches: 2, order: Order::Auto });
     let way: Parallel = "hybrid:2".parse().unwrap();
-    let strategy = way.strategy(&topology, &options).unwrap();
+    let strategy = way.strategies(&topology, &options)[0];
     assert_eq!(strategy.to_string(), "hybrid 2x2 x2");
     let spread = train::spread(&options, strategy);
     // Eight samples, then three, then one.

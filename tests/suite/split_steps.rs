@@ -11,7 +11,7 @@ use partition::unstable::place::{Effort, Objective};
 use partition::unstable::plan::{Plan, check};
 use partition::unstable::topology::Topology;
 use partition::unstable::train::{
-    Async, Fit, Loss, Options, Rate, Stale, Strategy, Trainer, candidates, fit,
+    Async, Fit, Loss, Options, Parallel, Rate, Stale, Strategy, Trainer, candidates, fit,
 };
 
 use crate::random_graph::Random;
@@ -316,7 +316,14 @@ fn dividing_is_one_of_the_ways_that_are_compared() {
     options.compile.batch = Some(4096);
     options.compile.place.objective = Objective::Latency;
     let topology = Topology::parse("4xa100-80g").unwrap();
-    let found = candidates(&graph, &topology, &options, &partition::unstable::control::Control::new());
+    let found = candidates(
+        &graph,
+        &topology,
+        &options,
+        Parallel::Auto,
+        &partition::unstable::control::Control::new(),
+    )
+    .unwrap();
     let step = |wanted: Strategy| {
         let one = found.iter().find(|one| one.strategy == wanted).unwrap();
         one.estimate.as_ref().unwrap().step.get()

@@ -9,7 +9,8 @@ use partition::unstable::ir::*;
 use partition::unstable::plan::{self, Action, BufferKind, Plan};
 use partition::unstable::topology::Topology;
 use partition::unstable::train::{
-    self, Exchange, Fit, Loss, Options, Override, Replicas, Strategy, Trainer, Transfer, Zero, training_step,
+    self, Exchange, Fit, Loss, Options, Override, Parallel, Replicas, Strategy, Trainer, Transfer, Zero,
+    training_step,
 };
 
 use crate::random_graph::Random;
@@ -263,7 +264,8 @@ fn wide(rows: i64) -> Graph {
 fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
     let topology = Topology::parse("4xcpu:cores=1").unwrap();
     let options = options(8, "adam", None);
-    let candidates = train::candidates(&network(), &topology, &options, &Control::new());
+    let candidates =
+        train::candidates(&network(), &topology, &options, Parallel::Auto, &Control::new()).unwrap();
     let names: Vec<String> = candidates.iter().map(|one| one.strategy.to_string()).collect();
     let expected = [
         "one device",
@@ -277,7 +279,10 @@ fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
         "ps x4",
         "hybrid 2x2",
         "hybrid 2x2 x4",
+        "hybrid 2x2 x2",
         "pipeline x8",
+        "pipeline x4",
+        "pipeline x2",
     ];
     assert_eq!(names, expected);
     let steps: Vec<_> = candidates.iter().map(|one| one.estimate.as_ref().unwrap().step).collect();
@@ -291,7 +296,7 @@ fn ways_to_spread_a_step_are_planned_and_the_fastest_is_taken() {
     assert!(state("zero3 x4") < state("zero1 x4") && state("zero1 x4") < state("data x4"));
     // A host beside accelerators is no place for a replica.
     let topology = Topology::parse("cpu+2xl4-24g").unwrap();
-    let beside = train::candidates(&network(), &topology, &options, &Control::new());
+    let beside = train::candidates(&network(), &topology, &options, Parallel::Auto, &Control::new()).unwrap();
     let data = |one: &&train::Candidate| one.strategy.to_string().starts_with("data x");
     let data: Vec<_> = beside.iter().filter(data).collect();
     assert_eq!((data.len(), data[0].estimate.as_ref().unwrap().devices), (1, 2));

@@ -100,6 +100,38 @@ fn what_training_cannot_heed_is_refused() {
         let error = folder.fails(2, &train("line.json", &own));
         assert!(error.contains("--weights-as: weights are trained"), "{error}");
     }
+    // What only replicas have, where there are none of the kind.
+    let ways: [(&[&str], &str); 12] = [
+        (&["--parallel", "data", "--zero", "3"], "'--zero <STAGE>' cannot be used with '--parallel <WAY>'"),
+        (&["--parallel", "model", "--sync", "ps"], "'--sync <WAY>' cannot be used with"),
+        (&["--parallel", "data", "--devices-each", "2"], "'--devices-each <K>' cannot be used with"),
+        (&["--parallel", "auto", "--spare", "1"], "'--spare <B>' cannot be used with"),
+        (&["--parallel", "model", "--shards", "2"], "--shards: there are no replicas"),
+        (&["--parallel", "split", "--transfer", "f16"], "--transfer: there are no replicas"),
+        (&["--exchange", "ring"], "--exchange: there are no replicas"),
+        (&["--replicas", "2", "--staleness", "2"], "--staleness: replicas that wait for one another"),
+        (&["--replicas", "2", "--sync", "async", "--zero", "1"], "--zero: with --sync async nobody waits"),
+        (&["--replicas", "2", "--sync", "async", "--bucket", "1MB"], "--bucket: with --sync async"),
+        (&["--replicas", "2", "--member", "1:lr=0.1"], "'--member <N:KEY=VALUE>' cannot be used with"),
+        (&["--parallel", "auto", "--microbatches", "5", "--batch", "4"], "does not divide into 5 parts"),
+    ];
+    for (rest, part) in ways {
+        let error = folder.fails(2, &train("line.json", &[ONES, rest, &["-d", "2xcpu"]].concat()));
+        assert!(error.contains(part), "{rest:?}: {error}");
+    }
+}
+
+#[test]
+fn a_pipeline_has_as_many_microbatches_as_are_asked_for_or_the_best_of_several_numbers() {
+    let folder = folder();
+    let dry = |rest: &[&str]| {
+        let own = ["--dry-run", "-d", "2xcpu", "--batch", "12", "--loss", "mse", "--parallel", "pipeline"];
+        folder.ok(&train("line.json", &[&own[..], rest].concat()))
+    };
+    let asked = dry(&["--microbatches", "3"]);
+    assert!(asked.contains("3 microbatches"), "{asked}");
+    let compared = dry(&[]);
+    assert!(compared.contains("pipeline x4") && compared.contains("pipeline x2"), "{compared}");
 }
 
 #[test]

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use prost::Message;
+
 use super::body::Scope;
 use super::declared::agrees;
 use super::dimension::{Apart, Repeats, Stated, dimension_name};
@@ -721,10 +723,42 @@ pub(super) fn make(graph: &mut Graph, known: &Known, source: SourceId) -> Result
     Ok(value)
 }
 
-/// An order in which each node stands after the makers of its inputs: the file's own where that
+/// What a node reads, also within graphs that are its attributes.
+pub(super) fn uses<'g>(node: &'g NodeProto, inner: &'g [GraphProto]) -> impl Iterator<Item = &'g str> {
+    let nodes = std::iter::once(node).chain(inner.iter().flat_map(|graph| &graph.node));
+    let of_nodes = nodes.flat_map(|node| node.input.iter().map(String::as_str));
+    let of_graphs = inner.iter().flat_map(|graph| graph.output.iter().map(|output| output.name.as_str()));
+    of_nodes.chain(of_graphs).filter(|name| !name.is_empty())
+}
+
+/// The graphs that are attributes of a node, and those of their nodes, without recursion.
+pub(super) fn inner(node: &NodeProto) -> Result<Vec<GraphProto>> {
+    let graphs = |node: &NodeProto| -> Vec<Vec<u8>> {
+        node.attribute.iter().filter_map(|attribute| attribute.g.clone()).collect()
+    };
+    let mut left = graphs(node);
+    let mut found = Vec::new();
+    while let Some(bytes) = left.pop() {
+        let graph = GraphProto::decode(&bytes[..])
+            .map_err(|error| Error::format("", format!("damaged graph of node {}: {error}", node.name)))?;
+        left.extend(graph.node.iter().flat_map(graphs));
+        found.push(graph);
+    }
+    Ok(found)
+}
+
+/// What graphs make themselves or are given, which may have the name of something outside.
+fn made_within(inner: &[GraphProto]) -> HashSet<&str> {
+    let given = inner.iter().flat_map(|graph| &graph.input).map(|input| input.name.as_str());
+    let stored = inner.iter().flat_map(|graph| &graph.initializer).map(|array| array.name.as_str());
+    let made = inner.iter().flat_map(|graph| &graph.node).flat_map(|node| &node.output).map(String::as_str);
+    given.chain(stored).chain(made).collect()
+}
+
+/// An order in which each node stands after the makers of what it and the graphs in it read: the file's own where that
 /// is one, as ONNX demands, else the first in file order that is ready goes first.
 ///
-/// Errors: a result made twice, a cycle. O(nodes log nodes + inputs).
+/// Errors: a result made twice, a cycle, a damaged graph. O(nodes log nodes + inputs).
 pub(super) fn order(nodes: &[NodeProto], is_known: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
     let mut maker: HashMap<&str, u32> = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -736,7 +770,9 @@ pub(super) fn order(nodes: &[NodeProto], is_known: impl Fn(&str) -> bool) -> Res
     }
     let mut makers = Csr::new();
     for node in nodes {
-        let made = node.input.iter().filter_map(|name| maker.get(name.as_str()));
+        let within = inner(node)?;
+        let own = made_within(&within);
+        let made = uses(node, &within).filter(|name| !own.contains(name)).filter_map(|name| maker.get(name));
         made.for_each(|&maker| makers.push(maker));
         makers.end_row();
     }

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use prost::Message;
 
-use super::lower;
+use super::lower::{self, inner, uses};
 use super::proto::{
-    DimensionProto, GraphProto, ModelProto, NodeProto, SequenceTypeProto, TensorProto, TensorShapeProto,
+    DimensionProto, GraphProto, ModelProto, SequenceTypeProto, TensorProto, TensorShapeProto,
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use super::tensor;
@@ -63,30 +63,6 @@ struct Context<'a> {
     folder: Folder,
     /// Of each value that parts give to one another, or the model's user: its type, where a file can state it.
     types: HashMap<&'a str, Option<ValueInfoProto>>,
-}
-
-/// What a node reads, also within graphs that are its attributes.
-fn uses<'g>(node: &'g NodeProto, inner: &'g [GraphProto]) -> impl Iterator<Item = &'g str> {
-    let nodes = std::iter::once(node).chain(inner.iter().flat_map(|graph| &graph.node));
-    let of_nodes = nodes.flat_map(|node| node.input.iter().map(String::as_str));
-    let of_graphs = inner.iter().flat_map(|graph| graph.output.iter().map(|output| output.name.as_str()));
-    of_nodes.chain(of_graphs).filter(|name| !name.is_empty())
-}
-
-/// The graphs that are attributes of a node, and those of their nodes, without recursion.
-fn inner(node: &NodeProto) -> Result<Vec<GraphProto>> {
-    let graphs = |node: &NodeProto| -> Vec<Vec<u8>> {
-        node.attribute.iter().filter_map(|attribute| attribute.g.clone()).collect()
-    };
-    let mut left = graphs(node);
-    let mut found = Vec::new();
-    while let Some(bytes) = left.pop() {
-        let graph = GraphProto::decode(&bytes[..])
-            .map_err(|error| Error::format("", format!("damaged graph of node {}: {error}", node.name)))?;
-        left.extend(graph.node.iter().flat_map(graphs));
-        found.push(graph);
-    }
-    Ok(found)
 }
 
 /// Which node is in which part.

@@ -192,13 +192,32 @@ pub(in crate::place) fn consider(
     found: &Timetable,
 ) -> Candidate {
     let problem = incumbents.context.problem;
+    incumbents.consider_launched(units(problem, jobs, found), in_order(problem, jobs, found))
+}
+
+/// As [`consider`], or launched as the scheduler would, where that is sooner done.
+pub(in crate::place) fn simulate(
+    incumbents: &mut Incumbents<'_, '_>,
+    jobs: &Jobs,
+    found: &Timetable,
+) -> Candidate {
+    let problem = incumbents.context.problem;
+    incumbents.consider_simulated(units(problem, jobs, found), in_order(problem, jobs, found))
+}
+
+/// The device of each unit.
+fn units(problem: &Problem<'_>, jobs: &Jobs, schedule: &Timetable) -> Vec<DeviceId> {
     let mut units = vec![problem.devices[0]; problem.unit_count()];
-    for (job, &unit) in jobs.unit.iter().enumerate() {
-        units[unit as usize] = DeviceId(found.device[job]);
+    for (&unit, &device) in jobs.unit.iter().zip(&schedule.device) {
+        units[unit as usize] = DeviceId(device);
     }
-    let launches: Vec<NodeIx> = found.sequence.iter().map(|&job| jobs.node[job as usize]).collect();
-    let order = with_loads(problem, &launches);
-    incumbents.consider_launched(units, order)
+    units
+}
+
+/// All nodes in the order of a schedule.
+pub(in crate::place) fn in_order(problem: &Problem<'_>, jobs: &Jobs, schedule: &Timetable) -> Vec<NodeIx> {
+    let launches: Vec<NodeIx> = schedule.sequence.iter().map(|&job| jobs.node[job as usize]).collect();
+    with_loads(problem, &launches)
 }
 
 /// An order of all nodes: what is loaded before the step, then the launches.

@@ -1,6 +1,7 @@
 //! The search for the least makespan of one step: list schedules, made better window by window.
 
 mod balanced;
+mod contended;
 mod disjunctive;
 pub(super) mod exact;
 mod move_memory;
@@ -66,20 +67,27 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
     schedules.extend(balanced::partitions(context).iter().map(|nodes| placed(nodes)));
     let scarce = list::FreeMemory::new(context, &context.problem.caps).is_scarce();
     let schedules = by_latency(&mut incumbents, &jobs, schedules, scarce);
-    if let Some(best) = optimal(context, &jobs, &schedules) {
-        for schedule in &best {
-            list::consider(&mut incumbents, &jobs, schedule);
-        }
-        return incumbents.pool;
-    }
-    if scarce {
-        improve_within(&mut incumbents, &jobs, &schedules);
-    } else {
-        for schedule in &improved(context, &jobs, &schedules, None) {
-            list::consider(&mut incumbents, &jobs, schedule);
+    improve(&mut incumbents, &jobs, &schedules, scarce);
+    let least = exact::least_makespan(&jobs);
+    if let Some(best) = incumbents.pool.best().filter(|best| best.evaluation.latency.get() > least) {
+        for (units, order) in contended::improved(context, &jobs, best) {
+            incumbents.consider_simulated(units, order);
         }
     }
     incumbents.pool
+}
+
+/// Improves schedules as if no copy waited for another.
+fn improve(incumbents: &mut Incumbents<'_, '_>, jobs: &Jobs, schedules: &[Timetable], scarce: bool) {
+    let context = incumbents.context;
+    let found = match optimal(context, jobs, schedules) {
+        Some(best) => best,
+        None if scarce => return improve_within(incumbents, jobs, schedules),
+        None => improved(context, jobs, schedules, None),
+    };
+    for schedule in &found {
+        list::simulate(incumbents, jobs, schedule);
+    }
 }
 
 /// Schedules in the order of the latency that they are evaluated with: jobs know nothing of copies that wait for one
@@ -93,7 +101,7 @@ fn by_latency(
 ) -> Vec<Timetable> {
     let mut ranked: Vec<((bool, u64, u64), Timetable)> = Vec::new();
     for schedule in schedules {
-        let found = list::consider(incumbents, jobs, &schedule);
+        let found = list::simulate(incumbents, jobs, &schedule);
         let is_over = scarce && !found.is_feasible();
         ranked.push(((is_over, found.evaluation.latency.get(), schedule.makespan()), schedule));
     }
@@ -111,7 +119,7 @@ fn improve_within(incumbents: &mut Incumbents<'_, '_>, jobs: &Jobs, schedules: &
         let memory = MoveMemory::new(context, jobs, capacity.clone());
         let mut fits = true;
         for schedule in &improved(context, jobs, schedules, Some(&memory)) {
-            let found = list::consider(incumbents, jobs, schedule);
+            let found = list::simulate(incumbents, jobs, schedule);
             fits &= found.is_feasible();
             for (capacity, (memory, &cap)) in
                 capacity.iter_mut().zip(found.evaluation.memory.iter().zip(&context.problem.caps))
@@ -149,9 +157,12 @@ fn improved(
         return Vec::new();
     }
     let chains = Groups::new(context.problem, jobs, Grouping::Chains);
+    // What is the shortest undisturbed need not be so beside copies, and the other way round: every second run begins there.
+    let shortest = (0..schedules.len()).min_by_key(|&at| schedules[at].makespan()).unwrap_or(0);
     let mut found: Vec<Timetable> = context.control.map_each(jobs.tables(), runs, |run| {
-        let mut schedule =
-            DisjunctiveSchedule::new(jobs, &schedules[run / THRESHOLDS.len() % schedules.len()]);
+        let turn = run / THRESHOLDS.len();
+        let start = if turn == 0 && run % 2 == 1 { shortest } else { turn % schedules.len() };
+        let mut schedule = DisjunctiveSchedule::new(jobs, &schedules[start]);
         let share = THRESHOLDS[run % THRESHOLDS.len()];
         let extent = Extent { share, enough, exchanges: run % 2 == 1, ..extent };
         let mut rng = Rng::new(context.problem.options.seed.wrapping_mul(1000).wrapping_add(run as u64));

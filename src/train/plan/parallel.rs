@@ -13,6 +13,7 @@ use crate::topology::Topology;
 use crate::train::options::Options;
 use crate::train::plan::planned;
 use crate::train::spread::exchange::{Replicas, Sync, Zero};
+use crate::train::step::accumulate::part_of;
 use crate::units::{Bytes, Nanos};
 
 /// A way of spreading a training step.
@@ -150,28 +151,31 @@ pub struct Candidate {
     pub estimate: Result<Estimate>,
 }
 
-/// Plans every way at little effort, and for the shortest step: one device; the layers over all
-/// devices; operations divided between them; replicas on all, a half, a quarter of them, ... with all state and with shards of it, by
-/// parameter servers; replicas over several devices each, as the planner lays them and as pipelines;
+/// Plans the ways that are asked for at little effort, and for the shortest step: of all of them one device; the layers
+/// over all devices; operations divided between them; replicas on all, a half, a quarter of them, ... with all state and
+/// with shards of it, by parameter servers; replicas over several devices each, as the planner lays them and as pipelines;
 /// stages of one pipeline. O(log devices) plans.
 ///
-/// Errors: those that all ways share, such as a model without a loss; a way without a plan is reported.
+/// Errors: microbatches that the batch does not divide into, which no way would take. A way without a plan is reported.
 pub fn candidates(
     graph: &Graph,
     topology: &Topology,
     options: &Options,
+    way: Parallel,
     control: &Control<'_>,
-) -> Vec<Candidate> {
-    strategies(topology.computing().count(), options)
-        .into_iter()
-        .map(|strategy| {
-            let mut asked = spread(options, strategy);
-            asked.compile.place.effort = Effort::Fast;
-            asked.compile.place.objective = Objective::Latency;
-            let planned = planned(graph.clone(), topology, &asked, control);
-            Candidate { strategy, estimate: planned.map(|planned| Estimate::of(planned.plan())) }
-        })
-        .collect()
+) -> Result<Vec<Candidate>> {
+    let microbatches = options.recipe.updates.microbatches;
+    if let Some(batch) = options.compile.batch.filter(|_| way == Parallel::Auto && microbatches > 1) {
+        part_of(batch, microbatches)?;
+    }
+    let plan = |strategy| {
+        let mut asked = spread(options, strategy);
+        asked.compile.place.effort = Effort::Fast;
+        asked.compile.place.objective = Objective::Latency;
+        let planned = planned(graph.clone(), topology, &asked, control);
+        Candidate { strategy, estimate: planned.map(|planned| Estimate::of(planned.plan())) }
+    };
+    Ok(way.strategies(topology, options).into_iter().map(plan).collect())
 }
 
 /// The candidate that takes the least time, of equals the first. None where nothing fits.
@@ -180,13 +184,26 @@ pub fn best(candidates: &[Candidate]) -> Option<Strategy> {
     fitting.min_by_key(|(_, estimate)| (estimate.step, estimate.moved)).map(|(strategy, _)| strategy)
 }
 
-/// The pipeline that is asked for; else two microbatches for each device, as far as the batch of each of
-/// `replicas` goes.
-fn pipeline_of(replicas: usize, devices: usize, options: &Options) -> pipeline::Options {
+/// Microbatches of a pipeline that is not told how many: two for each device, one, a half.
+const DEPTHS: usize = 3;
+
+/// The pipelines that are asked for: of as many microbatches as are said, else of several numbers that the batch of each
+/// of `replicas` divides into, the most first. None where there is nothing to divide.
+fn pipelines(replicas: usize, devices: usize, options: &Options) -> Vec<pipeline::Options> {
+    if let Some(asked) = options.pipeline {
+        return vec![asked];
+    }
+    let of = |microbatches| pipeline::Options { microbatches, order: pipeline::Order::Auto };
+    if options.recipe.updates.microbatches > 1 {
+        return vec![of(options.recipe.updates.microbatches)];
+    }
     let batch = options.compile.batch.unwrap_or(1) / replicas.max(1) as i64;
-    let most = batch.clamp(1, i64::from(u32::MAX)) as u32;
-    let microbatches = u32::try_from(devices.saturating_mul(2)).unwrap_or(u32::MAX).min(most);
-    options.pipeline.unwrap_or(pipeline::Options { microbatches, order: pipeline::Order::Auto })
+    let most = i64::try_from(devices.saturating_mul(2)).unwrap_or(i64::MAX).min(batch);
+    let counts = std::iter::successors(Some(most), |count| Some(count / 2)).take_while(|&count| count > 1);
+    let divisor = |count: i64| (2..=count).rev().find(|part| batch % part == 0);
+    let mut counts: Vec<i64> = counts.take(DEPTHS).filter_map(divisor).collect();
+    counts.dedup();
+    counts.into_iter().filter_map(|count| u32::try_from(count).ok()).map(of).collect()
 }
 
 /// The ways that there are on so many devices.
@@ -207,33 +224,38 @@ fn strategies(devices: usize, options: &Options) -> Vec<Strategy> {
     let each = std::iter::successors(Some(2), |each| Some(each * 2)).take_while(|each| each * 2 <= devices);
     for each in each {
         let replicas = Replicas { each, ..Replicas::new(devices / each) };
-        let asked = pipeline_of(replicas.count, each, options);
+        let several = pipelines(replicas.count, each, options);
         all.push(Strategy::Data(replicas));
-        all.extend((asked.microbatches > 1).then_some(Strategy::Pipelines(replicas, asked)));
+        all.extend(several.into_iter().map(|asked| Strategy::Pipelines(replicas, asked)));
     }
-    let asked = pipeline_of(1, devices, options);
-    all.extend((asked.microbatches > 1).then_some(Strategy::Pipeline(asked)));
+    all.extend(pipelines(1, devices, options).into_iter().map(Strategy::Pipeline));
     all
 }
 
 impl Parallel {
-    /// The one way that is asked for on these devices; none for the best of all.
-    pub fn strategy(self, topology: &Topology, options: &Options) -> Option<Strategy> {
+    /// The ways that are asked for on these devices: one as a rule; several where it is not said what they take, or to
+    /// compare them all.
+    pub fn strategies(self, topology: &Topology, options: &Options) -> Vec<Strategy> {
         let count = topology.computing().count();
         match self {
-            Self::Auto => None,
-            Self::Model => Some(Strategy::Model),
-            Self::Split => Some(Strategy::Split),
-            Self::Pipeline => Some(Strategy::Pipeline(pipeline_of(1, count, options))),
-            Self::Data(zero) => Some(Strategy::Data(Replicas { zero, ..Replicas::new(count) })),
-            Self::Server => Some(Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(count) })),
+            Self::Auto => strategies(count, options),
+            Self::Model => vec![Strategy::Model],
+            Self::Split => vec![Strategy::Split],
+            Self::Pipeline => {
+                let several: Vec<Strategy> =
+                    pipelines(1, count, options).into_iter().map(Strategy::Pipeline).collect();
+                let whole = pipeline::Options { microbatches: 1, order: pipeline::Order::Auto };
+                if several.is_empty() { vec![Strategy::Pipeline(whole)] } else { several }
+            }
+            Self::Data(zero) => vec![Strategy::Data(Replicas { zero, ..Replicas::new(count) })],
+            Self::Server => vec![Strategy::Data(Replicas { sync: Sync::Server, ..Replicas::new(count) })],
             Self::Hybrid(each) => {
                 let count = (count / each.max(1)).max(1);
                 let replicas = Replicas { each, ..Replicas::new(count) };
-                Some(match options.pipeline {
+                vec![match options.pipeline {
                     Some(asked) => Strategy::Pipelines(replicas, asked),
                     None => Strategy::Data(replicas),
-                })
+                }]
             }
         }
     }

@@ -275,8 +275,15 @@ pub(super) fn prelu(at: &mut At<'_>) -> Result<()> {
 pub(super) fn elu(at: &mut At<'_>) -> Result<()> {
     let alpha = at.float_or("alpha", 1.0)?;
     let x = at.value(0)?;
+    let y = elu_of(at, x, alpha)?;
+    at.set(0, y);
+    Ok(())
+}
+
+pub(super) fn elu_of(at: &mut At<'_>, x: ValueId, alpha: f64) -> Result<ValueId> {
     let low = scaled_exp(at, x, alpha)?;
-    where_negative(at, x, low)
+    let negative = compare_scalar(at, Compare::Lt, x, 0.0)?;
+    at.apply(Op::Select, &[negative, low, x])
 }
 
 /// `alpha * (e^x - 1)`
@@ -293,26 +300,34 @@ pub(super) fn celu(at: &mut At<'_>) -> Result<()> {
     where_negative(at, x, low)
 }
 
+/// Alpha and gamma of a SELU that states none.
+pub(super) const SELU: [f64; 2] = [1.673_263_2_f32 as f64, 1.050_701_f32 as f64];
+
 pub(super) fn selu(at: &mut At<'_>) -> Result<()> {
-    let alpha = at.float_or("alpha", f64::from(1.673_263_2_f32))?;
-    let gamma = at.float_or("gamma", f64::from(1.050_701_f32))?;
+    let scales = [at.float_or("alpha", SELU[0])?, at.float_or("gamma", SELU[1])?];
     let x = at.value(0)?;
-    let low = scaled_exp(at, x, alpha)?;
-    let negative = compare_scalar(at, Compare::Lt, x, 0.0)?;
-    let y = at.apply(Op::Select, &[negative, low, x])?;
-    let y = at.binary_scalar(Binary::Mul, y, gamma)?;
+    let y = selu_of(at, x, scales)?;
     at.set(0, y);
     Ok(())
+}
+
+pub(super) fn selu_of(at: &mut At<'_>, x: ValueId, [alpha, gamma]: [f64; 2]) -> Result<ValueId> {
+    let y = elu_of(at, x, alpha)?;
+    at.binary_scalar(Binary::Mul, y, gamma)
 }
 
 pub(super) fn thresholded_relu(at: &mut At<'_>) -> Result<()> {
     let alpha = at.float_or("alpha", 1.0)?;
     let x = at.value(0)?;
-    let above = compare_scalar(at, Compare::Gt, x, alpha)?;
-    let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
-    let y = at.apply(Op::Select, &[above, x, zero])?;
+    let y = thresholded_relu_of(at, x, alpha)?;
     at.set(0, y);
     Ok(())
+}
+
+pub(super) fn thresholded_relu_of(at: &mut At<'_>, x: ValueId, alpha: f64) -> Result<ValueId> {
+    let above = compare_scalar(at, Compare::Gt, x, alpha)?;
+    let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
+    at.apply(Op::Select, &[above, x, zero])
 }
 
 /// Of integers too, whose bounds need not be whole: those are shrunk as f64 and cut to integers.
@@ -381,11 +396,15 @@ pub(super) fn mish(at: &mut At<'_>) -> Result<()> {
 
 pub(super) fn softsign(at: &mut At<'_>) -> Result<()> {
     let x = at.value(0)?;
-    let size = at.unary(Unary::Abs, x)?;
-    let size = at.binary_scalar(Binary::Add, size, 1.0)?;
-    let y = at.binary(Binary::Div, x, size)?;
+    let y = softsign_of(at, x)?;
     at.set(0, y);
     Ok(())
+}
+
+pub(super) fn softsign_of(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
+    let size = at.unary(Unary::Abs, x)?;
+    let size = at.binary_scalar(Binary::Add, size, 1.0)?;
+    at.binary(Binary::Div, x, size)
 }
 
 /// A number of a type all whose bits are one.

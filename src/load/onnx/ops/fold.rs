@@ -279,6 +279,8 @@ pub(super) fn cast(at: &At<'_>) -> Folded {
         return Ok(None);
     }
     let to = tensor::dtype(i32::try_from(to).unwrap_or(0))?;
+    // They speak of floats of eight bits only; onnxruntime writes them whatever the type.
+    at.ignore(&["saturate", "round_mode"]);
     Ok(input(at, 0).and_then(|x| convert(x, to)))
 }
 

@@ -156,7 +156,8 @@ static TABLE: &[Entry] = &[
     op("IsNaN", 9, |at| elementwise::unary(at, Unary::IsNan)),
     op("LRN", 7, normalize::lrn),
     op("LSTM", 7, recurrent::lstm),
-    op("LayerNormalization", 17, normalize::layer_normalization),
+    // onnxruntime's optimisers write it into files of any opset.
+    op("LayerNormalization", 7, normalize::layer_normalization),
     op("LeakyRelu", 7, elementwise::leaky_relu),
     folding("Less", 7, |at| fold::compare(at, Compare::Lt), |at| elementwise::compare(at, Compare::Lt)),
     folding("LessOrEqual", 12, |at| fold::compare(at, Compare::Le), |at| elementwise::compare(at, Compare::Le)),

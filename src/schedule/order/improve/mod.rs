@@ -65,7 +65,7 @@ pub fn improve(
         return Ok(schedule);
     }
     let (initial, tasks) = Problem::of_schedule(graph, topology, placement, &schedule)?;
-    let base = Problem::new(graph, topology, placement, &schedule.offload)?;
+    let base = Problem::new(graph, topology, &placement.device, &schedule.offload)?;
     let arrangement = base.arrangement(&schedule.replay_steps()).unwrap_or_default();
     let Some(mut improver) = Improver::new(base, &initial, arrangement, &tasks, search) else {
         return Ok(schedule);

@@ -1,6 +1,7 @@
 //! Sums, normalisations and activations that onnxruntime's optimiser makes one operator of.
 
 use super::super::super::node::At;
+use super::super::elementwise;
 use super::super::normalize::moments;
 use crate::error::Result;
 use crate::ir::{Binary, DType, Op, Real, ReduceKind, Shape, Size, Slice, Unary, ValueId};
@@ -163,12 +164,21 @@ fn activated(at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
     let name = at.text("activation", "")?;
     let stated = at.floats("activation_params")?.unwrap_or_default();
     let alpha = at.float("activation_alpha")?.or(stated.first().copied());
-    let (beta, _) = (at.float("activation_beta")?.or(stated.get(1).copied()), at.float("activation_gamma")?);
+    let beta = at.float("activation_beta")?.or(stated.get(1).copied());
+    let gamma = at.float("activation_gamma")?.or(beta);
     match name.as_str() {
         "" => Ok(x),
         "Relu" => at.unary(Unary::Relu, x),
         "Tanh" => at.unary(Unary::Tanh, x),
         "Sigmoid" => at.unary(Unary::Sigmoid, x),
+        "Softplus" => at.unary(Unary::Softplus, x),
+        "Softsign" => elementwise::softsign_of(at, x),
+        "Elu" => elementwise::elu_of(at, x, alpha.unwrap_or(1.0)),
+        "Selu" => {
+            let [usual, scale] = elementwise::SELU;
+            elementwise::selu_of(at, x, [alpha.unwrap_or(usual), gamma.unwrap_or(scale)])
+        }
+        "ThresholdedRelu" => elementwise::thresholded_relu_of(at, x, alpha.unwrap_or(1.0)),
         "LeakyRelu" => {
             let low = at.binary_scalar(Binary::Mul, x, alpha.unwrap_or(f64::from(0.01f32)))?;
             let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;

@@ -245,7 +245,7 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
             }
             _ => None,
         },
-        "Gemm" => match (inputs[0], at.flag("transA", false)?) {
+        "Gemm" | "FusedGemm" => match (inputs[0], at.flag("transA", false)?) {
             (Some(of), false) if of.axis == 0 && inputs[1].is_none() => Some(0),
             _ => None,
         },

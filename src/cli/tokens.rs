@@ -43,6 +43,37 @@ pub(super) fn ends(file: &ModelFile) -> Result<BTreeSet<i64>> {
     Ok(found)
 }
 
+/// What a model's files say of choosing tokens that is not done here, a line each.
+///
+/// Error: a file that cannot be read.
+pub(super) fn unheeded(file: &ModelFile) -> Result<Vec<String>> {
+    let Some(path) = beside(file, GENERATION) else { return Ok(Vec::new()) };
+    let stated: Value = serde_json::from_slice(&read(&path)?).unwrap_or_default();
+    let asks = |&(name, nothing): &(&str, f64)| match &stated[name] {
+        Value::Number(number) => number.as_f64() != Some(nothing),
+        Value::Array(list) => !list.is_empty(),
+        _ => false,
+    };
+    let line = |&(name, _): &(&str, f64)| format!("{GENERATION}: {name} {} is not heeded", stated[name]);
+    Ok(CHOICES.iter().filter(|choice| asks(choice)).map(line).collect())
+}
+
+/// Fields by which other tokens are chosen than the likeliest or the drawn ones, with the number that asks for nothing.
+const CHOICES: [(&str, f64); 12] = [
+    ("bad_words_ids", 0.0),
+    ("begin_suppress_tokens", 0.0),
+    ("diversity_penalty", 0.0),
+    ("encoder_no_repeat_ngram_size", 0.0),
+    ("encoder_repetition_penalty", 1.0),
+    ("forced_eos_token_id", -1.0),
+    ("min_length", 0.0),
+    ("min_new_tokens", 0.0),
+    ("no_repeat_ngram_size", 0.0),
+    ("num_beams", 1.0),
+    ("repetition_penalty", 1.0),
+    ("suppress_tokens", 0.0),
+];
+
 /// The most tokens of a sequence that a configuration speaks of.
 pub(super) fn longest(file: &ModelFile) -> Option<(i64, &'static str)> {
     if recognise(&file.bytes).is_ok_and(|format| format == Format::Gguf) {

@@ -217,3 +217,52 @@ proptest! {
         }
     }
 }
+
+/// Trains what `scripts/keras_training.py` makes; the loss that is told of the epoch.
+fn trained(name: &str, inputs: &[&str], rest: &[&str]) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keras/training");
+    let arrays = folder.join(format!("{name}.npz"));
+    let inputs: String = inputs.iter().map(|input| format!("input.{input}={input},")).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_partition"));
+    command.arg("train").arg(folder.join(format!("{name}.keras"))).args(["-d", "cpu", "--batch", "4"]);
+    command.arg("--data").arg(format!("{}:{inputs}target=y", arrays.display()));
+    command.args(["--loss", "mse", "--optimizer", "sgd:momentum=0.9", "--in-order"]).args(rest);
+    let out = command.output().unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{name}: {told}");
+    told
+}
+
+#[test]
+fn a_network_is_after_three_steps_what_it_is_in_keras() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, inputs, count) in [("batches", &["a", "b", "t"][..], 18), ("masked", &["i"], 8)] {
+        let to = folder.path().join(format!("{name}.npz"));
+        trained(name, inputs, &["--lr", "0.1", "-o", to.to_str().unwrap()]);
+        let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/keras/training/{name}.npz"));
+        let (own, keras) = (Arrays::open(&to).unwrap(), Arrays::open(&stored).unwrap());
+        let after: Vec<&str> = keras.names().iter().filter_map(|name| name.strip_prefix("after.")).collect();
+        assert_eq!(after.len(), count);
+        for weight in after {
+            let values = |arrays: &Arrays, name: &str| arrays.get(name).unwrap().unwrap().to_f64();
+            let (own, keras) = (values(&own, weight), values(&keras, &format!("after.{weight}")));
+            let apart = own.iter().zip(&keras).map(|(own, keras)| (own - keras).abs()).fold(0.0, f64::max);
+            assert!(apart < 1e-5, "{weight}: {own:?}, keras {keras:?}");
+        }
+    }
+}
+
+#[test]
+fn layers_drop_within_themselves_while_they_train() {
+    let loss = |told: &str| -> String {
+        let from = told.find("loss ").unwrap() + 5;
+        told[from..].split_whitespace().next().unwrap().to_owned()
+    };
+    // Of a rate of nothing the weights stay: what differs is what is drawn.
+    let still = ["--lr", "0", "--seed"];
+    let of = |seed: &str| trained("dropped", &["x"], &[&still[..], &[seed]].concat());
+    let (first, second) = (of("1"), of("2"));
+    assert_ne!(loss(&first), loss(&second));
+    assert!(first.contains("lstm (LSTM): recurrent_dropout is not drawn here"), "{first}");
+    assert_eq!(first.matches("is not drawn here").count(), 1, "{first}");
+}

@@ -33,6 +33,7 @@ mod writing;
 pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
     check_sampling(args)?;
     let file = ModelFile::read(&args.model, args.shape.trust.links())?;
+    tokens::unheeded(&file)?.iter().for_each(|line| console.note(line));
     let (mut writing, prompt) = Writing::of(args, &file)?;
     let longest = longest(args, &file, console)?;
     if prompt.len() as i64 > longest {

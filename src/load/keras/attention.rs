@@ -21,6 +21,8 @@ pub(super) struct Attention {
     axes: Option<Vec<i64>>,
     kernel: Init,
     bias: Option<Init>,
+    /// Of the weights, while the network trains.
+    dropout: f64,
 }
 
 /// How many heads, and how long the vectors of each are.
@@ -71,6 +73,7 @@ impl Attention {
             axes: config.int_or_ints("attention_axes")?,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
+            dropout: dropout(config)?,
         })
     }
 
@@ -98,6 +101,7 @@ impl Attention {
             axes: None,
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
+            dropout: dropout(config)?,
         })
     }
 
@@ -132,7 +136,8 @@ impl Attention {
         let scores =
             self.masked(site, scores, [operands.mask.map(|mask| mask.value), counts], options.causal)?;
         let weights = site.apply(Op::Softmax { axis: 3, log: false }, &[scores])?;
-        let mixed = site.matmul(weights, v, false)?;
+        let kept = site.dropped(weights, self.dropout, &[])?;
+        let mixed = site.matmul(kept, v, false)?;
         let mixed = site.transpose(mixed, &[0, 2, 1, 3])?;
         let wide = wide(site, self.heads, self.value_size)?;
         let mut sizes = site.sizes(mixed);
@@ -243,6 +248,18 @@ impl Attention {
         let low = if site.dtype(scores) == DType::F16 { -3e4 } else { -1e9 };
         let low = site.scalar_like(low, scores)?;
         site.apply(Op::Select, &[mask, scores, low])
+    }
+}
+
+/// The probability with which a layer drops within itself while it trains.
+///
+/// Error: it is none.
+pub(super) fn dropout(config: Config<'_>) -> Result<f64> {
+    // Keras 1 called that of recurrent layers by the matrix.
+    let rate = config.real("dropout")?.or(config.real("dropout_W")?).unwrap_or(0.0);
+    match (0.0..=1.0).contains(&rate) {
+        true => Ok(rate),
+        false => Err(config.fault("dropout", format!("{rate} is out of range"))),
     }
 }
 

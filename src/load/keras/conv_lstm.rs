@@ -28,6 +28,8 @@ pub(super) struct ConvLstm {
     pub(super) sequences: bool,
     state: bool,
     is_backwards: bool,
+    /// A step that does not count gives 0, not what the last one before it gave.
+    zero_masked: bool,
 }
 
 impl ConvLstm {
@@ -65,6 +67,7 @@ impl ConvLstm {
             sequences: config.flag("return_sequences", false)?,
             state: config.flag("return_state", false)?,
             is_backwards: config.flag("go_backwards", false)?,
+            zero_masked: config.flag("zero_output_for_mask", false)?,
         })
     }
 
@@ -114,7 +117,8 @@ impl ConvLstm {
             recurrent_activation: &self.recurrent_activation,
             product: &product,
         };
-        let sequence = Sequence { gates, mask: x.mask, is_backwards: self.is_backwards, zero_masked: false };
+        let sequence =
+            Sequence { gates, mask: x.mask, is_backwards: self.is_backwards, zero_masked: self.zero_masked };
         let mut stepped = stepwise.run(site, &sequence, states)?;
         if self.is_backwards {
             stepped.outputs.reverse();

@@ -1,5 +1,6 @@
 //! Attention without projections: queries, values and keys as they come.
 
+use super::attention::dropout;
 use super::config::{Config, Unsupported};
 use super::lower::Site;
 use super::mask::{self, Masked};
@@ -13,6 +14,8 @@ pub(super) struct DotAttention {
     scores: Scores,
     /// A factor is a weight.
     use_scale: bool,
+    /// Of the weights, while the network trains.
+    dropout: f64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -36,11 +39,15 @@ impl DotAttention {
                 Scores::Products
             }
         };
-        Ok(Self { scores, use_scale: config.flag("use_scale", false)? })
+        Ok(Self { scores, use_scale: config.flag("use_scale", false)?, dropout: dropout(config)? })
     }
 
     pub(super) fn additive(config: Config<'_>) -> Result<Self> {
-        Ok(Self { scores: Scores::Additive, use_scale: config.flag("use_scale", true)? })
+        Ok(Self {
+            scores: Scores::Additive,
+            use_scale: config.flag("use_scale", true)?,
+            dropout: dropout(config)?,
+        })
     }
 
     /// `[batch, queries, keys]`
@@ -100,6 +107,7 @@ impl DotAttention {
             scores = site.apply(Op::Select, &[counts, scores, low])?;
         }
         let weights = site.apply(Op::Softmax { axis: 2, log: false }, &[scores])?;
+        let weights = site.dropped(weights, self.dropout, &[])?;
         let mut result = site.matmul(weights, value, false)?;
         if let Some(counts) = mask::of_scores(site, queries.mask, &[])? {
             let zero = site.scalar_like(0.0, result)?;

@@ -11,10 +11,13 @@ use super::operation::Operand;
 use super::penalty::Training;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Binary, Compare, DType, Graph, Init, Noise, Op, ReduceKind, Shape, Size, Slice, Source, SourceId,
-    SourceRole, Statistic, Tensor, Type, Unary, ValueId,
+    Binary, Compare, DType, Graph, Init, Noise, NoiseKind, Op, ReduceKind, Shape, Size, Slice, Source,
+    SourceId, SourceRole, Statistic, Tensor, Type, Unary, ValueId,
 };
 use crate::load::{FindDims, LoadOptions};
+
+/// Steps up to which a layer that follows the statistics of its batches is written out for each.
+const MOST_STEPS: i64 = 64;
 
 /// Calls of layers in all; models that share models that share models can have any number.
 const MOST_CALLS: usize = 1_000_000;
@@ -202,23 +205,24 @@ impl Lowering {
         prefix: &str,
     ) -> Result<Vec<Masked>> {
         if let Kind::Model(inner) = &layer.kind {
+            let is_plain = arguments.iter().all(|argument| argument.keyword.is_none());
+            let arguments = match is_plain {
+                true => arguments.to_vec(),
+                // Keras hands masks to a model as arguments of their own.
+                false => {
+                    let source = self.source(layer, prefix)?;
+                    mask::with_given(&mut self.site(layer, source, prefix), arguments)?
+                }
+            };
             let inputs: Vec<Masked> = arguments.iter().map(|argument| argument.tensor).collect();
             return self.run(inner, &inputs, &format!("{prefix}{}/", layer.name));
         }
         let source = self.source(layer, prefix)?;
-        let mut site = Site {
-            lowering: self,
-            source,
-            path: format!("{prefix}{}", layer.name),
-            uid: layer.uid,
-            policy: layer.policy,
-            trainable: layer.trainable,
-            training: &layer.training,
-        };
+        let mut site = self.site(layer, source, prefix);
         let unknown = layer.training.unknown.iter().filter(|_| layer.trainable);
         let rules = site.lowering.graph.rules_mut();
         rules.untrained.extend(unknown.cloned());
-        rules.unheeded.extend(layer.training.unheeded.clone());
+        rules.unheeded.extend(layer.training.unheeded.iter().cloned());
         let results = match &layer.kind {
             Kind::Operation(operation) => {
                 let mut operands = operands(arguments, &call.slots);
@@ -236,6 +240,18 @@ impl Lowering {
             }
         }
         Ok(results)
+    }
+
+    fn site<'l>(&'l mut self, layer: &'l Layer, source: SourceId, prefix: &str) -> Site<'l> {
+        Site {
+            lowering: self,
+            source,
+            path: format!("{prefix}{}", layer.name),
+            uid: layer.uid,
+            policy: layer.policy,
+            trainable: layer.trainable,
+            training: &layer.training,
+        }
     }
 
     /// Records consumers, also of layers that left no node behind: they are where the first reader
@@ -419,6 +435,10 @@ impl Site<'_> {
         if sizes.len() < 3 {
             return Err(self.error("a layer applied to each step needs an input of rank 3 or more"));
         }
+        // Each step is a batch of its own, whose statistics are its own.
+        if let Some(steps) = sizes[1].known().filter(|&steps| steps <= MOST_STEPS && has_statistics(inner)) {
+            return self.each_step(inner, x, steps);
+        }
         let steps = self.product(&sizes[..2])?;
         let mut folded = vec![steps];
         folded.extend_from_slice(&sizes[2..]);
@@ -427,6 +447,19 @@ impl Site<'_> {
         let mut unfolded = sizes[..2].to_vec();
         unfolded.extend(self.sizes(value).into_iter().skip(1));
         self.reshape(value, unfolded)
+    }
+
+    /// A layer on one step after the other.
+    fn each_step(&mut self, inner: &Layer, x: ValueId, steps: i64) -> Result<ValueId> {
+        let mut sizes = self.sizes(x);
+        sizes.remove(1);
+        let mut results = Vec::new();
+        for step in 0..steps {
+            let own = self.slice(x, 1, step, 1)?;
+            let own = self.reshape(own, sizes.clone())?;
+            results.push(self.wrapped(inner, own)?);
+        }
+        super::steps::together(self, &results)
     }
 
     /// The layer inside of a wrapper.
@@ -563,6 +596,18 @@ impl Site<'_> {
     /// A value as a layer that disturbs it leaves it at inference.
     pub(super) fn disturbed(&mut self, x: ValueId, noise: Noise) -> Result<ValueId> {
         self.lowering.graph.disturbed(x, noise, self.source)
+    }
+
+    /// As a layer that drops elements within itself leaves what is dropped: of a probability of nothing, as it is. One draw
+    /// stands for all elements along `shared`.
+    pub(super) fn dropped(&mut self, x: ValueId, rate: f64, shared: &[u32]) -> Result<ValueId> {
+        let Some(noise) = Noise::new(NoiseKind::Dropout, rate).filter(|_| rate > 0.0) else { return Ok(x) };
+        let noise = Noise { shared: shared.to_vec(), ..noise };
+        // The layer's own reshapes are none that drop, and a layer may drop with several probabilities.
+        let source = Source::new(format!("{}/dropout", self.path), "Dropout", SourceRole::Data);
+        let source = Source { consumer: Some(self.source), ..source };
+        let source = self.lowering.graph.add_source(source);
+        self.lowering.graph.disturbed(x, noise, source)
     }
 
     /// Says that a weight follows the batches and not a gradient.
@@ -777,5 +822,15 @@ impl Site<'_> {
     /// The product of matrices.
     pub(super) fn matmul(&mut self, x: ValueId, y: ValueId, transpose_right: bool) -> Result<ValueId> {
         self.apply(Op::MatMul { transpose_left: false, transpose_right, wide: false, rounds: false }, &[x, y])
+    }
+}
+
+/// Whether a layer, or one within it, normalises by its batch while it trains.
+fn has_statistics(layer: &Layer) -> bool {
+    match &layer.kind {
+        Kind::BatchNorm(_) => layer.trainable,
+        Kind::Model(network) => network.layers.iter().any(has_statistics),
+        Kind::TimeDistributed(inner) => has_statistics(inner),
+        _ => false,
     }
 }

@@ -6,7 +6,7 @@ use super::config::{Config, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
 use crate::error::Result;
-use crate::ir::{Binary, Init, Op, Real, ReduceKind, Size, Statistic, StatisticKind, Unary, ValueId};
+use crate::ir::{Binary, DType, Init, Op, Real, ReduceKind, Size, Statistic, StatisticKind, Unary, ValueId};
 
 /// Normalisation by stored means and variances of each channel.
 #[derive(Debug)]
@@ -49,6 +49,19 @@ impl BatchNorm {
     /// `x * scale + shift`, where `scale = gamma / sqrt(variance + epsilon)` and
     /// `shift = beta - mean * scale` are small vectors.
     pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+        let policy = site.policy;
+        if !policy.compute.is_half() {
+            return self.lower_as(site, x);
+        }
+        // Keras normalises halves in f32.
+        site.policy.compute = DType::F32;
+        let x = site.convert(x, DType::F32)?;
+        let y = self.lower_as(site, x);
+        site.policy = policy;
+        site.convert(y?, policy.compute)
+    }
+
+    fn lower_as(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
         let axis = site.axis(x, self.axis)?;
         let channels = site.known(x, axis)?;
         let weight = |site: &mut Site<'_>, name: &str, init: &Option<Init>| {

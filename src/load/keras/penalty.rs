@@ -13,7 +13,7 @@ pub(super) struct Training {
     penalties: Vec<(String, Penalty)>,
     pub(super) unknown: Vec<String>,
     /// What it does in training alone, and does not do here.
-    pub(super) unheeded: Option<String>,
+    pub(super) unheeded: Vec<String>,
 }
 
 impl Training {
@@ -32,12 +32,30 @@ impl Training {
         if class.starts_with("Random") {
             let line =
                 format!("{} is not random here: training sees images as inference does", config.place());
-            own.unheeded = Some(line);
+            own.unheeded.push(line);
         }
+        own.read_dropouts(class, config)?;
         for wrapped in wrapped(config) {
-            own.read_fields(Config::of(wrapped, config.place())?)?;
+            let inner = Config::of(wrapped, config.place())?;
+            own.read_fields(inner)?;
+            own.read_dropouts(class, inner)?;
         }
         Ok(own)
+    }
+
+    /// Notes the dropouts of recurrent layers that each step would need a place of its own for.
+    fn read_dropouts(&mut self, class: &str, config: Config<'_>) -> Result<()> {
+        let mut fields = vec!["recurrent_dropout", "dropout_U"];
+        if class.starts_with("ConvLSTM") {
+            fields.push("dropout");
+        }
+        for field in fields {
+            if config.real(field)?.is_some_and(|rate| rate > 0.0) {
+                self.unheeded
+                    .push(format!("{}: {field} is not drawn here: training does without it", config.place()));
+            }
+        }
+        Ok(())
     }
 
     fn read_fields(&mut self, config: Config<'_>) -> Result<()> {

@@ -8,6 +8,7 @@
 use serde_json::Value;
 
 use super::activation::Activation;
+use super::attention::dropout;
 use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::layer::{Kind, no_layer};
@@ -33,6 +34,8 @@ pub(super) struct Rnn {
     kernel: Init,
     recurrent: Init,
     bias: Option<Init>,
+    /// Of what it reads, while the network trains: the same features at each step.
+    dropout: f64,
 }
 
 /// What a run over a sequence gives.
@@ -91,6 +94,7 @@ impl Rnn {
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             recurrent: initialiser(config, "recurrent_initializer", orthogonal, unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
+            dropout: dropout(config)?,
         })
     }
 
@@ -142,10 +146,11 @@ impl Rnn {
     }
 
     fn run(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
+        site.expect_rank(x.value, 3)?;
+        let x = Masked { value: site.dropped(x.value, self.dropout, &[1])?, mask: x.mask };
         if !self.is_operation() {
             return self.stepwise(site, x, states, prefix);
         }
-        site.expect_rank(x.value, 3)?;
         let (mask, mut x) = (x.mask, x.value);
         let inputs = site.known(x, 2)?;
         let sizes = site.sizes(x);
@@ -216,7 +221,6 @@ impl Rnn {
 
     /// The layer's steps written out.
     fn stepwise(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
-        site.expect_rank(x.value, 3)?;
         let (inputs, units) = (site.known(x.value, 2)?, self.units);
         let wide = units.checked_mul(self.gates()).ok_or_else(|| site.error("units is too large"))?;
         let name = |weight: &str| format!("{prefix}{}/{weight}", self.cell_name());

@@ -28,6 +28,17 @@ impl Config {
         Self { fields, place: "", read: RefCell::default() }
     }
 
+    /// What the configuration says of dropout, which no layer that is written has: a line for who trains it.
+    pub(super) fn dropouts(&self) -> Option<String> {
+        let stated = self.fields.iter().filter(|(name, _)| name.contains("drop") || name.ends_with("_pdrop"));
+        let rates =
+            stated.filter_map(|(name, value)| Some((name, value.as_f64().filter(|&rate| rate > 0.0)?)));
+        let listed: Vec<String> = rates.map(|(name, rate)| format!("{name} {rate}")).collect();
+        let line =
+            || format!("config.json: no dropout is drawn here: training does without {}", listed.join(", "));
+        (!listed.is_empty()).then(line)
+    }
+
     /// The object that a field holds; none where it is null or absent. Error: it is something else.
     pub(super) fn object(&self, name: &'static str) -> Result<Option<Self>> {
         match self.get(name) {

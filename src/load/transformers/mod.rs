@@ -46,6 +46,9 @@ mod rotary;
 mod settings;
 mod slopes;
 
+/// What says that a folder holds an adapter to a model, and not only a model.
+const ADAPTER: &str = "adapter_config.json";
+
 /// Reads a configuration. O(layers).
 ///
 /// Errors: malformed JSON, an architecture or setting that is not supported or not known, sizes that
@@ -131,13 +134,19 @@ fn written(
     if let Some(foreign) = &foreign {
         foreign.dialect.collect(foreign.head, &mut net)?;
     }
-    let (document, rules) = net.finish(family.name);
+    let (document, mut rules) = net.finish(family.name);
+    rules.unheeded.extend(config.dropouts());
     for (dim, value) in &options.dims {
         rules.check_dim(dim, *value)?;
     }
     let text = serde_json::to_vec(&document).map_err(|error| Error::Internal(error.to_string()))?;
     let mut graph = native::load(&text, path, options)?;
     *graph.rules_mut() = rules;
+    let adapter = path.and_then(Path::parent).map(|folder| folder.join(ADAPTER));
+    if let Some(adapter) = adapter.filter(|adapter| adapter.is_file()) {
+        graph
+            .note(format!("{}: the adapter is not applied: this is the model without it", adapter.display()));
+    }
     Ok(graph)
 }
 

@@ -64,7 +64,10 @@ pub(crate) fn disturb(graph: &mut Graph, batch: i64) -> Result<bool> {
         let site = (i64::from(source.0) << 20) + *call;
         *call += 1;
         let x = rewriter.value(graph.node(node).operands[0])?;
-        let b = Build { graph: rewriter.graph_mut(), source };
+        // What a layer draws within itself is part of the layer.
+        let own = graph.source(source);
+        let layer = own.consumer.filter(|_| own.role == SourceRole::Data).unwrap_or(source);
+        let b = Build { graph: rewriter.graph_mut(), source: layer };
         let y = Draw { b, noise: &noise, streams, site }.applied(x)?;
         rewriter.replace_each(node, &[y]);
     }

@@ -30,33 +30,40 @@ pub(crate) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
     }
     let readers = readers(graph);
     let layers = layers(graph, &readers);
-    let others = others(graph, &readers, &layers);
+    let others = others(graph, &layers)?;
     let mut rewriter = Rewriter::new(graph);
     let mut moved = Moves { list: Vec::new(), place: vec![None; graph.params().len()] };
     for node in graph.node_ids() {
         let source = graph.node(node).source;
-        if let Some(affine) = layers.get(source.index()).and_then(Option::as_ref) {
-            if node == affine.sum {
+        match &layers.by_sum[node.index()] {
+            Some(affine) => {
                 affine.normalise(graph, &mut rewriter, &mut moved)?;
                 continue;
             }
-        } else if let Some(params) = readers.get(source.index()).filter(|params| !params.is_empty()) {
-            let own = graph.node(node).operands.iter().any(|&operand| statistic(graph, operand).is_some());
-            if own {
-                let layer = others[source.index()].as_ref().ok_or_else(|| {
-                    let place = format!("node {}", graph.source(source).name);
-                    Error::usage(place, "its stored statistics are used in a way that cannot be trained")
-                        .with_help("--freeze what it reads, and leave the layer as it is")
-                })?;
-                for &param in params {
+            None if reads_statistics(graph, node) && !layers.is_within[node.index()] => {
+                let layer = others[source.index()].as_ref().ok_or_else(|| untrainable(graph, source))?;
+                for &param in &readers[source.index()] {
                     layer.replace(graph, &mut rewriter, param, &mut moved)?;
                 }
             }
+            None => {}
         }
         rewriter.keep(node)?;
     }
     *graph = rewriter.finish()?;
     Ok(moved.list)
+}
+
+fn untrainable(graph: &Graph, source: SourceId) -> Error {
+    let place = format!("node {}", graph.source(source).name);
+    Error::usage(place, "its stored statistics are used in a way that cannot be trained")
+        .with_help("--freeze what it reads, and leave the layer as it is")
+}
+
+/// What converts one does not read it otherwise.
+fn reads_statistics(graph: &Graph, node: NodeId) -> bool {
+    !matches!(graph.node(node).op, Op::Convert { .. })
+        && graph.node(node).operands.iter().any(|&operand| statistic(graph, operand).is_some())
 }
 
 /// What stored statistics become, each once.
@@ -66,8 +73,11 @@ struct Moves {
     place: Vec<Option<usize>>,
 }
 
+/// The stored statistic that a value is, perhaps in another type.
 fn statistic(graph: &Graph, value: ValueId) -> Option<ParamId> {
-    match graph.maker(value).op {
+    let maker = graph.maker(value);
+    let stored = if matches!(maker.op, Op::Convert { .. }) { graph.maker(maker.operands[0]) } else { maker };
+    match stored.op {
         Op::Param(id) if graph.param(id).statistic.is_some() => Some(id),
         _ => None,
     }
@@ -90,29 +100,53 @@ fn readers(graph: &Graph) -> Vec<Vec<ParamId>> {
     readers
 }
 
-/// By source: the layer that it is, where it reads stored statistics in the way that loaders write. O(nodes).
-fn layers(graph: &Graph, readers: &[Vec<ParamId>]) -> Vec<Option<Affine>> {
-    let mut layers: Vec<Option<Affine>> = vec![None; graph.sources().len()];
+/// Layers that read stored statistics in the way that loaders write, each call of one apart.
+struct Layers {
+    /// By node: the call that ends there.
+    by_sum: Vec<Option<Affine>>,
+    /// By node: whether it is part of such a call.
+    is_within: Vec<bool>,
+}
+
+/// O(nodes).
+fn layers(graph: &Graph, readers: &[Vec<ParamId>]) -> Layers {
+    let count = graph.node_ids().count();
+    let mut layers = Layers { by_sum: vec![None; count], is_within: vec![false; count] };
     let users = Users::new(graph);
     for id in graph.node_ids() {
-        let source = graph.node(id).source.index();
-        if readers[source].len() == 2 && layers[source].is_none() {
-            layers[source] = Affine::find(graph, &users, id);
+        if readers[graph.node(id).source.index()].len() == 2
+            && let Some(found) = Affine::find(graph, &users, id)
+        {
+            found.nodes.iter().for_each(|node| layers.is_within[node.index()] = true);
+            layers.by_sum[id.index()] = Some(found);
         }
     }
     layers
 }
 
 /// By source: the layer that it is, where it reads stored statistics in another way. O(nodes).
-fn others(graph: &Graph, readers: &[Vec<ParamId>], layers: &[Option<Affine>]) -> Vec<Option<NormLayer>> {
-    let mut others: Vec<Option<NormLayer>> = readers.iter().map(|_| None).collect();
+///
+/// Errors: one that is called with several inputs.
+fn others(graph: &Graph, layers: &Layers) -> Result<Vec<Option<NormLayer>>> {
+    let mut others: Vec<Option<NormLayer>> = graph.sources().iter().map(|_| None).collect();
+    let mut reads = vec![false; others.len()];
     for node in graph.node_ids() {
-        let source = graph.node(node).source.index();
-        if !readers[source].is_empty() && layers[source].is_none() && others[source].is_none() {
-            others[source] = NormLayer::at(graph, node);
+        let own = reads_statistics(graph, node) && !layers.is_within[node.index()];
+        reads[graph.node(node).source.index()] |= own;
+    }
+    for node in graph.node_ids() {
+        let source = graph.node(node).source;
+        if !reads[source.index()] || layers.by_sum[node.index()].is_some() {
+            continue;
+        }
+        let Some(found) = NormLayer::at(graph, node) else { continue };
+        match &others[source.index()] {
+            Some(other) if other.x != found.x => return Err(untrainable(graph, source)),
+            Some(_) => {}
+            None => others[source.index()] = Some(found),
         }
     }
-    others
+    Ok(others)
 }
 
 /// `x * scale + shift`, where `scale` is `gamma / sqrt(variance + epsilon)` and `shift` is
@@ -129,6 +163,8 @@ struct Affine {
     beta: Option<ValueId>,
     /// The sizes that gamma and beta are broadcast from.
     dims: Vec<i64>,
+    /// The nodes that it is made of.
+    nodes: Vec<NodeId>,
 }
 
 impl Affine {
@@ -176,6 +212,7 @@ impl Affine {
             gamma,
             beta,
             dims,
+            nodes: between.iter().map(|&value| graph.value(value).node).chain([sum]).collect(),
         })
     }
 

@@ -71,7 +71,8 @@ def store(folder, name, module, form):
     for layer in module.children():
         layer.reset_parameters()
     x, y = torch.randn(BATCH * STEPS, 3), torch.randn(BATCH * STEPS, 2)
-    program = form(torch.export.export(module.eval(), (x[:BATCH],)))
+    rows = torch.export.Dim("rows", min=2)
+    program = form(torch.export.export(module.eval(), (x[:BATCH],), dynamic_shapes={"x": {0: rows}}))
     save_plain(program, f"{folder}/{name}.pt2")
     module.train()
     optimizer = torch.optim.SGD((one for one in module.parameters() if one.requires_grad), lr=0.1, momentum=0.9)

@@ -90,7 +90,8 @@ fn trains_as_in_pytorch(name: &str, count: usize, devices: &str) {
     let io = stored(&format!("training/{name}.npz"));
     let data = format!("{}:input=x,target=y", io.display());
     let program = stored(&format!("training/{name}.pt2")).display().to_string();
-    let step = ["--loss", "mse", "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--in-order"];
+    let step =
+        ["--loss", "mse", "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--in-order", "--batch", "4"];
     let files = ["train", &program, "-d", devices, "--data", &data, "-o", to.to_str().unwrap()];
     let out = partition(&[&files[..], &step].concat());
     assert!(out.status.success(), "{}", told(&out));
@@ -154,9 +155,8 @@ fn a_decomposed_program_that_writes_over_buffers_is_not_trained() {
 fn buffers_that_a_module_writes_over_are_not_those_of_replicas() {
     let data = format!("{}:input=x,target=y", stored("training/moved.npz").display());
     let program = stored("training/moved.pt2").display().to_string();
-    let files =
-        ["train", &program, "-d", "2xcpu:cores=1", "--data", &data, "--loss", "mse", "--replicas", "2"];
-    let out = partition(&files);
+    let files = ["train", &program, "-d", "2xcpu:cores=1", "--data", &data, "--loss", "mse"];
+    let out = partition(&[&files[..], &["--replicas", "2", "--batch", "4"]].concat());
     let message = "is written over in each step, which is not known of replicas";
     assert!(!out.status.success() && told(&out).contains(message), "{}", told(&out));
 }

@@ -101,8 +101,10 @@ fn factors(call: &mut Call<'_, '_>) -> Result<()> {
         return Err(call.unsupported(format!("with an orthogonal factor of more than {MOST_ROWS} rows")));
     }
     call.list_steps(Some(of.columns.min(of.rows)))?;
-    let mut x = call.tensor("A")?;
+    let x = call.tensor("A")?;
     let batch = call.op("Shape", &[&x], &[("end", Attribute::Int(-2))]);
+    // Squares of large elements would be too large.
+    let (mut x, scale) = super::singular::by_largest(call, &x, of.dtype);
     let mut reflections = Vec::new();
     // Nothing lies below the last row.
     for at in 0..of.columns.min(of.rows - 1) {
@@ -115,6 +117,7 @@ fn factors(call: &mut Call<'_, '_>) -> Result<()> {
     let [first, kept, row] = [0, width, -2].map(|number| call.integers(&[number]));
     let upper = call.plain("Slice", &[&x, &first, &kept, &row]);
     let upper = call.op("Trilu", &[&upper, &zero], &[("upper", Attribute::Int(1))]);
+    let upper = call.plain("Mul", &[&upper, &scale]);
     let mut all = vec![None, Some(upper)];
     if mode != "r" && call.is_read(0) {
         let none = call.scalar(of.dtype, 0.0);

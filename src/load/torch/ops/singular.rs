@@ -51,8 +51,10 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 
 /// The last two axes of a tensor of sizes that are known.
 struct Matrices {
-    /// With at least as many rows as columns.
+    /// With at least as many rows as columns, and elements of at most 1: squares of others may be too large.
     x: String,
+    /// What they were divided by, with two axes of size 1.
+    scale: String,
     rows: i64,
     columns: i64,
     /// Whether rows and columns are exchanged.
@@ -83,7 +85,8 @@ impl Matrices {
         let is_turned = height < width;
         let x = if is_turned { turned(call, &x, rank) } else { x };
         let (rows, columns) = (height.max(width), height.min(width));
-        Ok(Self { x, rows, columns, is_turned, rank, dtype })
+        let (x, scale) = by_largest(call, &x, dtype);
+        Ok(Self { x, scale, rows, columns, is_turned, rank, dtype })
     }
 
     /// The columns after rotation, at right angles to each other, and what has been rotated along with them.
@@ -172,13 +175,32 @@ impl Matrices {
         [less, more].map(|rows| call.plain("Div", &[&rows, &length]))
     }
 
+    /// Numbers in a last axis as they are of the matrices before these were divided.
+    fn in_scale(&self, call: &mut Call<'_, '_>, values: &str) -> String {
+        let last = call.integers(&[-1]);
+        let scale = call.plain("Squeeze", &[&self.scale, &last]);
+        call.plain("Mul", &[values, &scale])
+    }
+
     /// Lengths of columns, the largest first.
     fn values(&self, call: &mut Call<'_, '_>) -> Result<String> {
         let [columns, _] = self.rotated(call, None)?;
         let axis = call.integers(&[-2]);
         let lengths = call.op("ReduceL2", &[&columns, &axis], &[("keepdims", Attribute::Int(0))]);
+        let lengths = self.in_scale(call, &lengths);
         Ok(sorted(call, &lengths, self.columns, 1))
     }
+}
+
+/// Matrices by their largest elements, and those; by 1 where all are 0.
+pub(super) fn by_largest(call: &mut Call<'_, '_>, x: &str, dtype: DType) -> (String, String) {
+    let both = call.integers(&[-2, -1]);
+    let [zero, one] = [0.0, 1.0].map(|number| call.scalar(dtype, number));
+    let size = call.plain("Abs", &[x]);
+    let largest = call.op("ReduceMax", &[&size, &both], &[("keepdims", Attribute::Int(1))]);
+    let is_zero = call.plain("Equal", &[&largest, &zero]);
+    let scale = call.plain("Where", &[&is_zero, &one, &largest]);
+    (call.plain("Div", &[x, &scale]), scale)
 }
 
 /// Singular values as norms need them, the largest first, of a value of an argument's sizes.
@@ -218,7 +240,9 @@ fn eigenvalues(call: &mut Call<'_, '_>, name: &str) -> Result<String> {
     let unit = super::solve::unit_like(call, name)?;
     let x = symmetric(call, name, upper)?;
     let (row, both) = (call.integers(&[-1]), call.integers(&[-2, -1]));
-    let bound = call.op("ReduceL2", &[&x, &both], &[("keepdims", Attribute::Int(1))]);
+    let size = call.op("ReduceL1", &[&x, &row], &[("keepdims", Attribute::Int(1))]);
+    // No eigenvalue is larger than the largest sum of a row (Gershgorin).
+    let bound = call.op("ReduceMax", &[&size, &both], &[("keepdims", Attribute::Int(1))]);
     let diagonal = call.plain("Mul", &[&unit, &bound]);
     let shifted = call.plain("Add", &[&x, &diagonal]);
     let matrices = Matrices::of_value(call, name, shifted)?;
@@ -325,6 +349,7 @@ fn pseudo_inverse(call: &mut Call<'_, '_>) -> Result<()> {
     let squares = call.plain("Mul", &[&images, &images]);
     let squares = call.op("ReduceSum", &[&squares, &axis], &[("keepdims", Attribute::Int(1))]);
     let lengths = call.op("ReduceL2", &[&images, &axis], &[("keepdims", Attribute::Int(0))]);
+    let lengths = matrices.in_scale(call, &lengths);
     let largest = largest_of(call, &lengths);
     let limit = limit(call, &matrices, &largest)?;
     let counts = call.plain("Greater", &[&lengths, &limit]);
@@ -335,6 +360,7 @@ fn pseudo_inverse(call: &mut Call<'_, '_>) -> Result<()> {
     let shares = call.plain("Where", &[&counts, &shares, &zero]);
     let across = turned(call, &images, rank);
     let value = call.plain("MatMul", &[&shares, &across]);
+    let value = call.plain("Div", &[&value, &matrices.scale]);
     let value = if matrices.is_turned { turned(call, &value, rank) } else { value };
     call.result(value)
 }

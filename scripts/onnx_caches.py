@@ -148,6 +148,40 @@ class Buffers(nn.Module):
         return self.head(x + mixed)
 
 
+class Alone(nn.Module):
+    """A state, and attention to the tokens of a step alone: no decoder."""
+
+    names = ["ids", "h_in"], ["scores", "h_out"]
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.gru = nn.Embedding(WORDS, 8), nn.GRU(8, 8, batch_first=True)
+
+    def begin(self):
+        return (torch.zeros(1, 1, 8),)
+
+    def forward(self, ids, state):
+        x, state = self.gru(self.words(ids), state)
+        return (x @ x.transpose(1, 2)).softmax(-1) @ x @ self.words.weight.T, state
+
+
+class Unclear(nn.Module):
+    """A window that may be followed by either of two."""
+
+    names = ["ids", "w"], ["scores", "a", "b"]
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 8)
+
+    def begin(self):
+        return (torch.zeros(1, 2, 8),)
+
+    def forward(self, ids, window):
+        rows, others = torch.cat([window, self.words(ids)], 1), torch.cat([window, self.words(ids) * 2], 1)
+        return (rows[:, 2:] + rows[:, 1:-1]) @ self.words.weight.T, rows[:, -2:], others[:, -2:]
+
+
 def whole(decoder, found):
     """Scores of a sequence that is read at once."""
     if isinstance(decoder, Buffers):
@@ -211,6 +245,8 @@ def main():
                 parameter.mul_(1.7)
             export_states(decoder, f"{out}/{name}.onnx")
             found[name] = {"prompt": PROMPT, "tokens": tokens(decoder, 16)}
+    for name, kind in [("refused_alone", Alone), ("refused_unclear", Unclear)]:
+        export_states(kind().eval(), f"{out}/{name}.onnx")
     torch.manual_seed(6)
     decoder = Buffers().eval()
     with torch.no_grad():

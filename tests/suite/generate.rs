@@ -146,6 +146,20 @@ fn exported_caches_are_filled_as_the_program_fills_them() {
 }
 
 #[test]
+fn states_that_are_unclear_or_not_all_that_stays_are_refused() {
+    let folder = format!("{}/tests/generate", env!("CARGO_MANIFEST_DIR"));
+    for (name, message) in [
+        ("refused_alone", "it attends to the tokens of a step alone"),
+        ("refused_unclear", "input w: its next value may be a or b"),
+    ] {
+        let model = format!("{folder}/{name}.onnx");
+        let out = partition(&["generate", &model, "--tokens", "3,1", "--context", "9"]);
+        let told = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && told.contains(message), "{name}: {told}");
+    }
+}
+
+#[test]
 fn a_context_that_is_full_is_told_and_a_longer_prompt_refused() {
     let out = generate("qwen2", "cpu", "3,1,4,1,5,9,2", &["--context", "10", "--max-tokens", "40"]);
     let told = String::from_utf8_lossy(&out.stderr).into_owned();

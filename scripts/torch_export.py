@@ -143,6 +143,25 @@ class Tabled(nn.Module):
         return scores + 9 * (self.places[:, :length] - 0.2) @ (self.table.weight - 0.2).T
 
 
+class Tallied(nn.Module):
+    """Causal attention whose positions are counted by the tokens that are no padding (1), as RoBERTa's are."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.qkv, self.out = nn.Embedding(11, 8), nn.Linear(8, 24), nn.Linear(8, 11)
+        self.places = nn.Embedding(20, 8)
+
+    def forward(self, ids):
+        batch, length = ids.shape
+        counts = (ids != 1).int()
+        places = self.places((counts.cumsum(1).type_as(counts) * counts).long() + 1)
+        x = self.table(ids) + 3 * places
+        q, k, v = (t.view(batch, length, 2, 4).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        scores = self.out(y.transpose(1, 2).reshape(batch, length, 8) + x) - 12 * self.table(ids) @ self.table.weight.T
+        return scores + 9 * (places - 0.2) @ (self.table.weight - 0.2).T
+
+
 def masks(length):
     """Masks that leave out what comes later, as people write them: by fractions, turned over, with biases, in windows."""
     inf, here = float("-inf"), torch.arange(length)
@@ -372,6 +391,70 @@ class Laid(nn.Module):
         short = [torch.renorm(x, 2, 0, 1.0), torch.renorm(self.moved, 1, 1, 3.0)]
         image = F.conv2d(x[None, None], self.kernel)
         return y, image, *losses, *lengths, *short, torch.round(x * 9, decimals=1), torch.round(x * 99, decimals=-1), classes.view(torch.int64)
+
+
+class Margins(nn.Module):
+    """Losses of margins and of counts; areas between places of their own."""
+
+    def forward(self, x, y, z, weight):
+        classes, several = torch.tensor([1, 0, 4]), torch.tensor([[1, 0, -1, 2, 3], [4, -1, 0, 0, 0], [-1, 1, 2, 3, 4]])
+        sign, rows, counts = y.sign(), z[:, 0].sign(), y.abs() * 2
+        losses = [F.triplet_margin_loss(x, y, z), F.triplet_margin_loss(x, y, z, 0.4, p=1, swap=True, reduction="none")]
+        losses += [F.multi_margin_loss(x, classes, 2, 0.8, weight), F.multi_margin_loss(x[0], classes[0])]
+        for reduction in ("none", "mean", "sum"):
+            losses += [
+                F.cosine_embedding_loss(x, y, rows, 0.2, reduction=reduction),
+                F.hinge_embedding_loss(x, sign, 0.7, reduction=reduction),
+                F.margin_ranking_loss(x, z, sign, 0.3, reduction=reduction),
+                F.soft_margin_loss(x, sign, reduction=reduction),
+                F.multi_margin_loss(x, classes, margin=0.5, reduction=reduction),
+                F.multilabel_margin_loss(x, several, reduction=reduction),
+                F.poisson_nll_loss(x, counts, full=True, reduction=reduction),
+            ]
+        losses.append(F.poisson_nll_loss(x.abs(), counts, log_input=False, eps=0.1))
+        areas = torch.trapezoid(x, y), torch.trapezoid(x, weight), torch.cumulative_trapezoid(x, y, dim=0)
+        return *losses, *areas, torch.ger(x[0], y[1]), torch.addr(x, weight[:3], y[0], beta=0.5, alpha=2)
+
+
+class Factored(nn.Module):
+    """Matrices as products, singular values, exponentials; tables whose rows are kept short."""
+
+    def __init__(self):
+        super().__init__()
+        self.tall, self.square = nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(3, 3))
+        self.table = nn.Embedding(6, 4, max_norm=0.7)
+
+    def forward(self, x, ids):
+        definite = x @ x.mT + torch.eye(3)
+        root = torch.linalg.cholesky(definite)
+        factors = *torch.linalg.qr(x), *torch.linalg.qr(self.tall), *torch.linalg.qr(self.tall, mode="complete")
+        values = torch.linalg.svdvals(x), torch.linalg.eigvalsh(definite), torch.linalg.cond(self.tall)
+        norms = torch.linalg.norm(self.tall, "nuc"), torch.linalg.norm(self.tall, 2), torch.linalg.matrix_norm(x, -2, keepdim=True)
+        low = self.tall @ self.square[:, :2] @ self.square[:2]
+        inverses = torch.linalg.pinv(x), torch.linalg.pinv(self.tall.mH), torch.linalg.pinv(low, rtol=1e-4), torch.linalg.matrix_rank(low, rtol=1e-4)
+        powers = torch.matrix_exp(self.square * 3), torch.matrix_exp(definite * 0.1), torch.linalg.matrix_power(definite, -2), torch.linalg.matrix_power(definite, 0)
+        solved = torch.linalg.solve(definite, x.mT, left=False), torch.cholesky_solve(x, root), torch.cholesky_inverse(root)
+        old = torch.triangular_solve(x, definite, upper=False, transpose=True)[0], torch.linalg.solve_triangular(definite, x.mT, upper=True, left=False)
+        return *factors, *values, *norms, *inverses, *powers, *solved, *old, torch.linalg.vecdot(x, x + 1), self.table(ids)
+
+
+class Mapped(nn.Module):
+    """Functions of single rows, mapped over axes, one in the other too."""
+
+    def forward(self, x, y):
+        dots = torch.vmap(torch.dot)(x.flatten(0, 1), x.flip(1).flatten(0, 1))
+        products = torch.vmap(lambda a, b: a @ b.T, in_dims=(1, None))(x, y)
+        nested = torch.vmap(torch.vmap(lambda a, b: (a * b).softmax(-1), in_dims=(0, None)))(x, x.amax(1))
+        return dots, products, nested
+
+
+class Rows(nn.Module):
+    """A function of each row, which reads a table beside."""
+
+    def forward(self, x, table):
+        from torch._higher_order_ops.map import map as over_rows
+
+        return over_rows(lambda row, table: (torch.tanh(row @ table), row.sum(0)), x, table)
 
 
 class Unet(nn.Module):
@@ -736,6 +819,10 @@ def modules():
     whole = torch.tensor([[3, 1, 3, 1, 2], [0, 0, 2, 2, 5], [7, 6, 5, 4, 3]])
     gaps = torch.tensor([[1.0, nan, -2, 5, 3], [nan, nan, 6, nan, nan], [4, 2, nan, 2, inf], [0, -1, 7, 3, 2]])
     drawn = {
+        "margins": (Margins(), (*(torch.randn(3, 5) for _ in range(3)), torch.rand(5)), None),
+        "factored": (Factored(), (torch.randn(2, 3, 4), torch.tensor([[1, 5, 0]])), None),
+        "mapped": (Mapped(), (torch.randn(2, 3, 4), torch.randn(5, 4)), None),
+        "rows": (Rows(), (torch.randn(2, 3, 4), torch.randn(4, 3)), None),
         "ranked": (Ranked(), (torch.randn(4, 8), whole, gaps), None),
         "corners": (Corners(), (torch.randn(4, 5), torch.randn(6, 5), torch.tensor([[1, 4, 2, 4], [0, 2, 3, 3]]),
                                 torch.tensor([1, -3, 100], dtype=torch.int8), torch.tensor([200, 3, 90], dtype=torch.uint8)), None),
@@ -752,6 +839,7 @@ def modules():
                    ({0: rows, 1: length}, {0: rows, 1: length})),
         "block": (Block(), (ids,), ({0: rows, 1: length},)),
         "turned": (Turned(), (ids.int(),), ({0: rows, 1: length},)),
+        "tallied": (Tallied(), (ids,), ({0: rows, 1: Dim("tokens", max=15)},)),
         "tabled": (Tabled(), (ids,), ({0: rows, 1: Dim("tokens", max=15)},)),
         "masked": (Masked(True), (ids,), ({0: rows, 1: length},)),
         "unordered": (Masked(False), (ids,), ({0: rows, 1: length},)),
@@ -946,7 +1034,7 @@ def store(folder, wanted):
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
         if name == "steered":
             store_gradients(f"{folder}/{name}.json", module, inputs)
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))

@@ -58,6 +58,9 @@ pub struct Rules {
     pub arrays: ArrayNames,
     /// Parameters that training leaves as they are.
     pub frozen: BTreeSet<String>,
+    /// Outputs that are what a parameter becomes which no gradient moves, by the output's name the parameter's: what a
+    /// PyTorch buffer holds after the call. Training fits no target to them.
+    pub buffers: BTreeMap<String, String>,
     /// What parameters add to the loss.
     pub penalties: BTreeMap<String, Penalty>,
     /// What training would have to heed and does not know, for messages.

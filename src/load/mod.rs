@@ -69,7 +69,6 @@ pub struct LoadOptions {
 
 /// A model that was read.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a program holds one or two")]
 pub enum Model {
     /// A network of operations on tensors.
     Graph(Graph),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::packing::{Form, Packing};
 use super::{ExecBuffer, ExecOptions, ExecPlan, Program, Weights};
 use crate::error::{Error, Result};
-use crate::ir::{DType, Graph, Op, Tensor};
+use crate::ir::{DType, Graph, Op, Param, Tensor};
 use crate::kernel::Grouping;
 use crate::pass::PAST;
 
@@ -40,15 +40,15 @@ struct Part<'a> {
     graph: &'a Graph,
     tokens: String,
     block: usize,
-    /// Whether it has a mask and positions as inputs.
-    takes: [bool; 2],
+    /// Whether it has a mask, positions and the number of earlier tokens as inputs.
+    takes: [bool; 3],
 }
 
 impl<'a> Part<'a> {
     fn new(program: Program, phase: &Phase<'a>) -> Self {
         let has = |wanted: &str| phase.graph.inputs().iter().any(|(name, _)| name == wanted);
         let (tokens, block) = (phase.tokens.to_owned(), phase.block);
-        Self { program, graph: phase.graph, tokens, block, takes: [has(MASK), has(POSITIONS)] }
+        Self { program, graph: phase.graph, tokens, block, takes: [has(MASK), has(POSITIONS), has(PAST)] }
     }
 }
 
@@ -58,6 +58,8 @@ pub struct Decoder<'a> {
     prompt: Option<Part<'a>>,
     filled: usize,
     context: usize,
+    /// Whether every token counts: a state of a fixed size follows those that only fill a block up, too.
+    counts_all: bool,
     /// Scores of the vocabulary behind the last token.
     scores: Vec<f32>,
     /// Whether the prompt's plan ran last.
@@ -92,7 +94,9 @@ impl<'a> Decoder<'a> {
         let step = Part::new(program, &decode);
         // The program that was made last has put its constants there.
         let is_in_prompt = prompt.is_some();
-        Ok(Self { step, prompt, filled: 0, context, scores: Vec::new(), is_in_prompt })
+        let is_fixed = |param: &Param| param.state.is_some_and(|state| state.grows.is_none());
+        let counts_all = decode.graph.params().iter().any(is_fixed);
+        Ok(Self { step, prompt, filled: 0, context, counts_all, scores: Vec::new(), is_in_prompt })
     }
 
     /// Whether the caches can hold a further token.
@@ -132,6 +136,7 @@ impl<'a> Decoder<'a> {
     fn block(&self, count: usize) -> usize {
         // A block is padded to its full length, which must not reach beyond the caches.
         match &self.prompt {
+            Some(prompt) if self.counts_all && count < prompt.block => self.step.block,
             Some(prompt) if count > self.step.block && self.filled + prompt.block <= self.context => {
                 prompt.block
             }
@@ -155,14 +160,18 @@ impl<'a> Decoder<'a> {
         let mut padded = tokens.to_vec();
         padded.resize(block, 0);
         let graph = part.graph;
-        let mut inputs = vec![
-            row(graph, &part.tokens, &padded)?,
-            (PAST.to_owned(), Tensor::from_i64(Vec::new(), &[self.filled as i64])?),
-        ];
+        let mut inputs = vec![row(graph, &part.tokens, &padded)?];
+        if part.takes[2] {
+            inputs.push((PAST.to_owned(), Tensor::from_i64(Vec::new(), &[self.filled as i64])?));
+        }
         if part.takes[0] {
             let end = self.filled + tokens.len();
-            // The mask covers the whole context, whatever of it is filled.
-            let seen: Vec<i64> = (0..self.context).map(|at| i64::from(at < end)).collect();
+            // The mask covers the whole context, whatever of it is filled, or the tokens of the step, which all count.
+            let is_of_all = part.takes[2];
+            let seen: Vec<i64> = match is_of_all {
+                true => (0..self.context).map(|at| i64::from(at < end)).collect(),
+                false => vec![1; block],
+            };
             inputs.push(row(graph, MASK, &seen)?);
         }
         if part.takes[1] {

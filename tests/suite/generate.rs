@@ -83,7 +83,7 @@ fn sinks_stay_apart_from_the_keys_that_are_kept() {
 }
 
 /// Positions, turns and masks that are rows of tables, or counted in floats; attention that is causal by a flag, or by one of
-/// seven kinds of masks; tokens of 32 bits. The tokens are those of PyTorch, which computes each from the whole sequence.
+/// seven kinds of masks; tokens of 32 bits; positions that tokens which are no padding count. The tokens are those of PyTorch, which computes each from the whole sequence.
 #[test]
 fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
     let stored = |name: &str| format!("{}/tests/torch/{name}.pt2", env!("CARGO_MANIFEST_DIR"));
@@ -96,6 +96,9 @@ fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
         ("masked", "3,1,4", "10,9,10,5,10,5,10,5"),
         ("masked", "7", "10,5,10,5,10,5,10,5"),
         ("masked", "2,9,9,5", "2,7,2,7,2,7,2,7"),
+        ("tallied", "3,1,4", "9,4,3,0,4,1,2,0"),
+        ("tallied", "7", "4,9,4,2,0,4,1,2"),
+        ("tallied", "2,9,1,5", "2,1,2,0,4,9,0,8"),
     ] {
         for devices in [&["-d", "cpu"][..], &["-d", "2xcpu:cores=1", "--use", "all"]] {
             let model = stored(name);
@@ -120,7 +123,7 @@ fn exported_programs_are_decoded_as_they_compute_whole_sequences() {
 }
 
 /// Decoders that were exported with their caches: positions and rows of tables follow from the tokens that there were, or
-/// from a mask.
+/// from a mask. States of recurrent layers, windows, sums and buffers follow every token, and blocks are then full.
 #[test]
 fn exported_caches_are_filled_as_the_program_fills_them() {
     let folder = format!("{}/tests/generate", env!("CARGO_MANIFEST_DIR"));
@@ -132,12 +135,27 @@ fn exported_caches_are_filled_as_the_program_fills_them() {
     };
     for (name, case) in stored.as_object().unwrap() {
         let (model, prompt) = (format!("{folder}/{name}.onnx"), joined(&case["prompt"]));
+        let model = if Path::new(&model).exists() { model } else { format!("{folder}/{name}.pt2") };
         let ways: [&[&str]; 3] = [&[], &["--block", "2"], &["-d", "2xcpu:cores=1", "--use", "all"]];
         for way in ways {
             let own = ["generate", &model, "--tokens", &prompt, "--context", "24", "--max-tokens", "16"];
             let found = written(&partition(&[&own[..], way].concat()));
             assert_eq!(found, joined(&case["tokens"]), "{name} {way:?}");
         }
+    }
+}
+
+#[test]
+fn states_that_are_unclear_or_not_all_that_stays_are_refused() {
+    let folder = format!("{}/tests/generate", env!("CARGO_MANIFEST_DIR"));
+    for (name, message) in [
+        ("refused_alone", "it attends to the tokens of a step alone"),
+        ("refused_unclear", "input w: its next value may be a or b"),
+    ] {
+        let model = format!("{folder}/{name}.onnx");
+        let out = partition(&["generate", &model, "--tokens", "3,1", "--context", "9"]);
+        let told = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && told.contains(message), "{name}: {told}");
     }
 }
 

@@ -73,22 +73,31 @@ fn gradients_go_where_those_of_pytorch_go() {
     }
 }
 
-/// Normalisations that are called twice, arrays that are no parameters, parts without gradients
-/// (`scripts/torch_training.py`).
+/// Normalisations that are called twice, arrays that are no parameters, parts without gradients; buffers that the
+/// module itself writes over (`scripts/torch_training.py`).
 #[test]
 fn a_module_is_after_three_steps_what_it_is_in_pytorch() {
+    for (name, count) in [("trained", 10), ("moved", 9)] {
+        for devices in ["cpu", "2xcpu:cores=1"] {
+            trains_as_in_pytorch(name, count, devices);
+        }
+    }
+}
+
+fn trains_as_in_pytorch(name: &str, count: usize, devices: &str) {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("after.npz");
-    let io = stored("training/trained.npz");
+    let io = stored(&format!("training/{name}.npz"));
     let data = format!("{}:input=x,target=y", io.display());
-    let program = stored("training/trained.pt2").display().to_string();
-    let step = ["--loss", "mse", "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--in-order"];
-    let files = ["train", &program, "-d", "cpu", "--data", &data, "-o", to.to_str().unwrap()];
+    let program = stored(&format!("training/{name}.pt2")).display().to_string();
+    let step =
+        ["--loss", "mse", "--optimizer", "sgd:momentum=0.9", "--lr", "0.1", "--in-order", "--batch", "4"];
+    let files = ["train", &program, "-d", devices, "--data", &data, "-o", to.to_str().unwrap()];
     let out = partition(&[&files[..], &step].concat());
     assert!(out.status.success(), "{}", told(&out));
     let (own, torch) = (Arrays::open(&to).unwrap(), Arrays::open(&io).unwrap());
     let after: Vec<&str> = torch.names().iter().filter_map(|name| name.strip_prefix("after.")).collect();
-    assert_eq!(after.len(), 10);
+    assert_eq!(after.len(), count);
     for name in after {
         let values = |arrays: &Arrays, name: &str| arrays.get(name).unwrap().unwrap().to_f64();
         let (own, torch) = (values(&own, name), values(&torch, &format!("after.{name}")));
@@ -114,7 +123,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 51);
+    assert_eq!(programs.len(), 60);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());
@@ -125,6 +134,31 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
             assert!(out.status.success(), "{program} on {devices:?}: {}", told(&out));
         }
     }
+}
+
+/// Where gradients stop is not written in a decomposed program: `torch.no_grad` is gone.
+#[test]
+fn a_decomposed_program_that_writes_over_buffers_is_not_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("after.npz");
+    let data = format!("{}:input=x,target=y", stored("training/moved.npz").display());
+    let program = stored("training/moved.core.pt2").display().to_string();
+    let files =
+        ["train", &program, "-d", "cpu", "--data", &data, "-o", to.to_str().unwrap(), "--loss", "mse"];
+    let out = partition(&files);
+    let message = "where gradients end in a decomposed program that writes over buffers is not known here";
+    assert!(!out.status.success() && told(&out).contains(message), "{}", told(&out));
+}
+
+/// Replicas would each follow their own part of a batch.
+#[test]
+fn buffers_that_a_module_writes_over_are_not_those_of_replicas() {
+    let data = format!("{}:input=x,target=y", stored("training/moved.npz").display());
+    let program = stored("training/moved.pt2").display().to_string();
+    let files = ["train", &program, "-d", "2xcpu:cores=1", "--data", &data, "--loss", "mse"];
+    let out = partition(&[&files[..], &["--replicas", "2", "--batch", "4"]].concat());
+    let message = "is written over in each step, which is not known of replicas";
+    assert!(!out.status.success() && told(&out).contains(message), "{}", told(&out));
 }
 
 /// The program has to know how long its sequences are.

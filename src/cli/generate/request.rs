@@ -212,7 +212,7 @@ fn follows_order(graph: &Graph, name: &str) -> Result<()> {
     let states: BTreeSet<u32> = graph
         .params()
         .iter()
-        .filter(|param| param.state.is_some())
+        .filter(|param| param.state.is_some_and(|state| state.grows.is_some()))
         .filter_map(|param| {
             let (_, value) = graph.outputs().get(param.update? as usize)?;
             Some(value.0)

@@ -39,8 +39,10 @@ pub(super) struct Emit<'d> {
     lost: HashSet<String>,
     /// Inputs, parameters and buffers that have their names in the graph too.
     placeholders: HashSet<String>,
-    /// Parameters and buffers: what the file holds is not written over.
+    /// What is not written over: it lies in the same bytes as something else.
     held: HashSet<String>,
+    /// Parameters: what the file holds of them stays.
+    parameters: HashSet<String>,
     memory: Memory<'d>,
     /// Views that were made again after something was written over.
     remade: usize,
@@ -93,6 +95,7 @@ impl<'d> Emit<'d> {
             lost: HashSet::new(),
             placeholders: HashSet::new(),
             held: HashSet::new(),
+            parameters: HashSet::new(),
             memory: Memory::of(nodes, metas),
             remade: 0,
             places: 0,
@@ -132,6 +135,11 @@ impl<'d> Emit<'d> {
         self.held.insert(name.to_owned());
     }
 
+    /// Notes that a tensor is a parameter.
+    pub(super) fn keep(&mut self, name: &str) {
+        self.parameters.insert(name.to_owned());
+    }
+
     /// Whether the program writes over a tensor.
     pub(super) fn is_rewritten(&self, name: &'d str) -> bool {
         self.memory.is_rewritten(name)
@@ -167,18 +175,7 @@ impl<'d> Emit<'d> {
         let operation = ops::base(&node.target);
         let first = operands(node).next().filter(|_| ops::is_in_place(operation));
         if let Some(first) = first {
-            let reshapes = matches!(
-                operation,
-                "as_strided_"
-                    | "resize_"
-                    | "set_"
-                    | "squeeze_"
-                    | "swapaxes_"
-                    | "t_"
-                    | "transpose_"
-                    | "unsqueeze_"
-            );
-            self.check_written(first, reshapes).map_err(|message| {
+            self.check_written(first, operation).map_err(|message| {
                 Error::Unsupported(Report::new("", format!("{operation} writes over {message}")))
             })?;
         }
@@ -193,11 +190,16 @@ impl<'d> Emit<'d> {
     }
 
     /// Error: what is written over where it must not be.
-    fn check_written(&self, name: &'d str, reshapes: bool) -> std::result::Result<(), &'static str> {
-        if reshapes {
+    fn check_written(&self, name: &'d str, operation: &str) -> std::result::Result<(), &'static str> {
+        let reshapes =
+            ["as_strided_", "resize_", "set_", "squeeze_", "swapaxes_", "t_", "transpose_", "unsqueeze_"];
+        if reshapes.contains(&operation) {
             return Err("the shape of a tensor, which is not supported");
         }
-        if self.held.contains(self.memory.whole(name)) {
+        let whole = self.memory.whole(name);
+        // Rows that are made shorter are as short in the next call, which begins with the file's.
+        let is_kept = self.parameters.contains(whole) && !ops::shortens_rows(operation);
+        if is_kept || self.held.contains(whole) {
             return Err("a parameter or buffer, which is not supported");
         }
         if !self.memory.is_clear(name) {
@@ -271,8 +273,8 @@ impl<'d> Emit<'d> {
         }
     }
 
-    /// Makes a value one that the user is given, as number `index` of them.
-    pub(super) fn output(&mut self, name: &'d str, index: usize) -> Result<()> {
+    /// Makes a value one that the user is given, as number `index` of them, and says what it is called.
+    pub(super) fn output(&mut self, name: &'d str, index: usize) -> Result<String> {
         // An input that is written over keeps its name.
         let is_free = !(self.placeholders.contains(name) && self.memory.is_rewritten(name));
         let own = match self.outputs.remove(name) {
@@ -288,7 +290,7 @@ impl<'d> Emit<'d> {
             self.operation("Identity", &[&value], &[&own], &[]);
         }
         self.model.output(&own);
-        Ok(())
+        Ok(own)
     }
 
     fn value(&self, name: &str) -> Result<String> {
@@ -707,6 +709,14 @@ impl<'d> Call<'_, 'd> {
             Number::Symbol(value) if dtype == DType::I64 => value,
             Number::Symbol(value) => self.cast(&value, dtype),
         })
+    }
+
+    /// A number or tensor as an operand of a type, or a number where it is left out.
+    pub(super) fn operand_or(&mut self, name: &str, dtype: DType, default: f64) -> Result<String> {
+        match self.argument(name) {
+            Some(_) => self.operand(name, dtype),
+            None => Ok(self.scalar(dtype, default)),
+        }
     }
 
     /// Numbers that may be open sizes, as a vector of i64.

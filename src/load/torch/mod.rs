@@ -53,8 +53,8 @@ pub(super) fn load_with(
     let symbols = options.dims.clone().into_iter().chain(found.clone()).collect();
     bound::bind(&mut document.program.graph_module.graph, &symbols);
     let model = ModelBuilder::new(&document.name, path);
-    let model = program::build(&document, model, &inputs)?;
-    let mut graph = model.lower(path, options, &mut |_| Ok(found.clone()))?;
+    let built = program::build(&document, model, &inputs)?;
+    let mut graph = built.model.lower(path, options, &mut |_| Ok(found.clone()))?;
     graph.follow_sample_variances();
     let trained = program::trained(&document);
     let is_other = |name: &String| !trained.contains(name.as_str());
@@ -63,6 +63,7 @@ pub(super) fn load_with(
     let rules = graph.rules_mut();
     rules.frozen.extend(others);
     rules.untrained.extend(program::untrained(&document));
+    rules.buffers = built.buffers;
     // What is computed of sizes is folded where they are known.
     rules.open_dims_matter = true;
     Ok(graph)

@@ -11,10 +11,17 @@ use crate::error::{Error, Report, Result};
 use crate::ir::DType;
 use crate::load::onnx::model_builder::{Attribute, Bytes, Dimension, ModelBuilder};
 
+/// A program as a graph of ONNX operators.
+pub(super) struct Built {
+    pub(super) model: ModelBuilder,
+    /// By the name of an output that a buffer becomes, the buffer's.
+    pub(super) buffers: BTreeMap<String, String>,
+}
+
 /// The program as a graph of ONNX operators.
 ///
 /// Errors: what is not supported, all at once; else the first node that is wrong.
-pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -> Result<ModelBuilder> {
+pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -> Result<Built> {
     let module = &document.program.graph_module;
     let graph = &module.graph;
     for (name, meta) in &graph.tensor_values {
@@ -22,33 +29,51 @@ pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -
             return Err(Error::model("", format!("{name} has a size below 0")));
         }
     }
-    let outputs = outputs(&module.signature.output_specs)?;
+    let Outputs { names: outputs, mutations } = outputs(&module.signature.output_specs, &graph.nodes)?;
     let mut emit = Emit::new(
         model,
         &graph.tensor_values,
-        outputs.iter().map(ToString::to_string).collect(),
+        outputs.iter().chain(mutations.values()).map(ToString::to_string).collect(),
         &graph.nodes,
     );
-    let buffers = placeholders(&mut emit, document, inputs)?;
+    let written = placeholders(&mut emit, document, inputs, &mutations)?;
     let is_small =
         |name: &&&str| graph.tensor_values.get(**name).is_some_and(|meta| meta.small_float().is_some());
-    if let Some(name) = outputs.iter().chain(&buffers).find(is_small) {
+    if let Some(name) = outputs.iter().chain(written.iter().map(|buffer| &buffer.next)).find(is_small) {
         let report = Report::new(format!("output {name}"), "floats of 8 bits are not given to the caller");
         return Err(Error::Unsupported(report.help("return x.float()")));
     }
     let is_complex = |name: &&&str| graph.tensor_values.get(**name).is_some_and(TensorMeta::is_complex);
-    if let Some(name) = outputs.iter().chain(&buffers).find(is_complex) {
+    if let Some(name) = outputs.iter().chain(written.iter().map(|buffer| &buffer.next)).find(is_complex) {
         let report = Report::new(format!("output {name}"), "complex numbers are not given to the caller");
         return Err(Error::Unsupported(
             report.help("return torch.view_as_real(x): its last axis has both parts"),
         ));
     }
     nodes(&mut emit, &graph.nodes)?;
-    let outputs: Vec<&str> = outputs.into_iter().chain(buffers).collect();
+    let mut buffers = BTreeMap::new();
     for (index, name) in outputs.iter().enumerate() {
         emit.output(name, index)?;
     }
-    Ok(emit.model)
+    for (index, buffer) in written.iter().enumerate() {
+        let own = emit.output(buffer.next, outputs.len() + index)?;
+        buffers.extend(buffer.array.clone().map(|array| (own, array)));
+    }
+    Ok(Built { model: emit.model, buffers })
+}
+
+/// A buffer that the program writes over.
+struct Buffer<'d> {
+    /// The value that it becomes.
+    next: &'d str,
+    /// What the graph calls its array; none where that is another's too.
+    array: Option<String>,
+}
+
+/// What the user is given, in order; and by the name of a buffer the value that it becomes, where the program says so.
+struct Outputs<'d> {
+    names: Vec<&'d str>,
+    mutations: BTreeMap<&'d str, &'d str>,
 }
 
 /// Names of what is trained: parameters that the module has not frozen (`requires_grad=False`), or all where it has frozen all,
@@ -82,26 +107,39 @@ pub(super) fn untrained(document: &Document) -> Vec<String> {
             let what = "a batch normalisation whose statistics are means of all batches";
             return Some(format!("{what} ({name}, momentum=None)"));
         }
+        if ops::shortens_rows(ops::base(&node.target)) {
+            return Some(format!("a table whose rows are kept short ({name}, max_norm)"));
+        }
         let is_scaled = argument(node, "scale_grad_by_freq").is_some_and(|is_scaled| is_scaled == true);
         is_scaled.then(|| format!("a gradient by how often a row is read ({name}, scale_grad_by_freq)"))
     };
-    document.program.graph_module.graph.nodes.iter().filter_map(told).collect()
+    let module = &document.program.graph_module;
+    let is_decomposed = |spec: &&BTreeMap<String, Value>| spec.keys().any(|kind| kind == "buffer_mutation");
+    let decomposed = module.signature.output_specs.iter().find(is_decomposed).map(|_| {
+        // `torch.no_grad` is not there any more, in which buffers are written over.
+        "where gradients end in a decomposed program that writes over buffers".to_owned()
+    });
+    module.graph.nodes.iter().filter_map(told).chain(decomposed).collect()
 }
 
-/// What the user is given, in order, and then what buffers become. Error: something else than tensors.
-fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
-    let (mut names, mut mutations) = (Vec::new(), Vec::new());
+/// Error: something else than tensors.
+fn outputs<'d>(specs: &'d [BTreeMap<String, Value>], nodes: &[Node]) -> Result<Outputs<'d>> {
+    let (mut names, mut mutations) = (Vec::new(), BTreeMap::new());
     for (kind, spec) in specs.iter().flatten() {
         let argument = spec.get("arg");
         if kind == "buffer_mutation" {
             // What a buffer becomes is an output too: the file's own stays as it is.
-            mutations.push(named(argument.unwrap_or(&Value::Null))?);
+            let buffer = spec.get("buffer_name").and_then(Value::as_str);
+            let buffer = buffer.ok_or_else(|| Error::format("signature", "a buffer has no name"))?;
+            mutations.insert(buffer, named(argument.unwrap_or(&Value::Null))?);
             continue;
         }
         match (kind.as_str(), argument.and_then(|argument| argument.get("as_tensor"))) {
             ("user_output", Some(tensor)) => names.push(named(tensor)?),
             // The caller's array is written over too: the graph's inputs stay.
             ("user_input_mutation", _) => {}
+            // Rows that are made shorter are as short in the next call, which begins with the file's.
+            ("parameter_mutation", _) if is_shortened(argument, nodes) => {}
             // It keeps the order of effects, of which there are none.
             ("token", _) => {}
             ("user_output", None) if argument.is_some_and(|argument| argument.get("as_none").is_some()) => {}
@@ -116,8 +154,14 @@ fn outputs(specs: &[BTreeMap<String, Value>]) -> Result<Vec<&str>> {
             }
         }
     }
-    names.extend(mutations);
-    Ok(names)
+    Ok(Outputs { names, mutations })
+}
+
+/// Whether an argument is a table whose rows are made no longer than they may be.
+fn is_shortened(argument: Option<&Value>, nodes: &[Node]) -> bool {
+    let name = argument.and_then(|argument| argument.get("name")).and_then(Value::as_str);
+    let makes = |node: &&Node| super::call::results(node).first().copied() == name;
+    name.is_some() && nodes.iter().find(makes).is_some_and(|node| ops::shortens_rows(ops::base(&node.target)))
 }
 
 fn named(value: &Value) -> Result<&str> {
@@ -141,7 +185,12 @@ pub(super) fn inputs(document: &Document) -> Result<Inputs> {
 }
 
 /// Binds parameters, buffers, constants and inputs; gives the buffers that are written over.
-fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs) -> Result<Vec<&'d str>> {
+fn placeholders<'d>(
+    emit: &mut Emit<'d>,
+    document: &'d Document,
+    inputs: &Inputs,
+    mutations: &BTreeMap<&'d str, &'d str>,
+) -> Result<Vec<Buffer<'d>>> {
     let module = &document.program.graph_module;
     let specs = module.signature.input_specs.iter().flatten();
     let is_user = |kind: &str| kind == "user_input";
@@ -155,24 +204,7 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
     for (kind, spec) in specs {
         let key = match kind.as_str() {
             "user_input" => {
-                let name = tensor_of(spec).ok_or_else(|| {
-                    Error::Unsupported(Report::new("", "an input that is no tensor is not supported yet"))
-                })??;
-                let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
-                if meta.small_float().is_some() {
-                    let message = "floats of 8 bits are not read as an input";
-                    return Err(Error::Unsupported(Report::new(format!("input {name}"), message)));
-                }
-                if meta.is_complex() {
-                    let report =
-                        Report::new(format!("input {name}"), "complex numbers are not read as an input");
-                    let help = "torch.view_as_complex(x) of an input x whose last axis has both parts";
-                    return Err(Error::Unsupported(report.help(help)));
-                }
-                if let Some((_, dtype, sizes)) = given.next() {
-                    emit.model.input(name, *dtype, sizes.clone());
-                }
-                emit.bind_placeholder(name, name.to_owned());
+                user_input(emit, spec, given.next())?;
                 continue;
             }
             "constant_input" | "token" => continue,
@@ -185,13 +217,17 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
             }
         };
         let argument = named(spec.get("arg").unwrap_or(&Value::Null))?;
-        match kind.as_str() {
-            "parameter" => emit.hold(argument),
-            "buffer" if emit.is_rewritten(argument) => written.push(argument),
-            _ => {}
-        }
         let path = spec.get(key).and_then(Value::as_str);
         let path = path.ok_or_else(|| Error::format("signature", format!("{argument} has no {key}")))?;
+        let next = match kind.as_str() {
+            "parameter" => {
+                emit.keep(argument);
+                None
+            }
+            "buffer" if emit.is_rewritten(argument) => Some(argument),
+            "buffer" => mutations.get(path).copied(),
+            _ => None,
+        };
         let place = |error: Error| error.within(&format!("array {path}"));
         let array = document
             .arrays
@@ -199,25 +235,55 @@ fn placeholders<'d>(emit: &mut Emit<'d>, document: &'d Document, inputs: &Inputs
             .ok_or_else(|| Error::model("", "it is not in the archive"))
             .map_err(place)?;
         ranges.push((array.offset, array.offset.saturating_add(array.length), argument));
-        // What is trained is no constant, however small.
+        // What is trained is no constant, however small, nor is what the next call would find changed.
         let is_trained = kind == "parameter" && array.meta.dtype().is_ok_and(DType::is_float);
-        let digits = array.digits.as_deref().filter(|_| !is_trained);
+        let digits = array.digits.as_deref().filter(|_| !is_trained && next.is_none());
         // Tied parameters are one array under several names.
         let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
         if let Some(name) = shared.get(&place_and_type).filter(|_| digits.is_none()) {
+            written.extend(next.map(|next| Buffer { next, array: None }));
             bind_array(emit, argument, name.clone(), &array.meta).map_err(place)?;
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
         add_array(emit, &name, array, digits).map_err(place)?;
+        // What does not lie row by row is read through a transpose, and has no place that its next value fits.
+        let is_plain = matches!(array.meta.in_memory(), Some(InMemory::Rows(_)));
+        let own = is_plain.then(|| name.clone());
+        written.extend(next.map(|next| Buffer { next, array: own }));
         if digits.is_none() {
             shared.insert(place_and_type, name.clone());
         }
         bind_array(emit, argument, name, &array.meta).map_err(place)?;
     }
     hold_overlapping(emit, &mut ranges);
-    emit.outputs.extend(written.iter().map(ToString::to_string));
+    emit.outputs.extend(written.iter().map(|buffer| buffer.next.to_owned()));
     Ok(written)
+}
+
+/// Binds an array that the user gives. Errors: it is none, or of a type that the graph has no inputs of.
+fn user_input<'d>(
+    emit: &mut Emit<'d>,
+    spec: &'d Value,
+    given: Option<&(String, DType, Vec<Dimension>)>,
+) -> Result<()> {
+    let name = tensor_of(spec).ok_or_else(|| {
+        Error::Unsupported(Report::new("", "an input that is no tensor is not supported yet"))
+    })??;
+    let meta = emit.meta_of(name).map_err(|error| error.within(&format!("input {name}")))?;
+    let refused = |message: &str| Report::new(format!("input {name}"), message);
+    if meta.small_float().is_some() {
+        return Err(Error::Unsupported(refused("floats of 8 bits are not read as an input")));
+    }
+    if meta.is_complex() {
+        let help = "torch.view_as_complex(x) of an input x whose last axis has both parts";
+        return Err(Error::Unsupported(refused("complex numbers are not read as an input").help(help)));
+    }
+    if let Some((_, dtype, sizes)) = given {
+        emit.model.input(name, *dtype, sizes.clone());
+    }
+    emit.bind_placeholder(name, name.to_owned());
+    Ok(())
 }
 
 /// Holds what lies in the same bytes as something else: what is written over one is seen in the other, which nothing here

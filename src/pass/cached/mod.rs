@@ -22,7 +22,7 @@ use super::rewrite::Rewriter;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
     Absent, Attention, Binary, Compare, DType, Graph, Init, InputRule, Limit, NodeId, Op, ParamId, Shape,
-    Size, Source, SourceId, SourceRole, State, Tensor, Type, ValueId,
+    Size, Slice, Source, SourceId, SourceRole, State, Tensor, Type, ValueId,
 };
 use length::Lengths;
 use order::Order;
@@ -162,6 +162,9 @@ impl<'g> Incremental<'g> {
             if self.new.graph().ty(made) != &ty {
                 return Err(self.fail(id));
             }
+            self.new.replace_each(id, &[made]);
+        } else if let Some(axis) = self.running_axis(id) {
+            let made = self.running_sum(id, axis)?;
             self.new.replace_each(id, &[made]);
         } else if let Some(axes) = self.axes_of_rows(id).filter(|axes| !axes.is_empty()) {
             let table = self.find(&Need::New(node.operands[0]))?;
@@ -563,6 +566,41 @@ impl<'g> Incremental<'g> {
             |name: &str| self.states.iter().any(|(id, _)| self.new.graph().param(*id).name == name);
         let numbered = (self.states.len()..).map(|number| format!("{name}.{number}"));
         std::iter::once(name.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(name)
+    }
+
+    /// The axis of the sequence along which a node adds up all tokens up to each. None for other nodes.
+    fn running_axis(&self, id: NodeId) -> Option<u32> {
+        let node = self.old.node(id);
+        let Op::CumSum { axis, exclusive: false, reverse: false } = node.op else { return None };
+        let is_made = self.made[node.operands[0].index()];
+        (is_made && self.sequence.axes(node.first_result) == [axis as usize]).then_some(axis)
+    }
+
+    /// Sums of the new tokens from what those before add up to, which is kept: positions that are counted by a mask, or by
+    /// tokens that are no padding.
+    fn running_sum(&mut self, id: NodeId, axis: u32) -> Result<ValueId> {
+        let node = self.old.node(id);
+        let source = node.source;
+        let rows = self.find(&Need::New(node.operands[0]))?;
+        let ty = self.new.graph().ty(rows).clone();
+        let mut sizes = ty.shape.sizes().to_vec();
+        let last = sizes[axis as usize].sub(&Size::Known(1)).ok_or_else(|| self.fail(id))?;
+        sizes[axis as usize] = Size::Known(1);
+        let name = self.free_name(format!("sum.{}", self.old.source(source).name));
+        let graph = self.new.graph_mut();
+        let own = graph.add_source(Source::new(&name, "state", SourceRole::Data));
+        let state = Type::new(ty.dtype, Shape::new(sizes.clone()));
+        let state = graph.add_param(name, state, Init::zeros(), None, own);
+        let Op::Param(param) = graph.maker(state).op else { return Err(self.fail(id)) };
+        graph.set_state(state, State { grows: None });
+        let sums = self.new.add(node.op.clone(), &[rows], source)?;
+        let all = self.new.add(Op::Binary(Binary::Add), &[sums, state], source)?;
+        let mut starts = vec![Size::Known(0); sizes.len()];
+        starts[axis as usize] = last;
+        let end = Slice { starts, steps: vec![1; sizes.len()], sizes };
+        let next = self.new.add(Op::Slice(Box::new(end)), &[all], source)?;
+        self.states.push((param, next));
+        Ok(all)
     }
 
     /// A state that holds the rows of all tokens, and the new ones in it.

@@ -19,7 +19,7 @@ use crate::train::step::noise::disturb;
 use crate::train::step::penalty::{penalised, penalty, penalty_source};
 use crate::train::step::scaling::Scale;
 use crate::train::step::statistics::{Moved, batch_statistics};
-use crate::train::step::{Recipe, Step, Target, batch_of, targets, trainable};
+use crate::train::step::{Recipe, Step, Target, batch_of, check_without_buffers, targets, trainable};
 
 /// The training step of a batch over replicas; `bound` gives the network for a number of samples.
 ///
@@ -72,6 +72,7 @@ pub(crate) struct Network {
 
 impl Network {
     fn new(mut graph: Graph) -> Result<Self> {
+        check_without_buffers(&graph, "of replicas")?;
         unroll(&mut graph)?;
         let batch = batch_of(&graph);
         disturb(&mut graph, batch)?;

@@ -76,11 +76,45 @@ pub struct Step {
     pub(super) disturbed: bool,
 }
 
+/// The outputs that a network is fitted by: all but what its buffers become.
+fn fitted(graph: &Graph) -> Vec<(String, ValueId)> {
+    let buffers = &graph.rules().buffers;
+    graph.outputs().iter().filter(|(name, _)| !buffers.contains_key(name)).cloned().collect()
+}
+
+/// What the buffers become that the network itself writes over. O(outputs * parameters).
+///
+/// Error: a buffer that the network has as a constant.
+fn moved_buffers(graph: &Graph) -> Result<Vec<Moved>> {
+    let mut moved = Vec::new();
+    for (output, value) in graph.outputs() {
+        let Some(buffer) = graph.rules().buffers.get(output) else { continue };
+        let at = graph.params().iter().position(|param| param.name == *buffer);
+        let at = at.ok_or_else(|| {
+            Error::usage(format!("buffer {buffer}"), "it is written over, and cannot be kept in training")
+        })?;
+        moved.push(Moved { param: ParamId(at as u32), value: *value });
+    }
+    Ok(moved)
+}
+
+/// Refuses a network that writes over its buffers where no step sees what the one before left.
+pub(super) fn check_without_buffers(graph: &Graph, how: &str) -> Result<()> {
+    match graph.rules().buffers.values().next() {
+        None => Ok(()),
+        Some(buffer) => {
+            let message = format!("it is written over in each step, which is not known {how}");
+            Err(Error::usage(format!("buffer {buffer}"), message))
+        }
+    }
+}
+
 /// The targets of a network's outputs: `target` where there is one output, else `target_NAME`.
 ///
 /// Errors: an output without a batch, or of no float; a dimension that is not bound.
 pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
-    let single = graph.outputs().len() == 1;
+    let outputs = fitted(graph);
+    let single = outputs.len() == 1;
     let of = |(output, value): &(String, ValueId)| {
         let ty = graph.ty(*value);
         let place = || format!("output {output}");
@@ -95,7 +129,7 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
         let name = if single { "target".to_owned() } else { format!("target_{output}") };
         Ok(Target { name, output: output.clone(), dtype, dims, classes })
     };
-    graph.outputs().iter().map(of).collect()
+    outputs.iter().map(of).collect()
 }
 
 /// Makes the training step of a network whose dimensions are bound. The loss is the sum over the
@@ -133,6 +167,7 @@ pub(super) const GRADIENT: &str = "gradient/";
 ///
 /// Errors: those of [`training_step`].
 pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<(Step, Vec<String>)> {
+    check_without_buffers(&graph, "of workers that do not wait")?;
     let Lossy { targets, loss, statistics, disturbed } = with_loss(&mut graph, recipe)?;
     let wanted = trainable(&graph, &recipe.freeze)?;
     let values: Vec<ValueId> =
@@ -209,9 +244,10 @@ fn with_loss(graph: &mut Graph, recipe: &Recipe) -> Result<Lossy> {
     unroll(graph)?;
     let batch = batch_of(graph);
     let disturbed = disturb(graph, batch)?;
-    let statistics = batch_statistics(graph)?;
+    let mut statistics = batch_statistics(graph)?;
+    statistics.extend(moved_buffers(graph)?);
     let targets = targets(graph, &recipe.loss)?;
-    let outputs = graph.outputs().to_vec();
+    let outputs = fitted(graph);
     let source = loss_source(graph, &outputs);
     let mut total: Option<ValueId> = None;
     for (target, (_, output)) in targets.iter().zip(&outputs) {
@@ -384,7 +420,7 @@ pub(super) fn update_source(graph: &mut Graph, id: ParamId, forward: SourceId) -
 /// Errors: those of [`targets`] and of [`trainable`].
 pub(super) fn evaluation(mut graph: Graph, loss: &Loss) -> Result<Graph> {
     let targets = targets(&graph, loss)?;
-    let outputs = graph.outputs().to_vec();
+    let outputs = fitted(&graph);
     let source = loss_source(&mut graph, &outputs);
     let mut total: Option<ValueId> = None;
     for (target, (_, output)) in targets.iter().zip(&outputs) {

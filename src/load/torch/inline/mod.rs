@@ -1,6 +1,6 @@
 //! Parts of a program that stand in a graph of their own: for a mode that changes nothing at inference (`torch.no_grad`,
 //! through which no gradient flows back, a disabled `torch.autocast`), as the branches of `torch.cond`, both of which are
-//! computed, as the steps of a `scan`, as many as there are, or as the body of a `while_loop`. Their nodes are put where
+//! computed, as the steps of a `scan` or a `map`, as many as there are, or as the body of a `while_loop`. Their nodes are put where
 //! the graph is called, under names of their own.
 
 use std::collections::HashMap;
@@ -8,10 +8,12 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::call::results;
+use super::memory::Memory;
 use super::schema::{Argument, Graph, NamedArgument, Node};
 use crate::error::{Error, Report, Result};
 use crate::json::json_error;
 
+mod batched;
 mod repeated;
 mod scan;
 
@@ -21,6 +23,7 @@ const MODES: [&str; 2] =
     ["torch.ops.higher_order.wrap_with_set_grad_enabled", "torch.ops.higher_order.wrap_with_autocast"];
 const BRANCHES: &str = "torch.ops.higher_order.cond";
 const STEPS: &str = "torch.ops.higher_order.scan";
+const ROWS: &str = "torch.ops.higher_order.map_impl";
 const LOOP: &str = "torch.ops.higher_order.while_loop";
 
 /// More nodes are not written one by one for the steps of scans.
@@ -30,10 +33,14 @@ const MOST_NODES: usize = 1 << 20;
 ///
 /// Errors: a graph that is damaged; a mode that changes what is computed.
 pub(super) fn inline(graph: &mut Graph) -> Result<()> {
-    let (mut calls, mut written) = (0, 0);
-    if !graph.nodes.iter().any(calls_graph) {
-        return Ok(());
+    if graph.nodes.iter().any(calls_graph) {
+        inline_graphs(graph)?;
     }
+    batched::unroll(graph, MOST_NODES)
+}
+
+fn inline_graphs(graph: &mut Graph) -> Result<()> {
+    let (mut calls, mut written) = (0, 0);
     // The last node is on top.
     let mut waiting: Vec<Node> = std::mem::take(&mut graph.nodes);
     waiting.reverse();
@@ -47,7 +54,7 @@ pub(super) fn inline(graph: &mut Graph) -> Result<()> {
         let own = format!("call{calls}");
         let inner = match node.target.as_str() {
             BRANCHES => branches(graph, node, &own),
-            STEPS => scan::steps(graph, node, &own, MOST_NODES - written),
+            STEPS | ROWS => scan::steps(graph, node, &own, MOST_NODES - written),
             LOOP => repeated::nodes(graph, node, &own),
             _ => mode(graph, node, &own),
         };
@@ -59,7 +66,7 @@ pub(super) fn inline(graph: &mut Graph) -> Result<()> {
 }
 
 fn calls_graph(node: &Node) -> bool {
-    [BRANCHES, STEPS, LOOP].contains(&node.target.as_str()) || MODES.contains(&node.target.as_str())
+    [BRANCHES, STEPS, ROWS, LOOP].contains(&node.target.as_str()) || MODES.contains(&node.target.as_str())
 }
 
 fn wrong(message: &str) -> Error {
@@ -103,16 +110,39 @@ fn mode(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
     }
     let inner = inner.ok_or_else(|| wrong("it calls no graph"))?;
     // A number has no name, and is read where it stands.
-    let passed = arguments.map(|input| input.arg.name().map(str::to_owned)).collect();
+    let mut passed: Vec<Option<String>> =
+        arguments.map(|input| input.arg.name().map(str::to_owned)).collect();
+    let before = if is_constant { detached(outer, &inner, &mut passed, own) } else { Vec::new() };
     let (own_names, other_view) = match is_constant {
         true => (&[][..], "torch.ops.aten.detach.default"),
         false => (&given[..], "torch.ops.aten.alias.default"),
     };
-    let Body { mut nodes, outputs } = body(outer, inner, Outside { passed, given: own_names, own })?;
+    let Body { nodes, outputs } = body(outer, inner, Outside { passed, given: own_names, own })?;
+    let mut nodes: Vec<Node> = before.into_iter().chain(nodes).collect();
     // What is passed on, or given twice, is another view of it.
     let others = outputs.iter().zip(&given).filter(|(output, given)| !given.is_empty() && output != given);
     nodes.extend(others.map(|(output, given)| made(other_view, &[("self", output)], given)));
     Ok(nodes)
+}
+
+/// Nodes that let no gradient flow into a graph that writes over tensors: what it writes is read outside where those lie, and
+/// not as a result. What it writes over stays itself.
+fn detached(outer: &mut Graph, inner: &Graph, passed: &mut [Option<String>], own: &str) -> Vec<Node> {
+    let memory = Memory::of(&inner.nodes, &inner.tensor_values);
+    let is_written = |input: &Argument| input.name().is_some_and(|name| memory.is_rewritten(name));
+    if !inner.inputs.iter().any(is_written) {
+        return Vec::new();
+    }
+    let mut nodes = Vec::new();
+    for (at, (input, passed)) in inner.inputs.iter().zip(passed).enumerate() {
+        let Some(name) = passed.as_mut().filter(|_| !is_written(input)) else { continue };
+        let Some(meta) = outer.tensor_values.get(name.as_str()).cloned() else { continue };
+        let given = format!("{own}/read{at}");
+        nodes.push(made("torch.ops.aten.detach.default", &[("self", name)], &given));
+        outer.tensor_values.insert(given.clone(), meta);
+        *name = given;
+    }
+    nodes
 }
 
 /// The nodes of both branches, and the choice between what they give.

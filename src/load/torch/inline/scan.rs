@@ -1,8 +1,8 @@
-//! The steps of a `scan`, one after the other.
+//! The steps of a `scan`, one after the other, and those of a `map`, which hand nothing on.
 
 use super::super::call::results;
 use super::super::schema::{Graph, NamedArgument, Node, TensorMeta, size};
-use super::{Outside, argument, body, called, integer, list, made, tensors, unsupported, wrong};
+use super::{Outside, ROWS, argument, body, called, integer, list, made, tensors, unsupported, wrong};
 use crate::error::Result;
 
 /// What a scan reads, and what it gives.
@@ -21,10 +21,13 @@ struct Scan {
 impl Scan {
     fn of(outer: &Graph, node: Node, most: usize) -> Result<Self> {
         let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
-        let [mut step, first, sequences, others] =
-            <[NamedArgument; 4]>::try_from(node.inputs).map_err(|_| {
-                wrong("it has not a graph, what it begins with, sequences and what it reads beside")
-            })?;
+        let mut inputs = node.inputs;
+        if node.target == ROWS && !inputs.is_empty() {
+            inputs.insert(1, argument("init", "as_tensors", list(&[])));
+        }
+        let [mut step, first, sequences, others] = <[NamedArgument; 4]>::try_from(inputs).map_err(|_| {
+            wrong("it has not a graph, what it begins with, sequences and what it reads beside")
+        })?;
         let step = called(&mut step.arg)?.ok_or_else(|| wrong("its step is no graph"))?;
         let what = "a scan of what is no tensor";
         let carried = tensors(&first, what)?;

@@ -19,6 +19,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "binary_cross_entropy" => of_probabilities,
         "binary_cross_entropy_with_logits" => of_logits,
         "kl_div" => divergence,
+        "poisson_nll_loss" => of_counts,
         "cross_entropy_loss" => cross_entropy,
         "nll_loss" | "nll_loss_nd" | "nll_loss2d" | "nll_loss_forward" | "nll_loss2d_forward" => {
             |call| of_classes(call, "NegativeLogLikelihoodLoss")
@@ -107,6 +108,44 @@ fn of_logits(call: &mut Call<'_, '_>) -> Result<()> {
     let each = call.plain("Add", &[&line, &soft]);
     let each = weighed(call, each)?;
     left(call, each)
+}
+
+/// Counts that are Poisson's: what is given is the logarithm of their mean, or the mean.
+fn of_counts(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("input", dtype)?, call.operand("target", dtype)?);
+    let (mean, logarithm) = match call.flag("log_input", true)? {
+        true => (call.plain("Exp", &[&x]), x),
+        false => {
+            let little = call.operand_or("eps", dtype, 1e-8)?;
+            let more = call.plain("Add", &[&x, &little]);
+            (x, call.plain("Log", &[&more]))
+        }
+    };
+    let product = call.plain("Mul", &[&y, &logarithm]);
+    let mut each = call.plain("Sub", &[&mean, &product]);
+    if call.flag("full", false)? {
+        let rest = logarithm_of_factorial(call, &y, dtype);
+        each = call.plain("Add", &[&each, &rest]);
+    }
+    left(call, each)
+}
+
+/// Stirling's `y log(y) - y + log(2 pi y) / 2` above 1, 0 up to there.
+fn logarithm_of_factorial(call: &mut Call<'_, '_>, y: &str, dtype: DType) -> String {
+    let [zero, half, one, turn] =
+        [0.0, 0.5, 1.0, std::f64::consts::TAU].map(|number| call.scalar(dtype, number));
+    let is_more = call.plain("Greater", &[y, &one]);
+    // What is not taken is no logarithm of 0, whose gradient is no number.
+    let safe = call.plain("Where", &[&is_more, y, &one]);
+    let logarithm = call.plain("Log", &[&safe]);
+    let product = call.plain("Mul", &[&safe, &logarithm]);
+    let around = call.plain("Mul", &[&safe, &turn]);
+    let around = call.plain("Log", &[&around]);
+    let around = call.plain("Mul", &[&around, &half]);
+    let value = call.plain("Sub", &[&product, &safe]);
+    let value = call.plain("Add", &[&value, &around]);
+    call.plain("Where", &[&is_more, &value, &zero])
 }
 
 fn divergence(call: &mut Call<'_, '_>) -> Result<()> {

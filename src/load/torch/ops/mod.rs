@@ -10,12 +10,14 @@ mod cell;
 mod complex;
 mod elementwise;
 mod experts;
+mod exponential;
 mod fourier;
 mod gamma;
 mod index;
 mod layout;
 mod loss;
 mod make;
+mod margin;
 mod normalize;
 mod product;
 mod quantized;
@@ -23,12 +25,14 @@ mod random;
 mod ranked;
 mod recurrent;
 mod reduce;
+mod reflected;
 mod repeated;
 mod replace;
 mod running;
 mod sample;
 mod scatter;
 mod shift;
+mod singular;
 mod size;
 mod solve;
 mod special;
@@ -65,6 +69,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
     let families = [
         elementwise::find,
         experts::find,
+        exponential::find,
         fourier::find,
         gamma::find,
         reduce::find,
@@ -73,6 +78,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         bag::find,
         cell::find,
         loss::find,
+        margin::find,
         running::find,
         special::find,
         stacked::find,
@@ -89,7 +95,9 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         window::find,
         attention::find,
         recurrent::find,
+        reflected::find,
         shift::find,
+        singular::find,
         size::find,
         solve::find,
         unique::find,
@@ -153,7 +161,7 @@ pub(super) fn base(target: &str) -> &str {
 }
 
 /// Operations of two names: the one that is read here, and that of the form that writes over its operand.
-const ALIASES: [(&str, [&str; 2]); 31] = [
+const ALIASES: [(&str, [&str; 2]); 34] = [
     ("absolute", ["abs", "abs_"]),
     ("arccos", ["acos", "acos_"]),
     ("arccosh", ["acosh", "acosh_"]),
@@ -168,11 +176,14 @@ const ALIASES: [(&str, [&str; 2]); 31] = [
     ("concatenate", ["cat", "cat_"]),
     ("divide", ["div", "div_"]),
     ("fix", ["trunc", "trunc_"]),
+    ("ger", ["outer", "outer_"]),
     ("greater", ["gt", "gt_"]),
     ("greater_equal", ["ge", "ge_"]),
     ("less", ["lt", "lt_"]),
     ("less_equal", ["le", "le_"]),
     ("linalg_matmul", ["matmul", "matmul_"]),
+    ("mH", ["adjoint", "adjoint_"]),
+    ("matrix_H", ["adjoint", "adjoint_"]),
     ("moveaxis", ["movedim", "movedim_"]),
     ("multiply", ["mul", "mul_"]),
     ("negative", ["neg", "neg_"]),
@@ -190,6 +201,11 @@ const ALIASES: [(&str, [&str; 2]); 31] = [
 /// Whether an operation writes over its first operand: `relu_`, and not `__and__`.
 pub(super) fn is_in_place(name: &str) -> bool {
     name.ends_with('_') && !name.ends_with("__")
+}
+
+/// Whether an operation makes rows of a table no longer than they may be, and nothing else.
+pub(super) fn shortens_rows(name: &str) -> bool {
+    matches!(name, "embedding_renorm" | "embedding_renorm_")
 }
 
 /// Whether the result of an operation may lie in its operand's memory.

@@ -67,6 +67,14 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "baddbmm" => |call| with_summand(call, ["batch1", "batch2"]),
+        "linalg_vecdot" => |call| {
+            let dtype = call.result_dtype()?;
+            let axis = call.axis_of(call.int("dim", -1)?, call.rank("x")?.max(call.rank("y")?))?;
+            let (x, y) = (call.operand("x", dtype)?, call.operand("y", dtype)?);
+            let (product, axes) = (call.plain("Mul", &[&x, &y]), call.integers(&[axis]));
+            let value = call.op("ReduceSum", &[&product, &axes], &[("keepdims", Attribute::Int(0))]);
+            call.result(value)
+        },
         "vdot" => |call| {
             let (x, y) = (call.tensor("self")?, call.tensor("other")?);
             let value = call.plain("MatMul", &[&x, &y]);
@@ -141,7 +149,13 @@ fn distances(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 /// The norm of each row.
-fn row_norm(call: &mut Call<'_, '_>, x: &str, order: f64, dtype: crate::ir::DType, keep: bool) -> String {
+pub(super) fn row_norm(
+    call: &mut Call<'_, '_>,
+    x: &str,
+    order: f64,
+    dtype: crate::ir::DType,
+    keep: bool,
+) -> String {
     let (last, kept) = (call.integers(&[-1]), [("keepdims", Attribute::Int(i64::from(keep)))]);
     match order {
         1.0 => return call.op("ReduceL1", &[x, &last], &kept),
@@ -255,10 +269,15 @@ fn chain(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
 fn matrix_power(call: &mut Call<'_, '_>) -> Result<()> {
     let name = if call.argument("A").is_some() { "A" } else { "self" };
     let (x, exponent) = (call.tensor(name)?, call.int("n", 1)?);
-    if exponent < 1 {
-        return Err(call.unsupported(format!("to the power of {exponent}")));
-    }
-    let (mut square, mut rest, mut value) = (x, exponent, None::<String>);
+    let x = match exponent {
+        0 => {
+            let value = super::solve::unit_like(call, name)?;
+            return call.result(value);
+        }
+        1.. => x,
+        _ => super::solve::inverted(call, name)?,
+    };
+    let (mut square, mut rest, mut value) = (x, exponent.unsigned_abs(), None::<String>);
     loop {
         if rest % 2 == 1 {
             value = Some(match value {

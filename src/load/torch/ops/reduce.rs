@@ -22,6 +22,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "argmin" => |call| place(call, "ArgMin"),
         "dist" => distance,
         "renorm" => renorm,
+        "embedding_renorm" => renorm_rows,
         "var" => |call| {
             let value = variance(call, Moment::Variance)?;
             call.result(value)
@@ -224,6 +225,27 @@ fn norm(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 /// Of matrices where two axes are named or an order of matrices is, else of vectors.
+/// What is left of the singular values of matrices in the last two axes.
+fn of_singular_values(
+    call: &mut Call<'_, '_>,
+    name: &str,
+    of_all: &str,
+    [first, second]: [i64; 2],
+) -> Result<()> {
+    let rank = call.rank(name)?;
+    if first.min(second) != rank - 2 || first.max(second) != rank - 1 {
+        return Err(call.unsupported("by singular values, but of the last two axes"));
+    }
+    let values = super::singular::values_of(call, name)?;
+    let last = call.integers(&[-1]);
+    let keep = call.flag("keepdim", false)?;
+    let mut value = call.op(of_all, &[&values, &last], &[("keepdims", Attribute::Int(i64::from(keep)))]);
+    if keep {
+        value = call.plain("Unsqueeze", &[&value, &last]);
+    }
+    call.result(value)
+}
+
 fn any_norm(call: &mut Call<'_, '_>) -> Result<()> {
     let named = call.ints("dim")?.unwrap_or_default().len();
     let has_order = call.argument("ord").is_some();
@@ -232,7 +254,13 @@ fn any_norm(call: &mut Call<'_, '_>) -> Result<()> {
         count => has_order && count == 2,
     };
     match call.operation() {
-        "nuclear_norm" => Err(call.unsupported("which needs singular values")),
+        "nuclear_norm" => {
+            let rank = call.rank("self")?;
+            let stated = call.ints("dim")?.unwrap_or_else(|| vec![0, 1]);
+            let axes = stated.iter().map(|&axis| call.axis_of(axis, rank)).collect::<Result<Vec<_>>>()?;
+            let [first, second] = axes[..] else { return Err(call.wrong("a matrix has two axes")) };
+            of_singular_values(call, "self", "ReduceSum", [first, second])
+        }
         "linalg_norm" if of_matrices => matrix_norm(call),
         _ => norm(call),
     }
@@ -241,6 +269,8 @@ fn any_norm(call: &mut Call<'_, '_>) -> Result<()> {
 /// Which norm of a matrix.
 enum MatrixNorm {
     Frobenius,
+    /// The largest singular value, the least, or the sum of all.
+    Singular(&'static str),
     /// The largest of sums along its first axis, or the second; or the least.
     Sums {
         along: usize,
@@ -252,7 +282,7 @@ impl MatrixNorm {
     fn of(call: &Call<'_, '_>) -> Result<Self> {
         match call.text("ord", "fro") {
             Ok("fro") => return Ok(Self::Frobenius),
-            Ok("nuc") => return Err(call.unsupported("which needs singular values")),
+            Ok("nuc") => return Ok(Self::Singular("ReduceSum")),
             // An infinity is a text too.
             _ => {}
         }
@@ -261,7 +291,8 @@ impl MatrixNorm {
         match order.abs() {
             1.0 => Ok(Self::Sums { along: 0, of_all }),
             f64::INFINITY => Ok(Self::Sums { along: 1, of_all }),
-            _ => Err(call.unsupported("which needs singular values")),
+            2.0 => Ok(Self::Singular(of_all)),
+            order => Err(call.unsupported(format!("of order {order}"))),
         }
     }
 }
@@ -275,6 +306,7 @@ fn matrix_norm(call: &mut Call<'_, '_>) -> Result<()> {
     let x = call.operand(name, dtype)?;
     let mut value = match kind {
         MatrixNorm::Frobenius => over(call, "ReduceL2", &x, &[first, second]),
+        MatrixNorm::Singular(of_all) => return of_singular_values(call, name, of_all, [first, second]),
         MatrixNorm::Sums { along, of_all } => {
             let sums = over(call, "ReduceL1", &x, &[[first, second][along]]);
             over(call, of_all, &sums, &[[second, first][along]])
@@ -346,13 +378,40 @@ fn renorm(call: &mut Call<'_, '_>) -> Result<()> {
     let (dtype, rank, axis) = (call.result_dtype()?, call.rank("self")?, call.axis("dim", 0)?);
     let (x, order, most) = (call.operand("self", dtype)?, call.float("p", 2.0)?, call.float("maxnorm", 1.0)?);
     let others: Vec<i64> = (0..rank).filter(|&other| other != axis).collect();
-    let norm = norm_by(call, &x, order, |call, operator, x| Ok(over(call, operator, x, &others)))?;
+    let factor = shortening(call, &x, order, most, &others)?;
+    let value = call.plain("Mul", &[&x, &factor]);
+    call.result(value)
+}
+
+/// What makes slices no longer than `most` in a norm over axes.
+fn shortening(call: &mut Call<'_, '_>, x: &str, order: f64, most: f64, axes: &[i64]) -> Result<String> {
+    let dtype = call.result_dtype()?;
+    let norm = norm_by(call, x, order, |call, operator, x| Ok(over(call, operator, x, axes)))?;
     let (limit, one, little) = (call.scalar(dtype, most), call.scalar(dtype, 1.0), call.scalar(dtype, 1e-7));
     // PyTorch's own addition, so that nothing is divided by 0.
     let divisor = call.plain("Add", &[&norm, &little]);
     let factor = call.plain("Div", &[&limit, &divisor]);
     let is_long = call.plain("Greater", &[&norm, &limit]);
-    let factor = call.plain("Where", &[&is_long, &factor, &one]);
+    Ok(call.plain("Where", &[&is_long, &factor, &one]))
+}
+
+/// Of a table, the rows that are looked up are made no longer than `max_norm`.
+fn renorm_rows(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, rows) = (call.operand("self", dtype)?, call.operand("indices", DType::I64)?);
+    let (order, most) = (call.float("norm_type", 2.0)?, call.float("max_norm", 1.0)?);
+    let factor = shortening(call, &x, order, most, &[1])?;
+    let (all, zero, one) = (call.integers(&[-1]), call.scalar(DType::I64, 0.0), call.scalar(DType::I64, 1.0));
+    let rows = call.plain("Reshape", &[&rows, &all]);
+    let (shape, height) =
+        (call.plain("Shape", &[&rows]), call.op("Shape", &[&x], &[("end", Attribute::Int(1))]));
+    let (none, ones) = (call.plain("Expand", &[&zero, &height]), call.plain("Expand", &[&one, &shape]));
+    let largest = [("axis", Attribute::Int(0)), ("reduction", Attribute::Text("max"))];
+    let is_read = call.op("ScatterElements", &[&none, &rows, &ones], &largest);
+    let is_read = call.cast(&is_read, DType::Bool);
+    let is_read = call.plain("Unsqueeze", &[&is_read, &all]);
+    let whole = call.scalar(dtype, 1.0);
+    let factor = call.plain("Where", &[&is_read, &factor, &whole]);
     let value = call.plain("Mul", &[&x, &factor]);
     call.result(value)
 }

@@ -203,16 +203,36 @@ fn neighbours(call: &mut Call<'_, '_>, x: &str, axis: i64) -> (String, String) {
 
 /// Areas between neighbours, and the axis along which they lie.
 fn areas(call: &mut Call<'_, '_>) -> Result<(String, i64)> {
-    if call.argument("x").is_some() {
-        return Err(call.unsupported("at places of their own"));
-    }
     let rank = call.rank("y")?;
     let axis = call.axis_of(call.int("dim", -1)?, rank)?;
     let dtype = call.result_dtype()?;
     let y = call.operand("y", dtype)?;
-    let width = call.float("dx", 1.0)?;
     let (before, behind) = neighbours(call, &y, axis);
     let sum = call.plain("Add", &[&before, &behind]);
-    let half = call.scalar(dtype, width / 2.0);
-    Ok((call.plain("Mul", &[&sum, &half]), axis))
+    if call.argument("x").is_none() {
+        let half = call.float("dx", 1.0)? / 2.0;
+        let half = call.scalar(dtype, half);
+        return Ok((call.plain("Mul", &[&sum, &half]), axis));
+    }
+    let (half, widths) = (call.scalar(dtype, 0.5), widths(call, axis, rank)?);
+    let areas = call.plain("Mul", &[&sum, &widths]);
+    Ok((call.plain("Mul", &[&areas, &half]), axis))
+}
+
+/// How far the places of neighbours are apart: places are a vector along the axis, or as many as there are elements.
+fn widths(call: &mut Call<'_, '_>, axis: i64, rank: i64) -> Result<String> {
+    let (own, dtype) = (call.rank("x")?, call.result_dtype()?);
+    let mut x = call.operand("x", dtype)?;
+    let mut along = axis;
+    if own == 1 {
+        let others: Vec<i64> = (0..rank).filter(|&other| other != axis).collect();
+        let others = call.integers(&others);
+        x = call.plain("Unsqueeze", &[&x, &others]);
+    } else if own != rank {
+        return Err(call.unsupported("at places in another number of axes"));
+    } else {
+        along = call.axis_of(axis, own)?;
+    }
+    let (before, behind) = neighbours(call, &x, along);
+    Ok(call.plain("Sub", &[&behind, &before]))
 }

@@ -10,12 +10,18 @@ use crate::load::onnx::model_builder::Attribute;
 /// Larger matrices are not eliminated row by row.
 const MOST_ROWS: i64 = 64;
 
+/// Larger unit matrices are not written.
+const MOST_UNIT: i64 = 1024;
+
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "inverse" => |call| inverse(call, "self"),
         "linalg_inv" | "linalg_inv_ex" => |call| inverse(call, "A"),
         "linalg_solve" | "linalg_solve_ex" | "_linalg_solve_ex" => solve,
         "linalg_solve_triangular" => solve_triangular,
+        "triangular_solve" => solve_old_triangular,
+        "cholesky_solve" => |call| solve_by_root(call, "input2"),
+        "cholesky_inverse" => |call| solve_by_root(call, "self"),
         "cholesky" | "linalg_cholesky" | "linalg_cholesky_ex" => cholesky,
         _ => return None,
     })
@@ -34,10 +40,27 @@ fn rows_of(call: &Call<'_, '_>, name: &str) -> Result<i64> {
 }
 
 fn inverse(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
+    let (value, x) = (inverted(call, name)?, call.tensor(name)?);
+    with_success(call, value, &x)
+}
+
+/// The inverse of each matrix of an argument.
+pub(super) fn inverted(call: &mut Call<'_, '_>, name: &str) -> Result<String> {
     let (rows, x, dtype) = (rows_of(call, name)?, call.tensor(name)?, call.dtype(name)?);
     let unit = unit(call, &x, rows, dtype);
-    let value = eliminated(call, &x, &unit, rows, dtype)?;
-    with_success(call, value, &x)
+    eliminated(call, &x, &unit, rows, dtype)
+}
+
+/// A unit matrix for each matrix of an argument. Error: they are not square, or of an open size.
+pub(super) fn unit_like(call: &mut Call<'_, '_>, name: &str) -> Result<String> {
+    let sizes = &call.meta(name)?.sizes;
+    let known: Option<Vec<i64>> = sizes.iter().rev().take(2).map(schema::size).collect();
+    let rows = match known.as_deref() {
+        Some(&[columns, rows]) if rows == columns && (1..=MOST_UNIT).contains(&rows) => rows,
+        _ => return Err(call.unsupported(format!("of other than square matrices of up to {MOST_UNIT} rows"))),
+    };
+    let (x, dtype) = (call.tensor(name)?, call.dtype(name)?);
+    Ok(unit(call, &x, rows, dtype))
 }
 
 /// A unit matrix for each of the matrices.
@@ -68,10 +91,10 @@ fn with_success(call: &mut Call<'_, '_>, value: String, of: &str) -> Result<()> 
 
 fn solve(call: &mut Call<'_, '_>) -> Result<()> {
     let (rows, dtype) = (rows_of(call, "A")?, call.dtype("A")?);
-    if !call.flag("left", true)? {
-        return Err(call.unsupported("from the right"));
-    }
     let (a, b) = (call.tensor("A")?, call.tensor("B")?);
+    if !call.flag("left", true)? {
+        return from_the_right(call, "A", a);
+    }
     // A vector where there is no axis for columns.
     let (own, other) = (call.rank("A")?, call.rank("B")?);
     let is_vector = other == 1 || (other == own - 1 && batch_fits(call));
@@ -107,22 +130,84 @@ fn broadcast(call: &mut Call<'_, '_>, a: &str, b: &str) -> (String, String) {
 
 fn solve_triangular(call: &mut Call<'_, '_>) -> Result<()> {
     let (rows, dtype) = (rows_of(call, "self")?, call.dtype("self")?);
+    let x = call.tensor("self")?;
+    let a = triangle(call, x, false)?;
     if !call.flag("left", true)? {
-        return Err(call.unsupported("from the right"));
+        return from_the_right(call, "self", a);
     }
-    let (x, b) = (call.tensor("self")?, call.tensor("B")?);
-    let upper = i64::from(call.flag("upper", false)?);
+    let b = call.tensor("B")?;
+    let (a, b) = broadcast(call, &a, &b);
+    let value = eliminated(call, &a, &b, rows, dtype)?;
+    call.result(value)
+}
+
+/// `b a^-1`: the transpose of `a^-T b^T`. `name` is the argument that `a` has the sizes of.
+fn from_the_right(call: &mut Call<'_, '_>, name: &str, a: String) -> Result<()> {
+    let (rows, dtype, own) = (rows_of(call, name)?, call.dtype(name)?, call.rank(name)?);
+    let (b, other) = (call.tensor("B")?, call.rank("B")?);
+    let (a, b) = (turned(call, &a, own), turned(call, &b, other));
+    let (a, b) = broadcast(call, &a, &b);
+    let value = eliminated(call, &a, &b, rows, dtype)?;
+    let value = turned(call, &value, own.max(other));
+    with_success(call, value, &a)
+}
+
+fn turned(call: &mut Call<'_, '_>, x: &str, rank: i64) -> String {
+    let order: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
+    call.op("Transpose", &[x], &[("perm", Attribute::Ints(&order))])
+}
+
+/// `self` is what is solved for, and its matrices may be transposed first.
+fn solve_old_triangular(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.is_read(1) {
+        return Err(call.unsupported("with a copy of its matrices"));
+    }
+    let (rows, dtype, rank) = (rows_of(call, "A")?, call.dtype("A")?, call.rank("A")?);
+    let (x, b) = (call.tensor("A")?, call.tensor("self")?);
+    let mut a = triangle(call, x, true)?;
+    if call.flag("transpose", false)? {
+        a = turned(call, &a, rank);
+    }
+    let (a, b) = broadcast(call, &a, &b);
+    let value = eliminated(call, &a, &b, rows, dtype)?;
+    call.results(vec![Some(value)])
+}
+
+/// `(L L^T)^-1 b` of a triangle, or of the unit matrix.
+fn solve_by_root(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
+    let (rows, dtype, rank) = (rows_of(call, name)?, call.dtype(name)?, call.rank(name)?);
+    let x = call.tensor(name)?;
+    let mut lower = triangle(call, x, false)?;
+    if call.flag("upper", false)? {
+        lower = turned(call, &lower, rank);
+    }
+    let b = match name {
+        "self" => unit(call, &lower, rows, dtype),
+        _ => call.tensor("self")?,
+    };
+    let upper = turned(call, &lower, rank);
+    let (lower, b) = broadcast(call, &lower, &b);
+    let half = eliminated(call, &lower, &b, rows, dtype)?;
+    let (upper, half) = broadcast(call, &upper, &half);
+    let value = eliminated(call, &upper, &half, rows, dtype)?;
+    call.result(value)
+}
+
+/// The triangle that is read, with a diagonal of ones where it is said to be so.
+fn triangle(call: &mut Call<'_, '_>, x: String, is_upper: bool) -> Result<String> {
+    let dtype = call.result_dtype()?;
+    let upper = i64::from(call.flag("upper", is_upper)?);
     let diagonal = if call.flag("unitriangular", false)? { 1 } else { 0 };
     // Only one triangle is read; the other, and a diagonal of ones, are not those that lie there.
     let offset = call.scalar(DType::I64, if upper == 1 { diagonal as f64 } else { -diagonal as f64 });
     let mut a = call.op("Trilu", &[&x, &offset], &[("upper", Attribute::Int(upper))]);
     if diagonal == 1 {
+        let name = if call.argument("A").is_some() { "A" } else { "self" };
+        let rows = rows_of(call, name)?;
         let unit = unit(call, &a, rows, dtype);
         a = call.plain("Add", &[&a, &unit]);
     }
-    let (a, b) = broadcast(call, &a, &b);
-    let value = eliminated(call, &a, &b, rows, dtype)?;
-    call.result(value)
+    Ok(a)
 }
 
 /// `a^-1 b` of matrices, by Gauss and Jordan, with the largest element of a column as pivot.

@@ -47,6 +47,12 @@ pub(super) fn lower(
             number += 1;
             name = format!("{layer}_{number}");
         }
+        if value.mask.is_some() {
+            let line = format!(
+                "output {name}: its loss counts all steps here, those too that the network's mask leaves out"
+            );
+            lowering.graph.rules_mut().unheeded.push(line);
+        }
         lowering.graph.add_output(name, value.value);
     }
     lowering.finish()
@@ -315,7 +321,7 @@ pub(super) struct Site<'l> {
     path: String,
     uid: usize,
     pub(super) policy: Policy,
-    trainable: bool,
+    pub(super) trainable: bool,
     training: &'l Training,
 }
 
@@ -370,7 +376,16 @@ impl Site<'_> {
             }
             Kind::Activation(activation) => activation.lower(self, first).map(one),
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
-            Kind::BatchNorm(norm) => norm.lower(self, first).map(one),
+            Kind::BatchNorm(norm) => {
+                if mask.is_some() && self.trainable {
+                    let line = format!(
+                        "layer {}: training takes the statistics of all steps, those too that the mask leaves out",
+                        self.path
+                    );
+                    self.lowering.graph.rules_mut().unheeded.push(line);
+                }
+                norm.lower(self, first).map(one)
+            }
             Kind::LayerNorm(norm) => norm.lower(self, first).map(one),
             Kind::GroupNorm(norm) => norm.lower(self, first).map(one),
             Kind::UnitNorm(axes) => super::norm::unit(self, first, axes).map(one),
@@ -465,6 +480,8 @@ impl Site<'_> {
     /// The layer inside of a wrapper.
     fn wrapped(&mut self, inner: &Layer, value: ValueId) -> Result<ValueId> {
         let policy = std::mem::replace(&mut self.policy, inner.policy);
+        let trainable = self.trainable;
+        self.trainable &= inner.trainable;
         let path = self.path.clone();
         // Keras 2 names the weights by the wrapper alone; the order is the same.
         self.path = format!("{path}/{}", inner.name);
@@ -483,6 +500,7 @@ impl Site<'_> {
         };
         self.path = path;
         self.policy = policy;
+        self.trainable = trainable;
         Ok(value.value)
     }
 

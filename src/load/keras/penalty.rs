@@ -34,6 +34,11 @@ impl Training {
                 format!("{} is not random here: training sees images as inference does", config.place());
             own.unheeded.push(line);
         }
+        if config.get("lora_rank").is_some_and(|rank| !rank.is_null()) {
+            let line =
+                format!("{}: training moves the kernel itself, not the factors of lora_rank", config.place());
+            own.unheeded.push(line);
+        }
         own.read_dropouts(class, config)?;
         for wrapped in wrapped(config) {
             let inner = Config::of(wrapped, config.place())?;

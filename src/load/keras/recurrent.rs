@@ -36,6 +36,7 @@ pub(super) struct Rnn {
     bias: Option<Init>,
     /// Of what it reads, while the network trains: the same features at each step.
     dropout: f64,
+    trainable: bool,
 }
 
 /// What a run over a sequence gives.
@@ -95,6 +96,7 @@ impl Rnn {
             recurrent: initialiser(config, "recurrent_initializer", orthogonal, unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
             dropout: dropout(config)?,
+            trainable: config.flag("trainable", true)?,
         })
     }
 
@@ -146,6 +148,15 @@ impl Rnn {
     }
 
     fn run(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
+        // A cell or a direction may be frozen where the layer around it is not.
+        let trainable = site.trainable;
+        site.trainable &= self.trainable;
+        let ran = self.ran(site, x, states, prefix);
+        site.trainable = trainable;
+        ran
+    }
+
+    fn ran(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
         site.expect_rank(x.value, 3)?;
         let x = Masked { value: site.dropped(x.value, self.dropout, &[1])?, mask: x.mask };
         if !self.is_operation() {
@@ -430,6 +441,9 @@ impl Parser<'_> {
         if let Some(Value::Object(own)) = cell.get("config") {
             let own = own.iter().filter(|(key, _)| !matches!(key.as_str(), "name" | "trainable" | "dtype"));
             fields.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+        }
+        if cell["config"]["trainable"] == false {
+            fields.insert("trainable".to_owned(), Value::Bool(false));
         }
         let rnn = Rnn::read(layer, config.with(&fields), self.version, self.unsupported)?;
         config.with(&fields).unasked().iter().for_each(|field| self.unsupported.add(config.place(), field));

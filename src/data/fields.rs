@@ -132,6 +132,11 @@ fn declare(spec: &Spec, role: Role, declared: &[(String, Vec<String>)], wishes: 
     }
 }
 
+/// Whether a name is that of the output that a target is for.
+fn is_target_of(role: Role, name: &str, field: &str) -> bool {
+    role == Role::Target && field.strip_prefix("target_") == Some(name)
+}
+
 /// Fields as the network wants them.
 fn demand(
     spec: &Spec,
@@ -144,7 +149,10 @@ fn demand(
     let default = default_name(role);
     let sole = wanted.len() == 1;
     let names: Vec<&str> = wanted.iter().map(|field| field.name.as_str()).collect();
-    let is_wanted = |name: &str| names.contains(&name) || (sole && name == default);
+    let is_of = |name: &str, field: &str| {
+        name == field || (sole && name == default) || is_target_of(role, name, field)
+    };
+    let is_wanted = |name: &str| names.iter().any(|field| is_of(name, field));
     if let Some((name, _)) = declared.iter().find(|(name, _)| !is_wanted(name)) {
         let message = format!("the network has no {default} {name}");
         return Err(Error::usage(format!("--data: {default}.{name}"), message).with_help(instead(
@@ -156,11 +164,14 @@ fn demand(
     if sole {
         named.push(default.to_owned());
     }
+    let outputs = wanted.iter().filter_map(|field| field.name.strip_prefix("target_"));
+    named.extend(outputs.filter(|name| is_wanted(name)).map(str::to_owned));
     for (number, field) in wanted.iter().enumerate() {
-        let own = |name: &str| name == field.name || (sole && name == default);
-        let items = declared.iter().find(|(name, _)| own(name)).map(|(_, items)| items.clone());
-        let options =
-            spec.options.get(&field.name).or_else(|| sole.then(|| spec.options.get(default)).flatten());
+        let items =
+            declared.iter().find(|(name, _)| is_of(name, &field.name)).map(|(_, items)| items.clone());
+        let options = spec.options.get(&field.name);
+        let options = options
+            .or_else(|| spec.options.iter().find(|(name, _)| is_of(name, &field.name)).map(|(_, own)| own));
         wishes.push(Wish {
             name: field.name.clone(),
             role,

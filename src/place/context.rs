@@ -3,14 +3,12 @@
 
 use super::Objective;
 use super::evaluate::Evaluator;
-use super::list;
 use super::nets::{NetKind, Nets};
 use super::orders::OrderKind;
 use super::pool::{Candidate, Excess, Pool};
 use super::problem::{NONE, Problem};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, Role};
-use crate::schedule;
 use crate::topology::DeviceId;
 
 /// A placement may still fit if its estimate is over the caps by no more than the smallest cap over this.
@@ -225,10 +223,11 @@ impl<'c, 'a> Incumbents<'c, 'a> {
     pub(super) fn simulate(&mut self, units: Vec<DeviceId>, order: Vec<NodeIx>) -> (Candidate, Vec<NodeIx>) {
         let problem = self.context.problem;
         let meant = self.evaluate(units, &order);
-        let greedy = schedule::greedily(problem.graph, problem.topology, &meant.nodes);
-        match greedy {
-            Ok((latency, launches)) if latency < meant.evaluation.latency => {
-                let order = list::with_loads(problem, &launches);
+        let simulated =
+            problem.clock.and_then(|clock| clock(problem.graph, problem.topology, &meant.nodes).ok());
+        match simulated {
+            Some((latency, launches)) if latency < meant.evaluation.latency => {
+                let order = problem.with_loads(&launches);
                 let mut found = self.evaluate(meant.units, &order);
                 found.evaluation.latency = latency;
                 (found, order)

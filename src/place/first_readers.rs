@@ -6,7 +6,6 @@
 
 use super::Objective;
 use super::context::{Context, Incumbents};
-use super::list;
 use super::pool::{self, Candidate, Pool};
 use super::problem::{NONE, Problem};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role};
@@ -117,7 +116,7 @@ fn evaluated(incumbents: &mut Incumbents<'_, '_>, units: Vec<DeviceId>, like: &C
     match &like.launches {
         None => incumbents.evaluate(units, &context.order),
         Some(launches) => {
-            let order = list::with_loads(context.problem, launches);
+            let order = context.problem.with_loads(launches);
             Candidate { launches: Some(launches.clone()), ..incumbents.evaluate(units, &order) }
         }
     }

@@ -50,7 +50,7 @@ use crate::control::Control;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::Result;
 use crate::topology::{DeviceId, Topology};
-use crate::units::Bytes;
+use crate::units::{Bytes, Nanos};
 
 pub(crate) use bound::none_below;
 pub use bound::{Certificate, certificate};
@@ -108,10 +108,25 @@ pub fn candidates(
     options: &Options,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
+    candidates_timed(graph, topology, options, None, control)
+}
+
+/// How long a step takes with nodes on these devices, and the launches in the order in which they then begin: the
+/// scheduler's own clock, which stands above this module.
+pub(crate) type Clock = fn(&CostGraph, &Topology, &[DeviceId]) -> Result<(Nanos, Vec<NodeIx>)>;
+
+/// As [`candidates`], where latencies are told by a clock.
+pub(crate) fn candidates_timed(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    clock: Option<Clock>,
+    control: &Control<'_>,
+) -> Result<Vec<Placement>> {
     match Reduced::of(graph, topology, options) {
-        None => candidates_among_all(graph, topology, options, control),
+        None => candidates_among_all(graph, topology, options, clock, control),
         Some(reduced) => {
-            let found = candidates_among_all(graph, &reduced.topology, &reduced.options, control)?;
+            let found = candidates_among_all(graph, &reduced.topology, &reduced.options, clock, control)?;
             Ok(found.into_iter().map(|placement| reduced.on_whole(placement)).collect())
         }
     }
@@ -122,6 +137,7 @@ fn candidates_among_all(
     graph: &CostGraph,
     topology: &Topology,
     options: &Options,
+    clock: Option<Clock>,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
     // At first backward nodes go with their forward nodes: that halves the units, and what is kept for the
@@ -129,7 +145,7 @@ fn candidates_among_all(
     let follows = graph.nodes().any(|node| graph.forward(node).is_some());
     let mut closest = None;
     if follows {
-        let problem = Problem::new(graph, topology, options, Backward::Follows)?;
+        let problem = Problem::new(graph, topology, options, Backward::Follows)?.timed_by(clock);
         let pool = solve(&problem, control)?;
         if pool.best().is_some() {
             let aside = aside(&problem, &pool);
@@ -141,7 +157,7 @@ fn candidates_among_all(
                 Objective::Throughput => false,
             };
             if parts {
-                let free = Problem::new(graph, topology, options, Backward::Free)?;
+                let free = Problem::new(graph, topology, options, Backward::Free)?.timed_by(clock);
                 found.extend(parted(&free, &found, control)?);
                 found.sort_by_key(|(key, _)| *key);
                 found.truncate(pool::KEPT);
@@ -150,7 +166,7 @@ fn candidates_among_all(
         }
         closest = pool.closest;
     }
-    let problem = Problem::new(graph, topology, options, Backward::Free)?;
+    let problem = Problem::new(graph, topology, options, Backward::Free)?.timed_by(clock);
     // Where sizes alone settle it, no search is paid for.
     if infeasible::is_certain(&problem) {
         infeasible::proven(&problem)?;
@@ -181,7 +197,7 @@ pub fn evaluate(graph: &CostGraph, topology: &Topology, placement: &Placement) -
         return Err(crate::Error::Internal("the placement is of another graph or topology".into()));
     }
     let problem = Problem::new(graph, topology, &options, Backward::Free)?;
-    let order = placement.launches.as_ref().map(|launches| list::with_loads(&problem, launches));
+    let order = placement.launches.as_ref().map(|launches| problem.with_loads(launches));
     Ok(Evaluator::new(&problem).evaluate(&placement.device, order.as_ref().unwrap_or(&problem.order)))
 }
 

@@ -42,14 +42,31 @@ struct Part<'a> {
     block: usize,
     /// Whether it has a mask, positions and the number of earlier tokens as inputs.
     takes: [bool; 3],
+    /// The width of its mask, where no result depends on that.
+    unread_mask: Option<usize>,
 }
 
 impl<'a> Part<'a> {
     fn new(program: Program, phase: &Phase<'a>) -> Self {
         let has = |wanted: &str| phase.graph.inputs().iter().any(|(name, _)| name == wanted);
         let (tokens, block) = (phase.tokens.to_owned(), phase.block);
-        Self { program, graph: phase.graph, tokens, block, takes: [has(MASK), has(POSITIONS), has(PAST)] }
+        let takes = [has(MASK), has(POSITIONS), has(PAST)];
+        Self { program, graph: phase.graph, tokens, block, takes, unread_mask: unread_mask(phase.graph) }
     }
+}
+
+/// The width of a mask that no output depends on. O(nodes + operands).
+fn unread_mask(graph: &Graph) -> Option<usize> {
+    let (_, mask) = graph.inputs().iter().find(|(name, _)| name == MASK)?;
+    let mut is_read = vec![false; graph.value_count()];
+    graph.outputs().iter().for_each(|(_, output)| is_read[output.index()] = true);
+    for node in graph.node_ids().rev() {
+        if graph.results(node).any(|result| is_read[result.index()]) {
+            graph.node(node).operands.iter().for_each(|operand| is_read[operand.index()] = true);
+        }
+    }
+    let width = graph.ty(*mask).shape.dims().and_then(|dims| dims.last().copied());
+    width.filter(|_| !is_read[mask.index()]).and_then(|width| usize::try_from(width).ok())
 }
 
 /// A decoder and how far its caches are filled.
@@ -168,9 +185,11 @@ impl<'a> Decoder<'a> {
             let end = self.filled + tokens.len();
             // The mask covers the whole context, whatever of it is filled, or the tokens of the step, which all count.
             let is_of_all = part.takes[2];
-            let seen: Vec<i64> = match is_of_all {
-                true => (0..self.context).map(|at| i64::from(at < end)).collect(),
-                false => vec![1; block],
+            let seen: Vec<i64> = match (part.unread_mask, is_of_all) {
+                // As many as the model was bound to: nothing looks at them.
+                (Some(width), _) => vec![1; width],
+                (None, true) => (0..self.context).map(|at| i64::from(at < end)).collect(),
+                (None, false) => vec![1; block],
             };
             inputs.push(row(graph, MASK, &seen)?);
         }

@@ -13,7 +13,7 @@ use crate::costgraph::CostGraph;
 use crate::error::{Error, Infeasible, Result};
 use crate::place::{self, Effort, Objective, Options, Placement};
 use crate::schedule::{
-    self, Packing, Schedule, Search, improve, schedule, schedule_closest, schedule_in_order,
+    self, Packing, Schedule, Search, greedily, improve, schedule, schedule_closest, schedule_in_order,
 };
 use crate::topology::Topology;
 use crate::units::Bytes;
@@ -89,7 +89,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
             return Err(refused);
         }
         let tightened = Options { caps: Some(placement_caps.clone()), ..options.clone() };
-        let found = place::candidates(graph, topology, &tightened, control);
+        let found = place::candidates_timed(graph, topology, &tightened, Some(greedily), control);
         let mut candidates: Vec<Placement> =
             match (found, of_fewest_bytes(graph, topology, &tightened, control)) {
                 (Ok(candidates), other) => candidates.into_iter().chain(other).collect(),
@@ -145,7 +145,7 @@ fn of_fewest_bytes(
         return None;
     }
     let options = Options { objective: Objective::Transfer, ..options.clone() };
-    place::candidates(graph, topology, &options, control).ok()?.into_iter().next()
+    place::candidates_timed(graph, topology, &options, Some(greedily), control).ok()?.into_iter().next()
 }
 
 /// The schedule of a placement that was not searched for, under the caps of `options`: the better

@@ -217,6 +217,29 @@ fn records_of_different_lengths_are_padded_to_the_longest_of_their_batch() {
 }
 
 #[test]
+fn a_target_is_known_by_the_name_of_its_output_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = file(dir.path(), "t.csv", "a,b,c\n1,2,3\n4,5,6\n");
+    let wanted = [
+        Field::new("x", Role::Input, DType::F32, &[1]),
+        Field::new("target_mean", Role::Target, DType::F32, &[1]),
+        Field::new("target_spread", Role::Target, DType::F32, &[1]),
+    ];
+    for spec in [
+        format!("{name}:input=a,target.mean=c,target.spread=b,scale.mean=2"),
+        format!("{name}:input=a,target.target_mean=c,target.target_spread=b,scale.target_mean=2"),
+    ] {
+        let source = Source::open(&spec, &wanted).unwrap();
+        let batch =
+            source.batches(&Options { batch: 2, ..Options::default() }).unwrap().next().unwrap().unwrap();
+        let values: Vec<Vec<f64>> = batch.targets.iter().map(|(_, values)| values.to_f64()).collect();
+        assert_eq!(values, [[6.0, 12.0], [2.0, 5.0]], "{spec}");
+    }
+    let error = Source::open(&format!("{name}:input=a,target.other=c"), &wanted).unwrap_err().to_string();
+    assert!(error.contains("the network has no target other"), "{error}");
+}
+
+#[test]
 fn a_malformed_record_is_told_with_its_place_or_skipped_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let csv = "a,b,y\n1,2,0\n\n1,\"x\ny\",0\n3,4,1\n5,6\n7,8,0\n";

@@ -2,9 +2,10 @@
 
 use partition::Control;
 use partition::Error;
+use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use partition::unstable::place::{Objective, Options};
 use partition::unstable::strategy::{Problem, solve};
-use partition::unstable::topology::{Communication, Contention};
+use partition::unstable::topology::{Communication, Contention, Topology};
 use partition::unstable::units::{Bytes, Nanos};
 
 use crate::random_costgraph::{Links, Rng, cost_graph, topology};
@@ -67,4 +68,40 @@ fn no_objective_is_worse_than_one_device(share: Share) {
         assert!(cost(Objective::Latency).latency <= one.cost.latency, "seed {seed}");
         assert!(cost(Objective::Throughput).max_load <= one.cost.max_load, "seed {seed}");
     }
+}
+
+/// Two halves, numbered in turn, each of which reads much of itself and little of the other.
+fn two_halves(seed: u64, nodes: u64) -> CostGraph {
+    let mut rng = Rng::new(seed);
+    let mut builder = Builder::new("halves", vec!["a100-80g".into()]);
+    for number in 0..nodes {
+        let spec = NodeSpec {
+            name: &format!("n{number}"),
+            op: "f",
+            times: &[Some(Nanos(2_000))],
+            outputs: &[Bytes(16_000)],
+            ..NodeSpec::default()
+        };
+        let node = builder.add(&spec).unwrap();
+        for _ in 0..3.min(number / 2) {
+            // Of twenty that are read one is of the other half.
+            let half = if rng.below(20) == 0 { 1 - number % 2 } else { number % 2 };
+            builder.connect(NodeIx((2 * rng.below(number / 2) + half) as u32), 0, node);
+        }
+    }
+    builder.finish().unwrap()
+}
+
+#[test]
+fn halves_go_apart_although_no_copy_is_worth_a_node() {
+    let topology = Topology::parse("2xa100-80g:link=1GB/s,latency=50us").unwrap();
+    let options = Options { objective: Objective::Latency, ..Options::default() };
+    let mut sum = 0;
+    for seed in 0..4 {
+        let graph = two_halves(seed, 160);
+        let (_, schedule) = solve(Problem::new(&graph, &topology, &options), &Control::new()).unwrap();
+        sum += schedule.cost.latency.get();
+    }
+    // One device takes 320 us for each; list schedules alone found nothing shorter.
+    assert!(sum < 4 * 275_000, "{sum}");
 }

@@ -8,7 +8,7 @@ use super::layout::{Layout, aligned_unit, bytes, own_bytes, region_bytes, scaled
 use super::rule::{by_share, even_by, parts};
 use super::side_by_side::SideBySide;
 use crate::error::Result;
-use crate::ir::{Graph, NodeId, Op, Type, ValueId};
+use crate::ir::{Family, Graph, NodeId, Op, Type, ValueId};
 use crate::kernel::split::{Made, Part, Region, Split, part, splits};
 use crate::kernel::workspace::workspace;
 use crate::pass::{Division, scattered};
@@ -328,6 +328,16 @@ impl<'g> Choices<'g> {
     pub(super) fn reads_slices(&self, node: NodeId) -> bool {
         let operands = &self.graph.node(node).operands;
         operands.iter().any(|value| self.layouts[value.index()].is_some())
+    }
+
+    /// Whether a node works element by element, or moves elements about, and reads nothing but slices and single numbers.
+    pub(super) fn reads_slices_alone(&self, node: NodeId) -> bool {
+        let data = self.graph.node(node);
+        let follows = matches!(data.op.family(), Family::Elementwise(_) | Family::Layout(_));
+        let is_slice = |value: ValueId| {
+            self.layouts[value.index()].is_some() || self.graph.ty(value).elements() == Some(1)
+        };
+        follows && data.operands.iter().all(|&value| is_slice(value))
     }
 
     /// Bounds worth trying: those of what is read; the fewest parts that may be small enough, and twice

@@ -105,7 +105,9 @@ pub(super) fn divisions(
     let mut choices = Choices::new(graph);
     for node in graph.node_ids() {
         let Some(at) = rule_of[graph.node(node).source.index()] else {
-            choices.follow(node)?;
+            if choices.reads_slices_alone(node) {
+                choices.follow(node)?;
+            }
             continue;
         };
         let found = splits(graph, node)?;

@@ -26,7 +26,7 @@ use super::context::{Context, Incumbents};
 use super::jobs::{Jobs, NEVER};
 use super::pool::Candidate;
 use super::problem::Problem;
-use crate::costgraph::{NodeIx, Role};
+use crate::costgraph::NodeIx;
 use crate::topology::DeviceId;
 use dynamic::Measure;
 use partial::PartialSchedule;
@@ -217,11 +217,5 @@ fn units(problem: &Problem<'_>, jobs: &Jobs, schedule: &Timetable) -> Vec<Device
 /// All nodes in the order of a schedule.
 pub(in crate::place) fn in_order(problem: &Problem<'_>, jobs: &Jobs, schedule: &Timetable) -> Vec<NodeIx> {
     let launches: Vec<NodeIx> = schedule.sequence.iter().map(|&job| jobs.node[job as usize]).collect();
-    with_loads(problem, &launches)
-}
-
-/// An order of all nodes: what is loaded before the step, then the launches.
-pub(in crate::place) fn with_loads(problem: &Problem<'_>, launches: &[NodeIx]) -> Vec<NodeIx> {
-    let loaded = |node: &&NodeIx| problem.graph.role(**node) != Role::Compute;
-    problem.order.iter().filter(loaded).chain(launches).copied().collect()
+    problem.with_loads(&launches)
 }

@@ -7,7 +7,6 @@ use crate::costgraph::NodeIx;
 use crate::place::Effort;
 use crate::place::context::{Context, Incumbents};
 use crate::place::jobs::Jobs;
-use crate::place::list;
 use crate::place::pool::Candidate;
 use crate::random::Rng;
 use crate::topology::DeviceId;
@@ -75,7 +74,7 @@ impl<'s, 'c, 'a> ContendedSearch<'s, 'c, 'a> {
     fn new(context: &'s Context<'c, 'a>, start: &Candidate) -> Self {
         let mut incumbents = Incumbents::new(context);
         let order = match &start.launches {
-            Some(launches) => list::with_loads(context.problem, launches),
+            Some(launches) => context.problem.with_loads(launches),
             None => context.order.clone(),
         };
         let (now, order) = incumbents.simulate(start.units.clone(), order);

@@ -7,7 +7,7 @@ use super::super::jobs::{Jobs, NEVER};
 use super::super::list::{self, Timetable};
 use super::super::nets::Nets;
 use super::super::problem::{Backward, Problem};
-use super::{exact, find, improved, optimal};
+use super::{exact, improved, optimal};
 use crate::control::Control;
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::random::Rng;
@@ -163,69 +163,4 @@ fn windows_find_the_optimum_of_small_problems() {
         });
     }
     assert!(ours * 100 <= least * 101, "{ours} where {least} would do");
-}
-
-/// Two halves, numbered in turn, each of which reads much of itself and little of the other.
-fn two_halves(seed: u64, nodes: usize) -> CostGraph {
-    let mut rng = Rng::new(seed);
-    let mut builder = Builder::new("halves", vec!["a100-80g".into()]);
-    for number in 0..nodes {
-        let spec = NodeSpec {
-            name: &format!("n{number}"),
-            op: "f",
-            times: &[Some(Nanos(2_000))],
-            outputs: &[Bytes(16_000)],
-            ..NodeSpec::default()
-        };
-        let node = builder.add(&spec).unwrap();
-        for _ in 0..3.min(number / 2) {
-            // Of twenty that are read one is of the other half.
-            let half = if rng.below(20) == 0 { 1 - number % 2 } else { number % 2 };
-            builder.connect(NodeIx((2 * rng.below(number / 2) + half) as u32), 0, node);
-        }
-    }
-    builder.finish().unwrap()
-}
-
-#[test]
-fn halves_go_apart_although_no_copy_is_worth_a_job() {
-    for seed in 0..4 {
-        let graph = two_halves(seed, 160);
-        with_context(&graph, "2xa100-80g:link=1GB/s,latency=50us", |context, _| {
-            let found = find(context, std::iter::empty());
-            let latency = found.best().unwrap().evaluation.latency.get();
-            // One device takes 320 us; list schedules alone found nothing shorter.
-            assert!(latency < 280_000, "{latency}");
-        });
-    }
-}
-
-#[test]
-fn a_schedule_takes_as_long_as_the_scheduler_makes_it_with_copies_that_wait() {
-    let graph = two_halves(7, 80);
-    with_context(&graph, "2xa100-80g:link=1GB/s,latency=50us", |context, _| {
-        for candidate in &find(context, std::iter::empty()).found {
-            let (problem, order) = (context.problem, candidate.launches.as_ref().unwrap());
-            let placement = crate::place::Placement {
-                device: candidate.nodes.clone(),
-                launches: None,
-                notes: Vec::new(),
-            };
-            let meant = crate::schedule::schedule_in_order(
-                problem.graph,
-                problem.topology,
-                &placement,
-                order,
-                &crate::schedule::Options::default(),
-            );
-            let own = crate::schedule::schedule(
-                problem.graph,
-                problem.topology,
-                &placement,
-                &crate::schedule::Options::default(),
-            );
-            let least = meant.unwrap().cost.latency.min(own.unwrap().cost.latency);
-            assert_eq!(candidate.evaluation.latency, least);
-        }
-    });
 }

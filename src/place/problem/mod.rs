@@ -16,8 +16,8 @@ pub(crate) use marks::{check_pins, no_match};
 pub(super) use marks::{colocation, pins};
 use units::{Resolver, homes};
 
-use super::{DeviceUse, Options};
-use crate::costgraph::{CostGraph, NodeIx};
+use super::{Clock, DeviceUse, Options};
+use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::topology::{self, DeviceId, Topology};
@@ -79,9 +79,23 @@ pub(super) struct Problem<'a> {
     pub(super) backward: Backward,
     /// Soft fallbacks.
     pub(super) notes: Vec<String>,
+    /// What tells latencies better than an evaluation, where there is such a thing.
+    pub(super) clock: Option<Clock>,
 }
 
 impl<'a> Problem<'a> {
+    /// The same problem with a clock.
+    pub(super) fn timed_by(mut self, clock: Option<Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// An order of all nodes: what is loaded before the step, then the launches.
+    pub(super) fn with_loads(&self, launches: &[NodeIx]) -> Vec<NodeIx> {
+        let loaded = |node: &&NodeIx| self.graph.role(**node) != Role::Compute;
+        self.order.iter().filter(loaded).chain(launches).copied().collect()
+    }
+
     /// The same graph, devices and ties, of which other options ask something else.
     pub(super) fn asked<'o>(&self, options: &'o Options) -> Problem<'o>
     where
@@ -153,6 +167,7 @@ impl<'a> Problem<'a> {
             total_times,
             backward,
             notes,
+            clock: None,
         })
     }
 

@@ -18,7 +18,7 @@ use crate::costgraph::derive::Derived;
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::{self, Effort, Options, Placement};
-use crate::schedule::{self, Schedule, schedule_closest};
+use crate::schedule::{self, Schedule, greedily, schedule_closest};
 use crate::topology::{DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
@@ -88,7 +88,7 @@ pub fn rewrite(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<Rew
         let relaxed = Some(larger(&caps, quarters, options.reserve));
         // Placements are only where rewriting begins, so little is spent on them.
         let relaxed = Options { caps: relaxed, effort: Effort::Fast, ..options.clone() };
-        let found = match place::candidates(graph, topology, &relaxed, control) {
+        let found = match place::candidates_timed(graph, topology, &relaxed, Some(greedily), control) {
             Ok(found) => found,
             Err(Error::Infeasible(_)) => continue,
             Err(error) => return Err(error),

@@ -24,6 +24,8 @@ struct Masks {
     causal: Option<i64>,
     /// Added to the scores; broadcasts to `[batch, heads, rows, keys]`.
     added: Option<ValueId>,
+    /// Whether what is added hides later keys, by positions that follow on a cache of any length.
+    follows_cache: bool,
 }
 
 /// The number of heads in an attribute. Error: there is none, or none positive.
@@ -93,20 +95,27 @@ fn causal(
     dtype: DType,
 ) -> Result<()> {
     let past = keys.sub(rows).ok_or_else(|| at.undecided("mask", &[rows.clone(), keys.clone()]))?;
+    let key = positions(at, keys, &Size::Known(0), 3)?;
+    let mut shown = None;
     match past.known() {
         Some(past) => masks.causal = Some(past),
         None => {
-            let (row, key) = (positions(at, rows, &past, 2)?, positions(at, keys, &Size::Known(0), 3)?);
-            let holds = at.apply(Op::Compare(Compare::Ge), &[row, key])?;
-            let mask = additive(at, holds, f64::NEG_INFINITY, dtype)?;
-            add(at, masks, mask)?;
+            let row = positions(at, rows, &past, 2)?;
+            shown = Some(at.apply(Op::Compare(Compare::Ge), &[row, key])?);
+            masks.follows_cache = true;
         }
     }
     if let Some(window) = window {
         let start = past.sub(&Size::Known(window)).ok_or_else(|| at.wrong("its window overflows"))?;
-        let (row, key) = (positions(at, rows, &start, 2)?, positions(at, keys, &Size::Known(0), 3)?);
-        let holds = at.apply(Op::Compare(Compare::Gt), &[key, row])?;
-        let mask = additive(at, holds, f64::NEG_INFINITY, dtype)?;
+        let row = positions(at, rows, &start, 2)?;
+        let near = at.apply(Op::Compare(Compare::Gt), &[key, row])?;
+        shown = Some(match shown {
+            Some(shown) => at.binary(Binary::And, shown, near)?,
+            None => near,
+        });
+    }
+    if let Some(shown) = shown {
+        let mask = additive(at, shown, f64::NEG_INFINITY, dtype)?;
         add(at, masks, mask)?;
     }
     Ok(())
@@ -169,6 +178,9 @@ fn bias(at: &mut At<'_>, masks: &mut Masks, input: usize) -> Result<()> {
 
 /// Output 0: the attention, with rows before heads.
 fn attend(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<()> {
+    if masks.follows_cache {
+        return spelled_out(at, parts, masks);
+    }
     let others = if parts.has_cache { HeadOrder::HeadsFirst } else { HeadOrder::RowsFirst };
     let op = Attention {
         heads: parts.heads,
@@ -186,6 +198,46 @@ fn attend(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<()> {
     let y = joined(at, y)?;
     at.set(0, y);
     Ok(())
+}
+
+/// As [`attend`], with products and a softmax: what decoding makes of caches that grow is found in them, as in those that
+/// other exporters write.
+fn spelled_out(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<()> {
+    let [q, mut k, mut v] = parts.operands;
+    let q = heads_first(at, q)?;
+    if !parts.has_cache {
+        (k, v) = (heads_first(at, k)?, heads_first(at, v)?);
+    }
+    let (k, v) = (repeated(at, k, parts)?, repeated(at, v, parts)?);
+    let k = at.transpose(k, vec![0, 1, 3, 2])?;
+    let mut scores = multiply(at, q, k)?;
+    scores = at.binary_scalar(Binary::Mul, scores, parts.scale)?;
+    if let Some(mask) = masks.added {
+        scores = at.binary(Binary::Add, scores, mask)?;
+    }
+    let weights = at.apply(Op::Softmax { axis: 3, log: false }, &[scores])?;
+    let y = multiply(at, weights, v)?;
+    let y = at.transpose(y, vec![0, 2, 1, 3])?;
+    let y = joined(at, y)?;
+    at.set(0, y);
+    Ok(())
+}
+
+/// Keys or values `[batch, key heads, rows, size]`, each head once for every head of queries that reads it.
+fn repeated(at: &mut At<'_>, x: ValueId, parts: &Parts) -> Result<ValueId> {
+    let times = parts.heads / parts.key_heads;
+    if times == 1 {
+        return Ok(x);
+    }
+    let sizes = at.type_of(x).shape.sizes().to_vec();
+    let mut wide = sizes.clone();
+    wide.insert(2, Size::Known(1));
+    let value = at.reshape(x, wide.clone())?;
+    wide[2] = Size::Known(times);
+    let value = at.apply(Op::Broadcast { shape: Shape::new(wide) }, &[value])?;
+    let mut merged = sizes;
+    merged[1] = Size::Known(parts.heads);
+    at.reshape(value, merged)
 }
 
 /// The factor of the scores: an attribute, or one by the root of the heads' size.

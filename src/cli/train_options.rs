@@ -8,7 +8,7 @@ use super::train_args::{SpreadArgs, TrainArgs};
 use crate::data::{self, OnBad, Order, Source};
 use crate::error::{Error, Result};
 use crate::state::{Goal, Keep, Store};
-use crate::train::{self, Async, Fit, Rate, Replicas};
+use crate::train::{self, Async, Fit, Parallel, Rate, Replicas};
 
 /// Updates by others that a gradient outlives unless said.
 const STALENESS: u64 = 4;
@@ -80,8 +80,8 @@ fn check_spread(args: &SpreadArgs) -> Result<()> {
     let first =
         |given: &[(&'static str, bool)]| given.iter().find(|(_, given)| *given).map(|&(name, _)| name);
     let waits = args.sync != "async";
-    let has_replicas =
-        args.replicas.is_some() || args.parallel.as_deref().is_some_and(|way| !UNDIVIDED.contains(&way));
+    let way: Option<Parallel> = args.parallel.as_deref().map(str::parse).transpose()?;
+    let has_replicas = args.replicas.is_some() || way.is_some_and(Parallel::may_have_replicas);
     let (name, message, help) = if let Some(name) = first(&exchanged).filter(|_| !has_replicas) {
         (name, "there are no replicas, which alone exchange gradients", "--replicas N or --parallel data")
     } else if let Some(name) = first(&apart).filter(|_| waits) {
@@ -93,9 +93,6 @@ fn check_spread(args: &SpreadArgs) -> Result<()> {
     };
     Err(Error::usage(name, message).with_help(help))
 }
-
-/// Ways of spreading a step that have one network and no replicas of it.
-const UNDIVIDED: [&str; 3] = ["model", "split", "pipeline"];
 
 /// Replicas as the arguments ask for them.
 pub(super) fn replicas(args: &SpreadArgs, count: usize) -> Result<Replicas> {

@@ -5,7 +5,7 @@
 //! training puts the disturbance in the reshape's place.
 
 use super::names::names;
-use super::{Graph, Op, Real, SourceId, ValueId};
+use super::{Graph, NodeId, Op, Real, SourceId, ValueId};
 use crate::error::Result;
 use crate::random::bits;
 
@@ -61,6 +61,13 @@ impl Noise {
 }
 
 impl Graph {
+    /// How training disturbs what a node hands on, where the node stands for that.
+    pub(crate) fn disturbance(&self, node: NodeId) -> Option<&Noise> {
+        let data = self.node(node);
+        let noise = self.source(data.source).noise.as_ref()?;
+        (matches!(data.op, Op::Reshape { .. }) && noise.rate.0 > 0.0).then_some(noise)
+    }
+
     /// A value as a layer that disturbs it leaves it at inference: as it is. The source is marked.
     ///
     /// Errors: none but those of inference.

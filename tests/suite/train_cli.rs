@@ -126,13 +126,16 @@ fn what_training_cannot_heed_is_refused() {
 fn a_pipeline_has_as_many_microbatches_as_are_asked_for_or_the_best_of_several_numbers() {
     let folder = folder();
     let dry = |rest: &[&str]| {
-        let own = ["--dry-run", "-d", "2xcpu", "--batch", "12", "--loss", "mse", "--parallel", "pipeline"];
+        let own = ["--dry-run", "-d", "2xcpu", "--loss", "mse", "--parallel", "pipeline"];
         folder.ok(&train("line.json", &[&own[..], rest].concat()))
     };
-    let asked = dry(&["--microbatches", "3"]);
+    let asked = dry(&["--batch", "12", "--microbatches", "3"]);
     assert!(asked.contains("3 microbatches"), "{asked}");
-    let compared = dry(&[]);
+    let compared = dry(&["--batch", "12"]);
     assert!(compared.contains("pipeline x4") && compared.contains("pipeline x2"), "{compared}");
+    // A batch that nothing divides is cut unevenly.
+    let uneven = dry(&["--batch", "7"]);
+    assert!(uneven.contains("pipeline x4") && uneven.contains("pipeline x2"), "{uneven}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::init::initialiser;
 use super::lower::Site;
 use super::mask::{self, Masked};
 use super::network::{Argument, CallOptions};
+use super::noise::dropout;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Init, Op, Shape, Size, ValueId};
 
@@ -248,18 +249,6 @@ impl Attention {
         let low = if site.dtype(scores) == DType::F16 { -3e4 } else { -1e9 };
         let low = site.scalar_like(low, scores)?;
         site.apply(Op::Select, &[mask, scores, low])
-    }
-}
-
-/// The probability with which a layer drops within itself while it trains.
-///
-/// Error: it is none.
-pub(super) fn dropout(config: Config<'_>) -> Result<f64> {
-    // Keras 1 called that of recurrent layers by the matrix.
-    let rate = config.real("dropout")?.or(config.real("dropout_W")?).unwrap_or(0.0);
-    match (0.0..=1.0).contains(&rate) {
-        true => Ok(rate),
-        false => Err(config.fault("dropout", format!("{rate} is out of range"))),
     }
 }
 

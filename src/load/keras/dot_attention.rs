@@ -1,10 +1,10 @@
 //! Attention without projections: queries, values and keys as they come.
 
-use super::attention::dropout;
 use super::config::{Config, Unsupported};
 use super::lower::Site;
 use super::mask::{self, Masked};
 use super::network::CallOptions;
+use super::noise::dropout;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Init, Op, ReduceKind, Size, Unary, ValueId};
 

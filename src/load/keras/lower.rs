@@ -1,5 +1,7 @@
 //! Lowers a network of layers to the intermediate representation.
 
+mod wrapped;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::activation::Activation;
@@ -15,9 +17,6 @@ use crate::ir::{
     SourceId, SourceRole, Statistic, Tensor, Type, Unary, ValueId,
 };
 use crate::load::{FindDims, LoadOptions};
-
-/// Steps up to which a layer that follows the statistics of its batches is written out for each.
-const MOST_STEPS: i64 = 64;
 
 /// Calls of layers in all; models that share models that share models can have any number.
 const MOST_CALLS: usize = 1_000_000;
@@ -378,11 +377,9 @@ impl Site<'_> {
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
             Kind::BatchNorm(norm) => {
                 if mask.is_some() && self.trainable {
-                    let line = format!(
-                        "layer {}: training takes the statistics of all steps, those too that the mask leaves out",
-                        self.path
+                    self.unheeded(
+                        "training takes the statistics of all steps, those too that the mask leaves out",
                     );
-                    self.lowering.graph.rules_mut().unheeded.push(line);
                 }
                 norm.lower(self, first).map(one)
             }
@@ -444,64 +441,10 @@ impl Site<'_> {
         Ok(value)
     }
 
-    /// Applies a layer to each step of a sequence.
-    fn time_distributed(&mut self, inner: &Layer, x: ValueId) -> Result<ValueId> {
-        let sizes = self.sizes(x);
-        if sizes.len() < 3 {
-            return Err(self.error("a layer applied to each step needs an input of rank 3 or more"));
-        }
-        // Each step is a batch of its own, whose statistics are its own.
-        if let Some(steps) = sizes[1].known().filter(|&steps| steps <= MOST_STEPS && has_statistics(inner)) {
-            return self.each_step(inner, x, steps);
-        }
-        let steps = self.product(&sizes[..2])?;
-        let mut folded = vec![steps];
-        folded.extend_from_slice(&sizes[2..]);
-        let value = self.reshape(x, folded)?;
-        let value = self.wrapped(inner, value)?;
-        let mut unfolded = sizes[..2].to_vec();
-        unfolded.extend(self.sizes(value).into_iter().skip(1));
-        self.reshape(value, unfolded)
-    }
-
-    /// A layer on one step after the other.
-    fn each_step(&mut self, inner: &Layer, x: ValueId, steps: i64) -> Result<ValueId> {
-        let mut sizes = self.sizes(x);
-        sizes.remove(1);
-        let mut results = Vec::new();
-        for step in 0..steps {
-            let own = self.slice(x, 1, step, 1)?;
-            let own = self.reshape(own, sizes.clone())?;
-            results.push(self.wrapped(inner, own)?);
-        }
-        super::steps::together(self, &results)
-    }
-
-    /// The layer inside of a wrapper.
-    fn wrapped(&mut self, inner: &Layer, value: ValueId) -> Result<ValueId> {
-        let policy = std::mem::replace(&mut self.policy, inner.policy);
-        let trainable = self.trainable;
-        self.trainable &= inner.trainable;
-        let path = self.path.clone();
-        // Keras 2 names the weights by the wrapper alone; the order is the same.
-        self.path = format!("{path}/{}", inner.name);
-        let value = Masked::bare(value);
-        let argument = [Argument { keyword: None, tensor: value }];
-        let value = match &inner.kind {
-            Kind::Model(network) => {
-                let prefix = format!("{}/", self.path);
-                let results = self.lowering.run(network, &[value], &prefix)?;
-                results.first().copied().ok_or_else(|| self.error("the wrapped model has no output"))?
-            }
-            _ => {
-                let results = self.layer(inner, &argument, CallOptions::default())?;
-                results.first().copied().ok_or_else(|| self.error("the wrapped layer has no output"))?
-            }
-        };
-        self.path = path;
-        self.policy = policy;
-        self.trainable = trainable;
-        Ok(value.value)
+    /// Notes what the layer would do in training and does not do here.
+    fn unheeded(&mut self, what: &str) {
+        let line = format!("layer {}: {what}", self.path);
+        self.lowering.graph.rules_mut().unheeded.push(line);
     }
 
     /// Whole numbers below `count` as vectors: of rows, or of single numbers.
@@ -840,15 +783,5 @@ impl Site<'_> {
     /// The product of matrices.
     pub(super) fn matmul(&mut self, x: ValueId, y: ValueId, transpose_right: bool) -> Result<ValueId> {
         self.apply(Op::MatMul { transpose_left: false, transpose_right, wide: false, rounds: false }, &[x, y])
-    }
-}
-
-/// Whether a layer, or one within it, normalises by its batch while it trains.
-fn has_statistics(layer: &Layer) -> bool {
-    match &layer.kind {
-        Kind::BatchNorm(_) => layer.trainable,
-        Kind::Model(network) => network.layers.iter().any(has_statistics),
-        Kind::TimeDistributed(inner) => has_statistics(inner),
-        _ => false,
     }
 }

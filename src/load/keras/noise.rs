@@ -58,3 +58,15 @@ impl Disturb {
         site.disturbed(x, Noise { shared, ..self.noise.clone() })
     }
 }
+
+/// The probability with which a layer drops within itself while it trains.
+///
+/// Error: it is none.
+pub(super) fn dropout(config: Config<'_>) -> Result<f64> {
+    // Keras 1 called that of recurrent layers by the matrix.
+    let rate = config.real("dropout")?.or(config.real("dropout_W")?).unwrap_or(0.0);
+    match (0.0..=1.0).contains(&rate) {
+        true => Ok(rate),
+        false => Err(config.fault("dropout", format!("{rate} is out of range"))),
+    }
+}

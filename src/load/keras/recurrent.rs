@@ -8,13 +8,13 @@
 use serde_json::Value;
 
 use super::activation::Activation;
-use super::attention::dropout;
 use super::config::{Config, KerasVersion, Unsupported};
 use super::init::initialiser;
 use super::layer::{Kind, no_layer};
 use super::lower::Site;
 use super::mask::{Compacted, Masked};
 use super::network::Parser;
+use super::noise::dropout;
 use super::steps::{Gates, Sequence, Stepwise, together};
 use crate::error::Result;
 use crate::ir::{Binary, Cell, DType, Direction, Init, Op, Real, Recurrent, Size, Slice, Unary, ValueId};

@@ -30,7 +30,7 @@ impl Config {
 
     /// What the configuration says of dropout, which no layer that is written has: a line for who trains it.
     pub(super) fn dropouts(&self) -> Option<String> {
-        let stated = self.fields.iter().filter(|(name, _)| name.contains("drop") || name.ends_with("_pdrop"));
+        let stated = self.fields.iter().filter(|(name, _)| name.contains("drop"));
         let rates =
             stated.filter_map(|(name, value)| Some((name, value.as_f64().filter(|&rate| rate > 0.0)?)));
         let listed: Vec<String> = rates.map(|(name, rate)| format!("{name} {rate}")).collect();

@@ -60,19 +60,13 @@ impl<'g> Look<'g> {
         };
         let source = self.graph.node(root).source;
         let alone = nodes[1..].iter().all(|&id| {
-            !self.is_disturbed(id)
+            // What training disturbs is part of no pattern.
+            self.graph.disturbance(id).is_none()
                 && same_marks(self.graph, self.place, source, self.graph.node(id).source)
                 && self.graph.results(id).all(|value| self.uses[value.index()] == reads(value))
         });
         let free = nodes.iter().all(|id| !self.ordered[id.index()]);
         (alone && free).then(|| nodes.split_off(1))
-    }
-
-    /// Whether training puts a disturbance where a node is, which hands on what it reads until then.
-    fn is_disturbed(&self, id: NodeId) -> bool {
-        let node = self.graph.node(id);
-        let noise = &self.graph.source(node.source).noise;
-        matches!(node.op, Op::Reshape { .. }) && noise.as_ref().is_some_and(|noise| noise.rate.0 > 0.0)
     }
 
     /// What a value repeats along axes.

@@ -187,8 +187,8 @@ pub fn best(candidates: &[Candidate]) -> Option<Strategy> {
 /// Microbatches of a pipeline that is not told how many: two for each device, one, a half.
 const DEPTHS: usize = 3;
 
-/// The pipelines that are asked for: of as many microbatches as are said, else of several numbers that the batch of each
-/// of `replicas` divides into, the most first. None where there is nothing to divide.
+/// The pipelines that are asked for: of as many microbatches as are said, else of several numbers, the most first, such as
+/// the batch of each of `replicas` divides into where there are any. None where there is nothing to divide.
 fn pipelines(replicas: usize, devices: usize, options: &Options) -> Vec<pipeline::Options> {
     if let Some(asked) = options.pipeline {
         return vec![asked];
@@ -200,8 +200,8 @@ fn pipelines(replicas: usize, devices: usize, options: &Options) -> Vec<pipeline
     let batch = options.compile.batch.unwrap_or(1) / replicas.max(1) as i64;
     let most = i64::try_from(devices.saturating_mul(2)).unwrap_or(i64::MAX).min(batch);
     let counts = std::iter::successors(Some(most), |count| Some(count / 2)).take_while(|&count| count > 1);
-    let divisor = |count: i64| (2..=count).rev().find(|part| batch % part == 0);
-    let mut counts: Vec<i64> = counts.take(DEPTHS).filter_map(divisor).collect();
+    let even = |count: i64| (2..=count).rev().find(|part| batch % part == 0).unwrap_or(count);
+    let mut counts: Vec<i64> = counts.take(DEPTHS).map(even).collect();
     counts.dedup();
     counts.into_iter().filter_map(|count| u32::try_from(count).ok()).map(of).collect()
 }
@@ -233,6 +233,11 @@ fn strategies(devices: usize, options: &Options) -> Vec<Strategy> {
 }
 
 impl Parallel {
+    /// Whether there are replicas, or may be: what exchanges gradients.
+    pub fn may_have_replicas(self) -> bool {
+        !matches!(self, Self::Model | Self::Split | Self::Pipeline)
+    }
+
     /// The ways that are asked for on these devices: one as a rule; several where it is not said what they take, or to
     /// compare them all.
     pub fn strategies(self, topology: &Topology, options: &Options) -> Vec<Strategy> {

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::ir::{
-    Binary, Compare, DType, Graph, NodeId, Noise, NoiseKind, Op, Shape, Source, SourceId, SourceRole, Tensor,
-    Type, Unary, ValueId, random_bits,
+    Binary, Compare, DType, Graph, Noise, NoiseKind, Shape, Source, SourceId, SourceRole, Tensor, Type,
+    Unary, ValueId, random_bits,
 };
 use crate::pass::gradient::build::Build;
 use crate::pass::rewrite::Rewriter;
@@ -37,12 +37,7 @@ pub(crate) fn streams(seed: u64, step: u64, batch: usize) -> Result<Tensor> {
 ///
 /// Errors: a dimension that is not bound.
 pub(crate) fn disturb(graph: &mut Graph, batch: i64) -> Result<bool> {
-    let marked = |graph: &Graph, node: NodeId| {
-        let data = graph.node(node);
-        let noise = graph.source(data.source).noise.clone();
-        noise.filter(|noise| matches!(data.op, Op::Reshape { .. }) && noise.rate.0 > 0.0)
-    };
-    if graph.node_ids().all(|node| marked(graph, node).is_none()) {
+    if graph.node_ids().all(|node| graph.disturbance(node).is_none()) {
         return Ok(false);
     }
     if graph.inputs().iter().any(|(name, _)| name == STREAMS) {
@@ -54,7 +49,7 @@ pub(crate) fn disturb(graph: &mut Graph, batch: i64) -> Result<bool> {
     let streams = new.add_input(STREAMS, Type::new(DType::I64, Shape::known(&[batch])), source);
     let mut calls: BTreeMap<SourceId, i64> = BTreeMap::new();
     for node in graph.node_ids() {
-        let Some(noise) = marked(graph, node) else {
+        let Some(noise) = graph.disturbance(node) else {
             rewriter.keep(node)?;
             continue;
         };
@@ -68,7 +63,7 @@ pub(crate) fn disturb(graph: &mut Graph, batch: i64) -> Result<bool> {
         let own = graph.source(source);
         let layer = own.consumer.filter(|_| own.role == SourceRole::Data).unwrap_or(source);
         let b = Build { graph: rewriter.graph_mut(), source: layer };
-        let y = Draw { b, noise: &noise, streams, site }.applied(x)?;
+        let y = Draw { b, noise, streams, site }.applied(x)?;
         rewriter.replace_each(node, &[y]);
     }
     *graph = rewriter.finish()?;

@@ -110,7 +110,7 @@ struct Layers {
 
 /// O(nodes).
 fn layers(graph: &Graph, readers: &[Vec<ParamId>]) -> Layers {
-    let count = graph.node_ids().count();
+    let count = graph.node_count();
     let mut layers = Layers { by_sum: vec![None; count], is_within: vec![false; count] };
     let users = Users::new(graph);
     for id in graph.node_ids() {

@@ -55,9 +55,16 @@ fn heard(signal: u8) {
 pub(super) fn listen() {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]) else { return };
-    let wait = move || signals.forever().for_each(|signal| heard(u8::try_from(signal).unwrap_or(1)));
-    // A thread of its own, so that ending the program may clean up.
-    let _ = std::thread::Builder::new().name("signals".into()).spawn(wait);
+    let (is_up, started) = std::sync::mpsc::channel();
+    let wait = move || {
+        let _ = is_up.send(());
+        signals.forever().for_each(|signal| heard(u8::try_from(signal).unwrap_or(1)));
+    };
+    // A thread of its own, so that ending the program may clean up. It has its stacks before anything else may take what
+    // memory there is.
+    if std::thread::Builder::new().name("signals".into()).spawn(wait).is_ok() {
+        let _ = started.recv();
+    }
 }
 
 #[cfg(not(unix))]

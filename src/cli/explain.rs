@@ -20,10 +20,6 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
     let plan = Plan::from_json(&file.bytes, &name)?;
     plan::check(&plan).map_err(|error| error.within(&name))?;
     let path = match (model_path(&plan, &file, args.model.as_deref()), &args.node) {
-        (Ok(_), None) if is_spread(&plan) => {
-            console.note("the step is spread over copies of the network: only what the plan itself says");
-            return print(args, console, &report::plan_text(&plan), || to_json_pretty(&Bare::of(&plan)));
-        }
         (Ok(path), _) => path,
         // Without the model only the plan's own figures can be told.
         (Err(error), None) if args.model.is_none() => {
@@ -61,11 +57,6 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<()> {
             print(args, console, &report::overview_text(&overview, &plan), json)
         }
     }
-}
-
-/// Whether the plan's step is more than one network and its training.
-fn is_spread(plan: &Plan) -> bool {
-    plan.options.training.as_ref().is_some_and(|training| training.spread.is_some())
 }
 
 /// An overview with the plan's certificate.

@@ -82,7 +82,14 @@ impl ModelFile {
     ///
     /// Errors: those of reading it, and of making the step.
     pub(super) fn planned(&self, plan: &Plan, dims: &BTreeMap<String, i64>) -> Result<Model> {
-        match self.load(dims)? {
+        // Each replica has its part of the batch.
+        let replicas = plan.options.training.as_ref().and_then(|training| training.replicas.as_ref());
+        let divided = replicas.and_then(|replicas| replicas.batch.as_ref());
+        let mut dims = dims.clone();
+        if let Some(name) = divided {
+            dims.remove(name);
+        }
+        match self.load(&dims)? {
             Model::Graph(network) => Ok(Model::Graph(step_of_plan(network, plan)?)),
             graph @ Model::CostGraph { .. } => Ok(graph),
         }

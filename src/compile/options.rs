@@ -136,6 +136,7 @@ impl Options {
             },
             model_path: plan.model.path.clone(),
             model_hash: plan.model.hash.clone(),
+            unrolled: unrolled_of(plan),
             places: score::places_of(plan),
             split: SplitOptions { planned: Some(plan.options.splits.clone()), ..SplitOptions::default() },
             profile: plan.profile.clone().map(Arc::new),
@@ -201,4 +202,15 @@ impl Options {
         };
         plan::Meta { model, options, reserve: self.place.reserve, ..plan::Meta::default() }
     }
+}
+
+/// That a plan's step holds the microbatches of pipelines side by side; in which order is told by its steps.
+fn unrolled_of(plan: &Plan) -> Option<strategy::pipeline::Unrolled> {
+    let training = plan.options.training.as_ref()?;
+    let replicas = training.replicas.as_ref().filter(|_| training.is_pipeline())?;
+    let count = u32::try_from(replicas.devices.len()).ok()?.max(1);
+    let microbatches = u32::try_from(replicas.shards).ok()? / count;
+    let order = strategy::pipeline::Order::Auto;
+    let asked = strategy::pipeline::Options { microbatches, order };
+    Some(strategy::pipeline::Unrolled { asked, replicas: count })
 }

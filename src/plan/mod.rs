@@ -202,6 +202,46 @@ pub struct Training {
     /// Where the step is not that of one network: `replicas`, `pipeline` or `workers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<String>,
+    /// The replicas of such a step, or its pipelines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<PlanReplicas>,
+}
+
+impl Training {
+    /// What `spread` is for pipelines.
+    pub const PIPELINE: &str = "pipeline";
+
+    /// Whether the parts of the batch go through stages as microbatches.
+    pub fn is_pipeline(&self) -> bool {
+        self.spread.as_deref() == Some(Self::PIPELINE)
+    }
+}
+
+/// Copies of the network side by side, each for a part of the batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanReplicas {
+    /// By replica: its devices.
+    pub devices: Vec<Vec<String>>,
+    /// How many devices were there for each; stages may use fewer.
+    pub each: usize,
+    /// The dimension of the network that the batch is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
+    /// Into how many parts the batch is cut, of all replicas together.
+    pub shards: usize,
+    /// How many of them are not waited for.
+    pub spare: usize,
+    /// How they come to one gradient, as `train --sync` has it.
+    pub sync: String,
+    /// As `train --exchange` has it.
+    pub exchange: String,
+    /// As `train --transfer` has it.
+    pub transfer: String,
+    /// What is kept once, as `train --zero` has it.
+    pub zero: String,
+    /// Bytes of gradients that travel together at most, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<u64>,
 }
 
 /// Operations that are split alike. Part `k` of `n` of a node stands in `placement` as `name[k/n]`.

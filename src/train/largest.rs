@@ -96,7 +96,7 @@ fn larger(
             on_stages(graph, topology, options, pipeline, &stages)?
         }
         (None, Some(_)) => gradient_step(compile::bound(graph, &options.compile)?.0, &options.recipe)?.0,
-        (None, None) => step_of(graph, topology, options, control)?.1,
+        (None, None) => step_of(graph, topology, options, control)?.step,
     };
     Ok(step.graph)
 }

@@ -86,10 +86,50 @@ fn plans_of_training_steps_are_explained_and_checked_against_their_model() {
     let other = text.replacen(own, other, 1);
     fs::write(folder.path("step.json"), other).unwrap();
     assert!(folder.fails(1, &checked).starts_with("error: step.json"));
-    // Replicas are copies of the network: there is no one step to make.
-    plan(&["--replicas", "2"]);
-    assert!(folder.fails(2, &checked).contains("a step of replicas is not made anew from its plan"));
-    folder.ok(&["explain", "step.json"]);
+}
+
+#[test]
+fn a_plan_of_replicas_or_of_a_pipeline_is_checked_and_explained_with_its_model() {
+    let folder = folder();
+    fs::copy("examples/mlp.json", folder.path("mlp.json")).unwrap();
+    let plan = |way: &[&str]| {
+        let base = ["train", "mlp.json", "--loss", "mse", "-d", "4xcpu", "--batch", "8", "--dry-run"];
+        folder.ok(&[&base[..], &["--plan", "step.json"], way].concat());
+    };
+    let checked = ["check", "step.json", "--model", "mlp.json"];
+    let ways: [&[&str]; 10] = [
+        &["--replicas", "2"],
+        &["--replicas", "2", "--shards", "4", "--transfer", "int8", "--freeze", "block0/*"],
+        &["--replicas", "4", "--spare", "1", "--exchange", "tree", "--bucket", "1kB"],
+        &["--replicas", "3", "--zero", "1", "--optimizer", "adam"],
+        &["--replicas", "4", "--zero", "3", "--precision", "bf16"],
+        &["--replicas", "2", "--devices-each", "2", "--zero", "2"],
+        &["--replicas", "4", "--sync", "ps:round-robin"],
+        &["--replicas", "3", "--sync", "async"],
+        &["--parallel", "pipeline", "--microbatches", "4"],
+        &["--parallel", "hybrid:2", "--schedule", "1f1b", "--microbatches", "2"],
+    ];
+    for way in ways {
+        plan(way);
+        assert!(folder.ok(&checked).contains("and is of this model"), "{way:?}");
+        folder.ok(&["explain", "step.json"]);
+        assert!(folder.ok(&["explain", "step.json", "block1/up_proj"]).contains("block1/up_proj"), "{way:?}");
+    }
+    let text = fs::read_to_string(folder.path("step.json")).unwrap();
+    for (own, other, error) in [
+        (r#""shards":4"#, r#""shards":2"#, "shard 2 of x, which mlp does not have"),
+        (r#""shards":4"#, r#""shards":4000000000000"#, "the step has fewer nodes"),
+        (r#""each":2"#, r#""each":9000000000000000000"#, "there are 4 devices"),
+        (r#""exchange":"auto""#, r#""exchange":"fast""#, "there is no such way"),
+        (r#""devices":[["#, r#""devices":[[],["#, "expected as many for each replica"),
+        (r#""devices":[["cpu0""#, r#""devices":[["gpu0""#, "the plan has no device gpu0"),
+        (r#""replicas":{"#, r#""other":{"#, "does not say which pipeline its step has"),
+    ] {
+        assert!(text.contains(own), "{own}: {text}");
+        fs::write(folder.path("step.json"), text.replacen(own, other, 1)).unwrap();
+        let ran = folder.run(&checked);
+        assert!(ran.code > 0 && ran.stderr.contains(error), "{other}: {}", ran.stderr);
+    }
 }
 
 #[test]

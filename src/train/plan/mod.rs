@@ -18,7 +18,7 @@ use crate::ir::{Graph, ParamId, SourceId, SourceRole, Tensor};
 use crate::load::weights::ParamReader;
 use crate::load::{Model, fill_param};
 use crate::place;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanReplicas};
 use crate::run::{Engines, GroupedGraph, Runner};
 use crate::topology::Topology;
 use crate::train::options::Options;
@@ -137,11 +137,14 @@ pub(crate) fn planned(
     if let Some(pipeline) = options.pipeline {
         return pipelined(graph, topology, options, pipeline, control);
     }
-    let (forward, mut step, dims) = step_of(graph, topology, options, control)?;
+    let Made { forward, mut step, dims, replicas } = step_of(graph, topology, options, control)?;
     let graph = std::mem::replace(&mut step.graph, Graph::new(""));
     let opened = dims.keys().filter(|name| !options.compile.dims.contains_key(*name)).cloned().collect();
-    let asked =
+    let mut asked =
         compile::Options { dims, opened, bind: Default::default(), batch: None, ..options.compile.clone() };
+    if let Some(training) = &mut asked.training {
+        training.replicas = replicas;
+    }
     let compiled = match options.split {
         true => compile::compile_with(Model::Graph(graph), topology, &asked, control),
         false => in_layers(graph, topology, &asked, control),
@@ -179,7 +182,17 @@ fn in_layers(
     }
 }
 
-/// A bound network, its training step, and its dimensions.
+/// What planning a step begins with.
+pub(crate) struct Made {
+    /// The network, bound.
+    forward: Graph,
+    pub(crate) step: Step,
+    dims: BTreeMap<String, i64>,
+    /// What the plan says of replicas, where there are any.
+    replicas: Option<PlanReplicas>,
+}
+
+/// Binds a network and makes its training step.
 ///
 /// Errors: those of [`training_step`].
 pub(crate) fn step_of(
@@ -187,16 +200,18 @@ pub(crate) fn step_of(
     topology: &Topology,
     options: &Options,
     control: &Control<'_>,
-) -> Result<(Graph, Step, BTreeMap<String, i64>)> {
+) -> Result<Made> {
     let unbound = options.replicas.map(|_| graph.clone());
     let (forward, dims) = compile::bound(graph, &options.compile)?;
-    let step = match (options.replicas, unbound) {
+    let (step, replicas) = match (options.replicas, unbound) {
         (Some(replicas), Some(unbound)) => {
-            over_replicas(&forward, &unbound, topology, options, &replicas, control)
+            let (step, groups) = over_replicas(&forward, &unbound, topology, options, &replicas, control)?;
+            let batch = compile::batch_dim(&unbound);
+            (step, Some(again::recorded_replicas(&replicas, &groups, batch)))
         }
-        _ => training_step(forward.clone(), &options.recipe),
+        _ => (training_step(forward.clone(), &options.recipe)?, None),
     };
-    Ok((forward, step?, dims))
+    Ok(Made { forward, step, dims, replicas })
 }
 
 /// Where losses go.
@@ -282,7 +297,7 @@ pub(crate) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed
     fill_param(graph, id, seed, base_name(graph.param(id).whole_name()))
 }
 
-/// The step of a batch over replicas, each of which takes a part of it.
+/// The step of a batch over replicas, each of which takes a part of it, and where they are.
 fn over_replicas(
     forward: &Graph,
     unbound: &Graph,
@@ -290,7 +305,7 @@ fn over_replicas(
     options: &Options,
     replicas: &Replicas,
     control: &Control<'_>,
-) -> Result<Step> {
+) -> Result<(Step, ReplicaGroups)> {
     let first = forward.inputs().first().map(|(_, value)| forward.ty(*value).shape.dims());
     let batch = first.flatten().and_then(|dims| dims.first().copied()).unwrap_or(1);
     replicas.check(topology, batch)?;
@@ -304,7 +319,8 @@ fn over_replicas(
         each => groups_of(names, &bound(batch / replicas.shards as i64)?, topology, options, each, control)?,
     };
     let links = Links::of(topology, replicas.count * replicas.each);
-    replicated_step(batch, &bound, &options.recipe, replicas, &groups, links)
+    let step = replicated_step(batch, &bound, &options.recipe, replicas, &groups, links)?;
+    Ok((step, groups))
 }
 
 /// Devices for replicas of several each: one replica is planned alone; what it uses is the first group,

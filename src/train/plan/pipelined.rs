@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::compile::{self, Compiled};
+use crate::compile;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
@@ -17,7 +17,7 @@ use crate::place::{DeviceUse, Effort};
 use crate::strategy::pipeline::{self, Unrolled};
 use crate::topology::Topology;
 use crate::train::options::Options;
-use crate::train::plan::{Losses, Planned, layers_together};
+use crate::train::plan::{Losses, Planned, again, layers_together};
 use crate::train::spread::exchange::{Links, Replicas, Zero};
 use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::replicas::replicated_step;
@@ -49,17 +49,23 @@ pub(crate) fn pipelined(
     if options.replicas.is_some() {
         of_one.place.devices = DeviceUse::Count(batches.replicas.each as u32);
     }
-    let mut best: Option<(Step, Compiled)> = None;
+    let mut best: Option<Planned> = None;
     let mut refused: Option<Error> = None;
     let tried = if asked_of.place.effort == Effort::Fast { 1 } else { TRIED };
     for stages in compile::stages(graph, topology, &of_one, control)?.into_iter().take(tried) {
-        let mut step = unrolled_step(&batches, &one, &stages, topology)?;
+        let (mut step, groups) = unrolled_step(&batches, &one, &stages, topology)?;
         let graph = std::mem::replace(&mut step.graph, Graph::new(""));
-        match compile::compile_with(Model::Graph(graph), topology, &asked_of, control) {
+        let mut asked = asked_of.clone();
+        if let Some(training) = &mut asked.training {
+            let batch = compile::batch_dim(&batches.unbound);
+            training.replicas = Some(again::recorded_replicas(&batches.replicas, &groups, batch));
+        }
+        match compile::compile_with(Model::Graph(graph), topology, &asked, control) {
             Ok(compiled) => {
-                let time = |compiled: &Compiled| compiled.plan.cost.latency_ns;
-                if best.as_ref().is_none_or(|(_, best)| time(&compiled) < time(best)) {
-                    best = Some((step, compiled));
+                let time = |planned: &Planned| planned.plan().cost.latency_ns;
+                let planned = Planned { forward: batches.forward.clone(), step, asked, compiled };
+                if best.as_ref().is_none_or(|best| time(&planned) < time(best)) {
+                    best = Some(planned);
                 }
             }
             Err(error @ (Error::Infeasible(_) | Error::Usage(_))) => {
@@ -69,9 +75,7 @@ pub(crate) fn pipelined(
         }
     }
     match (best, refused) {
-        (Some((step, compiled)), _) => {
-            Ok(Planned { forward: batches.forward, step, asked: asked_of, compiled })
-        }
+        (Some(best), _) => Ok(best),
         (None, Some(error)) => Err(error),
         (None, None) => Err(Error::Internal("no stages were tried".into())),
     }
@@ -88,7 +92,7 @@ pub(crate) fn on_stages(
     stages: &BTreeMap<String, String>,
 ) -> Result<Step> {
     let batches = Batches::new(graph, topology, options, asked)?;
-    unrolled_step(&batches, &batches.one()?, stages, topology)
+    unrolled_step(&batches, &batches.one()?, stages, topology).map(|(step, _)| step)
 }
 
 /// The replicas of a pipeline, each with its microbatches as shards; one, where none are asked for. Where
@@ -196,16 +200,18 @@ impl<'a> Batches<'a> {
     }
 }
 
-/// The step with all its microbatches, pinned to the devices of `stages` and of those of other replicas.
+/// The step with all its microbatches, pinned to the devices of `stages` and of those of other replicas; and what those
+/// are.
 fn unrolled_step(
     batches: &Batches<'_>,
     one: &Graph,
     stages: &BTreeMap<String, String>,
     topology: &Topology,
-) -> Result<Step> {
+) -> Result<(Step, ReplicaGroups)> {
     let groups = batches.groups(one, stages, topology)?;
     let replicas = &batches.replicas;
     let links = Links::of(topology, replicas.count * replicas.each);
     let bound = |samples: i64| batches.bound(samples);
-    replicated_step(batches.batch, &bound, &batches.options.recipe, replicas, &groups, links)
+    let step = replicated_step(batches.batch, &bound, &batches.options.recipe, replicas, &groups, links)?;
+    Ok((step, groups))
 }

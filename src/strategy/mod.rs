@@ -11,7 +11,7 @@ mod score;
 use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::error::{Error, Infeasible, Result};
-use crate::place::{self, Effort, Objective, Options, Placement};
+use crate::place::{self, DeviceUse, Effort, Objective, Options, Placement};
 use crate::schedule::{
     self, Packing, Schedule, Search, greedily, improve, schedule, schedule_closest, schedule_in_order,
 };
@@ -48,6 +48,12 @@ impl<'a> Problem<'a> {
 /// Rounds of placing under tighter caps.
 const ROUNDS: usize = 8;
 
+/// Devices on which all is tried to be placed alone.
+const ALONE: usize = 4;
+
+/// Caps that differ by no more than one part in so many are nearly the same.
+const NEARLY: u64 = 64;
+
 /// Nodes up to which each of several placements is scheduled, so that the simulator chooses.
 const COMPARED: usize = 20_000;
 
@@ -77,12 +83,60 @@ fn compared(graph: &CostGraph, options: &Options) -> usize {
 ///
 /// Errors: those of [`place::place`] and of [`schedule()`]; [`Error::Infeasible`] where nothing fits.
 pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
+    let found = within_rounds(problem, control);
+    let may_be_better = match &found {
+        Ok((_, schedule)) => schedule.cost.step_bytes > Bytes::ZERO,
+        Err(error) => matches!(error, Error::Infeasible(_)),
+    };
+    if !may_be_better || control.stopped() {
+        return found;
+    }
+    let Some(alone) = on_one(problem, control)? else { return found };
+    let rank = |(placement, schedule): &(Placement, Schedule)| rank(problem, placement, schedule);
+    match found {
+        Ok(found) if rank(&found) < rank(&alone) => Ok(found),
+        _ => Ok(alone),
+    }
+}
+
+/// All on one of several devices, where a schedule fits that the placement took to be too large: it reckons with somewhat
+/// more than a schedule takes. None where no device holds what is there before the step.
+///
+/// Errors: those of [`place::place`] but for lack of memory.
+fn on_one(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<(Placement, Schedule)>> {
+    let Problem { graph, topology, options } = problem;
+    let scheduling = scheduling(topology, options)?;
+    let all = place::resident_bytes(graph);
+    let holds = topology.computing().any(|id| scheduling.caps[id.index()] >= all);
+    let is_free = options.devices == DeviceUse::Auto && options.balance.is_none();
+    if !is_free || topology.computing().count() < 2 || !holds {
+        return Ok(None);
+    }
+    let [quarters, ..] = rewrite::RELAXED;
+    let caps = Some(rewrite::larger(&scheduling.caps, quarters, options.reserve));
+    let relaxed = Options { caps, devices: DeviceUse::Count(1), ..options.clone() };
+    let mut candidates = match place::candidates_timed(graph, topology, &relaxed, Some(greedily), control) {
+        Ok(candidates) => candidates,
+        // Pins may be to several devices.
+        Err(Error::Infeasible(_) | Error::Usage(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    candidates.truncate(if graph.node_count() > COMPARED { 1 } else { ALONE });
+    let Ok((placement, schedule)) = best(problem, &scheduling, candidates, control) else { return Ok(None) };
+    let schedule = improved(problem, &placement, schedule)?;
+    Ok(Some((placement, schedule)))
+}
+
+/// As [`solve`], of the placements that the search comes to.
+fn within_rounds(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
     let Problem { graph, topology, options } = problem;
     let scheduling = scheduling(topology, options)?;
     let caps = &scheduling.caps;
     // What the placement may use, the reserve included.
     let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
+    // The last of those under which there was a placement.
+    let mut held = placement_caps.clone();
     for _ in 0..ROUNDS {
         // Told to stop, but not before the first round: it may be all that is found.
         if let Some(refused) = refused.take_if(|_| control.stopped()) {
@@ -94,6 +148,12 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
             match (found, of_fewest_bytes(graph, topology, &tightened, control)) {
                 (Ok(candidates), other) => candidates.into_iter().chain(other).collect(),
                 (Err(Error::Infeasible(_)), Some(other)) => vec![other],
+                // By how much a schedule is over says how much less would do at most.
+                (Err(Error::Infeasible(_)), None)
+                    if refused.is_some() && loosen(&held, &mut placement_caps) =>
+                {
+                    continue;
+                }
                 (Err(error), _) => return Err(explain(error, refused)),
             };
         // The others are for where none of these can be scheduled.
@@ -117,6 +177,7 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
+                held.clone_from(&placement_caps);
                 if !tighten(problem, &placement, caps, &mut placement_caps)? {
                     return Err(error);
                 }
@@ -394,6 +455,17 @@ fn tighten(
         lowered = true;
     }
     Ok(lowered)
+}
+
+/// Caps halfway back to those that `held` a placement; false where they are nearly those.
+fn loosen(held: &[Bytes], placement_caps: &mut [Bytes]) -> bool {
+    let mut loosened = false;
+    for (cap, &held) in placement_caps.iter_mut().zip(held) {
+        let less = held.saturating_sub(*cap);
+        loosened |= less.get() > held.get() / NEARLY;
+        *cap = held.saturating_sub(Bytes(less.get() / 2));
+    }
+    loosened
 }
 
 /// The placement found nothing under tightened caps: the earlier error of the schedule says more.

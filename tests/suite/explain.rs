@@ -408,6 +408,19 @@ fn a_pin_and_a_kind_are_named_as_what_binds() {
 const LARGE: &str = r#"{"partition_model":1,"name":"large","inputs":[{"name":"x","type":"f32[8,64]"}],
     "params":[{"name":"w","type":"f32[64,256]"}],"nodes":[{"name":"fc","op":"matmul","inputs":["x","w"]}],"outputs":["fc"]}"#;
 
+/// The product of the first layer divides into fewer parts along the batch than what follows it does.
+#[test]
+fn of_every_split_node_of_a_plan_each_other_way_is_planned() {
+    let folder = Folder::new();
+    std::fs::copy("examples/seed_stack.json", folder.path("net.json")).unwrap();
+    let asked = ["--batch", "12", "--objective", "latency", "-d", "4xcpu", "-o", "plan.json"];
+    folder.ok(&[&["net.json"], &asked[..]].concat());
+    for node in ["first", "hidden_0", "last"] {
+        let text = folder.ok(&["explain", "plan.json", node]);
+        assert!(text.contains("planned anew with this node otherwise"), "{node}: {text}");
+    }
+}
+
 #[test]
 fn of_a_split_node_each_other_way_is_planned() {
     let folder = Folder::new();

@@ -14,6 +14,23 @@ use crate::sweep::Share;
 sweep! {
     arenas_stay_under_their_caps: one of 8;
     no_objective_is_worse_than_one_device: one of 12;
+    what_one_device_holds_to_the_byte_stays_on_it: one of 5;
+}
+
+fn what_one_device_holds_to_the_byte_stays_on_it(share: Share) {
+    for seed in share.among(0..60) {
+        let mut rng = Rng::new(seed);
+        let graph = cost_graph(&mut rng, 5 + seed as usize % 40);
+        let links = Links::Direct(Contention::Link);
+        let devices =
+            |count, memory| topology(count, 1, memory, links, Nanos(100), Communication::Overlapped);
+        let plan = |devices: &Topology| {
+            solve(Problem::new(&graph, devices, &Options::default()), &Control::new()).unwrap().1
+        };
+        let whole = plan(&devices(1, Bytes(1 << 40)));
+        let schedule = plan(&devices(2, whole.devices[0].arena));
+        assert_eq!(schedule.cost.step_bytes, Bytes::ZERO, "seed {seed}");
+    }
 }
 
 fn arenas_stay_under_their_caps(share: Share) {

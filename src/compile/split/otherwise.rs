@@ -6,14 +6,14 @@ use super::record::{Names, over};
 use super::rule::{even, parts};
 use crate::error::Result;
 use crate::ir::{Graph, NodeId, SourceId};
-use crate::kernel::split::splits;
+use crate::kernel::split::{Split, splits};
 use crate::plan::PlanSplit;
 
 /// A way to split a node, beside what a plan records of all others.
 pub(in crate::compile) struct OtherWay {
     /// `axis 1`, `sum 0`; none where the node stays whole.
     pub(in crate::compile) over: Option<String>,
-    /// Most parts of an operation; 1 where the node stays whole.
+    /// Parts of each operation; 1 where the node stays whole.
     pub(in crate::compile) parts: u64,
     /// Whether results may have other bits than those of one device.
     pub(in crate::compile) is_inexact: bool,
@@ -50,7 +50,7 @@ pub(in crate::compile) fn other_ways(
     }
     let asked = own.iter().map(|entry| entry.bounds.len() as u64 - 1).max().unwrap_or(2);
     let apart = own.iter().any(|entry| entry.apart);
-    let mut ways: BTreeMap<String, OtherWay> = BTreeMap::new();
+    let mut ways: BTreeMap<String, (u64, Vec<(NodeId, Split)>)> = BTreeMap::new();
     let names = Names::new(graph);
     let operations: Vec<NodeId> =
         graph.node_ids().filter(|&node| graph.node(node).source == source).collect();
@@ -61,20 +61,26 @@ pub(in crate::compile) fn other_ways(
             if parts < 2 || own.iter().any(|entry| entry.over == over) {
                 continue;
             }
-            let way = ways.entry(over.clone()).or_insert_with(|| OtherWay {
-                over: Some(over.clone()),
-                parts,
-                is_inexact: false,
-                splits: others.clone(),
-            });
-            way.parts = way.parts.max(parts);
-            way.is_inexact |= split.is_partial();
-            let (nodes, bounds) = (vec![names.of(graph, node)], even(&split, parts));
-            way.splits.push(PlanSplit { nodes, over, bounds, devices: Vec::new(), apart });
+            let way = ways.entry(over).or_insert((u64::MAX, Vec::new()));
+            // The operations of one node are divided into equally many.
+            way.0 = way.0.min(parts);
+            way.1.push((node, split));
         }
     }
-    let whole = OtherWay { over: None, parts: 1, is_inexact: false, splits: others };
-    Ok(std::iter::once(whole).chain(ways.into_values()).collect())
+    let of_loop = |(over, (parts, operations)): (String, (u64, Vec<(NodeId, Split)>))| {
+        let entry = |(node, split): &(NodeId, Split)| {
+            let (nodes, bounds) = (vec![names.of(graph, *node)], even(split, parts));
+            PlanSplit { nodes, over: over.clone(), bounds, devices: Vec::new(), apart }
+        };
+        OtherWay {
+            parts,
+            is_inexact: operations.iter().any(|(_, split)| split.is_partial()),
+            splits: others.iter().cloned().chain(operations.iter().map(entry)).collect(),
+            over: Some(over.clone()),
+        }
+    };
+    let whole = OtherWay { over: None, parts: 1, is_inexact: false, splits: others.clone() };
+    Ok(std::iter::once(whole).chain(ways.into_iter().map(of_loop)).collect())
 }
 
 /// How `planned` splits the operations of a node: each with its record.

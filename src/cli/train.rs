@@ -68,6 +68,9 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
         console.print(&found.report.text())?;
         options = found.options;
     }
+    if let Some(line) = train::of_parts(&graph, &options)? {
+        console.note(&line);
+    }
     if args.dry_run {
         return super::train_dry::dry_run(args, graph, &topology, &options, &file, console);
     }

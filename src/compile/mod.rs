@@ -63,6 +63,8 @@ pub use explain_split::{explain_split, is_split};
 #[cfg(feature = "run")]
 pub(crate) use largest::{Largest, largest};
 pub use options::Options;
+#[cfg(feature = "run")]
+pub(crate) use pipeline::not_apart;
 pub use repair::repair;
 pub use replan::state_between;
 pub use score::{ScoredPlan, score};

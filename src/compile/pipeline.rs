@@ -152,6 +152,18 @@ fn check_apart(
     }
 }
 
+/// What of a network is not computed for each sample of a batch apart; none where all is, or where no batch is open.
+/// `dims` binds other dimensions. O(nodes + edges).
+///
+/// Errors: none but internal ones.
+#[cfg(feature = "run")]
+pub(crate) fn not_apart(graph: &Graph, dims: &BTreeMap<String, i64>) -> Result<Option<String>> {
+    let Some(dim) = batch_dim(graph) else { return Ok(None) };
+    let axis = |(name, value): &(String, ValueId)| Some((name.clone(), graph.axis_of(*value, &dim)? as u32));
+    let axes = graph.inputs().iter().chain(graph.outputs()).filter_map(axis).collect();
+    mixing(graph, &dim, &axes, dims)
+}
+
 /// What would do in place of a batch that does not divide.
 fn indivisible(place: &str, batch: i64, count: i64) -> Error {
     let divisors: Vec<String> =

@@ -132,6 +132,34 @@ fn a_plan_of_replicas_or_of_a_pipeline_is_checked_and_explained_with_its_model()
     }
 }
 
+/// Products of each sample with each other one: in parts of the batch it is another loss, which is told and not chosen.
+#[test]
+fn a_batch_whose_samples_meet_is_not_taken_in_parts_unasked() {
+    let pairs = r#"{"partition_model":1,"name":"pairs","inputs":[{"name":"x","type":"f32[batch,3]"}],
+        "params":[{"name":"w","type":"f32[3,3]","init":{"kind":"constant","value":0.1}}],
+        "nodes":[{"name":"h","op":"matmul","inputs":["x","w"]},
+         {"name":"t","op":"transpose","inputs":["h"],"perm":[1,0]},
+         {"name":"scores","op":"matmul","inputs":["h","t"]},
+         {"name":"out","op":"reduce","kind":"sum","inputs":["scores"],"axes":[1]}],"outputs":["out"]}"#;
+    let folder = folder();
+    fs::write(folder.path("pairs.json"), pairs).unwrap();
+    let told = "scores is computed of several samples together";
+    let loss = |model: &str, way: &[&str]| {
+        let ran = folder.run(&train(model, &[ONES, &["-d", "2xcpu:flops=1MFLOP/s"], way].concat()));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let line = ran.stdout.lines().find(|line| line.starts_with("epoch")).unwrap();
+        (line.split_whitespace().nth(3).unwrap().to_owned(), ran.stderr.contains(told))
+    };
+    let (whole, _) = loss("pairs.json", &[]);
+    for way in [&["--replicas", "2"][..], &["--microbatches", "2"], &["--parallel", "pipeline"]] {
+        let (other, is_told) = loss("pairs.json", way);
+        assert!(is_told && other != whole, "{way:?}: {other} {whole}");
+    }
+    let (same, is_told) = loss("pairs.json", &["--parallel", "auto", "--exact"]);
+    assert!(!is_told && same == whole, "{same} {whole}");
+    assert!(!loss("line.json", &["--replicas", "2"]).1);
+}
+
 #[test]
 fn what_training_cannot_heed_is_refused() {
     let folder = folder();

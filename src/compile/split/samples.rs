@@ -45,6 +45,12 @@ pub(in crate::compile) fn mixing(
             if samples.depends_on_number(node) {
                 return Ok(Some(named(node)));
             }
+            // What is alike for all samples is there for each, as the states that recurrent layers begin with.
+            if let Some((result, axis)) = samples.repeated(node) {
+                choices.layouts[result.index()] =
+                    Some(Layout { axis, bounds: vec![0, SAMPLES, 2 * SAMPLES] });
+                choices.boxed[result.index()] = false;
+            }
             continue;
         }
         let Some(division) = choices.following(node)? else { return Ok(Some(named(node))) };
@@ -78,6 +84,14 @@ impl Samples<'_> {
             Family::Elementwise(_) | Family::Layout(LayoutOp::Broadcast { .. }) => false,
             _ => reads(),
         }
+    }
+
+    /// The result of a node that repeats something for each sample, and its axis of the samples.
+    fn repeated(&self, node: NodeId) -> Option<(ValueId, u32)> {
+        let node = self.graph.node(node);
+        let Family::Layout(LayoutOp::Broadcast { .. }) = node.op.family() else { return None };
+        let axis = self.graph.axis_of(node.first_result, self.dim)?;
+        Some((node.first_result, axis as u32))
     }
 
     fn is_long(&self, value: ValueId) -> bool {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::compile;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
@@ -31,6 +32,16 @@ pub enum Strategy {
     Pipeline(pipeline::Options),
     /// Replicas of the network, each of them such a pipeline.
     Pipelines(Replicas, pipeline::Options),
+}
+
+impl Strategy {
+    /// Whether the batch is taken in parts.
+    const fn is_in_parts(&self) -> bool {
+        match self {
+            Self::Single | Self::Model | Self::Split => false,
+            Self::Data(_) | Self::Pipeline(_) | Self::Pipelines(..) => true,
+        }
+    }
 }
 
 impl fmt::Display for Strategy {
@@ -154,7 +165,8 @@ pub struct Candidate {
 /// Plans the ways that are asked for at little effort, and for the shortest step: of all of them one device; the layers
 /// over all devices; operations divided between them; replicas on all, a half, a quarter of them, ... with all state and
 /// with shards of it, by parameter servers; replicas over several devices each, as the planner lays them and as pipelines;
-/// stages of one pipeline. O(log devices) plans.
+/// stages of one pipeline. Those that take the batch in parts are left out where its samples are computed together.
+/// O(log devices) plans.
 ///
 /// Errors: microbatches that the batch does not divide into, which no way would take. A way without a plan is reported.
 pub fn candidates(
@@ -175,7 +187,11 @@ pub fn candidates(
         let planned = planned(graph.clone(), topology, &asked, control);
         Candidate { strategy, estimate: planned.map(|planned| Estimate::of(planned.plan())) }
     };
-    Ok(way.strategies(topology, options).into_iter().map(plan).collect())
+    let mut ways = way.strategies(topology, options);
+    if way == Parallel::Auto && compile::not_apart(graph, &options.compile.bind)?.is_some() {
+        ways.retain(|way| !way.is_in_parts());
+    }
+    Ok(ways.into_iter().map(plan).collect())
 }
 
 /// The candidate that takes the least time, of equals the first. None where nothing fits.

@@ -10,7 +10,7 @@ use super::orders::OrderKind;
 use super::pool::{Candidate, Pool};
 use super::problem::{Backward, Problem};
 use super::{Effort, Objective};
-use super::{cuts, fill, ideals, load, makespan, multilevel, packing, plain, segments};
+use super::{cuts, every, fill, ideals, load, makespan, multilevel, packing, plain, segments};
 use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
@@ -23,7 +23,7 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         return pool;
     }
     let mut methods: Vec<fn(&Context<'_, '_>) -> Pool> =
-        vec![segments::find, cuts::find, plain::find, ideals::find];
+        vec![segments::find, cuts::find, plain::find, ideals::find, every::find];
     // Filling in turn is for what fits on no single device, and it knows no limits of compute time.
     if pool.best().is_none() && context.problem.options.balance.is_none() {
         methods.push(fill::find);

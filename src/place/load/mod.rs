@@ -126,11 +126,14 @@ fn bounds(context: &Context<'_, '_>, start: &Candidate) -> Bounds {
     bounds
 }
 
-/// Takes off each device's room what a placement exceeds its cap by.
+/// Takes off what a placement holds on a device by how much it exceeds the cap: that placement has no room any more.
 fn tighten(context: &Context<'_, '_>, candidate: &Candidate, bounds: &Bounds, tighter: &mut Bounds) {
+    let held = context.capacity(candidate);
     for (device, &cap) in context.problem.caps.iter().enumerate() {
         let over = candidate.evaluation.memory[device].get().saturating_sub(cap);
-        let capacity = bounds.levels[device].saturating_sub(over);
-        tighter.levels[device] = tighter.levels[device].min(capacity);
+        if over > 0 {
+            let capacity = bounds.levels[device].min(held[device]).saturating_sub(over);
+            tighter.levels[device] = tighter.levels[device].min(capacity);
+        }
     }
 }

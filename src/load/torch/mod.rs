@@ -63,6 +63,7 @@ pub(super) fn load_with(
     let rules = graph.rules_mut();
     rules.frozen.extend(others);
     rules.untrained.extend(program::untrained(&document));
+    rules.unheeded.extend(program::undrawn(&document));
     rules.buffers = built.buffers;
     // What is computed of sizes is folded where they are known.
     rules.open_dims_matter = true;

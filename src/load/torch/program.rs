@@ -93,6 +93,25 @@ pub(super) fn trained(document: &Document) -> HashSet<&str> {
     if trained.is_empty() { frozen } else { trained }
 }
 
+/// What drops in training, and is not drawn here.
+pub(super) fn undrawn(document: &Document) -> Vec<String> {
+    let rate = |node: &Node| {
+        let named = match ops::base(&node.target) {
+            "alpha_dropout" | "feature_alpha_dropout" | "feature_dropout" => "p",
+            "gru" | "lstm" | "rnn_relu" | "rnn_tanh" => "dropout",
+            _ => return None,
+        };
+        node.inputs.iter().find(|input| input.name == named)?.arg.parts().1.as_f64()
+    };
+    let told = |node: &Node| {
+        rate(node).filter(|&rate| rate > 0.0).map(|rate| {
+            let (name, kind) = (super::call::name(node), ops::base(&node.target));
+            format!("{name} ({kind}): dropout of {rate} is not drawn here: training does without it")
+        })
+    };
+    document.program.graph_module.graph.nodes.iter().filter_map(told).collect()
+}
+
 /// Layers that are run as their file says, and trained in a way that it does not say or that is not known here.
 pub(super) fn untrained(document: &Document) -> Vec<String> {
     let argument = |node: &Node, name: &str| -> Option<Value> {

@@ -363,14 +363,21 @@ fn same(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(x)
 }
 
-/// Nothing is dropped where the program does not train.
+/// Nothing is dropped where the program does not train; single elements are when it is trained here.
 fn dropout(call: &mut Call<'_, '_>) -> Result<()> {
     if call.flag("train", false)? {
         return Err(call.unsupported("in training"));
     }
     let name = first_of(call, ["input", "self"]);
     let x = call.tensor(name)?;
-    call.result(x)
+    let rate = call.float("p", 0.0)?;
+    let is_drawn = call.operation() == "dropout" && call.dtype(name)?.is_float() && rate > 0.0;
+    if !is_drawn {
+        return call.result(x);
+    }
+    let rate = call.scalar(DType::F32, rate);
+    let value = call.plain("Dropout", &[&x, &rate]);
+    call.result(value)
 }
 
 pub(super) fn converted(call: &mut Call<'_, '_>) -> Result<()> {

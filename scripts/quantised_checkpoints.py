@@ -15,6 +15,7 @@ import sys
 import bitsandbytes.functional as bnb
 import numpy as np
 import torch
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32
 from compressed_tensors.quantization import QuantizationArgs
 from compressed_tensors.quantization.lifecycle.forward import fake_quantize
@@ -124,6 +125,31 @@ def compressed(bits, size, is_packed, symmetric=True, is_ordered=False, rounds=F
     return config, layer
 
 
+def small_floats(kind):
+    """Floats of 4 bits of compressed-tensors, and of ModelOpt."""
+    size, is_mx = (32, True) if kind == "mxfp4-pack-quantized" else (16, False)
+
+    def layer(random, name, rows, columns):
+        packed = torch.from_numpy(random.integers(0, 256, (rows, columns // 2)).astype(np.uint8))
+        numbers = unpack_fp4_from_uint8(packed, rows, columns, dtype=torch.float32)
+        if is_mx:
+            scales = torch.from_numpy(random.integers(122, 126, (rows, columns // size)).astype(np.uint8))
+            factors, arrays = torch.exp2(scales.float() - 127), {}
+        else:
+            scales = torch.from_numpy(random.uniform(8, 64, (rows, columns // size)).astype(np.float32)).to(torch.float8_e4m3fn)
+            own = torch.tensor([400.0 if kind.startswith("nvfp4") else 0.003])
+            factors = scales.float() / own if kind.startswith("nvfp4") else scales.float() * own
+            arrays = {"weight_global_scale": own} if kind.startswith("nvfp4") else {"weight_scale_2": own, "input_scale": own.clone()}
+        weight = numbers * factors.repeat_interleave(size, 1)
+        return dict(arrays, weight_scale=scales, **{"weight" if kind == "modelopt" else "weight_packed": packed}), weight.numpy()
+    if kind == "modelopt":
+        return {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, layer
+    weights = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "group" if is_mx else "tensor_group", "group_size": size,
+               "dynamic": False, "observer": "minmax"}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}
+    return {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"group_0": group}, "ignore": ["lm_head"]}, layer
+
+
 def four_bits(kind, nested):
     def layer(random, name, rows, columns):
         weight = torch.from_numpy(random.uniform(-0.4, 0.4, (rows, columns)).astype(np.float32))
@@ -166,6 +192,9 @@ CASES = {
     "nf4_nested": four_bits("nf4", True),
     "fp4": four_bits("fp4", False),
     "int8": eight_bits(),
+    "mxfp4_rows": small_floats("mxfp4-pack-quantized"),
+    "nvfp4": small_floats("nvfp4-pack-quantized"),
+    "nvfp4_modelopt": small_floats("modelopt"),
 }
 
 

@@ -120,6 +120,15 @@ pub enum Coding {
     BitsAndBytes,
     /// Floats of 4 bits times powers of two, as gpt-oss has its experts': `L_blocks`, `L_scales`.
     Mxfp4,
+    /// The same by compressed-tensors: `L.weight_packed`, `L.weight_scale`.
+    Mxfp4Rows,
+    /// Floats of 4 bits, of which 16 neighbours have a float of 8 bits, and all of a layer one of f32. Of ModelOpt `L.weight`,
+    /// `L.weight_scale`, `L.weight_scale_2`; of compressed-tensors `L.weight_packed`, `L.weight_scale`,
+    /// `L.weight_global_scale`, which divides.
+    Nvfp4 {
+        /// Of compressed-tensors.
+        is_divided: bool,
+    },
 }
 
 impl Coding {
@@ -128,7 +137,7 @@ impl Coding {
         match self {
             Self::Gptq { .. } | Self::Awq => true,
             Self::Words { has_zeros, .. } | Self::Bytes { has_zeros } => has_zeros,
-            Self::BitsAndBytes | Self::Mxfp4 => false,
+            Self::BitsAndBytes | Self::Mxfp4 | Self::Mxfp4Rows | Self::Nvfp4 { .. } => false,
         }
     }
 }

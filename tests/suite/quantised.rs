@@ -32,10 +32,11 @@ const PACKED: [(&str, u64); 11] = [
 ];
 
 /// Those that become numbers when they are read.
-const UNPACKED: [&str; 4] = ["fp4", "gptq_ordered", "nf4_nested", "words_4_ordered"];
+const UNPACKED: [&str; 6] =
+    ["fp4", "gptq_ordered", "nf4_nested", "nvfp4", "nvfp4_modelopt", "words_4_ordered"];
 
-/// Experts of gpt-oss, whose blocks are those of a format that is held as it lies.
-const EXPERTS: &str = "mxfp4";
+/// Experts of gpt-oss and layers whose blocks are those of a format that is held as it lies: bytes of all of them.
+const BLOCKS: [(&str, u64); 2] = [("mxfp4", 2 * (64 + 32) * 17), ("mxfp4_rows", 64 * 6 * 2 * 17)];
 
 const SIZES: [&str; 4] = ["--dim", "batch=2", "--dim", "sequence=7"];
 
@@ -61,7 +62,7 @@ fn run(folder: &Folder, name: &str, more: &[&str]) {
 }
 
 fn all() -> impl Iterator<Item = &'static str> {
-    PACKED.iter().map(|(name, _)| *name).chain(UNPACKED).chain([EXPERTS])
+    PACKED.iter().map(|(name, _)| *name).chain(UNPACKED).chain(BLOCKS.iter().map(|(name, _)| *name))
 }
 
 #[test]
@@ -111,12 +112,13 @@ fn weights_whose_groups_are_those_of_products_are_held_packed() {
         let bytes: u64 = matrices.map(|buffer| buffer.bytes.get()).sum();
         assert_eq!(bytes, NUMBERS * bits / 8, "{name}");
     }
-    // Two experts of two matrices, of 32 rows and more and one block each.
-    folder.ok(&[&[&path(EXPERTS)[..], "-d", "cpu", "-o", "experts.json"][..], &SIZES].concat());
-    let plan = Plan::load(folder.path("experts.json")).unwrap();
-    let blocks =
-        plan.buffers.iter().filter(|buffer| buffer.ty.starts_with("u8") && buffer.ty.ends_with(",17]"));
-    assert_eq!(blocks.map(|buffer| buffer.bytes.get()).sum::<u64>(), 2 * (64 + 32) * 17);
+    for (name, bytes) in BLOCKS {
+        folder.ok(&[&[&path(name)[..], "-d", "cpu", "-o", "blocks.json"][..], &SIZES].concat());
+        let plan = Plan::load(folder.path("blocks.json")).unwrap();
+        let params = plan.buffers.iter().filter(|buffer| buffer.kind == BufferKind::Param);
+        let blocks = params.filter(|buffer| buffer.ty.starts_with("u8"));
+        assert_eq!(blocks.map(|buffer| buffer.bytes.get()).sum::<u64>(), bytes, "{name}");
+    }
     for name in UNPACKED {
         let model = path(name);
         let told = folder.run(&[&[&model[..], "-d", "cpu"][..], &SIZES].concat()).stderr;
@@ -163,7 +165,7 @@ fn what_is_said_of_weights_and_not_read_is_refused_by_name() {
     for (field, value) in [
         ("num_bits", json!(6)),
         ("strategy", json!("block")),
-        ("type", json!("float")),
+        ("type", json!("complex")),
         ("actorder", json!("sideways")),
         ("outliers", json!(2)),
     ] {
@@ -214,6 +216,9 @@ fn damaged_weights_are_errors() {
         ("nf4_nested", Coding::BitsAndBytes),
         ("fp4", Coding::BitsAndBytes),
         ("mxfp4", Coding::Mxfp4),
+        ("mxfp4_rows", Coding::Mxfp4Rows),
+        ("nvfp4", Coding::Nvfp4 { is_divided: true }),
+        ("nvfp4_modelopt", Coding::Nvfp4 { is_divided: false }),
     ];
     for (name, _) in codings {
         let whole = fs::read(stored(name).join("model.safetensors")).unwrap();

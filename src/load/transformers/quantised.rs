@@ -63,6 +63,11 @@ const ROUTERS: [&str; 4] = ["block_sparse_moe.gate", "mlp.gate", "mlp.router", "
 impl Quantised {
     /// The blocks that a layer's weight is held in, of so many numbers a row; none where it is held as numbers.
     pub(super) fn blocks(&self, layer: &str, columns: u64) -> Option<BlockFormat> {
+        if self.coding == Some(Coding::Mxfp4Rows) {
+            let format = BlockFormat::Mxfp4;
+            let is_whole = columns.is_multiple_of(format.elements());
+            return (is_whole && self.layers.has(layer)).then_some(format);
+        }
         let groups = self.groups.filter(|_| self.layers.has(layer))?;
         let size = groups.size.or(u32::try_from(columns).ok())?;
         let format = BlockFormat::Groups { bits: groups.bits, size };
@@ -85,6 +90,11 @@ impl Quantised {
         let read = match method {
             "fp8" | "fbgemm_fp8" => floats(&quantization)?,
             "modelopt" if quantization.text("quant_algo", "")?.starts_with("FP8") => floats(&quantization)?,
+            "modelopt" if quantization.text("quant_algo", "")? == "NVFP4" => {
+                let what =
+                    "floats of 4 bits (what layers read stays in f32, where the library rounds it too)";
+                Self::unpacked(Coding::Nvfp4 { is_divided: false }, what)
+            }
             "compressed-tensors" => compressed(&quantization)?,
             "gptq" => gptq(&quantization)?,
             "awq" => awq(&quantization)?,
@@ -124,8 +134,16 @@ fn floats(config: &Config) -> Result<Quantised> {
         let message = format!("blocks of {blocks:?}: only those of powers of two are supported");
         return Err(config.refused("weight_block_size", &message));
     }
-    Ok(Quantised { coding: None, groups: None, layers: Layers::default(), rounds: false, note: None })
+    // What layers read is rounded too, by these fields or by the method.
+    let is_rounded =
+        ["activation_scheme", "input_activations"].iter().any(|field| config.get(field).is_some())
+            || ["fbgemm_fp8", "modelopt"].contains(&config.text("quant_method", "")?);
+    let note = is_rounded.then(|| format!("{FIELD}: {UNROUNDED}"));
+    Ok(Quantised { coding: None, groups: None, layers: Layers::default(), rounds: false, note })
 }
+
+/// What is told where layers read rounded numbers.
+const UNROUNDED: &str = "what layers read stays in f32, where the library rounds it too";
 
 /// Fields that say how numbers were found, or by which program they are multiplied.
 const OF_GPTQ: &[&str] = &[
@@ -311,7 +329,9 @@ fn compressed(config: &Config) -> Result<Quantised> {
     }
     let format = config.text("format", "")?;
     if format == "float-quantized" {
-        return floats(config);
+        let groups = config.object("config_groups")?;
+        let first = groups.map(|groups| groups.object("group_0")).transpose()?.flatten();
+        return floats(first.as_ref().unwrap_or(config));
     }
     config.unset("transform_config", "transforms are not supported")?;
     if let Some(sparsity) = config.object("sparsity_config")? {
@@ -338,7 +358,10 @@ fn compressed(config: &Config) -> Result<Quantised> {
     let weights = scheme.object("weights")?.ok_or_else(|| scheme.fault("weights", "is missing"))?;
     let is_float = weights.text("type", "int")? == "float";
     if format == "naive-quantized" && is_float || format == "float-quantized" {
-        return floats(config);
+        return floats(&scheme);
+    }
+    if is_float {
+        return floats_of_four_bits(&scheme, format, Layers { not, ..Layers::default() });
     }
     let inputs = scheme.object("input_activations")?;
     let rounds = inputs.is_some();
@@ -346,6 +369,29 @@ fn compressed(config: &Config) -> Result<Quantised> {
     scheme.all_read()?;
     let layers = Layers { not, ..Layers::default() };
     integers(config, &weights, format, layers, rounds)
+}
+
+/// Floats of 4 bits of compressed-tensors. Error: another format.
+fn floats_of_four_bits(scheme: &Config, format: &str, layers: Layers) -> Result<Quantised> {
+    let is_rounded = scheme.get("input_activations").is_some();
+    match format {
+        "nvfp4-pack-quantized" => {
+            let what = if is_rounded {
+                format!("floats of 4 bits ({UNROUNDED})")
+            } else {
+                "floats of 4 bits".into()
+            };
+            Ok(Quantised::unpacked(Coding::Nvfp4 { is_divided: true }, &what))
+        }
+        "mxfp4-pack-quantized" => Ok(Quantised {
+            coding: Some(Coding::Mxfp4Rows),
+            groups: None,
+            layers,
+            rounds: false,
+            note: is_rounded.then(|| format!("{FIELD}: {UNROUNDED}")),
+        }),
+        other => Err(scheme.refused("format", &format!("{other} is not supported"))),
+    }
 }
 
 /// Integers of compressed-tensors.

@@ -31,7 +31,7 @@ impl Groups<'_> {
     fn bits(&self) -> u8 {
         match self.coding {
             Coding::Gptq { bits, .. } | Coding::Words { bits, .. } => bits,
-            Coding::Awq | Coding::Mxfp4 => 4,
+            Coding::Awq | Coding::Mxfp4 | Coding::Mxfp4Rows | Coding::Nvfp4 { .. } => 4,
             Coding::Bytes { .. } | Coding::BitsAndBytes => 8,
         }
     }
@@ -42,7 +42,11 @@ impl Groups<'_> {
             Coding::Gptq { .. } => (Order::Neighbours, Along::Rows),
             Coding::Awq => (Order::EvenFirst, Along::Columns),
             Coding::Words { .. } => (Order::Neighbours, Along::Columns),
-            Coding::Bytes { .. } | Coding::BitsAndBytes | Coding::Mxfp4 => return None,
+            Coding::Bytes { .. }
+            | Coding::BitsAndBytes
+            | Coding::Mxfp4
+            | Coding::Mxfp4Rows
+            | Coding::Nvfp4 { .. } => return None,
         };
         Some(Packing { bits: self.bits(), order, along })
     }
@@ -86,7 +90,11 @@ impl Groups<'_> {
                 }
                 Ok(dims)
             }
-            Coding::Bytes { .. } | Coding::BitsAndBytes | Coding::Mxfp4 => self.sizes("weight"),
+            Coding::Bytes { .. }
+            | Coding::BitsAndBytes
+            | Coding::Mxfp4
+            | Coding::Mxfp4Rows
+            | Coding::Nvfp4 { .. } => self.sizes("weight"),
         }
     }
 
@@ -117,7 +125,11 @@ impl Groups<'_> {
         let end = match self.coding {
             Coding::Gptq { .. } | Coding::Awq => "scales",
             Coding::BitsAndBytes => "SCB",
-            Coding::Words { .. } | Coding::Bytes { .. } | Coding::Mxfp4 => "weight_scale",
+            Coding::Words { .. }
+            | Coding::Bytes { .. }
+            | Coding::Mxfp4
+            | Coding::Mxfp4Rows
+            | Coding::Nvfp4 { .. } => "weight_scale",
         };
         let scales = self.arrays.part_of_floats(&self.name(end))?;
         let numbers = scales.to_f32().ok_or_else(|| Error::Internal("floats that were widened".into()))?;
@@ -186,7 +198,12 @@ impl Groups<'_> {
         let name = match self.coding {
             Coding::Gptq { .. } => self.name("g_idx"),
             Coding::Words { .. } => self.name("weight_g_idx"),
-            Coding::Awq | Coding::Bytes { .. } | Coding::BitsAndBytes | Coding::Mxfp4 => return Ok(None),
+            Coding::Awq
+            | Coding::Bytes { .. }
+            | Coding::BitsAndBytes
+            | Coding::Mxfp4
+            | Coding::Mxfp4Rows
+            | Coding::Nvfp4 { .. } => return Ok(None),
         };
         if !self.arrays.holds(&name) {
             return Ok(None);

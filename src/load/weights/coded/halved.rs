@@ -1,6 +1,7 @@
-//! Experts of gpt-oss as they are published: floats of 4 bits (e2m1), two to a byte, of which 32 neighbours share a power of two
+//! Experts of gpt-oss as they are published, and layers of compressed-tensors alike: floats of 4 bits (e2m1), two to a byte, of which 32 neighbours share a power of two
 //! (OCP Microscaling Formats 1.0). `[experts, rows, blocks, 16]` bytes beside `[experts, rows, blocks]` powers are a matrix
-//! `[rows, 32 blocks]` for each expert, in ggml's blocks but for where the bytes have their numbers.
+//! `[rows, 32 blocks]` for each expert, in ggml's blocks but for where the bytes have their numbers. A layer's are
+//! `[rows, 16 blocks]` bytes beside `[rows, blocks]` powers.
 
 use super::super::Arrays;
 use super::{Error, Result, whole};
@@ -10,33 +11,42 @@ use crate::ir::{BlockFormat, DType, PackedRow, Tensor, Zeros};
 const BLOCK: u64 = 32;
 const BYTES: usize = 16;
 
-/// The matrix of one expert.
+/// The matrix of a layer, or of one of several experts.
 pub(super) struct Halved<'a> {
     pub(super) arrays: &'a Arrays,
-    /// What the names of all experts' arrays begin with.
+    /// What the names of its arrays, or of those of all experts, begin with.
     pub(super) stem: &'a str,
-    pub(super) expert: u64,
+    pub(super) expert: Option<u64>,
 }
 
 impl Halved<'_> {
-    fn name(&self, end: &str) -> String {
-        format!("{}{end}", self.stem)
+    /// The arrays of blocks and of powers.
+    fn names(&self) -> [String; 2] {
+        let ends =
+            if self.expert.is_some() { ["_blocks", "_scales"] } else { ["weight_packed", "weight_scale"] };
+        ends.map(|end| format!("{}{end}", self.stem))
     }
 
     /// Rows, and blocks of a row.
     fn sizes(&self) -> Result<[u64; 2]> {
-        let (dtype, blocks) = self.arrays.part_header(&self.name("_blocks"))?;
-        let (other, scales) = self.arrays.part_header(&self.name("_scales"))?;
-        match blocks[..] {
-            [experts, rows, across, 16]
-                if scales == [experts, rows, across] && [dtype, other] == [DType::U8; 2] =>
-            {
+        let [blocks, scales] = self.names();
+        let (dtype, blocks) = self.arrays.part_header(&blocks)?;
+        let (other, scales) = self.arrays.part_header(&scales)?;
+        let are_bytes = [dtype, other] == [DType::U8; 2];
+        match (self.expert, &blocks[..]) {
+            (Some(_), &[experts, rows, across, 16]) if are_bytes && scales == [experts, rows, across] => {
                 Ok([rows, across])
             }
-            _ => Err(Error::model(
-                "",
-                format!("{dtype} blocks of sizes {blocks:?} beside {other} scales of {scales:?}"),
-            )),
+            (None, &[rows, bytes])
+                if are_bytes && bytes.is_multiple_of(16) && scales == [rows, bytes / 16] =>
+            {
+                Ok([rows, bytes / 16])
+            }
+            _ => {
+                let message =
+                    format!("{dtype} blocks of sizes {blocks:?} beside {other} scales of {scales:?}");
+                Err(Error::model("", message))
+            }
         }
     }
 
@@ -50,13 +60,18 @@ impl Halved<'_> {
     pub(super) fn rows_of_blocks(&self) -> Result<Tensor> {
         let [rows, across] = self.sizes()?;
         let count = whole(&[rows, across])? as u64;
-        let first = self.expert.checked_mul(count).ok_or_else(|| Error::model("", "its sizes overflow"))?;
-        let bytes = |end: &str, each: u64| {
+        let first = self
+            .expert
+            .unwrap_or(0)
+            .checked_mul(count)
+            .ok_or_else(|| Error::model("", "its sizes overflow"))?;
+        let bytes = |name: &str, each: u64| {
             let (start, count) = (first.checked_mul(each), count.checked_mul(each));
             let place = start.zip(count).ok_or_else(|| Error::model("", "its sizes overflow"))?;
-            self.arrays.part_of_part(&self.name(end), place.0, place.1)
+            self.arrays.part_of_part(name, place.0, place.1)
         };
-        let (blocks, scales) = (bytes("_blocks", BYTES as u64)?, bytes("_scales", 1)?);
+        let [blocks, scales] = self.names();
+        let (blocks, scales) = (bytes(&blocks, BYTES as u64)?, bytes(&scales, 1)?);
         let mut packed = Vec::with_capacity(blocks.len() + scales.len());
         for (block, scale) in blocks.as_chunks::<BYTES>().0.iter().zip(scales) {
             packed.push(scale);

@@ -12,6 +12,7 @@ use crate::ir::{BlockFormat, Coding, DType, Piece, Tensor};
 
 mod groups;
 mod halved;
+mod shared;
 mod table;
 mod words;
 
@@ -33,6 +34,7 @@ enum Kind<'a> {
     Groups(Groups<'a>),
     Table(table::Table<'a>),
     Halved(halved::Halved<'a>),
+    Shared(shared::Shared<'a>),
 }
 
 impl Arrays {
@@ -69,7 +71,13 @@ impl Arrays {
         let weight = |stem: String| (format!("{stem}weight"), stem);
         match coding {
             Coding::Gptq { .. } | Coding::Awq => stem("qweight").map(weight),
-            Coding::Words { .. } => stem("weight_packed").map(weight),
+            Coding::Words { .. } | Coding::Mxfp4Rows | Coding::Nvfp4 { is_divided: true } => {
+                stem("weight_packed").map(weight)
+            }
+            Coding::Nvfp4 { is_divided: false } => {
+                let stem = stem("weight")?;
+                self.holds_bytes(name, &format!("{stem}weight_scale_2")).then(|| weight(stem))
+            }
             Coding::Bytes { .. } => {
                 let stem = stem("weight")?;
                 self.holds_bytes(name, &format!("{stem}weight_scale")).then(|| weight(stem))
@@ -100,9 +108,11 @@ impl Arrays {
         let stem = coded.matrices.get(name)?;
         Some(match coded.coding {
             Coding::Mxfp4 => {
-                let expert = name.rsplit_once('/')?.1.parse().ok()?;
+                let expert = Some(name.rsplit_once('/')?.1.parse().ok()?);
                 Kind::Halved(halved::Halved { arrays: self, stem, expert })
             }
+            Coding::Mxfp4Rows => Kind::Halved(halved::Halved { arrays: self, stem, expert: None }),
+            Coding::Nvfp4 { is_divided } => Kind::Shared(shared::Shared { arrays: self, stem, is_divided }),
             Coding::BitsAndBytes if !self.holds(&format!("{stem}SCB")) => {
                 Kind::Table(table::Table { arrays: self, stem })
             }
@@ -117,6 +127,7 @@ impl Arrays {
             Some(Kind::Groups(groups)) => groups.dims().map(Vec::from),
             Some(Kind::Table(table)) => table.dims(),
             Some(Kind::Halved(halved)) => halved.dims(),
+            Some(Kind::Shared(shared)) => shared.dims(),
         };
         dims.map(|dims| Some((DType::F32, dims))).map_err(|error| self.at(error, name))
     }
@@ -128,6 +139,7 @@ impl Arrays {
             Some(Kind::Groups(groups)) => groups.numbers(),
             Some(Kind::Table(table)) => table.numbers(),
             Some(Kind::Halved(halved)) => halved.numbers(),
+            Some(Kind::Shared(shared)) => shared.numbers(),
         };
         numbers.map(Some).map_err(|error| self.at(error, name))
     }
@@ -139,7 +151,7 @@ impl Arrays {
             Some(Kind::Groups(groups)) => {
                 groups.piece(format, piece).map(Some).map_err(|error| self.at(error, name))
             }
-            Some(Kind::Table(_) | Kind::Halved(_)) | None => Ok(None),
+            Some(Kind::Table(_) | Kind::Halved(_) | Kind::Shared(_)) | None => Ok(None),
         }
     }
 
@@ -154,7 +166,7 @@ impl Arrays {
             Some(Kind::Halved(halved)) => {
                 halved.rows_of_blocks().map(Some).map_err(|error| self.at(error, name))
             }
-            Some(Kind::Groups(_) | Kind::Table(_)) | None => Ok(None),
+            Some(Kind::Groups(_) | Kind::Table(_) | Kind::Shared(_)) | None => Ok(None),
         }
     }
 
@@ -227,6 +239,11 @@ fn parts(coding: Coding) -> &'static [&'static str] {
             "weight.quant_state.bitsandbytes__fp4",
         ],
         Coding::Mxfp4 => &["_blocks", "_scales"],
+        Coding::Mxfp4Rows => &["weight_packed", "weight_scale"],
+        Coding::Nvfp4 { is_divided: true } => {
+            &["weight_packed", "weight_scale", "weight_global_scale", "input_global_scale"]
+        }
+        Coding::Nvfp4 { is_divided: false } => &["weight", "weight_scale", "weight_scale_2", "input_scale"],
     }
 }
 

@@ -327,3 +327,11 @@ reading = [
 case("bodies_that_read_what_stands_behind", [
     h.make_node("If", ["yes"], ["a"], then_branch=reading[0], else_branch=reading[1]), h.make_node("Add", ["x", "c"], ["late"]), h.make_node("Add", ["a", "late"], ["y"]),
 ], {"x": floats(2, 3), "yes": np.array(False)}, {"c": floats(3)}, {"y": T.FLOAT})
+for name, (past, rows), window in [("prompt", (0, 5), -1), ("window", (0, 5), 2), ("step", (3, 1), -1)]:
+    caches = {"pk": floats(2, 2, past, 8), "pv": floats(2, 2, past, 8)} if past else {}
+    case(f"capped_scores_of_a_{name}", [
+        h.make_node("GroupQueryAttention", ["q", "k", "v", *(caches or ["", ""]), "seqlens", "total"], ["y", "ok", "ov"], domain="com.microsoft",
+                    num_heads=4, kv_num_heads=2, softcap=0.7, local_window_size=window),
+    ], {"q": floats(2, rows, 32), "k": floats(2, rows, 16), "v": floats(2, rows, 16), **caches}, {
+        "seqlens": np.array([past + rows - 1] * 2, "int32"), "total": np.array(past + rows, "int32"),
+    }, {"y": T.FLOAT, "ok": T.FLOAT, "ov": T.FLOAT})

@@ -26,7 +26,7 @@ use crate::place::Objective;
 use crate::report::pipelined;
 use crate::state::{Found, Store, write_weights};
 use crate::topology::{Engine, Topology};
-use crate::train::{self, Event, Fit, Parallel, Trainer, fit};
+use crate::train::{self, Event, Fit, Parallel, Trainer, check_trained, fit};
 
 /// Samples of a step, where neither the caller nor the model says.
 const BATCH: i64 = 32;
@@ -109,6 +109,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     let file = file.taking(input_names(args)?);
     let mut graph = network(&file, args, &mut options.compile, console)?;
     graph.notes().iter().chain(&graph.rules().unheeded).for_each(|line| console.note(line));
+    check_trained(&graph)?;
     let largest = args.shape.batch == Some(Batch::Max);
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) && !largest {
         options.compile.batch = Some(BATCH);

@@ -30,7 +30,7 @@ pub(super) fn take_weights(
     console: &Console,
 ) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
-    let arrays = Arrays::open_weights(path)?;
+    let arrays = Arrays::open_weights(path)?.read_as(graph.rules().arrays.coding);
     let loaded = match_params(graph, &arrays)?;
     check_constants(graph, &arrays, &loaded)?;
     report_extra(&arrays, &loaded, console);

@@ -10,6 +10,7 @@
 mod attributes;
 mod bind;
 mod box_of;
+mod counted;
 mod dtype;
 mod equations;
 mod family;
@@ -35,6 +36,7 @@ mod verify;
 
 pub use attributes::{Attention, Conv, ConvTranspose, Pad, Pool, Recurrent, Resize, Slice, TopK, Window};
 pub use box_of::BoxOf;
+pub use counted::CountedSteps;
 pub use dtype::DType;
 pub(crate) use dtype::integers;
 pub use equations::{Equations, Refused};
@@ -53,10 +55,10 @@ pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
 pub use packed::{BlockFormat, E2M1, Packed, PackedRow, UNEQUAL, Zeros};
 pub(crate) use packed::{codes, with_code};
-pub use param::{Data, Distribution, Fan, Init, Param, Repacked, State, Statistic, StatisticKind};
+pub use param::{Data, Distribution, Fan, Init, Param, Piece, Repacked, State, Statistic, StatisticKind};
 pub use ports::Counted;
 pub use precision::Range;
-pub use rules::{Absent, ArrayNames, InputRule, Limit, Penalty, Rules};
+pub use rules::{Absent, ArrayNames, Coding, InputRule, Limit, Penalty, Rules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
 pub use source::{Phase, Source, SourceRole, part_name};
 pub use tensor::Tensor;

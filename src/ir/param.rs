@@ -138,15 +138,62 @@ pub struct Statistic {
 /// How a parameter is made of the matrix that is supplied, where it holds that in fewer bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repacked {
-    /// How blocks are stored; those that hold their scales.
+    /// How blocks are stored.
     pub format: BlockFormat,
     /// Numbers of a row.
     pub columns: i64,
     /// What is supplied has the rows as its columns.
     pub turned: bool,
+    /// What of the blocks it holds.
+    pub piece: Piece,
+}
+
+/// What a parameter holds of a matrix in blocks: all of it where blocks hold their scales, else one of three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Piece {
+    /// The bytes of the blocks.
+    Bytes,
+    /// The scale of each block.
+    Scales,
+    /// The zero point of each block, as many bits as a number.
+    Zeros,
+}
+
+impl Piece {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Bytes, Self::Scales, Self::Zeros];
+
+    /// Its name in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Scales => "scales",
+            Self::Zeros => "zeros",
+        }
+    }
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|piece| piece.name() == name)
+    }
 }
 
 impl Repacked {
+    /// The packed rows of which it is a piece.
+    pub const fn packed(self) -> Packed {
+        Packed { format: self.format, columns: self.columns }
+    }
+
+    /// The type of its elements, and how many of them a row has.
+    pub fn held_row(self) -> (DType, u64) {
+        let packed = self.packed();
+        match self.piece {
+            Piece::Bytes => (DType::U8, packed.row_bytes()),
+            Piece::Scales => (DType::F32, packed.blocks()),
+            Piece::Zeros => (DType::U8, packed.zero_bytes()),
+        }
+    }
+
     /// The sizes of what is supplied for so many rows.
     fn supplied_sizes(self, rows: Size) -> Shape {
         let columns = Size::Known(self.columns);
@@ -161,7 +208,7 @@ impl Repacked {
             return Err(wrong());
         };
         let (rows, columns) = if self.turned { (width, height) } else { (height, width) };
-        let packed = Packed { format: self.format, columns: self.columns };
+        let packed = self.packed();
         if columns != self.columns.unsigned_abs() || !columns.is_multiple_of(self.format.elements()) {
             return Err(wrong());
         }

@@ -84,6 +84,62 @@ pub struct ArrayNames {
     pub unread: Vec<String>,
     /// Blocks of few bits that the rows of a parameter's array are, by the parameter's own name.
     pub blocks: BTreeMap<String, BlockFormat>,
+    /// How files hold matrices in several arrays each; none where a matrix is one array.
+    pub coding: Option<Coding>,
+}
+
+/// How a tool that quantises checkpoints stores a matrix: integers, and beside them what makes numbers of these. A layer `L`
+/// has the arrays that each variant lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// GPTQ: `L.qweight`, `L.qzeros`, `L.scales`, `L.g_idx`.
+    Gptq {
+        /// 2, 4 or 8.
+        bits: u8,
+        /// Zero points are stored less 1.
+        zeros_less_one: bool,
+    },
+    /// AWQ for products of matrices, of 4 bits: `L.qweight`, `L.qzeros`, `L.scales`.
+    Awq,
+    /// compressed-tensors, several integers to a word: `L.weight_packed`, `L.weight_scale`, `L.weight_shape`, and where
+    /// there are such `L.weight_zero_point`, `L.weight_g_idx`.
+    Words {
+        /// 2, 4 or 8.
+        bits: u8,
+        /// There are zero points.
+        has_zeros: bool,
+    },
+    /// compressed-tensors, a signed byte for each number: `L.weight`, `L.weight_scale`, and where there are such
+    /// `L.weight_zero_point`.
+    Bytes {
+        /// There are zero points.
+        has_zeros: bool,
+    },
+    /// bitsandbytes: `L.weight` of signed bytes with `L.SCB`, or of places in a table of 16 numbers with
+    /// `L.weight.absmax`, `L.weight.quant_map`, `L.weight.quant_state.bitsandbytes__nf4` or `__fp4`.
+    BitsAndBytes,
+    /// Floats of 4 bits times powers of two, as gpt-oss has its experts': `L_blocks`, `L_scales`.
+    Mxfp4,
+    /// The same by compressed-tensors: `L.weight_packed`, `L.weight_scale`.
+    Mxfp4Rows,
+    /// Floats of 4 bits, of which 16 neighbours have a float of 8 bits, and all of a layer one of f32. Of ModelOpt `L.weight`,
+    /// `L.weight_scale`, `L.weight_scale_2`; of compressed-tensors `L.weight_packed`, `L.weight_scale`,
+    /// `L.weight_global_scale`, which divides.
+    Nvfp4 {
+        /// Of compressed-tensors.
+        is_divided: bool,
+    },
+}
+
+impl Coding {
+    /// Whether groups of numbers have zero points of their own.
+    pub const fn has_zeros(self) -> bool {
+        match self {
+            Self::Gptq { .. } | Self::Awq => true,
+            Self::Words { has_zeros, .. } | Self::Bytes { has_zeros } => has_zeros,
+            Self::BitsAndBytes | Self::Mxfp4 | Self::Mxfp4Rows | Self::Nvfp4 { .. } => false,
+        }
+    }
 }
 
 impl Rules {

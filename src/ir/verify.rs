@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{
-    BoxOf, DType, Data, DimId, Graph, Node, NodeId, Op, Packed, Repacked, Shape, Size, Type, ValueId, infer,
+    BoxOf, DType, Data, DimId, Graph, Node, NodeId, Op, Piece, Repacked, Shape, Size, Type, ValueId, infer,
 };
 use crate::error::{Error, Result};
 
@@ -224,13 +224,14 @@ fn is_order(order: &[u32], rank: usize) -> bool {
 
 /// Whether a parameter of this type holds the blocks of a matrix, or a part of them.
 fn is_repacked(repacked: Repacked, slice: Option<&BoxOf>, ty: &Type) -> bool {
-    let packed = Packed { format: repacked.format, columns: repacked.columns };
-    let is_whole = packed.columns > 0 && !packed.format.has_scales_beside();
+    let (format, (dtype, expected)) = (repacked.format, repacked.held_row());
+    let is_known = format.is_known() && repacked.columns > 0;
+    let is_there = repacked.piece == Piece::Bytes || format.has_scales_beside();
     let row = match slice {
         Some(slice) => slice.axes.get(1).map(|&(_, bytes)| bytes),
         None => ty.shape.sizes().get(1).and_then(Size::known).and_then(|size| u64::try_from(size).ok()),
     };
-    is_whole && ty.dtype == DType::U8 && ty.shape.rank() == 2 && row == Some(packed.row_bytes())
+    is_known && is_there && ty.dtype == dtype && ty.shape.rank() == 2 && row == Some(expected)
 }
 
 /// How many parameters, constants and inputs were met: their entries are in the same order.

@@ -3,7 +3,7 @@
 
 use super::rewrite::Rewriter;
 use crate::error::Result;
-use crate::ir::{BlockFormat, DType, Graph, Node, NodeId, Op, Packed, Param, Repacked};
+use crate::ir::{BlockFormat, Coding, DType, Graph, Node, NodeId, Op, Param, Piece, Repacked, ValueId};
 
 /// Numbers that a matrix has at least to be packed where it is supplied otherwise.
 const LEAST: i64 = 1 << 12;
@@ -72,20 +72,28 @@ pub fn pack_weights(graph: &mut Graph, asked: Option<WeightsAs>) -> Result<usize
     if count == 0 {
         return Ok(0);
     }
+    let has_zeros = graph.rules().arrays.coding.is_some_and(Coding::has_zeros);
     let mut rewriter = Rewriter::new(graph);
+    // By node: the scales of its groups, and their zero points if any.
+    let mut beside: Vec<Vec<ValueId>> = vec![Vec::new(); graph.node_count()];
     for id in graph.node_ids() {
         let node = graph.node(id);
         if let Some(packed) = packed[id.index()] {
             rewriter.keep_packed(id, packed)?;
+            for &piece in pieces_beside(packed.format, has_zeros) {
+                beside[id.index()].push(rewriter.add_packed(id, Repacked { piece, ..packed })?);
+            }
             continue;
         }
         let weights = matrix(node).and_then(|at| node.operands.get(at));
-        let Some(of) = weights.and_then(|&value| packed[graph.value(value).node.index()]) else {
+        let weights = weights.map(|&value| graph.value(value).node.index());
+        let Some((weights, of)) = weights.and_then(|at| Some((at, packed[at]?))) else {
             rewriter.keep(id)?;
             continue;
         };
-        let packed = Packed { format: of.format, columns: of.columns };
-        let operands = rewriter.operands(id)?;
+        let packed = of.packed();
+        let mut operands = rewriter.operands(id)?;
+        operands.extend(&beside[weights]);
         match node.op {
             Op::Gather { .. } => {
                 let rows = rewriter.add(node.op.clone(), &operands, node.source)?;
@@ -96,6 +104,15 @@ pub fn pack_weights(graph: &mut Graph, asked: Option<WeightsAs>) -> Result<usize
     }
     *graph = rewriter.finish()?;
     Ok(count)
+}
+
+/// What there is of a matrix beside the bytes of its blocks.
+fn pieces_beside(format: BlockFormat, has_zeros: bool) -> &'static [Piece] {
+    match (format.has_scales_beside(), has_zeros) {
+        (false, _) => &[],
+        (true, false) => &[Piece::Scales],
+        (true, true) => &[Piece::Scales, Piece::Zeros],
+    }
 }
 
 /// Which operand of a node may be a packed matrix.
@@ -146,8 +163,10 @@ fn repacked(graph: &Graph, id: NodeId, asked: Option<WeightsAs>, readers: &[Read
         Some(_) | None => None,
     };
     let of_file = graph.rules().arrays.blocks.get(&param.name).copied().filter(|_| !turned);
+    // Rows are looked up where blocks hold all there is of them.
+    let of_file = of_file.filter(|format| !(read.look_up_rows && format.has_scales_beside()));
     let format = made.filter(fits).or(of_file.filter(fits))?;
-    Some(Repacked { format, columns, turned })
+    Some(Repacked { format, columns, turned, piece: Piece::Bytes })
 }
 
 /// Whether a parameter is whole, held as it is supplied, and stays so.

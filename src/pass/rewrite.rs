@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::ir::{
-    DType, Graph, NodeId, Op, Packed, Param, Repacked, Shape, Size, SourceId, Tensor, Type, ValueId, infer,
+    DType, Graph, NodeId, Op, Param, Repacked, Shape, Size, SourceId, Tensor, Type, ValueId, infer,
 };
 
 /// A graph being rebuilt. A node of the old graph is kept, replaced by values that are already
@@ -150,15 +150,36 @@ impl<'g> Rewriter<'g> {
         let Op::Param(id) = node.op else { return Err(misplaced(old)) };
         let (param, sizes) = (self.old.param(id), self.old.ty(node.first_result).shape.sizes());
         let Some(rows) = sizes.get(usize::from(repacked.turned)) else { return Err(misplaced(old)) };
-        let packed = Packed { format: repacked.format, columns: repacked.columns };
-        let bytes = i64::try_from(packed.row_bytes()).map_err(|_| misplaced(old))?;
-        let ty = Type::new(DType::U8, Shape::new([rows.clone(), Size::Known(bytes)]));
-        let (name, init, data) = (param.name.clone(), param.init.clone(), param.data.clone());
-        let value = self.new.add_param(name, ty, init, data, node.source);
+        let value = self.add_piece(node.source, param, param.name.clone(), rows, repacked)?;
+        self.kept(old, value)
+    }
+
+    /// Adds a piece of a packed matrix, beside the bytes that [`Rewriter::keep_packed`] keeps.
+    pub(crate) fn add_packed(&mut self, old: NodeId, repacked: Repacked) -> Result<ValueId> {
+        let node = self.old.node(old);
+        let Op::Param(id) = node.op else { return Err(misplaced(old)) };
+        let (param, sizes) = (self.old.param(id), self.old.ty(node.first_result).shape.sizes());
+        let Some(rows) = sizes.get(usize::from(repacked.turned)) else { return Err(misplaced(old)) };
+        let name = format!("{}/{}", param.name, repacked.piece.name());
+        self.add_piece(node.source, param, name, rows, repacked)
+    }
+
+    fn add_piece(
+        &mut self,
+        source: SourceId,
+        param: &Param,
+        name: String,
+        rows: &Size,
+        repacked: Repacked,
+    ) -> Result<ValueId> {
+        let (dtype, row) = repacked.held_row();
+        let row = i64::try_from(row).map_err(|_| misplaced(param.node))?;
+        let ty = Type::new(dtype, Shape::new([rows.clone(), Size::Known(row)]));
+        let value = self.new.add_param(name, ty, param.init.clone(), param.data.clone(), source);
         if let Op::Param(new) = self.new.maker(value).op {
             self.new.param_mut(new).repacked = Some(repacked);
         }
-        self.kept(old, value)
+        Ok(value)
     }
 
     fn keep_param(

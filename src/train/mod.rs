@@ -51,6 +51,7 @@ pub use plan::again::step_of_plan;
 pub use plan::parallel::{Candidate, Estimate, Parallel, Strategy, best, candidates, spread};
 pub use spread::asynchronous::{Async, Stale};
 pub use spread::exchange::{Exchange, Replicas, Sync, Transfer, Zero};
+pub(crate) use step::check_trained;
 pub use step::loss::Loss;
 pub use step::scaling::Scaling;
 pub use step::{LOSS, Recipe, Step, Target, targets, training_step};

@@ -236,7 +236,15 @@ fn trained(name: &str, inputs: &[&str], rest: &[&str]) -> String {
 #[test]
 fn a_network_is_after_three_steps_what_it_is_in_keras() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, inputs, count) in [("batches", &["a", "b", "t"][..], 18), ("masked", &["i"], 8)] {
+    for (name, inputs, count) in [
+        ("batches", &["a", "b", "t"][..], 18),
+        ("masked", &["i"], 8),
+        ("counted", &["i"], 13),
+        ("cleared", &["x"], 10),
+        ("attended", &["i"], 13),
+        ("turned", &["x"], 14),
+        ("factors", &["x"], 4),
+    ] {
         let to = folder.path().join(format!("{name}.npz"));
         trained(name, inputs, &["--lr", "0.1", "-o", to.to_str().unwrap()]);
         let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/keras/training/{name}.npz"));
@@ -265,4 +273,30 @@ fn layers_drop_within_themselves_while_they_train() {
     assert_ne!(loss(&first), loss(&second));
     assert!(first.contains("lstm (LSTM): recurrent_dropout is not drawn here"), "{first}");
     assert_eq!(first.matches("is not drawn here").count(), 1, "{first}");
+}
+
+/// Each call begins with what the one before left, and the first with zeros, as a layer that keeps nothing does.
+#[test]
+fn layers_keep_states_from_batch_to_batch() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keras/states");
+    for (calls, devices) in [(1, "cpu"), (2, "cpu"), (3, "cpu"), (3, "2xcpu")] {
+        let io = folder.join(format!("kept.{calls}.npz"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_partition"));
+        command.arg("run").arg(folder.join("kept.keras")).arg("--inputs").arg(&io);
+        command.arg("--expect").arg(&io).args(["--steps", &calls.to_string(), "-d", devices, "--use", "all"]);
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{calls} on {devices}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    let refused = Command::new(env!("CARGO_BIN_EXE_partition"))
+        .arg("train")
+        .arg(folder.join("kept.keras"))
+        .args(["-d", "cpu", "--batch", "2", "--loss", "mse", "--data"])
+        .arg(format!(
+            "{}:input.x=in_x,input.i=in_i,target.both=out_both,target.flat=out_flat",
+            folder.join("kept.1.npz").display()
+        ))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("states that are kept from batch to batch"), "{told}");
 }

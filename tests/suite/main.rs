@@ -102,6 +102,7 @@ mod planes;
 mod precision;
 mod predicted;
 mod provenance;
+mod quantised;
 mod random_costgraph;
 mod random_graph;
 mod random_plan;

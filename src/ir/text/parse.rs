@@ -6,8 +6,8 @@
 use super::super::verify::{verify, verify_node};
 use super::super::{
     BlockFormat, BoxOf, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId,
-    Noise, NoiseKind, Op, Param, ParamId, Phase, Repacked, Shape, Size, Source, SourceId, SourceRole, State,
-    Statistic, StatisticKind, Tensor, Type, ValueId,
+    Noise, NoiseKind, Op, Param, ParamId, Phase, Piece, Repacked, Shape, Size, Source, SourceId, SourceRole,
+    State, Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -296,13 +296,30 @@ fn matrix_type(packed: &Type, columns: i64, turned: bool) -> Type {
 }
 
 fn repacked(cursor: &mut Cursor<'_>) -> Result<Repacked> {
-    let format = cursor.one_of("a format of blocks", BlockFormat::from_name)?;
+    let whole = |name: &str| BlockFormat::from_name(name).map(Some);
+    let named = |name: &str| if name == "groups" { Some(None) } else { whole(name) };
+    let format = cursor.one_of("a format of blocks", named)?;
     cursor.expect("(")?;
     let columns = cursor.integer()?;
     cursor.expect(",")?;
     let turned = cursor.bool()?;
+    let (format, piece) = match format {
+        Some(format) => (format, Piece::Bytes),
+        None => groups(cursor)?,
+    };
     cursor.expect(")")?;
-    Ok(Repacked { format, columns, turned })
+    Ok(Repacked { format, columns, turned, piece })
+}
+
+/// `, 4, 128, scales`: groups of so many bits and numbers, and what of them is held.
+fn groups(cursor: &mut Cursor<'_>) -> Result<(BlockFormat, Piece)> {
+    cursor.expect(",")?;
+    let bits = cursor.integer()?;
+    cursor.expect(",")?;
+    let size = cursor.integer()?;
+    cursor.expect(",")?;
+    let piece = cursor.one_of("a piece of blocks", Piece::from_name)?;
+    Ok((BlockFormat::Groups { bits, size }, piece))
 }
 
 /// `x(0 of 24, 8 of 16)`

@@ -4,8 +4,8 @@ use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    BoxOf, DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Phase, Real, Repacked, Size,
-    Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
+    BlockFormat, BoxOf, DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Phase, Real,
+    Repacked, Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -145,8 +145,8 @@ impl<'g> Printer<'g> {
         if let Some(order) = &param.permuted {
             write!(f, " permuted={order:?}")?;
         }
-        if let Some(Repacked { format, columns, turned }) = param.repacked {
-            write!(f, " repacked={}({columns}, {turned})", format.name())?;
+        if let Some(repacked) = param.repacked {
+            self::repacked(f, repacked)?;
         }
         match param.state {
             Some(State { grows: Some(axis) }) => write!(f, " state=grows({axis})")?,
@@ -333,6 +333,16 @@ impl Display for Quoted<'_> {
         }
         f.write_char('"')
     }
+}
+
+/// `q4_0(64, false)`, or `groups(64, false, 4, 32, scales)`
+fn repacked(f: &mut Formatter<'_>, repacked: Repacked) -> fmt::Result {
+    let Repacked { format, columns, turned, piece } = repacked;
+    write!(f, " repacked={}({columns}, {turned}", format.name())?;
+    if let BlockFormat::Groups { bits, size } = format {
+        write!(f, ", {bits}, {size}, {}", piece.name())?;
+    }
+    f.write_str(")")
 }
 
 /// What something is a part of: `"x"(0 of 24, 8 of 16)`.

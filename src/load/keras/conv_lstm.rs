@@ -7,7 +7,7 @@ use super::init::initialiser;
 use super::lower::Site;
 use super::mask::Masked;
 use super::recurrent::lstm_bias;
-use super::steps::{Gates, Sequence, Stepwise, together};
+use super::steps::{Gates, Sequence, Stepped, Stepwise, together};
 use crate::error::Result;
 use crate::ir::{Cell, Conv, Init, Layout, Op, Real, Size, ValueId, Window};
 
@@ -26,10 +26,13 @@ pub(super) struct ConvLstm {
     recurrent: Init,
     bias: Option<Init>,
     pub(super) sequences: bool,
-    state: bool,
-    is_backwards: bool,
+    pub(super) state: bool,
+    /// What a batch leaves is what the next one begins with.
+    stateful: bool,
+    trainable: bool,
+    pub(super) is_backwards: bool,
     /// A step that does not count gives 0, not what the last one before it gave.
-    zero_masked: bool,
+    pub(super) zero_masked: bool,
 }
 
 impl ConvLstm {
@@ -39,9 +42,6 @@ impl ConvLstm {
         version: KerasVersion,
         unsupported: &mut Unsupported,
     ) -> Result<Self> {
-        if config.flag("stateful", false)? {
-            unsupported.add(config.place(), "stateful");
-        }
         let rank = spatial_rank(class);
         let gates = if version == KerasVersion::Two { "hard_sigmoid" } else { "sigmoid" };
         let bias = lstm_bias(config, unsupported)?;
@@ -66,6 +66,8 @@ impl ConvLstm {
             bias: config.flag("use_bias", true)?.then_some(bias),
             sequences: config.flag("return_sequences", false)?,
             state: config.flag("return_state", false)?,
+            stateful: config.flag("stateful", false)?,
+            trainable: config.flag("trainable", true)?,
             is_backwards: config.flag("go_backwards", false)?,
             zero_masked: config.flag("zero_output_for_mask", false)?,
         })
@@ -73,15 +75,53 @@ impl ConvLstm {
 
     /// The layer on `[batch, time, ...]` and, where `initial` has any, its initial states.
     pub(super) fn lower(&self, site: &mut Site<'_>, x: Masked, initial: &[ValueId]) -> Result<Vec<ValueId>> {
+        let mut stepped = self.run(site, x, initial, "")?;
+        if self.is_backwards {
+            stepped.outputs.reverse();
+        }
+        let mut results = vec![self.output(site, &stepped)?];
+        if self.state {
+            results.extend(stepped.states);
+        }
+        Ok(results)
+    }
+
+    /// What the layer gives of its steps, but for its states.
+    pub(super) fn output(&self, site: &mut Site<'_>, stepped: &Stepped) -> Result<ValueId> {
+        match self.sequences {
+            true => together(site, &stepped.outputs),
+            false => Ok(stepped.last),
+        }
+    }
+
+    /// The layer's steps, with its weights under a prefix.
+    pub(super) fn run(
+        &self,
+        site: &mut Site<'_>,
+        x: Masked,
+        initial: &[ValueId],
+        prefix: &str,
+    ) -> Result<Stepped> {
+        // A direction may be frozen where the layer around it is not.
+        let trainable = site.trainable;
+        site.trainable &= self.trainable;
+        let stepped = self.stepped(site, x, initial, prefix);
+        site.trainable = trainable;
+        stepped
+    }
+
+    fn stepped(&self, site: &mut Site<'_>, x: Masked, initial: &[ValueId], prefix: &str) -> Result<Stepped> {
         let axes = self.size.len();
         site.expect_rank(x.value, axes + 3)?;
         let sizes = site.sizes(x.value);
         let inputs = site.known(x.value, channels(self.layout, axes + 2) + 1)?;
         let wide = self.filters.checked_mul(4).ok_or_else(|| site.error("filters is too large"))?;
         let dims = |inputs: i64| -> Vec<i64> { self.size.iter().copied().chain([inputs, wide]).collect() };
-        let kernel = site.weight("kernel", &dims(inputs), &self.kernel)?;
-        let recurrent = site.weight("recurrent_kernel", &dims(self.filters), &self.recurrent)?;
-        let bias = self.bias.as_ref().map(|init| site.weight("bias", &[wide], init)).transpose()?;
+        let kernel = site.weight(&format!("{prefix}kernel"), &dims(inputs), &self.kernel)?;
+        let recurrent =
+            site.weight(&format!("{prefix}recurrent_kernel"), &dims(self.filters), &self.recurrent)?;
+        let named = format!("{prefix}bias");
+        let bias = self.bias.as_ref().map(|init| site.weight(&named, &[wide], init)).transpose()?;
         // The products of all steps' inputs are one convolution.
         let mut folded = vec![site.product(&sizes[..2])?];
         folded.extend_from_slice(&sizes[2..]);
@@ -97,6 +137,10 @@ impl ConvLstm {
         let axis = channels(self.layout, axes + 2);
         state_sizes[axis] = Size::Known(self.filters);
         let states = match initial {
+            [] if self.stateful => {
+                let name = |at: usize| format!("{prefix}states/{at}");
+                vec![site.state(&name(0), state_sizes.clone())?, site.state(&name(1), state_sizes)?]
+            }
             [] => {
                 let zero = site.zeros(state_sizes)?;
                 vec![zero, zero]
@@ -119,18 +163,11 @@ impl ConvLstm {
         };
         let sequence =
             Sequence { gates, mask: x.mask, is_backwards: self.is_backwards, zero_masked: self.zero_masked };
-        let mut stepped = stepwise.run(site, &sequence, states)?;
-        if self.is_backwards {
-            stepped.outputs.reverse();
+        let stepped = stepwise.run(site, &sequence, states.clone())?;
+        if self.stateful && initial.is_empty() {
+            states.iter().zip(&stepped.states).for_each(|(&state, &next)| site.leave(state, next));
         }
-        let mut results = vec![match self.sequences {
-            true => together(site, &stepped.outputs)?,
-            false => stepped.last,
-        }];
-        if self.state {
-            results.extend(stepped.states);
-        }
-        Ok(results)
+        Ok(stepped)
     }
 
     fn convolve(

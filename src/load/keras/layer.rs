@@ -173,7 +173,8 @@ impl Parser<'_> {
             "TFOpLambda" | "SlicingOpLambda" => self.function(value, config)?,
             _ => self.kind(class, config)?,
         };
-        let trainable = config.flag("trainable", true)?;
+        // A layer that runs in both directions trains what its own layers say, in Keras too.
+        let trainable = config.flag("trainable", true)? || matches!(kind, Kind::Bidirectional(_));
         let training = match &kind {
             Kind::Model(_) | Kind::Operation(_) | Kind::Unknown => Training::default(),
             _ => Training::read(class, config)?,

@@ -14,7 +14,7 @@ use super::penalty::Training;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
     Binary, Compare, DType, Graph, Init, Noise, NoiseKind, Op, ReduceKind, Shape, Size, Slice, Source,
-    SourceId, SourceRole, Statistic, Tensor, Type, Unary, ValueId,
+    SourceId, SourceRole, State, Statistic, Tensor, Type, Unary, ValueId,
 };
 use crate::load::{FindDims, LoadOptions};
 
@@ -46,13 +46,8 @@ pub(super) fn lower(
             number += 1;
             name = format!("{layer}_{number}");
         }
-        if value.mask.is_some() {
-            let line = format!(
-                "output {name}: its loss counts all steps here, those too that the network's mask leaves out"
-            );
-            lowering.graph.rules_mut().unheeded.push(line);
-        }
-        lowering.graph.add_output(name, value.value);
+        let value = lowering.counted_output(&name, value)?;
+        lowering.graph.add_output(name, value);
     }
     lowering.finish()
 }
@@ -76,6 +71,8 @@ struct Lowering {
     table_elements: i64,
     /// Sources of layers that handed on what they read, and what that is.
     passed: Vec<(SourceId, ValueId)>,
+    /// States of layers, and what takes their places.
+    left: Vec<(ValueId, ValueId)>,
     calls: usize,
 }
 
@@ -98,6 +95,7 @@ impl Lowering {
             weight_names: HashSet::new(),
             table_elements: 0,
             passed: Vec::new(),
+            left: Vec::new(),
             calls: 0,
         };
         let mut inputs = Vec::with_capacity(network.inputs.len());
@@ -198,6 +196,9 @@ impl Lowering {
                 arguments.push(Argument { keyword: argument.keyword.clone(), tensor });
             }
             results.push(self.call(layer, &arguments, call, prefix)?);
+            if layer.class == "MultiHeadAttention" && self.version == KerasVersion::Three {
+                forget_masks(&mut results, call);
+            }
         }
         network.outputs.iter().map(|&reference| fetch(&results, reference, network)).collect()
     }
@@ -259,10 +260,30 @@ impl Lowering {
         }
     }
 
+    /// An output, of which a loss counts the steps of its mask alone: vectors of steps, as Keras has them.
+    fn counted_output(&mut self, name: &str, output: Masked) -> Result<ValueId> {
+        let Some(mask) = output.mask else { return Ok(output.value) };
+        let rank = |value: ValueId| self.graph.ty(value).shape.rank();
+        if rank(mask) == 2 && rank(output.value) == 3 {
+            let source = self.graph.maker(output.value).source;
+            return self.graph.mark_counted(output.value, mask, source);
+        }
+        let line = format!(
+            "output {name}: its loss counts all steps here, those too that the network's mask leaves out"
+        );
+        self.graph.rules_mut().unheeded.push(line);
+        Ok(output.value)
+    }
+
     /// Records consumers, also of layers that left no node behind: they are where the first reader
     /// of what they handed on is, or else where its maker is.
     fn finish(mut self) -> Result<Graph> {
         let graph = &mut self.graph;
+        for (state, next) in self.left {
+            if let Op::Param(id) = graph.maker(state).op {
+                graph.update_param(id, next)?;
+            }
+        }
         graph.record_consumers();
         let mut reader: HashMap<ValueId, SourceId> = HashMap::new();
         let mut present = vec![false; graph.sources().len()];
@@ -299,6 +320,16 @@ fn operand(slot: &Slot, tensors: &mut dyn Iterator<Item = ValueId>) -> Option<Op
             Some(Operand::List(items.collect()))
         }
         Slot::Constant(value) => Some(Operand::Constant(value.clone())),
+    }
+}
+
+/// Takes the masks off what a call reads: so Keras 3's attention does, and what reads the same later finds none.
+fn forget_masks(results: &mut [Vec<Masked>], call: &Call) {
+    for argument in &call.arguments {
+        let TensorRef { call, output } = argument.tensor;
+        if let Some(read) = results.get_mut(call).and_then(|results| results.get_mut(output)) {
+            read.mask = None;
+        }
     }
 }
 
@@ -376,12 +407,7 @@ impl Site<'_> {
             Kind::Activation(activation) => activation.lower(self, first).map(one),
             Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
             Kind::BatchNorm(norm) => {
-                if mask.is_some() && self.trainable {
-                    self.unheeded(
-                        "training takes the statistics of all steps, those too that the mask leaves out",
-                    );
-                }
-                norm.lower(self, first).map(one)
+                norm.lower(self, Masked { value: first, mask: mask.filter(|_| self.trainable) }).map(one)
             }
             Kind::LayerNorm(norm) => norm.lower(self, first).map(one),
             Kind::GroupNorm(norm) => norm.lower(self, first).map(one),
@@ -581,6 +607,30 @@ impl Site<'_> {
         self.lowering.graph.set_statistic(weight, statistic);
     }
 
+    /// A state that begins with zeros, and that each batch leaves to the next one ([`Self::leave`]). Error: the layer is
+    /// called twice.
+    pub(super) fn state(&mut self, name: &str, sizes: Vec<Size>) -> Result<ValueId> {
+        let path = format!("{}/{name}", self.path);
+        if !self.lowering.weight_names.insert(path.clone()) {
+            return Err(self.unsupported("a layer that keeps states and is called several times"));
+        }
+        let ty = Type::new(self.policy.compute, Shape::new(sizes));
+        let graph = &mut self.lowering.graph;
+        let line = format!("layer {}: states that are kept from batch to batch", self.path);
+        if !graph.rules().untrained.contains(&line) {
+            graph.rules_mut().untrained.push(line);
+        }
+        let source = graph.add_source(Source::new(&path, "state", SourceRole::Data));
+        let value = graph.add_param(&path, ty, Init::zeros(), None, source);
+        graph.set_state(value, State { grows: None });
+        Ok(value)
+    }
+
+    /// Says what takes a state's place.
+    pub(super) fn leave(&mut self, state: ValueId, next: ValueId) {
+        self.lowering.left.push((state, next));
+    }
+
     /// A weight that training never changes.
     pub(super) fn fixed_weight(&mut self, name: &str, dims: &[i64], init: &Init) -> Result<ValueId> {
         let trainable = std::mem::replace(&mut self.trainable, false);
@@ -612,7 +662,7 @@ impl Site<'_> {
                     return Err(self.error(&format!("two weights have the name {path}")));
                 }
                 let graph = &mut self.lowering.graph;
-                if !self.trainable {
+                if !self.trainable || self.training.keeps(name) {
                     graph.rules_mut().frozen.insert(path.clone());
                 }
                 if let Some(penalty) = self.training.of(name) {
@@ -644,6 +694,14 @@ impl Site<'_> {
     pub(super) fn push(&mut self, op: Op, operands: &[ValueId]) -> Result<Vec<ValueId>> {
         let node = self.lowering.graph.push(op, operands, self.source)?;
         Ok(self.lowering.graph.results(node).collect())
+    }
+
+    /// A value of which training counts the steps of a mask alone.
+    pub(super) fn counted(&mut self, x: ValueId, mask: ValueId) -> Result<ValueId> {
+        if self.rank(mask) + 1 != self.rank(x) {
+            return Err(self.error("is given a mask that has not one axis less than its input"));
+        }
+        self.lowering.graph.mark_counted(x, mask, self.source)
     }
 
     pub(super) fn unary(&mut self, unary: Unary, x: ValueId) -> Result<ValueId> {

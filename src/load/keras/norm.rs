@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::config::{Config, Unsupported};
 use super::init::initialiser;
 use super::lower::Site;
+use super::mask::Masked;
 use crate::error::Result;
 use crate::ir::{Binary, DType, Init, Op, Real, ReduceKind, Size, Statistic, StatisticKind, Unary, ValueId};
 
@@ -48,20 +49,22 @@ impl BatchNorm {
 
     /// `x * scale + shift`, where `scale = gamma / sqrt(variance + epsilon)` and
     /// `shift = beta - mean * scale` are small vectors.
-    pub(super) fn lower(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    /// Where `x` has a mask, the statistics of a batch are those of the steps that count.
+    pub(super) fn lower(&self, site: &mut Site<'_>, x: Masked) -> Result<ValueId> {
         let policy = site.policy;
         if !policy.compute.is_half() {
             return self.lower_as(site, x);
         }
         // Keras normalises halves in f32.
         site.policy.compute = DType::F32;
-        let x = site.convert(x, DType::F32)?;
-        let y = self.lower_as(site, x);
+        let value = site.convert(x.value, DType::F32)?;
+        let y = self.lower_as(site, Masked { value, ..x });
         site.policy = policy;
         site.convert(y?, policy.compute)
     }
 
-    fn lower_as(&self, site: &mut Site<'_>, x: ValueId) -> Result<ValueId> {
+    fn lower_as(&self, site: &mut Site<'_>, x: Masked) -> Result<ValueId> {
+        let x = x.mask.map_or(Ok(x.value), |mask| site.counted(x.value, mask))?;
         let axis = site.axis(x, self.axis)?;
         let channels = site.known(x, axis)?;
         let weight = |site: &mut Site<'_>, name: &str, init: &Option<Init>| {

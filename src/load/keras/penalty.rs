@@ -14,6 +14,9 @@ pub(super) struct Training {
     pub(super) unknown: Vec<String>,
     /// What it does in training alone, and does not do here.
     pub(super) unheeded: Vec<String>,
+    /// Its kernel stays, and a product of two factors is added to it (Hu and others 2021, LoRA). Files hold their sum as
+    /// the kernel. Keras begins anew with factors that are both zeros, which no gradient moves.
+    has_factors: bool,
 }
 
 impl Training {
@@ -34,9 +37,12 @@ impl Training {
                 format!("{} is not random here: training sees images as inference does", config.place());
             own.unheeded.push(line);
         }
-        if config.get("lora_rank").is_some_and(|rank| !rank.is_null()) {
-            let line =
-                format!("{}: training moves the kernel itself, not the factors of lora_rank", config.place());
+        own.has_factors = config.get("lora_rank").is_some_and(|rank| !rank.is_null());
+        if own.has_factors {
+            let line = format!(
+                "{}: training leaves the kernel of lora_rank as it is; its factors are zeros in files, as Keras reads them, and stay so",
+                config.place()
+            );
             own.unheeded.push(line);
         }
         own.read_dropouts(class, config)?;
@@ -86,6 +92,11 @@ impl Training {
             Some((_, known)) if *known == penalty => {}
             Some(_) => self.unknown.push(format!("{place}: two regularizers of {role}")),
         }
+    }
+
+    /// Whether training leaves a weight of a name as it is.
+    pub(super) fn keeps(&self, weight: &str) -> bool {
+        self.has_factors && matches!(weight, "kernel" | "embeddings")
     }
 
     /// What the weight of a name adds.

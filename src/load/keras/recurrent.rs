@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::activation::Activation;
 use super::config::{Config, KerasVersion, Unsupported};
+use super::conv_lstm::ConvLstm;
 use super::init::initialiser;
 use super::layer::{Kind, no_layer};
 use super::lower::Site;
@@ -34,6 +35,8 @@ pub(super) struct Rnn {
     kernel: Init,
     recurrent: Init,
     bias: Option<Init>,
+    /// What a batch leaves is what the next one begins with.
+    stateful: bool,
     /// Of what it reads, while the network trains: the same features at each step.
     dropout: f64,
     trainable: bool,
@@ -61,10 +64,8 @@ impl Rnn {
         version: KerasVersion,
         unsupported: &mut Unsupported,
     ) -> Result<Self> {
-        for option in ["stateful", "time_major"] {
-            if config.flag(option, false)? {
-                unsupported.add(config.place(), option);
-            }
+        if config.flag("time_major", false)? {
+            unsupported.add(config.place(), "time_major");
         }
         let cell = match class {
             "LSTM" => Cell::Lstm,
@@ -95,6 +96,7 @@ impl Rnn {
             kernel: initialiser(config, "kernel_initializer", Init::glorot_uniform(), unsupported)?,
             recurrent: initialiser(config, "recurrent_initializer", orthogonal, unsupported)?,
             bias: config.flag("use_bias", true)?.then_some(bias),
+            stateful: config.flag("stateful", false)?,
             dropout: dropout(config)?,
             trainable: config.flag("trainable", true)?,
         })
@@ -151,9 +153,30 @@ impl Rnn {
         // A cell or a direction may be frozen where the layer around it is not.
         let trainable = site.trainable;
         site.trainable &= self.trainable;
-        let ran = self.ran(site, x, states, prefix);
+        let ran = match self.stateful && states.is_empty() {
+            true => self.ran_on(site, x, prefix),
+            false => self.ran(site, x, states, prefix),
+        };
         site.trainable = trainable;
         ran
+    }
+
+    /// A run that begins with what the one before left, and leaves what the next one begins with.
+    fn ran_on(&self, site: &mut Site<'_>, x: Masked, prefix: &str) -> Result<Ran> {
+        site.expect_rank(x.value, 3)?;
+        let sizes = vec![site.sizes(x.value)[0].clone(), Size::Known(self.units)];
+        let names = (0..self.state_count()).map(|at| format!("{prefix}{}/states/{at}", self.cell_name()));
+        let begun = names.map(|name| site.state(&name, sizes.clone())).collect::<Result<Vec<_>>>()?;
+        let ran = self.ran(site, x, &begun, prefix)?;
+        for (&state, &next) in begun.iter().zip(&ran.states) {
+            site.leave(state, next);
+        }
+        Ok(ran)
+    }
+
+    /// Whether a run gives all of its last states.
+    fn gives_states(&self) -> bool {
+        self.state || self.stateful
     }
 
     fn ran(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId], prefix: &str) -> Result<Ran> {
@@ -212,7 +235,7 @@ impl Rnn {
             return self.masked(site, &steps, &results, before);
         }
         let flat = vec![batch.clone(), Size::Known(units)];
-        let wanted = match (self.state, self.sequences) {
+        let wanted = match (self.gives_states(), self.sequences) {
             (true, _) => count,
             (false, true) => 0,
             (false, false) => 1,
@@ -338,7 +361,7 @@ impl Rnn {
         let last = site.apply(last, &[all])?;
         let last = site.reshape(last, flat.clone())?;
         let mut states = Vec::new();
-        if self.state {
+        if self.gives_states() {
             states.push(steps.state(site, last, before)?);
             for &cells in results.iter().skip(2) {
                 states.push(site.reshape(cells, flat.clone())?);
@@ -502,49 +525,88 @@ fn run_stacked(
 /// One direction of a layer that runs in both.
 #[derive(Debug)]
 struct Way {
-    /// One layer, or cells on top of each other, from the lowest up.
-    layers: Vec<Rnn>,
-    is_stack: bool,
+    body: Body,
     name: String,
+}
+
+/// What runs in a direction.
+#[derive(Debug)]
+enum Body {
+    Layer(Box<Rnn>),
+    /// Cells on top of each other, from the lowest up, all of which have the options of the whole.
+    Stack(Vec<Rnn>),
+    Conv(Box<ConvLstm>),
+}
+
+/// What a direction is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    sequences: bool,
+    state: bool,
 }
 
 impl Way {
     /// None where the layer is of another kind.
     fn of(kind: Kind, name: String) -> Option<Self> {
-        let (layers, is_stack) = match kind {
-            Kind::Rnn(rnn) => (vec![*rnn], false),
-            Kind::StackedRnn(layers) => (layers, true),
+        let body = match kind {
+            Kind::Rnn(rnn) => Body::Layer(rnn),
+            Kind::StackedRnn(layers) => Body::Stack(layers),
+            Kind::ConvLstm(layer) => Body::Conv(layer),
             _ => return None,
         };
-        (!layers.is_empty()).then_some(Self { layers, is_stack, name })
+        Some(Self { body, name })
     }
 
-    /// What the layer as a whole is asked for: all cells of a stack have its options.
-    fn top(&self) -> &Rnn {
-        &self.layers[self.layers.len() - 1]
+    fn asked(&self) -> Asked {
+        let of = |rnn: &Rnn| Asked { sequences: rnn.sequences, state: rnn.state };
+        match &self.body {
+            Body::Layer(rnn) => of(rnn),
+            Body::Stack(layers) => layers.last().map_or(Asked { sequences: false, state: false }, of),
+            Body::Conv(layer) => Asked { sequences: layer.sequences, state: layer.state },
+        }
     }
 
     fn is_backwards(&self) -> bool {
-        self.top().backwards
+        match &self.body {
+            Body::Layer(rnn) => rnn.backwards,
+            Body::Stack(layers) => layers.last().is_some_and(|rnn| rnn.backwards),
+            Body::Conv(layer) => layer.is_backwards,
+        }
     }
 
     fn set_backwards(&mut self, backwards: bool) {
-        self.layers.iter_mut().for_each(|rnn| rnn.backwards = backwards);
+        match &mut self.body {
+            Body::Layer(rnn) => rnn.backwards = backwards,
+            Body::Stack(layers) => layers.iter_mut().for_each(|rnn| rnn.backwards = backwards),
+            Body::Conv(layer) => layer.is_backwards = backwards,
+        }
     }
 
     fn set_zero_masked(&mut self) {
-        self.layers.iter_mut().for_each(|rnn| rnn.zero_masked = rnn.sequences);
+        match &mut self.body {
+            Body::Layer(rnn) => rnn.zero_masked = rnn.sequences,
+            Body::Stack(layers) => layers.iter_mut().for_each(|rnn| rnn.zero_masked = rnn.sequences),
+            Body::Conv(layer) => layer.zero_masked = layer.sequences,
+        }
     }
 
     fn state_count(&self) -> usize {
-        self.layers.iter().map(Rnn::state_count).sum()
+        match &self.body {
+            Body::Layer(rnn) => rnn.state_count(),
+            Body::Stack(layers) => layers.iter().map(Rnn::state_count).sum(),
+            Body::Conv(_) => 2,
+        }
     }
 
     fn run(&self, site: &mut Site<'_>, x: Masked, states: &[ValueId]) -> Result<Ran> {
         let prefix = format!("{}/", self.name);
-        match self.is_stack {
-            true => run_stacked(site, &self.layers, x, states, &prefix),
-            false => self.top().run(site, x, states, &prefix),
+        match &self.body {
+            Body::Layer(rnn) => rnn.run(site, x, states, &prefix),
+            Body::Stack(layers) => run_stacked(site, layers, x, states, &prefix),
+            Body::Conv(layer) => {
+                let stepped = layer.run(site, x, states, &prefix)?;
+                Ok(Ran { output: layer.output(site, &stepped)?, states: stepped.states })
+            }
         }
     }
 }
@@ -576,8 +638,10 @@ impl Parser<'_> {
         let (Some(mut forward), Some(mut backward)) =
             (Way::of(forward.kind, forward_name), Way::of(backward.kind, backward_name))
         else {
-            self.unsupported
-                .add(config.place(), "a wrapped layer other than LSTM, GRU, SimpleRNN and their cells");
+            self.unsupported.add(
+                config.place(),
+                "a wrapped layer other than LSTM, GRU, SimpleRNN, their cells and ConvLSTM",
+            );
             return Ok(None);
         };
         if !has_backward {
@@ -585,8 +649,7 @@ impl Parser<'_> {
         }
         forward.set_zero_masked();
         backward.set_zero_masked();
-        let (own, other) = (forward.top(), backward.top());
-        if own.sequences != other.sequences || own.state != other.state {
+        if forward.asked() != backward.asked() {
             return Err(config.fault("backward_layer", "returns other things than the forward layer"));
         }
         let merge = match config.get("merge_mode") {
@@ -605,7 +668,7 @@ impl Parser<'_> {
 
 impl Bidirectional {
     pub(super) fn returns_sequences(&self) -> bool {
-        self.forward.top().sequences
+        self.forward.asked().sequences
     }
 
     /// Whether both directions are results of their own.
@@ -619,6 +682,7 @@ impl Bidirectional {
         let backward = self.backward.run(site, x, second)?;
         let (y, z) = (forward.output, backward.output);
         let mut results = match self.merge {
+            // Along the last axis, whatever the order of the axes.
             MergeMode::Concat => vec![site.concat(site.rank(y) - 1, &[y, z])?],
             MergeMode::Sum => vec![site.binary(Binary::Add, y, z)?],
             MergeMode::Mul => vec![site.binary(Binary::Mul, y, z)?],
@@ -628,7 +692,7 @@ impl Bidirectional {
             }
             MergeMode::Separate => vec![y, z],
         };
-        if self.forward.top().state {
+        if self.forward.asked().state {
             results.extend(forward.states);
             results.extend(backward.states);
         }

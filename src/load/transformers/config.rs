@@ -79,6 +79,11 @@ impl Config {
         unsupported(&self.place_of(name), message)
     }
 
+    /// What a field says changes nothing.
+    pub(super) fn pass_over(&self, name: &'static str) {
+        self.read.borrow_mut().insert(name);
+    }
+
     /// True where the field stands there, if only as null.
     pub(super) fn has(&self, name: &'static str) -> bool {
         self.fields.contains_key(name)

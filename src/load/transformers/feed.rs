@@ -4,12 +4,13 @@
 //! Every expert is computed for every row, and those that were not chosen weigh 0: the result is the
 //! library's, the arithmetic that of all experts.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::attention::Sides;
 use super::blocks::Blocks;
 use super::net::{Bias, Features, Net};
 use super::settings::{ExpertArrays, Experts, Feed, Gated, Weighing};
+use crate::ir::BlockFormat;
 
 impl Blocks<'_> {
     pub(super) fn feed(&self, net: &mut Net, inside: &str, feed: &Feed, x: &str) -> String {
@@ -69,6 +70,9 @@ impl Blocks<'_> {
                     .collect();
                 sum(net, &format!("{inside}{under}.sum"), &each)
             }
+            ExpertArrays::Stacked { .. } if net.has_experts_in_blocks() => {
+                self.apart(net, inside, experts, [x, &weights])
+            }
             ExpertArrays::Stacked { .. } => self.stacked(net, inside, experts, [x, &weights]),
         };
         let Some(shared) = experts.shared else { return y };
@@ -126,32 +130,8 @@ impl Blocks<'_> {
         let shape = json!({"shape": [batch, 1, rows, hidden]});
         let x = net.node(&format!("{both}.rows"), "reshape", &[x], shape);
         let y = by_expert(net, &both, &x, [count, hidden, 2 * inner]);
-        // Gates and what they let through stand in turns in one matrix.
-        let pairs = json!({"shape": [batch, count, rows, inner, 2]});
-        let y = net.node(&format!("{both}.pairs"), "reshape", &[&y], pairs);
-        let mut one = |name: &str, which: u64| {
-            let attributes = json!({"starts": [0, 0, 0, 0, which], "sizes": [batch, count, rows, inner, 1]});
-            let y = net.node(&format!("{both}.{name}.pair"), "slice", &[&y], attributes);
-            net.node(
-                &format!("{both}.{name}"),
-                "reshape",
-                &[&y],
-                json!({"shape": [batch, count, rows, inner]}),
-            )
-        };
-        let (gate, up) = (one("gate", 0), one("up", 1));
-        let most = net.scalar(&format!("{both}.most"), limit);
-        let least = net.scalar(&format!("{both}.least"), -limit);
-        let gate = net.node(&format!("{both}.gate.clamped"), "min", &[&gate, &most], json!({}));
-        let up = net.node(&format!("{both}.up.below"), "min", &[&up, &most], json!({}));
-        let up = net.node(&format!("{both}.up.clamped"), "max", &[&up, &least], json!({}));
-        // `(up + 1) * gate * sigmoid(alpha gate)`, gpt-oss' form of SwiGLU.
-        let steep = net.scaled(&format!("{both}.gate.steep"), &gate, alpha);
-        let share = net.node(&format!("{both}.gate.share"), "sigmoid", &[&steep], json!({}));
-        let gate = net.node(&format!("{both}.gate.function"), "mul", &[&gate, &share], json!({}));
-        let one = net.scalar(&format!("{both}.one"), 1.0);
-        let up = net.sum(&format!("{both}.up.above_one"), &up, &one);
-        let y = net.node(&format!("{both}.gated"), "mul", &[&up, &gate], json!({}));
+        let lead = [json!(batch), json!(count), json!(rows)];
+        let y = Pairs { lead: &lead, inner, alpha, limit }.gated(net, &both, &y);
         let down = format!("{inside}{down}");
         let y = by_expert(net, &down, &y, [count, inner, hidden]);
         let perm = json!({"perm": [0, 2, 1]});
@@ -161,6 +141,88 @@ impl Blocks<'_> {
         let y = net.node(&format!("{down}.weighted"), "mul", &[&y, &weights], json!({}));
         net.node(&format!("{down}.sum"), "reduce", &[&y], json!({"kind": "sum", "axes": [1]}))
     }
+
+    /// The same experts, each with its own matrices in blocks of few bits, which one product reads packed.
+    fn apart(&self, net: &mut Net, inside: &str, experts: &Experts, values: [&str; 2]) -> String {
+        let ExpertArrays::Stacked { inner, both, down, alpha, limit } = experts.arrays else {
+            return values[0].to_owned();
+        };
+        let (hidden, count) = (self.settings.hidden, experts.count);
+        let Sides { batch, rows, .. } = &self.sides;
+        let [x, weights] = values;
+        let (both, down) = (format!("{inside}{both}"), format!("{inside}{down}"));
+        let both_bias = net.param(&format!("{both}_bias"), &[count, 2 * inner], "zeros");
+        let down_bias = net.param(&format!("{down}_bias"), &[count, hidden], "zeros");
+        let lead = [json!(batch), json!(rows)];
+        let each: Vec<String> = (0..count)
+            .map(|number| {
+                let matrix = format!("{both}/{number}");
+                let y = of_expert(net, &matrix, [x, &both_bias], number, [hidden, 2 * inner]);
+                let y = Pairs { lead: &lead, inner, alpha, limit }.gated(net, &matrix, &y);
+                let matrix = format!("{down}/{number}");
+                let y = of_expert(net, &matrix, [&y, &down_bias], number, [inner, hidden]);
+                let attributes = json!({"starts": [0, 0, number], "sizes": [batch, rows, 1]});
+                let weight = net.node(&format!("{matrix}.weight"), "slice", &[weights], attributes);
+                net.node(&format!("{matrix}.weighted"), "mul", &[&y, &weight], json!({}))
+            })
+            .collect();
+        sum(net, &format!("{down}.sum"), &each)
+    }
+}
+
+/// Gates and what they let through, in turns in the last axis: gpt-oss' form of SwiGLU.
+struct Pairs<'a> {
+    /// Sizes of the axes before.
+    lead: &'a [Value],
+    inner: u64,
+    alpha: f64,
+    limit: f64,
+}
+
+impl Pairs<'_> {
+    /// `(up + 1) * gate * sigmoid(alpha gate)`, both clamped.
+    fn gated(&self, net: &mut Net, name: &str, y: &str) -> String {
+        let pairs = json!({"shape": self.sizes(&[json!(self.inner), json!(2)])});
+        let y = net.node(&format!("{name}.pairs"), "reshape", &[y], pairs);
+        let (gate, up) =
+            (self.one(net, &format!("{name}.gate"), &y, 0), self.one(net, &format!("{name}.up"), &y, 1));
+        let most = net.scalar(&format!("{name}.most"), self.limit);
+        let least = net.scalar(&format!("{name}.least"), -self.limit);
+        let gate = net.node(&format!("{name}.gate.clamped"), "min", &[&gate, &most], json!({}));
+        let up = net.node(&format!("{name}.up.below"), "min", &[&up, &most], json!({}));
+        let up = net.node(&format!("{name}.up.clamped"), "max", &[&up, &least], json!({}));
+        let steep = net.scaled(&format!("{name}.gate.steep"), &gate, self.alpha);
+        let share = net.node(&format!("{name}.gate.share"), "sigmoid", &[&steep], json!({}));
+        let gate = net.node(&format!("{name}.gate.function"), "mul", &[&gate, &share], json!({}));
+        let one = net.scalar(&format!("{name}.one"), 1.0);
+        let up = net.sum(&format!("{name}.up.above_one"), &up, &one);
+        net.node(&format!("{name}.gated"), "mul", &[&up, &gate], json!({}))
+    }
+
+    /// Every second number, from the first or the second on.
+    fn one(&self, net: &mut Net, name: &str, pairs: &str, which: u64) -> String {
+        let mut starts = vec![0; self.lead.len() + 1];
+        starts.push(which);
+        let sizes = self.sizes(&[json!(self.inner), json!(1)]);
+        let pair =
+            net.node(&format!("{name}.pair"), "slice", &[pairs], json!({"starts": starts, "sizes": sizes}));
+        net.node(name, "reshape", &[&pair], json!({"shape": self.sizes(&[json!(self.inner)])}))
+    }
+
+    fn sizes(&self, rest: &[Value]) -> Vec<Value> {
+        self.lead.iter().chain(rest).cloned().collect()
+    }
+}
+
+/// `x` by the matrix of one expert, `[to, from]` in blocks, with its row of all experts' biases; `sizes`: from, to.
+fn of_expert(net: &mut Net, name: &str, [x, biases]: [&str; 2], number: u64, sizes: [u64; 2]) -> String {
+    let [from, to] = sizes;
+    let matrix = net.param_in_blocks(name, &[to, from], BlockFormat::Mxfp4);
+    let y = net.node(&format!("{name}.product"), "dense", &[x, &matrix], json!({"transpose_right": true}));
+    let attributes = json!({"starts": [number, 0], "sizes": [1, to]});
+    let bias = net.node(&format!("{name}.bias_of_expert"), "slice", &[biases], attributes);
+    let bias = net.node(&format!("{name}.bias"), "reshape", &[&bias], json!({"shape": [to]}));
+    net.sum(&format!("{name}.biased"), &y, &bias)
 }
 
 /// `x`, `[batch, experts or 1, rows, from]`, by each expert's matrix, with its bias; `sizes`: experts, from, to.

@@ -21,6 +21,7 @@ use self::family::{Family, Network, Writing};
 use self::gguf::Dialect;
 use self::heads::{Body, Head};
 use self::net::Net;
+use self::quantised::Quantised;
 use self::settings::Settings;
 use super::{LoadOptions, native};
 use crate::error::{Error, Report, Result};
@@ -42,6 +43,7 @@ mod heads;
 mod names;
 mod net;
 mod patches;
+mod quantised;
 mod rotary;
 mod settings;
 mod slopes;
@@ -112,7 +114,9 @@ fn written(
         (_, Some((ending, prefix))) if class.ends_with(ending) => prefix,
         _ => family.prefix,
     };
-    let mut net = Net::new(options);
+    let quantised = Quantised::read(config)?;
+    let note = quantised.as_ref().and_then(|quantised| quantised.note.clone());
+    let mut net = Net::new(options, quantised);
     let mut writing = Writing { config, net: &mut net, head, prefix };
     let tied = match family.network {
         Network::Joined(write) => {
@@ -134,7 +138,7 @@ fn written(
     if let Some(foreign) = &foreign {
         foreign.dialect.collect(foreign.head, &mut net)?;
     }
-    let (document, mut rules) = net.finish(family.name);
+    let (document, mut rules) = net.finish(family.name)?;
     rules.unheeded.extend(config.dropouts());
     for (dim, value) in &options.dims {
         rules.check_dim(dim, *value)?;
@@ -142,6 +146,9 @@ fn written(
     let text = serde_json::to_vec(&document).map_err(|error| Error::Internal(error.to_string()))?;
     let mut graph = native::load(&text, path, options)?;
     *graph.rules_mut() = rules;
+    if let Some(note) = note {
+        graph.note(note);
+    }
     let adapter = path.and_then(Path::parent).map(|folder| folder.join(ADAPTER));
     if let Some(adapter) = adapter.filter(|adapter| adapter.is_file()) {
         graph

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::super::LoadOptions;
-use crate::ir::{Absent, ArrayNames, InputRule, Limit, Rules};
+use super::quantised::Quantised;
+use super::unsupported;
+use crate::error::Result;
+use crate::ir::{Absent, ArrayNames, BlockFormat, Coding, InputRule, Limit, Rules};
 
 /// Input and output features of a linear layer.
 #[derive(Clone, Copy, Debug)]
@@ -74,11 +77,17 @@ pub(super) struct Net {
     nodes: Vec<Value>,
     outputs: Vec<Value>,
     rules: Rules,
+    /// In which few bits files have the weights of layers.
+    quantised: Option<Quantised>,
+    /// A layer whose weights lie otherwise than all that are quantised.
+    turned: Option<String>,
 }
 
 impl Net {
     /// A document without inputs. Names of optional inputs that the network does not know are passed over.
-    pub(super) fn new(options: &LoadOptions) -> Self {
+    pub(super) fn new(options: &LoadOptions, quantised: Option<Quantised>) -> Self {
+        let coding = quantised.as_ref().and_then(|quantised| quantised.coding);
+        let arrays = ArrayNames { coding, ..ArrayNames::default() };
         Self {
             taken: options.inputs.clone(),
             context: options.context.map(|context| u64::try_from(context).unwrap_or(0)),
@@ -87,7 +96,9 @@ impl Net {
             constants: Vec::new(),
             nodes: Vec::new(),
             outputs: Vec::new(),
-            rules: Rules::default(),
+            rules: Rules { arrays, ..Rules::default() },
+            quantised,
+            turned: None,
         }
     }
 
@@ -152,14 +163,19 @@ impl Net {
         self.rules.dims.insert(dim.to_owned(), limit);
     }
 
-    /// The document, and what it cannot say: what the network expects of its inputs and weights.
-    pub(super) fn finish(self, name: &str) -> (Value, Rules) {
+    /// The document, and what it cannot say: what the network expects of its inputs and weights. Error: layers are
+    /// quantised that are not so here.
+    pub(super) fn finish(self, name: &str) -> Result<(Value, Rules)> {
+        if let (Some(layer), Some(_)) = (&self.turned, self.rules.arrays.coding) {
+            let message = format!("weights of few bits that lie as those of {layer} are not supported");
+            return Err(unsupported("quantization_config", &message));
+        }
         let document = json!({
             "partition_model": 1, "name": name,
             "inputs": self.inputs, "params": self.params, "constants": self.constants,
             "nodes": self.nodes, "outputs": self.outputs,
         });
-        (document, self.rules)
+        Ok((document, self.rules))
     }
 
     pub(super) fn output(&mut self, name: &str, value: &str) {
@@ -192,6 +208,17 @@ impl Net {
         let init = if init == "normal" { json!({"kind": "normal", "deviation": 0.02}) } else { json!(init) };
         self.params.push(json!({"name": name, "type": format!("f32[{}]", sizes.join(", ")), "init": init}));
         name.to_owned()
+    }
+
+    /// A matrix of parameters whose rows files have in blocks.
+    pub(super) fn param_in_blocks(&mut self, name: &str, dims: &[u64], format: BlockFormat) -> String {
+        self.rules.arrays.blocks.insert(name.to_owned(), format);
+        self.param(name, dims, "normal")
+    }
+
+    /// Whether files have the matrices of experts in blocks of few bits, one matrix for each.
+    pub(super) fn has_experts_in_blocks(&self) -> bool {
+        self.rules.arrays.coding == Some(Coding::Mxfp4)
     }
 
     /// A parameter that there may be already.
@@ -265,12 +292,48 @@ impl Net {
     ) -> String {
         let Features { from, to } = features;
         let dims = if order == Order::InOut { [from, to] } else { [to, from] };
-        let mut inputs = vec![x.to_owned(), self.param(&format!("{name}.weight"), &dims, "normal")];
+        let x = self.as_quantised(name, x, from, order);
+        let mut inputs = vec![x, self.param(&format!("{name}.weight"), &dims, "normal")];
         if bias == Bias::With {
             inputs.push(self.param(&format!("{name}.bias"), &[to], "zeros"));
         }
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         self.node(name, "dense", &inputs, json!({"transpose_right": order == Order::OutIn}))
+    }
+
+    /// Notes in which blocks files have a layer's weights; what it reads, rounded where it is to be.
+    fn as_quantised(&mut self, name: &str, x: &str, from: u64, order: Order) -> String {
+        if order == Order::InOut {
+            self.turned.get_or_insert_with(|| name.to_owned());
+        }
+        let Some(quantised) = &self.quantised else { return x.to_owned() };
+        let rounds = quantised.rounds_for(name);
+        if let Some(format) = quantised.blocks(name, from) {
+            self.rules.arrays.blocks.insert(format!("{name}.weight"), format);
+        }
+        if rounds { self.rounded(&format!("{name}.rounded"), x) } else { x.to_owned() }
+    }
+
+    /// Each row as signed whole numbers of 8 bits times one, as compressed-tensors rounds what a layer reads: the largest of a
+    /// row is 127.5 steps.
+    fn rounded(&mut self, name: &str, x: &str) -> String {
+        let sizes = self.node(&format!("{name}.sizes"), "abs", &[x], json!({}));
+        let largest = json!({"kind": "max", "axes": [-1], "keep": true});
+        let largest = self.node(&format!("{name}.largest"), "reduce", &[&sizes], largest);
+        let half = self.scalar(&format!("{name}.half"), 127.5);
+        let step = self.node(&format!("{name}.quotient"), "div", &[&largest, &half], json!({}));
+        // A row of zeros has a step all the same: the distance of f32 from 1 to what is next.
+        let least = self.scalar(&format!("{name}.least_step"), f64::from(f32::EPSILON));
+        let zero = self.scalar(&format!("{name}.zero"), 0.0);
+        let is_none = self.node(&format!("{name}.is_none"), "eq", &[&step, &zero], json!({}));
+        let step = self.node(&format!("{name}.step"), "select", &[&is_none, &least, &step], json!({}));
+        let steps = self.node(&format!("{name}.steps"), "div", &[x, &step], json!({}));
+        let steps = self.node(&format!("{name}.round"), "round", &[&steps], json!({}));
+        let [most, least] =
+            [127.0, -128.0].map(|end| (end, format!("{name}.{end}"))).map(|(end, at)| self.scalar(&at, end));
+        let steps = self.node(&format!("{name}.below"), "min", &[&steps, &most], json!({}));
+        let steps = self.node(&format!("{name}.within"), "max", &[&steps, &least], json!({}));
+        self.node(name, "mul", &[&steps, &step], json!({}))
     }
 
     pub(super) fn norm(&mut self, name: &str, x: &str, size: u64, norm: Norm) -> String {

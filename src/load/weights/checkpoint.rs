@@ -134,7 +134,8 @@ fn shards(path: &Path, index: Index) -> Result<Arrays> {
         }
     }
     let names = places.keys().cloned().collect();
-    Ok(Arrays { path: path.to_owned(), names, source: Source::Shards(Shards { files, places }) })
+    let source = Source::Shards(Shards { files, places });
+    Ok(Arrays { path: path.to_owned(), names, source, coded: None })
 }
 
 fn open_shard(folder: &Path, name: &str) -> Result<Arrays> {

@@ -40,7 +40,7 @@ pub(super) fn extra(graph: &Graph, arrays: &Arrays, chosen: &[Option<String>]) -
     };
     let mut extra: Vec<String> = Vec::new();
     for name in arrays.names().iter().filter(is_extra) {
-        if !is_counter(&arrays.header(name)?) {
+        if !is_counter(&arrays.header(name)?) && !arrays.is_idle_bias(name)? {
             extra.push(name.clone());
         }
     }

@@ -115,7 +115,9 @@ pub(super) fn assign(
     let by_name = by_name(graph, layers);
     let arrays: usize = layers.iter().map(|layer| layer.arrays.len()).sum();
     let named = by_name.iter().flatten().count();
-    if named == by_name.len() || arrays != by_name.len() {
+    // Files hold no states of layers.
+    let wanted = graph.params().iter().filter(|param| param.state.is_none()).count();
+    if named == wanted || arrays != wanted {
         return Ok(by_name);
     }
     by_order(graph, layers, dims)
@@ -230,7 +232,8 @@ fn natural(path: &str) -> Vec<(&str, u64)> {
 fn owners(graph: &Graph, outermost: bool) -> Vec<(String, Vec<usize>)> {
     let mut owners: Vec<(String, Vec<usize>)> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    for (position, param) in graph.params().iter().enumerate() {
+    let weights = graph.params().iter().enumerate().filter(|(_, param)| param.state.is_none());
+    for (position, param) in weights {
         let divided = if outermost { param.name.split_once('/') } else { param.name.rsplit_once('/') };
         let owner = divided.map_or(param.name.as_str(), |(owner, _)| owner);
         let at = *known.entry(owner.to_owned()).or_insert(owners.len());

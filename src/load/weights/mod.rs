@@ -14,6 +14,7 @@ use crate::files;
 use crate::ir::{BlockFormat, DType, Graph, Tensor};
 
 mod checkpoint;
+mod coded;
 mod extra;
 mod gguf;
 mod hdf5;
@@ -36,6 +37,8 @@ pub struct Arrays {
     path: PathBuf,
     names: Vec<String>,
     source: Source,
+    /// Matrices that several of its arrays make.
+    coded: Option<coded::Coded>,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl Arrays {
         let file = BufReader::new(files::open(path)?);
         let (names, safetensors) = safetensors::Safetensors::open(file)
             .map_err(|error| error.within(&path.display().to_string()))?;
-        Ok(Self { path: path.to_owned(), names, source: Source::Safetensors(safetensors) })
+        Ok(Self { path: path.to_owned(), names, source: Source::Safetensors(safetensors), coded: None })
     }
 
     fn open_as(mut file: BufReader<File>, magic: &[u8], path: &Path) -> Result<Self> {
@@ -95,7 +98,7 @@ impl Arrays {
                     .with_help("numpy.savez, safetensors.save_file and model.save write them"));
             }
         };
-        Ok(Self { path: path.to_owned(), names, source })
+        Ok(Self { path: path.to_owned(), names, source, coded: None })
     }
 
     /// The file.
@@ -103,11 +106,11 @@ impl Arrays {
         &self.path
     }
 
-    /// The file that holds an array: one of several where this is an index of shards, but the index where its scale
-    /// may be in another.
+    /// The file that holds an array: one of several where this is an index of shards, but the index where what belongs to
+    /// it may be in another.
     pub fn file_of(&self, name: &str) -> &Path {
         match &self.source {
-            Source::Shards(_) if self.scale_of(name).is_some() => &self.path,
+            Source::Shards(_) if self.is_coded(name) || self.scale_of(name).is_some() => &self.path,
             Source::Shards(shards) => shards.of(name).map_or(&self.path, |arrays| &arrays.path),
             Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) | Source::Gguf(_) => &self.path,
         }
@@ -121,6 +124,14 @@ impl Arrays {
     /// Element type and sizes of an array, without its data; none where there is no such array.
     /// Errors: a damaged header, an element type that is not supported.
     pub fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
+        match self.coded_header(name)? {
+            Some(header) => Ok(Some(header)),
+            None => self.raw_header(name),
+        }
+    }
+
+    /// As [`Arrays::header`], of an array of the file.
+    fn raw_header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
         match &self.source {
             Source::Npz(npz) => npz.header(name),
             Source::Safetensors(safetensors) => safetensors.header(name),
@@ -132,8 +143,11 @@ impl Arrays {
     }
 
     /// An array; none where there is none of this name. Floats of 8 bits are given as f32, times their scale where
-    /// there is one beside them. Errors: damaged data, an element type that is not supported.
+    /// there is one beside them, and so are coded matrices ([`Arrays::read_as`]). Errors: damaged data, an element type that is not supported.
     pub fn get(&self, name: &str) -> Result<Option<Tensor>> {
+        if let Some(numbers) = self.coded_numbers(name)? {
+            return Ok(Some(numbers));
+        }
         match (self.raw(name)?, self.scale_of(name)) {
             (Some(weight), Some(scale)) => {
                 self.scaled(&weight, &scale).map(Some).map_err(|error| self.at(error, name))
@@ -157,6 +171,9 @@ impl Arrays {
     /// The blocks of few bits that an array's numbers are in; none where they are in none, and where there is no such array.
     /// Error: an element type that is not supported.
     pub fn blocks(&self, name: &str) -> Result<Option<BlockFormat>> {
+        if let Some(format) = self.coded_blocks(name) {
+            return Ok(Some(format));
+        }
         match &self.source {
             Source::Gguf(gguf) => gguf.blocks(name).map_err(|error| self.at(error, name)),
             Source::Shards(shards) => shards.of(name).map_or(Ok(None), |arrays| arrays.blocks(name)),
@@ -167,6 +184,9 @@ impl Arrays {
     /// The rows of an array as the bytes of the blocks that its numbers are in ([`Arrays::blocks`]); none where they are in
     /// none. Errors: as [`Arrays::get`].
     pub fn rows_of_blocks(&self, name: &str) -> Result<Option<Tensor>> {
+        if let Some(rows) = self.coded_rows(name)? {
+            return Ok(Some(rows));
+        }
         match &self.source {
             Source::Gguf(gguf) => gguf.rows_of_blocks(name).map_err(|error| self.at(error, name)),
             Source::Shards(shards) => shards.of(name).map_or(Ok(None), |arrays| arrays.rows_of_blocks(name)),

@@ -197,7 +197,7 @@ impl ParamReader {
             Some(Data::File { path, offset, length }) => {
                 self.raw(path, *offset, *length, ty.dtype, &dims).map_err(place)?
             }
-            Some(Data::Array { path, name }) => self.array(path, name).map_err(place)?,
+            Some(Data::Array { path, name }) => self.array(path, name, graph).map_err(place)?,
         };
         let held = graph.ty(graph.node(param.node).first_result).dtype;
         let is_held = tensor.dtype().is_half() && tensor.dtype() == held;
@@ -215,11 +215,13 @@ impl ParamReader {
         let (Some(repacked), Some(Data::Array { path, name })) = (param.repacked, &param.data) else {
             return Ok(None);
         };
-        let arrays = self.opened(path)?;
-        if repacked.turned || arrays.blocks(name)? != Some(repacked.format) {
-            return Ok(None);
-        }
-        match arrays.rows_of_blocks(name)? {
+        let arrays = self.opened(path, graph)?;
+        let rows = match repacked.format.has_scales_beside() {
+            true => arrays.piece(name, repacked.format, repacked.piece)?,
+            false if repacked.turned || arrays.blocks(name)? != Some(repacked.format) => None,
+            false => arrays.rows_of_blocks(name)?,
+        };
+        match rows {
             Some(rows) if !rows.is_of(&param.whole_held(graph)) => {
                 let message =
                     format!("the array has {:?} bytes of blocks, the parameter others", rows.dims());
@@ -229,15 +231,17 @@ impl ParamReader {
         }
     }
 
-    fn array(&mut self, path: &Path, name: &str) -> Result<Tensor> {
-        let found = self.opened(path)?.get(name)?;
+    fn array(&mut self, path: &Path, name: &str, graph: &Graph) -> Result<Tensor> {
+        let found = self.opened(path, graph)?.get(name)?;
         found.ok_or_else(|| Error::model(path.display().to_string(), format!("there is no array {name}")))
     }
 
-    fn opened(&mut self, path: &Path) -> Result<&Arrays> {
+    fn opened(&mut self, path: &Path, graph: &Graph) -> Result<&Arrays> {
         match self.arrays.entry(path.to_owned()) {
             Entry::Occupied(open) => Ok(open.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(Arrays::open_weights(path)?)),
+            Entry::Vacant(place) => {
+                Ok(place.insert(Arrays::open_weights(path)?.read_as(graph.rules().arrays.coding)))
+            }
         }
     }
 

@@ -70,6 +70,19 @@ impl Safetensors {
         Tensor::new(dtype, dims, bytes).map(Some)
     }
 
+    /// So many bytes of a tensor, from one on. Error: it is not there, or has fewer.
+    pub(super) fn bytes(&self, name: &str, start: u64, count: u64) -> Result<Vec<u8>> {
+        let offsets = self.metadata.info(name).map(|info| info.data_offsets);
+        let within = offsets.and_then(|(begin, end)| {
+            let first = (begin as u64).checked_add(start)?;
+            (first.checked_add(count)? <= end as u64).then_some(first)
+        });
+        match within {
+            Some(first) => bytes_at(&self.file, self.start + first, count),
+            None => Err(Error::format("", format!("array {name} has no {count} bytes from {start} on"))),
+        }
+    }
+
     pub(super) fn holds(&self, name: &str) -> bool {
         self.metadata.info(name).is_some()
     }

@@ -46,7 +46,7 @@ impl Arrays {
         beside.into_iter().find(|scale| self.holds(scale))
     }
 
-    fn holds(&self, name: &str) -> bool {
+    pub(super) fn holds(&self, name: &str) -> bool {
         match &self.source {
             Source::Safetensors(safetensors) => safetensors.holds(name),
             Source::Shards(shards) => shards.of(name).is_some(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Compare, DType, Op, Unary, ValueId};
+use crate::ir::{Binary, Compare, CountedSteps, DType, Op, Unary, ValueId};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::topology::suggestion;
 
@@ -160,11 +160,32 @@ impl Loss {
         matches!(self, Self::SparseCrossEntropy { .. })
     }
 
-    /// One number for each sample: `[batch]`.
+    /// One number for each sample: `[batch]`. Steps of `y` that do not count are left out of the mean over the samples at
+    /// hand: a shard or a microbatch counts its own.
     pub(crate) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: ValueId) -> Result<ValueId> {
+        if let Some(counted) = b.graph.counted_steps(y) {
+            return self.of_counted(b, counted, target);
+        }
         let each = self.each(b, y, target)?;
         let axes: Vec<u32> = (1..b.rank(each) as u32).collect();
         b.mean(each, &axes, ReducedAxes::Dropped)
+    }
+
+    /// `[batch]`, whose mean is that of the steps that count; 0 where none does.
+    fn of_counted(&self, b: &mut Build<'_>, y: CountedSteps, target: ValueId) -> Result<ValueId> {
+        let each = self.each(b, y.value, target)?;
+        let within: Vec<u32> = (2..b.rank(each) as u32).collect();
+        let each = if within.is_empty() { each } else { b.mean(each, &within, ReducedAxes::Dropped)? };
+        let dims = b.dims(each)?;
+        let mask = b.reshape(y.mask, &dims)?;
+        let mask = b.convert(mask, b.dtype(each))?;
+        let count = b.sum(mask, &[0, 1], ReducedAxes::Dropped)?;
+        let count = b.with(Binary::Max, count, 1.0)?;
+        let steps = b.number(b.dtype(each), dims.iter().product::<i64>() as f64)?;
+        let share = b.div(steps, count)?;
+        let left = b.mul(each, mask)?;
+        let weighted = b.mul(left, share)?;
+        b.mean(weighted, &[1], ReducedAxes::Dropped)
     }
 
     fn each(&self, b: &mut Build<'_>, y: ValueId, t: ValueId) -> Result<ValueId> {

@@ -354,14 +354,20 @@ fn apply(
     Ok(scalars)
 }
 
+/// Error: the model is trained in a way that is not known here.
+pub(crate) fn check_trained(graph: &Graph) -> Result<()> {
+    match graph.rules().untrained.first() {
+        None => Ok(()),
+        Some(what) => Err(Error::usage("training", format!("{what} is not known here"))
+            .with_help("the model can be run; save it without that to train it")),
+    }
+}
+
 /// Parameters of floats that neither the model nor a pattern freezes.
 ///
-/// Errors: the model is trained in a way that is not known here; a pattern that matches nothing.
+/// Errors: those of [`check_trained`]; a pattern that matches nothing.
 pub(super) fn trainable(graph: &Graph, freeze: &[String]) -> Result<Vec<ParamId>> {
-    if let Some(what) = graph.rules().untrained.first() {
-        return Err(Error::usage("training", format!("{what} is not known here"))
-            .with_help("the model can be run; save it without that to train it"));
-    }
+    check_trained(graph)?;
     let by_model = &graph.rules().frozen;
     let mut frozen: Vec<bool> = graph.params().iter().map(|param| by_model.contains(&param.name)).collect();
     for pattern in freeze {

@@ -8,8 +8,8 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{
-    Binary, Graph, NodeId, Op, ParamId, Phase, Real, Source, SourceId, SourceRole, Statistic, StatisticKind,
-    Unary, Users, ValueId,
+    Binary, CountedSteps, Graph, NodeId, Op, ParamId, Phase, Real, Source, SourceId, SourceRole, Statistic,
+    StatisticKind, Unary, Users, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::rewrite::Rewriter;
@@ -223,12 +223,16 @@ impl Affine {
         let beta = self.beta.map(|beta| rewriter.value(beta)).transpose()?;
         let source = graph.node(self.sum).source;
         let mut b = Build { graph: rewriter.graph_mut(), source };
-        let axes = (0..b.rank(x) as u32).filter(|&axis| axis as usize != self.axis).collect();
+        let axes: Vec<u32> = (0..b.rank(x) as u32).filter(|&axis| axis as usize != self.axis).collect();
         let elements = elements_of_channel(&b.dims(x)?, self.axis);
-        let op = Op::Normalize { axes, epsilon: Real(self.epsilon), center: true, moments: true };
-        let made = b.graph.push(op, &[x], source)?;
-        let [mut y, mean, variance] =
-            [0, 1, 2].map(|result| ValueId(b.graph.node(made).first_result.0 + result));
+        let [mut y, mean, variance] = match b.graph.counted_steps(x) {
+            Some(counted) => self.of_counted(&mut b, counted, &axes)?,
+            None => {
+                let op = Op::Normalize { axes, epsilon: Real(self.epsilon), center: true, moments: true };
+                let made = b.graph.push(op, &[x], source)?;
+                [0, 1, 2].map(|result| ValueId(b.graph.node(made).first_result.0 + result))
+            }
+        };
         if let Some(gamma) = gamma {
             let gamma = b.reshape(gamma, &self.dims)?;
             y = b.mul(y, gamma)?;
@@ -243,6 +247,35 @@ impl Affine {
         }
         rewriter.replace_each(self.sum, &[y]);
         Ok(())
+    }
+}
+
+/// What Keras adds to the number of steps that count.
+const LEAST: f64 = 1e-7;
+
+impl Affine {
+    /// The normalised elements, means and variances of the steps that count.
+    fn of_counted(&self, b: &mut Build<'_>, x: CountedSteps, axes: &[u32]) -> Result<[ValueId; 3]> {
+        let CountedSteps { mask, value: x } = x;
+        let dims = b.dims(x)?;
+        let mask = b.convert(mask, b.dtype(x))?;
+        let mask = b.broadcast(mask, &dims)?;
+        let count = b.sum(mask, axes, ReducedAxes::Kept)?;
+        let count = b.with(Binary::Add, count, LEAST)?;
+        let mean_of = |b: &mut Build<'_>, x: ValueId| {
+            let left = b.mul(x, mask)?;
+            let sum = b.sum(left, axes, ReducedAxes::Kept)?;
+            b.div(sum, count)
+        };
+        let mean = mean_of(b, x)?;
+        let centred = b.sub(x, mean)?;
+        let squares = b.mul(centred, centred)?;
+        let variance = mean_of(b, squares)?;
+        let spread = b.with(Binary::Add, variance, self.epsilon)?;
+        let deviation = b.unary(Unary::Sqrt, spread)?;
+        let y = b.div(centred, deviation)?;
+        let channels = [dims[self.axis]];
+        Ok([y, b.reshape(mean, &channels)?, b.reshape(variance, &channels)?])
     }
 }
 

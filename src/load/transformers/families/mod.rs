@@ -77,28 +77,5 @@ pub(super) fn of(model_type: &str) -> Option<&'static Family> {
 pub(super) fn check_common(config: &Config) -> Result<()> {
     config.only("add_cross_attention", false)?;
     config.unset("pruned_heads", "heads that were pruned are not supported")?;
-    if !has_weights_of_eight_bits(config)? {
-        config.unset(
-            "quantization_config",
-            "weights of few bits are not supported yet; only those in f32, f16, bf16 and floats of 8 bits are",
-        )?;
-    }
     config.unset("per_layer_config", "layers that are configured one by one are not supported")
-}
-
-/// Whether weights are floats of 8 bits with their scales beside them: what they are is told by their arrays.
-fn has_weights_of_eight_bits(config: &Config) -> Result<bool> {
-    let Some(quantization) = config.object("quantization_config")? else { return Ok(false) };
-    // How large blocks are follows from how many scales there are, if they are of a power of two.
-    let blocks = quantization.wholes("weight_block_size")?;
-    if blocks.iter().any(|block| !block.is_power_of_two()) {
-        let message = format!("blocks of {blocks:?}: only those of powers of two are supported");
-        return Err(quantization.refused("weight_block_size", &message));
-    }
-    Ok(match quantization.text("quant_method", "")? {
-        "fp8" | "fbgemm_fp8" => true,
-        "compressed-tensors" => quantization.text("format", "")? == "float-quantized",
-        "modelopt" => quantization.text("quant_algo", "")?.starts_with("FP8"),
-        _ => false,
-    })
 }

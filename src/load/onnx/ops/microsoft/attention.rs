@@ -6,7 +6,7 @@ use super::super::product::multiply;
 use super::super::quantized::{Along, Integers, product, scaled, zero_point};
 use super::norm::slice;
 use crate::error::Result;
-use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Real, Shape, Size, Type, ValueId};
+use crate::ir::{Attention, Binary, Compare, DType, HeadOrder, Op, Real, Shape, Size, Type, Unary, ValueId};
 
 /// Queries, keys and values, of four axes each, and what is known of their scores.
 struct Parts {
@@ -16,6 +16,8 @@ struct Parts {
     heads: i64,
     key_heads: i64,
     scale: f64,
+    /// What scores are held within, by a hyperbolic tangent; 0: nothing.
+    soft_cap: f64,
 }
 
 /// What the scores are masked by.
@@ -24,8 +26,8 @@ struct Masks {
     causal: Option<i64>,
     /// Added to the scores; broadcasts to `[batch, heads, rows, keys]`.
     added: Option<ValueId>,
-    /// Whether what is added hides later keys, by positions that follow on a cache of any length.
-    follows_cache: bool,
+    /// Whether what is added is all that hides keys: later ones follow on a cache of any length, or scores are changed.
+    is_whole: bool,
 }
 
 /// The number of heads in an attribute. Error: there is none, or none positive.
@@ -98,11 +100,11 @@ fn causal(
     let key = positions(at, keys, &Size::Known(0), 3)?;
     let mut shown = None;
     match past.known() {
-        Some(past) => masks.causal = Some(past),
-        None => {
+        Some(past) if !masks.is_whole => masks.causal = Some(past),
+        _ => {
             let row = positions(at, rows, &past, 2)?;
             shown = Some(at.apply(Op::Compare(Compare::Ge), &[row, key])?);
-            masks.follows_cache = true;
+            masks.is_whole = true;
         }
     }
     if let Some(window) = window {
@@ -178,7 +180,7 @@ fn bias(at: &mut At<'_>, masks: &mut Masks, input: usize) -> Result<()> {
 
 /// Output 0: the attention, with rows before heads.
 fn attend(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<()> {
-    if masks.follows_cache {
+    if masks.is_whole {
         return spelled_out(at, parts, masks);
     }
     let others = if parts.has_cache { HeadOrder::HeadsFirst } else { HeadOrder::RowsFirst };
@@ -212,6 +214,11 @@ fn spelled_out(at: &mut At<'_>, parts: &Parts, masks: &Masks) -> Result<()> {
     let k = at.transpose(k, vec![0, 1, 3, 2])?;
     let mut scores = multiply(at, q, k)?;
     scores = at.binary_scalar(Binary::Mul, scores, parts.scale)?;
+    if parts.soft_cap != 0.0 {
+        let capped = at.binary_scalar(Binary::Div, scores, parts.soft_cap)?;
+        let capped = at.unary(Unary::Tanh, capped)?;
+        scores = at.binary_scalar(Binary::Mul, capped, parts.soft_cap)?;
+    }
     if let Some(mask) = masks.added {
         scores = at.binary(Binary::Add, scores, mask)?;
     }
@@ -359,7 +366,7 @@ fn attend_by_heads(at: &mut At<'_>, mut operands: [ValueId; 3], heads: i64, inpu
     if has_cache {
         extend_stacked_cache(at, &mut operands, inputs.past)?;
     }
-    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale };
+    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale, soft_cap: 0.0 };
     attend_with_key_mask(at, &parts, inputs.mask, inputs.bias)
 }
 
@@ -399,7 +406,7 @@ pub(super) fn multi_head(at: &mut At<'_>) -> Result<()> {
     if has_cache {
         extend_caches(at, &mut operands, [6, 7])?;
     }
-    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale };
+    let parts = Parts { operands, has_cache, heads, key_heads: heads, scale, soft_cap: 0.0 };
     attend_with_key_mask(at, &parts, 4, Some(5))
 }
 
@@ -473,10 +480,12 @@ pub(super) fn group_query(at: &mut At<'_>) -> Result<()> {
     let scale = scale(at, &queries.shape[3])?;
     rotate_grouped(at, &mut operands)?;
     extend_caches(at, &mut operands, [3, 4])?;
-    let parts = Parts { operands, has_cache: true, heads, key_heads, scale };
+    let soft_cap = at.float("softcap")?.unwrap_or(0.0);
+    let parts = Parts { operands, has_cache: true, heads, key_heads, scale, soft_cap };
     let keys = key_rows(at, &parts);
     let window = at.int("local_window_size")?.filter(|&window| window > 0);
-    let mut masks = Masks::default();
+    // What is between the product and the softmax is no attention of one operation.
+    let mut masks = Masks { is_whole: soft_cap != 0.0, ..Masks::default() };
     causal(at, &mut masks, [&queries.shape[1], &keys], window, queries.dtype)?;
     bias(at, &mut masks, 10)?;
     attend(at, &parts, &masks)
@@ -484,12 +493,8 @@ pub(super) fn group_query(at: &mut At<'_>) -> Result<()> {
 
 /// Error: a `GroupQueryAttention` changes its scores, or gives them.
 fn refuse_scores(at: &At<'_>) -> Result<()> {
-    let soft_cap = at.float("softcap")?.is_some_and(|cap| cap != 0.0);
-    let smooth = at.int("smooth_softmax")?.is_some_and(|smooth| smooth > 0);
-    for (name, is_stated) in [("softcap", soft_cap), ("smooth_softmax", smooth)] {
-        if is_stated {
-            return Err(at.unsupported(format!("with {name}")));
-        }
+    if at.int("smooth_softmax")?.is_some_and(|smooth| smooth > 0) {
+        return Err(at.unsupported("with smooth_softmax"));
     }
     if at.has(11) || at.wants(3) {
         return Err(at.unsupported("with a sink of the heads, or scores as output"));

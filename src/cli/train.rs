@@ -137,13 +137,13 @@ fn trained(
 ) -> Result<()> {
     let store = args.checkpoints.as_deref().map(|path| Store::open(path, keep(args))).transpose()?;
     let resumed = goes_on.is_some();
-    let start = resume(args, goes_on, &mut trainer, console)?;
+    let (start, best) = resume(args, goes_on, &mut trainer, console)?;
     let mut logs = Logs::open(&args.logs, &trainer, resumed)?;
     let mut watch = Watch::new(console, args.epochs);
     let ended = signals::orderly(|stop| {
         let validation = records.validation.as_ref();
         let fitting = fitting(args, validation, store.as_ref(), args.placement.seed)?;
-        let fitting = Fit { start, stop: Some(stop), ..fitting };
+        let fitting = Fit { start, best, stop: Some(stop), ..fitting };
         let mut observe = |event: Event<'_>| {
             logs.hear(&event);
             watch.hear(&event);

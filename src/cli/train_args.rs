@@ -63,7 +63,7 @@ pub(super) struct TrainArgs {
     /// Stop after this many steps
     #[arg(help_heading = "Training", long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
-    /// Do not train parameters that match the pattern (repeatable)
+    /// Do not train parameters that match the pattern; batch normalisations go by statistics that match (repeatable)
     #[arg(help_heading = "Training", hide_short_help = true, long, value_name = "PATTERN")]
     pub(super) freeze: Vec<String>,
     /// Loss scale with --precision f16 or bf16: a number, or dynamic[:start=65536,every=2000]

@@ -204,23 +204,24 @@ pub(super) fn of_member(path: &Path, number: usize) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Where the data goes on: at its start, or where the checkpoint stands that was found.
+/// Where the data goes on: at its start, or where the checkpoint stands that was found; and the best loss until then, as
+/// [`Fit::best`](crate::train::Fit::best) has it.
 pub(super) fn resume(
     args: &TrainArgs,
     found: Option<Found>,
     trainer: &mut Trainer,
     console: &Console,
-) -> Result<Position> {
+) -> Result<(Position, Option<(f64, u64)>)> {
     let Some(found) = found else {
         if args.resume.is_some() {
             console.note("there is no checkpoint yet: the run begins");
         }
-        return Ok(Position::default());
+        return Ok((Position::default(), None));
     };
     found.passed_over.iter().for_each(|line| console.note(line));
     trainer.restore(&found.checkpoint)?;
     console.note(&format!("resumes after step {}, from {}", found.checkpoint.step, found.path.display()));
-    Ok(found.checkpoint.position)
+    Ok((found.checkpoint.position, found.checkpoint.best()))
 }
 
 #[cfg(test)]

@@ -60,9 +60,10 @@ pub(super) fn ensemble(
         let fit = |member: &Member, trainer: &mut Trainer| {
             let store = stores[member.number - 1].as_ref();
             let hash = &member.options.compile.model_hash;
-            let start = resume(args, found(args, folder(args, member).as_deref(), hash)?, trainer, console)?;
+            let (start, best) =
+                resume(args, found(args, folder(args, member).as_deref(), hash)?, trainer, console)?;
             let fitting = fitting(args, None, store, member.options.seed)?;
-            Ok(Fit { start, stop: Some(stop), ..fitting })
+            Ok(Fit { start, best, stop: Some(stop), ..fitting })
         };
         train::ensemble(&members, graph, topology, &source, &fit, &on_event)
     });

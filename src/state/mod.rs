@@ -57,3 +57,20 @@ pub struct Checkpoint {
     /// The optimizer's arrays, by name (`kernel/momentum`), and whatever else the run keeps in arrays.
     pub optimizer: Vec<(String, Tensor)>,
 }
+
+/// What the best loss is called among the scalars, and the epochs since it among the counters.
+const BEST: &str = "best";
+const SINCE: &str = "epochs_since_best";
+
+impl Checkpoint {
+    /// The least watched loss of the run so far, and for how many epochs there was none less.
+    pub fn best(&self) -> Option<(f64, u64)> {
+        Some((*self.scalars.get(BEST)?, *self.counters.get(SINCE)?))
+    }
+
+    /// Keeps that.
+    pub fn set_best(&mut self, (loss, since): (f64, u64)) {
+        self.scalars.insert(BEST.to_owned(), loss);
+        self.counters.insert(SINCE.to_owned(), since);
+    }
+}

@@ -1,9 +1,10 @@
 //! What becomes another loss where a batch is taken in parts: the samples of each part meet one another alone.
 
 use super::options::Options;
+use super::step::statistics::is_frozen;
 use crate::compile;
 use crate::error::Result;
-use crate::ir::Graph;
+use crate::ir::{Graph, Param};
 
 /// What is to be told of a step in which the batch is taken in parts: replicas, microbatches, workers. None where each
 /// sample is computed apart from the others.
@@ -17,7 +18,8 @@ pub fn of_parts(graph: &Graph, options: &Options) -> Result<Option<String>> {
         let told = "is computed of several samples together, and here of those of one part of the batch: the loss is another one than that of the whole batch";
         return Ok(Some(format!("{name} {told}")));
     }
-    let statistic = graph.params().iter().find(|param| param.statistic.is_some());
+    let is_moved = |param: &&Param| param.statistic.is_some() && !is_frozen(param, &options.recipe.freeze);
+    let statistic = graph.params().iter().find(is_moved);
     Ok(statistic.map(|param| {
         let told =
             "is of each part of the batch by itself: the loss is another one than that of the whole batch";

@@ -208,6 +208,36 @@ fn changed(folder: &Path, how: CompressionMethod, change: impl Fn(&mut Value)) -
     path
 }
 
+/// Programs are exported for evaluation, where nothing is dropped, and say what a module drops in training.
+#[test]
+fn what_a_module_drops_is_drawn_in_training_or_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let trained = |operation: &str, rate: f64| {
+        let model = changed(folder.path(), CompressionMethod::Stored, |program| {
+            let nodes = program["graph_module"]["graph"]["nodes"].as_array_mut().unwrap();
+            let node = nodes.iter_mut().find(|node| node["target"] == "torch.ops.aten.relu.default").unwrap();
+            let x = node["inputs"][0]["arg"].clone();
+            node["target"] = format!("torch.ops.aten.{operation}.default").into();
+            node["inputs"] = json!([
+                {"name": "input", "arg": x, "kind": 1},
+                {"name": "p", "arg": {"as_float": rate}, "kind": 1},
+                {"name": "train", "arg": {"as_bool": false}, "kind": 1}]);
+        });
+        let model = model.to_str().unwrap();
+        let asked = ["--data", "ones:records=8", "--loss", "mse", "--lr", "0", "-d", "cpu"];
+        let ran = partition(&[&["train", model][..], &asked].concat());
+        assert!(ran.status.success(), "{}", told(&ran));
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let loss = text.lines().find(|line| line.starts_with("epoch")).unwrap().split("loss").nth(1).unwrap();
+        (loss.split_whitespace().next().unwrap().to_owned(), told(&ran).contains("is not drawn here"))
+    };
+    let (whole, is_told) = trained("dropout", 0.0);
+    assert!(!is_told);
+    let (drawn, is_told) = trained("dropout", 0.5);
+    assert!(drawn != whole && !is_told, "{drawn}");
+    assert_eq!(trained("alpha_dropout", 0.5), (whole, true));
+}
+
 #[test]
 fn nodes_keep_their_names_and_arrays_theirs() {
     let out = partition(&[stored("mlp.pt2").to_str().unwrap(), "-d", "cpu", "--emit", "plan"]);

@@ -453,7 +453,7 @@ fn batch_normalisation_trains_by_the_batch_and_its_statistics_follow() {
     options.compile.batch = Some(4);
     options.rate.base = 0.0;
     options.recipe.outputs = true;
-    let mut trainer = Trainer::new(graph, &Topology::parse("cpu").unwrap(), &options).unwrap();
+    let mut trainer = Trainer::new(graph.clone(), &Topology::parse("cpu").unwrap(), &options).unwrap();
     let x = [1.0f32, 10.0, 2.0, 20.0, 3.0, 30.0, 6.0, 40.0];
     let arrays = vec![
         (trainer.fields()[0].name.clone(), Tensor::from_f32(vec![4, 2], &x).unwrap()),
@@ -471,6 +471,18 @@ fn batch_normalisation_trains_by_the_batch_and_its_statistics_follow() {
         assert!((weights["bn/moving_mean"][channel] - 0.1 * mean[channel]).abs() < 1e-5);
         assert!((weights["bn/moving_variance"][channel] - (0.9 + 0.1 * variance[channel])).abs() < 1e-4);
     }
+    // Frozen, the statistics stay and are what is normalised by.
+    options.recipe.freeze = vec!["bn/moving*".to_owned()];
+    let mut trainer = Trainer::new(graph, &Topology::parse("cpu").unwrap(), &options).unwrap();
+    let y = trainer.step(&arrays).unwrap().outputs[0].1.to_f32().unwrap();
+    for (x, y) in x.iter().zip(&y) {
+        assert!((y - x / 1.5f32.sqrt()).abs() < 1e-5, "{y} {x}");
+    }
+    let weights = self::weights(&trainer);
+    assert_eq!(
+        (&weights["bn/moving_mean"][..], &weights["bn/moving_variance"][..]),
+        (&[0.0; 2][..], &[1.0; 2][..])
+    );
 }
 
 /// What loaders write for a batch norm becomes one operation, which gives its means and variances too; another

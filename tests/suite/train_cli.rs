@@ -160,6 +160,29 @@ fn a_batch_whose_samples_meet_is_not_taken_in_parts_unasked() {
     assert!(!loss("line.json", &["--replicas", "2"]).1);
 }
 
+/// Nothing is learned, so that no epoch is better than the first.
+#[test]
+fn patience_goes_on_where_a_run_stopped() {
+    let last_epoch = |stops: &[&str]| {
+        let folder = folder();
+        let mut last = 0;
+        for epochs in stops {
+            let way =
+                ["--lr", "0", "--patience", "3", "--checkpoints", "kept", "--resume", "--epochs", epochs];
+            let out = folder.ok(&train("line.json", &[ONES, &way].concat()));
+            last = out
+                .lines()
+                .filter(|line| line.starts_with("epoch"))
+                .fold(last, |_, line| line["epoch ".len()..].split('/').next().unwrap().parse().unwrap());
+        }
+        last
+    };
+    assert_eq!(last_epoch(&["9"]), 4);
+    for stops in [&["1", "9"][..], &["2", "9"], &["2", "3", "9"], &["4", "9"]] {
+        assert_eq!(last_epoch(stops), 4, "{stops:?}");
+    }
+}
+
 #[test]
 fn what_training_cannot_heed_is_refused() {
     let folder = folder();

@@ -39,6 +39,8 @@ pub struct Fit<'a> {
     pub policy: Policy,
     /// Where the run goes on.
     pub start: Position,
+    /// The least watched loss before that, and for how many epochs there was none less.
+    pub best: Option<(f64, u64)>,
     /// Ends the run after this time.
     pub limit: Option<Duration>,
     /// Set by the caller to end the run after the step under way.
@@ -59,6 +61,7 @@ impl Default for Fit<'_> {
             store: None,
             policy: Policy::default(),
             start: Position::default(),
+            best: None,
             limit: None,
             stop: None,
         }
@@ -174,7 +177,7 @@ pub fn fit(
         meters: meters(&options.metrics, trainer.loss),
         due: Due::new(options.policy),
         begun: Instant::now(),
-        best: None,
+        best: options.best,
         history: Vec::new(),
         trainer,
         source,
@@ -279,6 +282,11 @@ impl FitRun<'_, '_> {
     fn all(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         if self.options.steps.is_some_and(|steps| self.trainer.steps() >= steps) {
             on_event(Event::Stopped(Stop::Steps));
+            return Ok(());
+        }
+        // A run that goes on from where it was ended so.
+        if self.options.start.batch == 0 && self.stops(Boundary::Epoch) == Some(Stop::Patience) {
+            on_event(Event::Stopped(Stop::Patience));
             return Ok(());
         }
         let part = if self.options.validation_split > 0.0 { Part::Train } else { Part::All };
@@ -517,6 +525,7 @@ impl FitRun<'_, '_> {
         let mut checkpoint = self.trainer.checkpoint(next)?;
         checkpoint.metrics.insert("loss".to_owned(), sums.loss / sums.samples.max(1) as f64);
         checkpoint.metrics.extend(metrics.iter().cloned());
+        self.best.into_iter().for_each(|best| checkpoint.set_best(best));
         let path = store.save(&checkpoint)?;
         self.due.written();
         on_event(Event::Saved(&path));

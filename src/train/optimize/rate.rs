@@ -124,7 +124,7 @@ impl Rate {
             }
             Shape::Cosine { steps, floor } => {
                 let done = (step as f64 / steps.unwrap_or(total).max(1) as f64).min(1.0);
-                self.base * (floor + (1.0 - floor) * (1.0 + cos_pi(done)) / 2.0)
+                self.base * (floor + (1.0 - floor) * (1.0 + cos_pi(done)).max(0.0) / 2.0)
             }
             Shape::OneCycle { steps, up } => {
                 let last = (steps.unwrap_or(total).max(2) - 1) as f64;

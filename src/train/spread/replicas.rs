@@ -38,7 +38,7 @@ pub(crate) fn replicated_step(
     let mut networks: Vec<(i64, Network)> = Vec::new();
     for &size in &sizes {
         if networks.iter().all(|(known, _)| *known != size) {
-            networks.push((size, Network::new(bound(size)?)?));
+            networks.push((size, Network::new(bound(size)?, &recipe.freeze)?));
         }
     }
     let network = |size: i64| -> Result<&Network> {
@@ -71,12 +71,12 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    fn new(mut graph: Graph) -> Result<Self> {
+    fn new(mut graph: Graph, freeze: &[String]) -> Result<Self> {
         check_without_buffers(&graph, "of replicas")?;
         unroll(&mut graph)?;
         let batch = batch_of(&graph);
         disturb(&mut graph, batch)?;
-        let moved = batch_statistics(&mut graph)?;
+        let moved = batch_statistics(&mut graph, freeze)?;
         Ok(Self { graph, moved })
     }
 }

@@ -244,7 +244,7 @@ fn with_loss(graph: &mut Graph, recipe: &Recipe) -> Result<Lossy> {
     unroll(graph)?;
     let batch = batch_of(graph);
     let disturbed = disturb(graph, batch)?;
-    let mut statistics = batch_statistics(graph)?;
+    let mut statistics = batch_statistics(graph, &recipe.freeze)?;
     statistics.extend(moved_buffers(graph)?);
     let targets = targets(graph, &recipe.loss)?;
     let outputs = fitted(graph);

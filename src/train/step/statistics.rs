@@ -6,10 +6,12 @@
 //! but that of the channels; where it is written in another way, what reads the stored statistics reads the
 //! batch's instead.
 
+use wildmatch::WildMatch;
+
 use crate::error::{Error, Result};
 use crate::ir::{
-    Binary, CountedSteps, Graph, NodeId, Op, ParamId, Phase, Real, Source, SourceId, SourceRole, Statistic,
-    StatisticKind, Unary, Users, ValueId,
+    Binary, CountedSteps, Graph, NodeId, Op, Param, ParamId, Phase, Real, Source, SourceId, SourceRole,
+    Statistic, StatisticKind, Unary, Users, ValueId,
 };
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::rewrite::Rewriter;
@@ -20,11 +22,21 @@ pub(crate) struct Moved {
     pub(crate) value: ValueId,
 }
 
-/// Puts the statistics of the batch in place of the stored ones; the new stored ones, which follow each call of a
-/// layer that is called several times. O(nodes + operands).
+/// Whether a statistic is one that a pattern leaves as it is: its layer then normalises by what is stored.
+pub(crate) fn is_frozen(param: &Param, freeze: &[String]) -> bool {
+    param.statistic.is_some() && freeze.iter().any(|pattern| WildMatch::new(pattern).matches(&param.name))
+}
+
+/// Puts the statistics of the batch in place of the stored ones, but for those that patterns of `freeze` match; the new
+/// stored ones, which follow each call of a layer that is called several times. O(nodes + operands).
 ///
 /// Errors: statistics that no layer's input can be found for.
-pub(crate) fn batch_statistics(graph: &mut Graph) -> Result<Vec<Moved>> {
+pub(crate) fn batch_statistics(graph: &mut Graph, freeze: &[String]) -> Result<Vec<Moved>> {
+    for id in (0..graph.params().len() as u32).map(ParamId) {
+        if is_frozen(graph.param(id), freeze) {
+            graph.param_mut(id).statistic = None;
+        }
+    }
     if graph.params().iter().all(|param| param.statistic.is_none()) {
         return Ok(Vec::new());
     }

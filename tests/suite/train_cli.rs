@@ -167,8 +167,17 @@ fn patience_goes_on_where_a_run_stopped() {
         let folder = folder();
         let mut last = 0;
         for epochs in stops {
-            let way =
-                ["--lr", "0", "--patience", "3", "--checkpoints", "kept", "--resume", "--epochs", epochs];
+            let way = [
+                "--lr",
+                "0",
+                "--patience",
+                "3",
+                "--checkpoints",
+                "kept",
+                "--resume=auto",
+                "--epochs",
+                epochs,
+            ];
             let out = folder.ok(&train("line.json", &[ONES, &way].concat()));
             last = out
                 .lines()

@@ -49,7 +49,18 @@ pub(super) fn export(args: &ExportArgs, console: &Console) -> Result<()> {
         return Err(Error::usage("--model", message).with_help("leave it out, or --format onnx-parts"));
     }
     Destinations::new([("--output", args.output.as_ref())])?.are_not_read([args.plan.as_path()])?;
-    let text = plan::export(&Plan::load(&args.plan)?, &args.format)?;
+    let plan = Plan::load(&args.plan)?;
+    let text = plan::export(&plan, &args.format)?;
+    if args.format == "accelerate"
+        && let [first, others @ ..] = &plan::cut_blocks(&plan)[..]
+    {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        let kept = first.rsplit_once('.').map_or("*", |(parent, _)| parent);
+        console.note(&format!(
+            "{first}{more} would lie on several devices, which Accelerate runs only where nothing is added up between \
+             its modules: plan with --keep-whole '{kept}.*'"
+        ));
+    }
     match &args.output {
         Some(path) => write_atomically(path, text.as_bytes()),
         None => write_stdout(text.as_bytes()),

@@ -52,8 +52,31 @@ fn json(plan: &Plan) -> String {
     format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
-/// A device map: the shortest dotted prefixes that tell all nodes' devices. The parts of a name
-/// stand between `.` or `/`, as exporters write module paths (`/h.0/attn/MatMul` is `h.0.attn.MatMul`).
+/// Blocks with a number (`model.layers.1`) of which a device map would lay modules on several devices. Accelerate moves
+/// what a module is given to its device, but not what a block adds up from several modules.
+pub fn cut_blocks(plan: &Plan) -> Vec<String> {
+    let devices: BTreeMap<&str, Value> =
+        plan.devices.iter().map(|device| (device.name.as_str(), number(device))).collect();
+    let mut found: BTreeMap<Vec<&str>, (&Value, bool)> = BTreeMap::new();
+    for (node, device) in &plan.placement {
+        let (path, Some(device)) = (module_path(node), devices.get(device.as_str())) else { continue };
+        // The innermost block that has modules of its own.
+        let inner = path.iter().rposition(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        let Some(at) = inner.filter(|&at| at + 1 < path.len()) else { continue };
+        let (first, is_cut) = found.entry(path[..=at].to_vec()).or_insert((device, false));
+        *is_cut |= *first != device;
+    }
+    let cut = found.into_iter().filter(|(_, (_, is_cut))| *is_cut);
+    cut.map(|(path, _)| path.join(".")).collect()
+}
+
+/// The parts of a name stand between `.` or `/`, as exporters write module paths (`/h.0/attn/MatMul` is
+/// `h.0.attn.MatMul`).
+fn module_path(node: &str) -> Vec<&str> {
+    node.split(['.', '/']).filter(|part| !part.is_empty()).collect()
+}
+
+/// A device map: the shortest dotted prefixes that tell all nodes' devices.
 fn accelerate(plan: &Plan) -> Result<String> {
     let split: usize = plan.options.splits.iter().map(|split| split.nodes.len()).sum();
     if split > 0 {
@@ -71,7 +94,7 @@ fn accelerate(plan: &Plan) -> Result<String> {
             Error::format(format!("node {node}"), format!("is placed on unknown device {device}"))
                 .with_help("`partition check PLAN` lists all faults")
         })?;
-        let path: Vec<&str> = node.split(['.', '/']).filter(|part| !part.is_empty()).collect();
+        let path = module_path(node);
         if let Some((other, _)) = modules.insert(path, (node, value)).filter(|(_, other)| *other != value) {
             return Err(Error::usage(
                 "--format accelerate",

@@ -36,7 +36,7 @@ pub use check::{
     check_costgraph, check_model, check_peaks,
 };
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
-pub use export::{FORMATS, export};
+pub use export::{FORMATS, cut_blocks, export};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
 #[cfg(feature = "cli")]

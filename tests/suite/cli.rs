@@ -500,3 +500,27 @@ fn what_training_cannot_do_is_refused() {
 fn gpu_is_there() -> bool {
     std::path::Path::new("/dev/nvidiactl").exists()
 }
+
+#[test]
+fn a_device_map_that_cuts_a_block_is_told() {
+    let folder = Folder::new();
+    let nodes = ["layers.0.a", "layers.0.b", "layers.1.a", "layers.1.b"];
+    let reads = ["x", "layers.0.a", "layers.0.b", "layers.1.a"];
+    let of = |(name, read)| format!(r#"{{"name":"{name}","op":"relu","inputs":["{read}"]}}"#);
+    let nodes: Vec<String> = nodes.iter().zip(reads).map(of).collect();
+    let model = format!(
+        r#"{{"partition_model":1,"name":"blocks","inputs":[{{"name":"x","type":"f32[8]"}}],"nodes":[{}],"outputs":["layers.1.b"]}}"#,
+        nodes.join(",")
+    );
+    std::fs::write(folder.path("blocks.json"), model).unwrap();
+    let exported = |pins: &[&str]| {
+        folder.ok(&[&["blocks.json", "-d", "2xcpu", "-o", "plan.json"], pins].concat());
+        folder.run(&["export", "plan.json", "--format", "accelerate"]).stderr
+    };
+    let cut = exported(&["--pin", "layers.0.*=cpu0", "--pin", "layers.1.a=cpu0", "--pin", "layers.1.b=cpu1"]);
+    assert!(
+        cut.contains("layers.1 would lie on several devices") && cut.contains("--keep-whole 'layers.*'"),
+        "{cut}"
+    );
+    assert_eq!(exported(&["--pin", "layers.0.*=cpu0", "--pin", "layers.1.*=cpu1"]), "");
+}

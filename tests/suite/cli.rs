@@ -514,13 +514,13 @@ fn a_device_map_that_cuts_a_block_is_told() {
     );
     std::fs::write(folder.path("blocks.json"), model).unwrap();
     let exported = |pins: &[&str]| {
-        folder.ok(&[&["blocks.json", "-d", "2xcpu", "-o", "plan.json"], pins].concat());
+        folder.ok(&[&["blocks.json", "-d", "2xcuda:memory=1MB", "-o", "plan.json"], pins].concat());
         folder.run(&["export", "plan.json", "--format", "accelerate"]).stderr
     };
-    let cut = exported(&["--pin", "layers.0.*=cpu0", "--pin", "layers.1.a=cpu0", "--pin", "layers.1.b=cpu1"]);
+    let cut = exported(&["--pin", "layers.0.*=cuda0", "--pin", "layers.1.a=cuda0", "--pin", "layers.1.b=cuda1"]);
     assert!(
         cut.contains("layers.1 would lie on several devices") && cut.contains("--keep-whole 'layers.*'"),
         "{cut}"
     );
-    assert_eq!(exported(&["--pin", "layers.0.*=cpu0", "--pin", "layers.1.*=cpu1"]), "");
+    assert_eq!(exported(&["--pin", "layers.0.*=cuda0", "--pin", "layers.1.*=cuda1"]), "");
 }

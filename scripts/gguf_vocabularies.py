@@ -24,6 +24,10 @@ TEXTS = ["Once upon a time", " a space before", "two  spaces,   three\n\nlines\t
          "The planner proper (cost graph + topology) knows nothing of operations."]
 LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN_2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CASED = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s|"
+REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+GPT_4O = CASED % (("(?i:'s|'t|'re|'ve|'m|'ll|'d)?",) * 2) + r"\p{N}{1,3}" + REST
+TEKKEN = CASED % ("", "") + r"\p{N}" + REST
 
 
 def write(name, architecture, fill, cases):
@@ -104,4 +108,7 @@ sentence_piece("spm_no_prefix", False)
 byte_pairs("gpt2", "gpt-2", level)
 byte_pairs("llama3", "llama-bpe", split(LLAMA_3), ignore_merges=True, begins=True)
 byte_pairs("qwen2", "qwen2", split(QWEN_2), normalizer=normalizers.NFC())
+byte_pairs("dbrx", "dbrx", split(LLAMA_3))
+byte_pairs("gpt4o", "gpt-4o", split(GPT_4O))
+byte_pairs("tekken", "tekken", split(TEKKEN), ignore_merges=True, begins=True)
 byte_pairs("smollm", "smollm", pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level]))

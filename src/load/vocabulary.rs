@@ -26,6 +26,10 @@ const SPACE: &str = "\u{2581}";
 const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The same of Qwen 2, where digits stand alone.
 const QWEN_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// How the texts of GPT-4o are split: words by their case.
+const GPT_4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// How those of Mistral's later models are: so, but for what English shortens, and by digit.
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// The tokenizer of the vocabulary; none where the head has none.
 pub(super) fn tokenizer(head: &Head) -> Result<Option<Vec<u8>>> {
@@ -165,7 +169,12 @@ impl<'h> Vocabulary<'h> {
         let name = self.text("pre").unwrap_or("default");
         let (splits, is_llama) = match name {
             "default" | "gpt-2" | "gpt2" | "phi-2" | "olmo" | "mpt" | "roberta-bpe" => (bytes(true), false),
-            "llama-bpe" | "llama3" | "llama-v3" => (both(by(LLAMA_3), bytes(false)), true),
+            "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon-h1" | "lfm2" | "pixtral" => {
+                (both(by(LLAMA_3), bytes(false)), true)
+            }
+            "dbrx" | "smaug-bpe" => (both(by(LLAMA_3), bytes(false)), false),
+            "gpt-4o" | "llama4" => (both(by(GPT_4O), bytes(false)), false),
+            "tekken" => (both(by(TEKKEN), bytes(false)), true),
             "qwen2" | "stablelm2" | "deepseek-r1-qwen" => (both(by(QWEN_2), bytes(false)), false),
             "smollm" | "starcoder" | "refact" | "command-r" => (both(digits, bytes(true)), false),
             other => return Err(refused("pre", other)),

@@ -517,7 +517,8 @@ fn a_device_map_that_cuts_a_block_is_told() {
         folder.ok(&[&["blocks.json", "-d", "2xcuda:memory=1MB", "-o", "plan.json"], pins].concat());
         folder.run(&["export", "plan.json", "--format", "accelerate"]).stderr
     };
-    let cut = exported(&["--pin", "layers.0.*=cuda0", "--pin", "layers.1.a=cuda0", "--pin", "layers.1.b=cuda1"]);
+    let cut =
+        exported(&["--pin", "layers.0.*=cuda0", "--pin", "layers.1.a=cuda0", "--pin", "layers.1.b=cuda1"]);
     assert!(
         cut.contains("layers.1 would lie on several devices") && cut.contains("--keep-whole 'layers.*'"),
         "{cut}"

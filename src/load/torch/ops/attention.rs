@@ -44,8 +44,7 @@ fn attention(call: &mut Call<'_, '_>) -> Result<()> {
     };
     let mut result = call.op("Attention", &[&query_4, &key, &value_4, &mask], &attributes);
     if rank < 4 {
-        let front: Vec<i64> = (0..4 - rank).collect();
-        let axes = call.integers(&front);
+        let axes = call.integers(added_axes(rank));
         result = call.plain("Squeeze", &[&result, &axes]);
     } else if rank > 4 {
         let (front, width) = (shape(call, &query, 0, -1), shape(call, &value, -1, i64::MAX));
@@ -55,26 +54,35 @@ fn attention(call: &mut Call<'_, '_>) -> Result<()> {
     call.result(result)
 }
 
+/// Which of four axes operands of so many do not have: of three the heads, so that the batch is one.
+const fn added_axes(rank: i64) -> &'static [i64] {
+    match rank {
+        2 => &[0, 1],
+        3 => &[1],
+        _ => &[],
+    }
+}
+
 const OPERANDS: [&str; 3] = ["query", "key", "value"];
 
 /// Query, key and value as `[..., heads, length, width]` of at least four axes, of which those before the heads are the
 /// same: axes are put before those of fewer, and repeated where they are 1 and those of another are not.
 fn operands(call: &mut Call<'_, '_>, rank: i64) -> Result<[String; 3]> {
-    let rank = rank.max(4);
     let mut sizes = Vec::new();
     let mut values = OPERANDS.map(|_| String::new());
     for (place, name) in OPERANDS.iter().enumerate() {
         let missing = rank - call.rank(name)?;
         let mut all = vec![Dimension::Known(1); missing as usize];
         all.extend(call.meta(name)?.sizes.iter().map(dimension));
-        sizes.push(all);
+        let front: Vec<i64> = (0..missing).collect();
         values[place] = call.tensor(name)?;
-        if missing > 0 {
-            let front: Vec<i64> = (0..missing).collect();
-            let axes = call.integers(&front);
-            values[place] = call.plain("Unsqueeze", &[&values[place], &axes]);
+        for axes in [&front, added_axes(rank)] {
+            values[place] = with_axes(call, &values[place], axes);
         }
+        added_axes(rank).iter().for_each(|&axis| all.insert(axis as usize, Dimension::Known(1)));
+        sizes.push(all);
     }
+    let rank = rank.max(4);
     let heads = rank as usize - 3;
     // Keys and values may have fewer heads than queries have.
     let shared = call.flag("enable_gqa", false)?
@@ -90,6 +98,14 @@ fn operands(call: &mut Call<'_, '_>, rank: i64) -> Result<[String; 3]> {
         }
     }
     Ok(values)
+}
+
+fn with_axes(call: &mut Call<'_, '_>, value: &str, axes: &[i64]) -> String {
+    if axes.is_empty() {
+        return value.to_owned();
+    }
+    let axes = call.integers(axes);
+    call.plain("Unsqueeze", &[value, &axes])
 }
 
 /// A value whose first axes are repeated to be those of another.
@@ -115,12 +131,13 @@ fn mask(call: &mut Call<'_, '_>, rank: i64, [query, key]: [&str; 2]) -> Result<O
         let whole = call.plain("Expand", &[&mask, &scores]);
         return Ok(Some(flattened(call, &whole)));
     }
-    if own != 3 {
-        return Ok(Some(mask));
-    }
-    // Axes are aligned from the last.
-    let axes = call.integers(&[0]);
-    Ok(Some(call.plain("Unsqueeze", &[&mask, &axes])))
+    // Axes are aligned from the last, and heads stand behind the batch.
+    Ok(Some(match (rank, own) {
+        (3, 4) => call.op("Transpose", &[&mask], &[("perm", Attribute::Ints(&[1, 0, 2, 3]))]),
+        (3, 3) => with_axes(call, &mask, &[1]),
+        (_, 3) => with_axes(call, &mask, &[0]),
+        _ => mask,
+    }))
 }
 
 /// All axes before the last three as one.

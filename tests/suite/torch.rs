@@ -59,8 +59,8 @@ fn has_gradients_of_pytorch(name: &str) {
         // Constants of the program are no parameters, and stay.
         let stored = gradients.get(param);
         let [before, after] = [&before, &after].map(|arrays| arrays.get(param).unwrap().unwrap().to_f64());
-        for at in 0..before.len() {
-            let (found, expected) = (before[at] - after[at], stored.map_or(0.0, |stored| stored[at]));
+        for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+            let (found, expected) = (before - after, stored.map_or(0.0, |stored| stored[at]));
             assert!(
                 (found - expected).abs() <= 1e-5 + 1e-4 * expected.abs(),
                 "{name}: {param}[{at}]: {found}, {expected}"

@@ -38,27 +38,20 @@ fn attention(call: &mut Call<'_, '_>) -> Result<()> {
         }
         attributes.push(("scale", Attribute::Float(scale)));
     }
-    let meets = [&query, &key, &value].map(|operand| match rank > 4 {
-        true => flattened(call, operand),
-        false => operand.clone(),
-    });
-    let result = call.op("Attention", &[&meets[0], &meets[1], &meets[2], &mask], &attributes);
-    let result = with_axes_of_query(call, rank, &result, [&query, &value]);
-    call.result(result)
-}
-
-/// A result of four axes with as many as the operands have.
-fn with_axes_of_query(call: &mut Call<'_, '_>, rank: i64, result: &str, [query, value]: [&str; 2]) -> String {
+    let [query_4, key, value_4] = match rank > 4 {
+        true => [&query, &key, &value].map(|operand| flattened(call, operand)),
+        false => [query.clone(), key, value.clone()],
+    };
+    let mut result = call.op("Attention", &[&query_4, &key, &value_4, &mask], &attributes);
     if rank < 4 {
         let axes = call.integers(added_axes(rank));
-        return call.plain("Squeeze", &[result, &axes]);
+        result = call.plain("Squeeze", &[&result, &axes]);
+    } else if rank > 4 {
+        let (front, width) = (shape(call, &query, 0, -1), shape(call, &value, -1, i64::MAX));
+        let sizes = call.op("Concat", &[&front, &width], &[("axis", Attribute::Int(0))]);
+        result = call.op("Reshape", &[&result, &sizes], &[("allowzero", Attribute::Int(1))]);
     }
-    if rank == 4 {
-        return result.to_owned();
-    }
-    let (front, width) = (shape(call, query, 0, -1), shape(call, value, -1, i64::MAX));
-    let sizes = call.op("Concat", &[&front, &width], &[("axis", Attribute::Int(0))]);
-    call.op("Reshape", &[result, &sizes], &[("allowzero", Attribute::Int(1))])
+    call.result(result)
 }
 
 /// Which of four axes operands of so many do not have: of three the heads, so that the batch is one.

@@ -62,6 +62,81 @@ class Steered(nn.Module):
         return x * self.share + torch.stack([self.gain, self.gain.flip(0)]).sum(0) * x.detach()
 
 
+class Lengths(nn.Module):
+    """Norms of what is 0, and functions whose gradients PyTorch states apart from how they are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.cube = nn.Parameter(torch.zeros(3, 3)), nn.Parameter(torch.zeros(4, 3, 2))
+        self.gain, self.gains = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(1, 3, 1))
+        self.tails, self.matrix = nn.Parameter(torch.zeros(7)), nn.Parameter(torch.zeros(3, 3))
+
+    def lengths(self, rows):
+        found = [F.normalize(rows), F.cosine_similarity(rows, rows.flip(0)), torch.renorm(rows, 2, 0, 0.5)]
+        found += [rows.std(1), rows.std(1, correction=0), torch.std_mean(rows, 1)[0], torch.sinc(rows)]
+        for order in (0.5, 1, 1.5, 2, 3, math.inf):
+            found.append(torch.linalg.vector_norm(rows, order, dim=-1))
+            found += [torch.cdist(rows, rows, p=order), torch.pdist(torch.cat([rows, rows]), order)]
+            found += [torch.dist(rows, rows, order), F.pairwise_distance(rows, rows, order, eps=0.0)]
+        return found
+
+    def forward(self, x):
+        hollow = torch.tensor([[1.0], [0], [1]])
+        found = [one for rows in (x[0], self.rows, self.rows * hollow) for one in self.lengths(rows)]
+        # An axis of -1 is no axis: the norm is that of all.
+        found += [torch._weight_norm(v, self.gain, -1) for v in (x[0], self.rows, self.cube * 1.25)]
+        found += [torch._weight_norm(self.cube, self.gains, axis) for axis in (1, -2)]
+        found.append(torch.special.log_ndtr(self.tails + torch.tensor([-20.0, -9, -6, -1, 0, 5, 9])))
+        # One triangle is read, and all gets a gradient.
+        matrix = self.matrix + 3 * torch.eye(3)
+        for upper in (False, True):
+            found += [torch.linalg.cholesky(matrix, upper=upper), torch.cholesky_inverse(matrix, upper=upper)]
+        found = torch.cat([one.flatten() for one in found])
+        return (found + torch.linspace(0.5, 1.5, len(found)))[None]
+
+
+class Learned(nn.Module):
+    """Attention by queries that are parameters, the same in each sample, and to such keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.bias = nn.Parameter(torch.zeros(1, 2, 3, 4)), nn.Parameter(torch.zeros(3, 5))
+        self.pair = nn.Linear(8, 16)
+
+    def forward(self, x):
+        q, pair = self.query, self.pair(x).view(-1, 5, 2, 2, 4).permute(2, 0, 3, 1, 4)
+        k, v = pair[0], pair[1]
+        shown = (x[:, None, None, :, 0] > 0) | (torch.arange(5) == 0)
+        meets = F.scaled_dot_product_attention
+        found = [meets(q, k, v), meets(q[0], k, v), meets(q[0, 0], k, v), meets(k, q, q), meets(k, q[0], q[0])]
+        found += [meets(q, k, v, attn_mask=mask) for mask in (self.bias, shown, self.bias * shown)]
+        found += [meets(q, k, v, scale=0.0), meets(q * 1.25, k, v, scale=0.3), meets(k, q, q, is_causal=True)]
+        found += [meets(q[None], k[:, None], v[:, None]), meets(q[:, :1], k, v), meets(k, v, v[:1, :1])]
+        return torch.cat([one.flatten(1) for one in found], 1)
+
+
+class Opened(nn.Module):
+    """What is known of all sizes but the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular")
+        self.second, self.turn, self.head = nn.Conv2d(3, 3, 1), nn.Linear(72, 6), nn.Linear(108, 4)
+
+    def forward(self, x, label):
+        pooled, places = F.max_pool2d(self.first(x), 2, return_indices=True)
+        apart = F.max_unpool2d(self.second(pooled), places, 2)
+        turn = (0.1 * self.turn(x.flatten(1)) + torch.tensor([1.0, 0, 0, 0, 1, 0])).view(-1, 2, 3)
+        grid = F.affine_grid(turn, [x.shape[0], 2, 5, 5], align_corners=False)
+        scores, each = self.head(apart.flatten(1)), {"reduction": "none"}
+        weight = torch.tensor([1.0, 2, 3, 4])
+        losses = [F.cross_entropy(scores, label, **each), F.cross_entropy(scores, label, label_smoothing=0.1, **each)]
+        losses += [F.cross_entropy(scores, label, weight=weight, **each), F.cross_entropy(scores, label, ignore_index=2, **each)]
+        losses.append(F.cross_entropy(scores, scores.softmax(1), **each))
+        seen = F.grid_sample(x, grid, align_corners=False)
+        return torch.cat([apart.flatten(1), seen.flatten(1), torch.stack(losses, 1)], 1)
+
+
 class Conv(nn.Module):
     def __init__(self):
         super().__init__()
@@ -804,7 +879,14 @@ class Sized(nn.Module):
 
 
 # Arrays to run with, where they are not those of the export.
-OTHERS = {"sized": (torch.linspace(-2, 3, 4 * 13 * 8).sin().view(4, 13, 8),)}
+OTHERS = {
+    "sized": (torch.linspace(-2, 3, 4 * 13 * 8).sin().view(4, 13, 8),),
+    "learned": (torch.linspace(-2, 3, 4 * 5 * 8).sin().view(4, 5, 8),),
+    "opened": (torch.linspace(-2, 9, 4 * 72).sin().view(4, 2, 6, 6), torch.tensor([2, 0, 3, 1])),
+}
+
+# Whose gradients are stored too, at the inputs that are stored.
+STEERED = ("steered", "lengths", "learned", "opened")
 
 
 def modules():
@@ -863,6 +945,9 @@ def modules():
     }
     # Behind the others, whose draws stay as they were.
     drawn["laid"] = (Laid(), (torch.randn(3, 4), torch.tensor([2, 1, 0]), torch.rand(3, 4)), None)
+    drawn["lengths"] = (Lengths(), (torch.tensor([[[1.0, -2, 0], [0, 0, 0], [0.5, 0, -0.7]]]),), None)
+    drawn["learned"] = (Learned(), (torch.randn(3, 5, 8),), ({0: rows},))
+    drawn["opened"] = (Opened(), (torch.randn(3, 2, 6, 6), torch.tensor([1, 2, 0])), ({0: rows}, {0: rows}))
     return drawn
 
 
@@ -1032,12 +1117,12 @@ def store(folder, wanted):
         program = export(module, inputs, dynamic_shapes=sizes)
         save_plain(program, f"{folder}/{name}.pt2")
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
-        if name == "steered":
-            store_gradients(f"{folder}/{name}.json", module, inputs)
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows"):
+        if name in STEERED:
+            store_gradients(f"{folder}/{name}.json", module, OTHERS.get(name, inputs))
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
-            np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, inputs, module))
+            np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, OTHERS.get(name, inputs), module))
 
 
 def store_gradients(path, module, inputs):

@@ -254,29 +254,29 @@ impl Blocks {
 pub(super) fn col2im(at: &mut At<'_>) -> Result<()> {
     let blocks = Blocks::of(at)?;
     let x = at.value(0)?;
-    let sizes = at.numbers(x)?;
+    let sizes = at.sizes_of(x);
     let Some([elements, taps, columns]) = products([&blocks.padded, &blocks.block, &blocks.counts]) else {
         return Err(at.wrong("the sizes of its image overflow"));
     };
-    if sizes.len() != 3 || sizes[1] % taps != 0 {
+    let [batch, channels, across] = &sizes[..] else {
         return Err(at.wrong("its blocks do not fit its channels"));
-    }
-    if columns != sizes[2] {
+    };
+    let channels = channels.div_exact(taps).ok_or_else(|| at.wrong("its blocks do not fit its channels"))?;
+    if *across != Size::Known(columns) {
         return Err(at.wrong(format!("its image has {columns} blocks")));
     }
     let listed = taps.checked_mul(columns).ok_or_else(|| at.wrong("the sizes of its image overflow"))?;
     let places = blocks.places(at, listed)?;
 
-    let (batch, channels) = (sizes[0], sizes[1] / taps);
-    let images = at.product(&[Size::Known(batch), Size::Known(channels)])?;
+    let images = at.product(&[batch.clone(), channels.clone()])?;
     let updates = at.reshape(x, vec![images.clone(), Size::Known(listed)])?;
     let updates = at.transpose(updates, vec![1, 0])?;
     let zero = at.scalar(at.graph().ty(x).dtype, 0.0)?;
     let empty = at.broadcast(zero, Shape::new([Size::Known(elements), images]))?;
     let sum = at.apply(Op::ScatterNd { kind: ScatterKind::Add }, &[empty, places, updates])?;
     let sum = at.transpose(sum, vec![1, 0])?;
-    let all = [&[batch, channels], &blocks.padded[..]].concat();
-    let mut y = at.reshape(sum, all.into_iter().map(Size::Known))?;
+    let padded = blocks.padded.iter().copied().map(Size::Known);
+    let mut y = at.reshape(sum, [batch.clone(), channels].into_iter().chain(padded))?;
     for (axis, &size) in blocks.image.iter().enumerate() {
         y = at.part(y, axis + 2, Size::Known(blocks.pads[axis]), Size::Known(size))?;
     }

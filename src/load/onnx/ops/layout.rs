@@ -503,7 +503,8 @@ fn wrapped(at: &mut At<'_>, mut x: ValueId, before: &[i64], after: &[i64]) -> Re
         if before[axis] == 0 && after[axis] == 0 {
             continue;
         }
-        let size = at.numbers(x)?[axis];
+        let size = &at.sizes_of(x)[axis];
+        let size = size.known().ok_or_else(|| at.undecided("size", std::slice::from_ref(size)))?;
         let count = size.saturating_add(before[axis]).saturating_add(after[axis]);
         if size < 1 || !(0..=MOST_LISTED).contains(&count) {
             return Err(at.wrong(format!("axis {axis} of {size} elements cannot be padded so")));

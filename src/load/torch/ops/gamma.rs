@@ -2,6 +2,7 @@
 
 use super::super::call::Call;
 use super::Lower;
+use super::slope::with_gradient_of;
 use crate::error::Result;
 use crate::ir::DType;
 
@@ -392,7 +393,21 @@ fn log_normal(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let low = n.two("Sub", &log, &square);
     let (is_low, is_high) = (n.with("Less", x, -1.0), n.with("Greater", x, 0.5));
     let value = n.choose(&is_high, &high, &middle);
-    n.choose(&is_low, &low, &value)
+    let value = n.choose(&is_low, &low, &value);
+    let line = line_of_log_normal(n, x, &part);
+    with_gradient_of(n.0, &value, &line)
+}
+
+/// A line through each place whose slope is that of the logarithm there, `sqrt(2 / pi) / erfcx(-x / sqrt(2))`.
+fn line_of_log_normal(n: &mut Numbers<'_, '_, '_>, x: &str, part: &str) -> String {
+    let turned = n.of("Neg", part);
+    let rest = scaled_complement(n, &turned);
+    let slope = n.from("Div", std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2, &rest);
+    let slope = n.of("StopGradient", &slope);
+    let infinite = n.of("IsInf", x);
+    let none = n.number(0.0);
+    let line = n.two("Mul", x, &slope);
+    n.choose(&infinite, &none, &line)
 }
 
 /// `log(1 - erfc(x) / 2)`, exact where little is taken away (Kahan: the error of `1 - y` cancels in the quotient).

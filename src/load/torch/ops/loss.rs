@@ -1,6 +1,7 @@
 //! Losses.
 
 use super::super::call::Call;
+use super::super::schema;
 use super::Lower;
 use crate::error::Result;
 use crate::ir::DType;
@@ -168,23 +169,22 @@ fn divergence(call: &mut Call<'_, '_>) -> Result<()> {
 }
 
 fn cross_entropy(call: &mut Call<'_, '_>) -> Result<()> {
+    let is_of_shares = call.dtype("target")?.is_float();
+    let is_smoothed = call.float("label_smoothing", 0.0)? != 0.0;
+    if !is_of_shares && !is_smoothed && call.rank("self")? >= 2 {
+        return of_classes(call, "SoftmaxCrossEntropyLoss");
+    }
     let classes = Classes::of(call)?;
-    if call.dtype("target")?.is_float() {
-        return classes.of_shares(call);
-    }
-    match classes.smoothing == 0.0 && call.rank("self")? >= 2 {
-        true => of_classes(call, "SoftmaxCrossEntropyLoss"),
-        false => classes.of_numbers(call),
-    }
+    if is_of_shares { classes.of_shares(call) } else { classes.of_numbers(call) }
 }
 
 /// Logarithms of the probabilities of classes, by the axis of these.
 struct Classes {
     logarithms: String,
     axis: i64,
-    count: i64,
-    /// The share of a target that is divided among all classes.
+    /// The share of a target that is divided among all classes, and what each of them gets of it.
     smoothing: f64,
+    rest: f64,
     /// What each class weighs, in a shape that broadcasts.
     weight: Option<String>,
 }
@@ -193,9 +193,13 @@ impl Classes {
     fn of(call: &mut Call<'_, '_>) -> Result<Self> {
         let (dtype, rank) = (call.dtype("self")?, call.rank("self")?);
         let axis = i64::from(rank > 1);
-        let dims = call.meta("self")?.dims();
-        let count = dims.and_then(|dims| dims.get(axis as usize).copied());
-        let count = count.ok_or_else(|| call.unsupported("of an open number of classes"))?;
+        let smoothing = call.float("label_smoothing", 0.0)?;
+        let count = call.meta("self")?.sizes.get(axis as usize).and_then(schema::size);
+        let rest = match count {
+            Some(count) => smoothing / count.max(1) as f64,
+            None if smoothing == 0.0 => 0.0,
+            None => return Err(call.unsupported("label_smoothing over an open number of classes")),
+        };
         let x = call.operand("self", dtype)?;
         let logarithms = call.op("LogSoftmax", &[&x], &[("axis", Attribute::Int(axis))]);
         let behind: Vec<i64> = (1..rank - axis).collect();
@@ -203,7 +207,7 @@ impl Classes {
             let behind = call.integers(&behind);
             call.plain("Unsqueeze", &[&weight, &behind])
         });
-        Ok(Self { logarithms, axis, count, smoothing: call.float("label_smoothing", 0.0)?, weight })
+        Ok(Self { logarithms, axis, smoothing, rest, weight })
     }
 
     fn sum(&self, call: &mut Call<'_, '_>, value: &str) -> String {
@@ -223,8 +227,8 @@ impl Classes {
         let dtype = call.dtype("self")?;
         let mut share = call.operand("target", dtype)?;
         if self.smoothing != 0.0 {
-            let (own, rest) = (1.0 - self.smoothing, self.smoothing / self.count.max(1) as f64);
-            let (own, rest) = (call.scalar(dtype, own), call.scalar(dtype, rest));
+            let own = 1.0 - self.smoothing;
+            let (own, rest) = (call.scalar(dtype, own), call.scalar(dtype, self.rest));
             share = call.plain("Mul", &[&share, &own]);
             share = call.plain("Add", &[&share, &rest]);
         }
@@ -261,8 +265,8 @@ impl Classes {
         let all = self.weighed(call, self.logarithms.clone());
         let all = self.sum(call, &all);
         let all = call.plain("Mul", &[&all, &counts]);
-        let (most, rest) = (1.0 - self.smoothing, self.smoothing / self.count.max(1) as f64);
-        let (most, rest) = (call.scalar(dtype, -most), call.scalar(dtype, -rest));
+        let most = 1.0 - self.smoothing;
+        let (most, rest) = (call.scalar(dtype, -most), call.scalar(dtype, -self.rest));
         let (own, all) = (call.plain("Mul", &[&own, &most]), call.plain("Mul", &[&all, &rest]));
         let each = call.plain("Add", &[&own, &all]);
         if call.int("reduction", 1)? != 1 {

@@ -4,7 +4,7 @@ use super::super::call::Call;
 use super::super::schema;
 use super::Lower;
 use super::loss::left;
-use super::product::row_norm;
+use super::norm::row_norm;
 use crate::error::Result;
 use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
@@ -56,7 +56,7 @@ fn distance(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> Result<S
     let (order, little) = (call.float("p", 2.0)?, call.operand_or("eps", dtype, 1e-6)?);
     let apart = call.plain("Sub", &[x, y]);
     let apart = call.plain("Add", &[&apart, &little]);
-    Ok(row_norm(call, &apart, order, dtype, false))
+    row_norm(call, &apart, order, dtype, false)
 }
 
 /// Pairs of rows: 1 for those that are to point the same way, -1 for others.

@@ -21,11 +21,14 @@ pub(super) fn find(name: &str) -> Option<Lower> {
     })
 }
 
-/// `g v / |v|`, the norm over all axes but one.
+/// `g v / |v|`, the norm over all axes but one; over all for an axis of -1, while -2 is the last but one.
 fn weight_norm(call: &mut Call<'_, '_>) -> Result<()> {
     let (v, g, rank) = (call.tensor("v")?, call.tensor("g")?, call.rank("v")?);
-    let kept = call.axis_of(call.int("dim", 0)?, rank)?;
-    let axes: Vec<i64> = (0..rank).filter(|&axis| axis != kept).collect();
+    let kept = match call.int("dim", 0)? {
+        -1 => None,
+        axis => Some(call.axis_of(axis, rank)?),
+    };
+    let axes: Vec<i64> = (0..rank).filter(|&axis| Some(axis) != kept).collect();
     let axes = call.integers(&axes);
     let norm = call.op("ReduceL2", &[&v, &axes], &[("keepdims", Attribute::Int(1))]);
     let factor = call.plain("Div", &[&g, &norm]);

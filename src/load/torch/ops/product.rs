@@ -3,6 +3,7 @@
 use super::super::call::Call;
 use super::super::schema;
 use super::Lower;
+use super::norm::row_norm;
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
@@ -63,7 +64,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let apart = call.plain("Sub", &[&x, &y]);
             let apart = call.plain("Add", &[&apart, &epsilon]);
             let (order, keep) = (call.float("p", 2.0)?, call.flag("keepdim", false)?);
-            let value = row_norm(call, &apart, order, dtype, keep);
+            let value = row_norm(call, &apart, order, dtype, keep)?;
             call.result(value)
         },
         "baddbmm" => |call| with_summand(call, ["batch1", "batch2"]),
@@ -121,7 +122,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
                 call.op("Gather", &[&x, &rows], &[("axis", Attribute::Int(0))])
             });
             let apart = call.plain("Sub", &[&one, &other]);
-            let value = row_norm(call, &apart, order, dtype, false);
+            let value = row_norm(call, &apart, order, dtype, false)?;
             call.result(value)
         },
         "einsum" => einsum,
@@ -144,40 +145,8 @@ fn distances(call: &mut Call<'_, '_>) -> Result<()> {
     let (row, column) = (call.integers(&[-2]), call.integers(&[-3]));
     let (x, y) = (call.plain("Unsqueeze", &[&x, &row]), call.plain("Unsqueeze", &[&y, &column]));
     let apart = call.plain("Sub", &[&x, &y]);
-    let value = row_norm(call, &apart, order, dtype, false);
+    let value = row_norm(call, &apart, order, dtype, false)?;
     call.result(value)
-}
-
-/// The norm of each row.
-pub(super) fn row_norm(
-    call: &mut Call<'_, '_>,
-    x: &str,
-    order: f64,
-    dtype: crate::ir::DType,
-    keep: bool,
-) -> String {
-    let (last, kept) = (call.integers(&[-1]), [("keepdims", Attribute::Int(i64::from(keep)))]);
-    match order {
-        1.0 => return call.op("ReduceL1", &[x, &last], &kept),
-        2.0 => return call.op("ReduceL2", &[x, &last], &kept),
-        _ => {}
-    }
-    let size = call.plain("Abs", &[x]);
-    match order {
-        f64::INFINITY => return call.op("ReduceMax", &[&size, &last], &kept),
-        f64::NEG_INFINITY => return call.op("ReduceMin", &[&size, &last], &kept),
-        0.0 => {
-            let zero = call.scalar(dtype, 0.0);
-            let differs = call.plain("Greater", &[&size, &zero]);
-            let differs = call.cast(&differs, dtype);
-            return call.op("ReduceSum", &[&differs, &last], &kept);
-        }
-        _ => {}
-    }
-    let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
-    let powers = call.plain("Pow", &[&size, &power]);
-    let sum = call.op("ReduceSum", &[&powers, &last], &kept);
-    call.plain("Pow", &[&sum, &root])
 }
 
 fn second(call: &Call<'_, '_>) -> &'static str {

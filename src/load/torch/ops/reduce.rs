@@ -2,6 +2,7 @@
 
 use super::super::call::Call;
 use super::Lower;
+use super::norm::{norm_by, root};
 use crate::error::Result;
 use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
@@ -181,7 +182,7 @@ fn variance(call: &mut Call<'_, '_>, moment: Moment) -> Result<String> {
     let count = call.plain("Sub", &[&count, &less]);
     let mut value = call.plain("Div", &[&sum, &count]);
     if let Moment::Deviation = moment {
-        value = call.plain("Sqrt", &[&value]);
+        value = root(call, &value, dtype);
     }
     Ok(value)
 }
@@ -202,7 +203,8 @@ fn cosine_similarity(call: &mut Call<'_, '_>) -> Result<()> {
     for value in [&x, &y] {
         // An axis of one element counts as often as it is repeated.
         let whole = call.plain("Expand", &[value, &shape]);
-        let norm = call.op("ReduceL2", &[&whole, &axes], &none);
+        let square = call.op("ReduceSumSquare", &[&whole, &axes], &none);
+        let norm = root(call, &square, dtype);
         norms.push(call.plain("Max", &[&norm, &least]));
     }
     let both = call.plain("Mul", &[&norms[0], &norms[1]]);
@@ -305,7 +307,10 @@ fn matrix_norm(call: &mut Call<'_, '_>) -> Result<()> {
     let [first, second] = axes[..] else { return Err(call.wrong("a matrix has two axes")) };
     let x = call.operand(name, dtype)?;
     let mut value = match kind {
-        MatrixNorm::Frobenius => over(call, "ReduceL2", &x, &[first, second]),
+        MatrixNorm::Frobenius => {
+            let square = over(call, "ReduceSumSquare", &x, &[first, second]);
+            root(call, &square, dtype)
+        }
         MatrixNorm::Singular(of_all) => return of_singular_values(call, name, of_all, [first, second]),
         MatrixNorm::Sums { along, of_all } => {
             let sums = over(call, "ReduceL1", &x, &[[first, second][along]]);
@@ -329,37 +334,9 @@ fn over(call: &mut Call<'_, '_>, operator: &str, x: &str, axes: &[i64]) -> Strin
 pub(super) fn norm_of(call: &mut Call<'_, '_>, x: String) -> Result<()> {
     let order = if call.argument("ord").is_some() { "ord" } else { "p" };
     let order = call.float(order, 2.0)?;
-    let value = norm_by(call, &x, order, reduced)?;
-    call.result(value)
-}
-
-/// The norm of vectors that `reduce` makes one number of each.
-fn norm_by<'c, 'd>(
-    call: &mut Call<'c, 'd>,
-    x: &str,
-    order: f64,
-    reduce: impl Fn(&mut Call<'c, 'd>, &str, &str) -> Result<String>,
-) -> Result<String> {
     let dtype = call.result_dtype()?;
-    let size = call.plain("Abs", &[x]);
-    Ok(match order {
-        1.0 => reduce(call, "ReduceL1", &size)?,
-        2.0 => reduce(call, "ReduceL2", &size)?,
-        f64::INFINITY => reduce(call, "ReduceMax", &size)?,
-        f64::NEG_INFINITY => reduce(call, "ReduceMin", &size)?,
-        0.0 => {
-            let zero = call.scalar(dtype, 0.0);
-            let differs = call.plain("Greater", &[&size, &zero]);
-            let differs = call.cast(&differs, dtype);
-            reduce(call, "ReduceSum", &differs)?
-        }
-        _ => {
-            let (power, root) = (call.scalar(dtype, order), call.scalar(dtype, 1.0 / order));
-            let powers = call.plain("Pow", &[&size, &power]);
-            let sum = reduce(call, "ReduceSum", &powers)?;
-            call.plain("Pow", &[&sum, &root])
-        }
-    })
+    let value = norm_by(call, &x, order, dtype, reduced)?;
+    call.result(value)
 }
 
 /// The norm of a difference, of all its elements.
@@ -367,7 +344,7 @@ fn distance(call: &mut Call<'_, '_>) -> Result<()> {
     let dtype = call.result_dtype()?;
     let (x, y, order) = (call.operand("self", dtype)?, call.operand("other", dtype)?, call.float("p", 2.0)?);
     let apart = call.plain("Sub", &[&x, &y]);
-    let value = norm_by(call, &apart, order, |call, operator, x| {
+    let value = norm_by(call, &apart, order, dtype, |call, operator, x| {
         Ok(call.op(operator, &[x], &[("keepdims", Attribute::Int(0))]))
     })?;
     call.result(value)
@@ -386,7 +363,7 @@ fn renorm(call: &mut Call<'_, '_>) -> Result<()> {
 /// What makes slices no longer than `most` in a norm over axes.
 fn shortening(call: &mut Call<'_, '_>, x: &str, order: f64, most: f64, axes: &[i64]) -> Result<String> {
     let dtype = call.result_dtype()?;
-    let norm = norm_by(call, x, order, |call, operator, x| Ok(over(call, operator, x, axes)))?;
+    let norm = norm_by(call, x, order, dtype, |call, operator, x| Ok(over(call, operator, x, axes)))?;
     let (limit, one, little) = (call.scalar(dtype, most), call.scalar(dtype, 1.0), call.scalar(dtype, 1e-7));
     // PyTorch's own addition, so that nothing is divided by 0.
     let divisor = call.plain("Add", &[&norm, &little]);

@@ -3,6 +3,7 @@
 use super::super::call::{Call, results};
 use super::super::schema;
 use super::Lower;
+use super::slope::with_gradient_of;
 use crate::error::Result;
 use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
@@ -189,8 +190,27 @@ fn solve_by_root(call: &mut Call<'_, '_>, name: &str) -> Result<()> {
     let (lower, b) = broadcast(call, &lower, &b);
     let half = eliminated(call, &lower, &b, rows, dtype)?;
     let (upper, half) = broadcast(call, &upper, &half);
-    let value = eliminated(call, &upper, &half, rows, dtype)?;
+    let mut value = eliminated(call, &upper, &half, rows, dtype)?;
+    if name == "self" {
+        value = with_gradient_by_whole(call, &value, rank)?;
+    }
     call.result(value)
+}
+
+/// An inverse `M` with the gradient of `-M x x^T M`, in which M is a constant: PyTorch's gradient reaches all of `x`, though
+/// one triangle is read.
+fn with_gradient_by_whole(call: &mut Call<'_, '_>, inverse: &str, rank: i64) -> Result<String> {
+    let x = call.tensor("self")?;
+    let across = turned(call, &x, rank);
+    let square = match call.flag("upper", false)? {
+        true => call.plain("MatMul", &[&across, &x]),
+        false => call.plain("MatMul", &[&x, &across]),
+    };
+    let fixed = call.plain("StopGradient", &[inverse]);
+    let value = call.plain("MatMul", &[&fixed, &square]);
+    let value = call.plain("MatMul", &[&value, &fixed]);
+    let value = call.plain("Neg", &[&value]);
+    Ok(with_gradient_of(call, inverse, &value))
 }
 
 /// The triangle that is read, with a diagonal of ones where it is said to be so.
@@ -269,9 +289,14 @@ fn reduced(call: &mut Call<'_, '_>, rows: &str, pivot: &str, [none, one, column]
 fn cholesky(call: &mut Call<'_, '_>) -> Result<()> {
     let (rows, dtype) = (rows_of(call, "self")?, call.dtype("self")?);
     let upper = call.flag("upper", false)?;
-    let (mut x, rank) = (call.tensor("self")?, call.rank("self")?);
+    let (matrices, rank) = (call.tensor("self")?, call.rank("self")?);
     let exchanged: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
     let perm = [("perm", Attribute::Ints(&exchanged))];
+    // One triangle is read, and both get its gradient.
+    let across = call.op("Transpose", &[&matrices], &perm);
+    let (sum, half) = (call.plain("Add", &[&matrices, &across]), call.scalar(dtype, 0.5));
+    let mean = call.plain("Mul", &[&sum, &half]);
+    let mut x = with_gradient_of(call, if upper { &across } else { &matrices }, &mean);
     let (row, column) = (call.integers(&[-2]), call.integers(&[-1]));
     let [none, one, end] = [0, 1, i64::MAX].map(|bound| call.integers(&[bound]));
     let zero = call.scalar(dtype, 0.0);
@@ -300,6 +325,5 @@ fn cholesky(call: &mut Call<'_, '_>) -> Result<()> {
     if upper {
         value = call.op("Transpose", &[&value], &perm);
     }
-    let matrices = call.tensor("self")?;
     with_success(call, value, &matrices)
 }

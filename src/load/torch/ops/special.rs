@@ -175,10 +175,12 @@ fn sinc(call: &mut Call<'_, '_>) -> Result<()> {
     let dtype = call.result_dtype()?;
     let (x, turn) = (call.operand("self", dtype)?, call.scalar(dtype, std::f64::consts::PI));
     let (zero, one) = (call.scalar(dtype, 0.0), call.scalar(dtype, 1.0));
-    let angle = call.plain("Mul", &[&x, &turn]);
+    let is_zero = call.plain("Equal", &[&x, &zero]);
+    // What is not taken is no 0 over 0, whose gradient is no number.
+    let safe = call.plain("Where", &[&is_zero, &one, &x]);
+    let angle = call.plain("Mul", &[&safe, &turn]);
     let sine = call.plain("Sin", &[&angle]);
     let share = call.plain("Div", &[&sine, &angle]);
-    let is_zero = call.plain("Equal", &[&x, &zero]);
     let value = call.plain("Where", &[&is_zero, &one, &share]);
     call.result(value)
 }

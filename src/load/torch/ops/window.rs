@@ -22,7 +22,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             true => convolution(call, Direction::Transposed),
             false => convolution(call, Direction::Forward),
         },
-        "max_pool1d" => |call| max_pool(call, 1),
+        "max_pool1d" | "max_pool1d_with_indices" => |call| max_pool(call, 1),
         "max_pool2d" | "max_pool2d_with_indices" => |call| max_pool(call, 2),
         "max_pool3d" | "max_pool3d_with_indices" => |call| max_pool(call, 3),
         "avg_pool1d" => |call| average_pool(call, 1),

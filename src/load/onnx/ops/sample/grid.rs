@@ -66,10 +66,13 @@ fn coordinate(at: &mut At<'_>, x: ValueId, size: i64, at_centres: bool) -> Resul
 /// The points of an image of these sizes under affine maps `[batch, axes, axes + 1]`.
 pub(in super::super) fn affine_grid(at: &mut At<'_>) -> Result<()> {
     let at_centres = at.flag("align_corners", false)?;
-    let sizes = at.integers(1, "size")?;
+    // The batch is that of the matrices: it may be open.
+    let sizes = at.sizes(1, "size")?;
+    let spatial = sizes.get(2..).unwrap_or_default();
+    let spatial: Option<Vec<i64>> = spatial.iter().map(Size::known).collect();
+    let spatial = spatial.ok_or_else(|| at.undecided("size", &sizes))?;
     let theta = at.value(0)?;
     let dtype = at.graph().ty(theta).dtype;
-    let spatial = sizes.get(2..).unwrap_or_default().to_vec();
     if !matches!(spatial.len(), 2 | 3) || spatial.iter().any(|&size| size < 1) {
         return Err(at.wrong("its size is not of an image"));
     }

@@ -31,21 +31,24 @@ fn places(at: &mut At<'_>) -> Result<ValueId> {
     let columns_first = at.flag("storage_order", false)?;
     let (pool, _) = described(at, PoolKind::Max)?;
     let x = at.value(0)?;
-    let sizes = at.numbers(x)?;
-    let image = &sizes[2..];
+    let sizes = at.sizes_of(x).to_vec();
+    let image: Option<Vec<i64>> = sizes[2..].iter().map(Size::known).collect();
+    let image = &image.ok_or_else(|| at.undecided("size", &sizes[2..]))?[..];
     let windows: Vec<i64> = (0..image.len()).map(|axis| windows(&pool, image, axis)).collect();
     let product = |sizes: &[i64]| sizes.iter().try_fold(1i64, |all, &size| all.checked_mul(size));
-    let counts = [product(&windows), product(&pool.kernel), product(&sizes)];
-    let [Some(count), Some(taps), Some(_)] = counts else {
+    let images = sizes[0].mul(&sizes[1]).ok_or_else(|| at.undecided("size", &sizes[..2]))?;
+    let counts = [product(&windows), product(&pool.kernel), product(image)];
+    let [Some(count), Some(taps), Some(elements)] = counts else {
         return Err(at.unsupported("with indices of so many elements"));
     };
+    if images.scale(elements).is_none() {
+        return Err(at.unsupported("with indices of so many elements"));
+    }
     if count.checked_mul(taps).is_none_or(|all| all > MOST) {
         return Err(at.unsupported("with indices of so many elements"));
     }
     let Taps { numbers, inside, shown } = Taps::of(&pool, image, &windows, columns_first);
-    let images = sizes[0] * sizes[1];
-    let elements: i64 = image.iter().product();
-    let flat = at.reshape(x, [Size::Known(images), Size::Known(elements)])?;
+    let flat = at.reshape(x, [images.clone(), Size::Known(elements)])?;
     let numbers = at.integer_constant(&[count, taps], &numbers)?;
     let values = at.gather(flat, numbers, 1)?;
     let lowest = lowest(at.type_of(values).dtype);
@@ -59,11 +62,11 @@ fn places(at: &mut At<'_>) -> Result<ValueId> {
     let lists = at.binary_scalar(Binary::Mul, lists, taps as f64)?;
     let entry = at.add(lists, largest)?;
     let number = at.gather(shown, entry, 0)?;
-    let first = at.iota(indices([Size::Known(images), Size::Known(1)]), 0);
+    let first = at.iota(indices([images, Size::Known(1)]), 0);
     let first = at.binary_scalar(Binary::Mul, first, elements as f64)?;
     let number = at.add(number, first)?;
-    let result = sizes[..2].iter().chain(&windows).map(|&size| Size::Known(size));
-    at.reshape(number, result)
+    let windows = windows.into_iter().map(Size::Known);
+    at.reshape(number, sizes.into_iter().take(2).chain(windows))
 }
 
 /// What no element of the type is below.

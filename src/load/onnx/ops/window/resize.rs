@@ -118,7 +118,7 @@ fn resampled(
     mode: &Mode,
 ) -> Result<()> {
     let mut x = at.value(0)?;
-    let (from, to) = (at.numbers(x)?, resample::numbers(at, sizes)?);
+    let own = at.sizes_of(x);
     let regions = match mode.outside {
         Some(_) => at.reals(1, "regions")?,
         None => Vec::new(),
@@ -134,16 +134,20 @@ fn resampled(
         Method { kernel: mode.kernel, antialias: mode.antialias, exclude_outside: mode.exclude_outside };
     let mut crops = Vec::new();
     for (i, &axis) in axes.iter().enumerate() {
-        let (from, to) = (from[axis], to[axis]);
+        let (own, wanted) = (&own[axis], &sizes[axis]);
+        let is_scaled = scales.as_ref().is_some_and(|scales| scales[axis] != 1.0);
+        // An axis that stays may be open.
+        if own == wanted && !is_scaled && regions.is_empty() {
+            continue;
+        }
+        let both = resample::numbers(at, &[own.clone(), wanted.clone()])?;
+        let (from, to) = (both[0], both[1]);
         let place = match regions.is_empty() {
             true => mode.place,
             false => Place::Crop { start: regions[i], end: regions[i + axes.len()] },
         };
         let scale = scales.as_ref().map_or(to as f64 / from as f64, |scales| scales[axis]);
         let along = resample::Axis { axis, from, to, scale };
-        if from == to && scale == 1.0 && regions.is_empty() {
-            continue;
-        }
         x = resample::resize_axis(at, x, &along, place, method)?;
         crops.push((along, place));
     }

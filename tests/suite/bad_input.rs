@@ -615,6 +615,10 @@ fn no_memory_is_one_line() {
             .output()
             .expect("there is a shell");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Where little more than the program itself fits, Rust's runtime fails before `main`.
+        if stderr.contains("thread 'main'") && stderr.contains("failed to allocate an alternative stack") {
+            continue;
+        }
         if stderr.contains("there is no memory left") {
             assert_eq!(
                 (output.status.code(), stderr.lines().count()),

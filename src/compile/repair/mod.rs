@@ -41,11 +41,9 @@ const TRIMMED: usize = 4;
 /// A size is sought to one part in so many of it; of steps that are rewritten, which takes many times as long.
 const EXACT: u64 = 256;
 const EXACT_REWRITTEN: u64 = 64;
-/// Nodes times attempts of the usual effort with less memory than the least effort needs, at most so many, and with how
-/// much less: one part in so many.
+/// Nodes times attempts of the usual effort with less memory than the least effort needs, at most so many.
 const SPARING: usize = 3_000;
 const SPARED: usize = 6;
-const LESS: u64 = 16;
 /// Values of `--balance` that are tried.
 const BALANCES: [&str; 12] =
     ["0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.5", "1", "2", "5"];
@@ -194,7 +192,7 @@ impl Trial<'_, '_> {
 
     /// What the usual effort gives, where that is what the caller asked for: none where that finds
     /// nothing. It may find something with less than is `known` to do for the least effort.
-    fn confirmed(&self, growth: &Growth<'_>, known: Grown) -> Option<Grown> {
+    fn confirmed(&self, growth: &Growth<'_>, fails: u64, known: Grown) -> Option<Grown> {
         if self.graph.node_count() > VERIFIED || growth.base.effort == Effort::Fast {
             return Some(known);
         }
@@ -202,7 +200,7 @@ impl Trial<'_, '_> {
         if growth.way == Attempt::Rewritten || growth.devices.len() == 1 {
             return Some(works);
         }
-        let mut fails = works.more - works.more / LESS;
+        let mut fails = fails;
         for _ in 0..(SPARING / (self.graph.node_count() + 1)).min(SPARED) {
             let is_between = works.excess > fails && works.excess < works.more;
             let next = if is_between { works.excess } else { fails + (works.more - fails) / 2 };
@@ -416,7 +414,7 @@ impl Trial<'_, '_> {
             let Some(fit) = self.grown(&growth, works.excess) else { break };
             works = fit;
         }
-        let works = self.confirmed(&growth, works)?;
+        let works = self.confirmed(&growth, fails, works)?;
         let largest = devices.iter().map(|id| growth.caps[id.index()]).max().unwrap_or_default();
         let memory = largest + Bytes(works.more);
         let device = single.map(|id| self.topology.device(id).name.clone());

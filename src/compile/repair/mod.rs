@@ -29,7 +29,7 @@ const WORK: usize = 400_000;
 /// found.
 const VERIFIED: usize = 2_000;
 /// Nodes times attempts that are rewritten.
-const REWRITING: usize = 3_000;
+const REWRITING: usize = 100_000;
 /// By how much the count of microbatches is multiplied at most.
 const MORE_MICROBATCHES: u32 = 16;
 /// Pins, and patterns of colocation, that are tried to be left out.
@@ -38,12 +38,6 @@ const DROPPED: usize = 8;
 const GROWN: usize = 3;
 /// How often a size that does is cut to what the plan's arenas take.
 const TRIMMED: usize = 4;
-/// A size is sought to one part in so many of it; of steps that are rewritten, which takes many times as long.
-const EXACT: u64 = 256;
-const EXACT_REWRITTEN: u64 = 64;
-/// Nodes times attempts of the usual effort with less memory than the least effort needs, at most so many.
-const SPARING: usize = 3_000;
-const SPARED: usize = 6;
 /// Values of `--balance` that are tried.
 const BALANCES: [&str; 12] =
     ["0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.5", "1", "2", "5"];
@@ -76,8 +70,8 @@ pub fn repair(
         // The network's own marks say the same.
         Model::Graph(_) => options.place.without_patterns(),
     };
-    let left = (WORK / (graph.node_count() + 1)).clamp(12, 120);
-    let rewrites = (REWRITING / (graph.node_count() + 1)).clamp(3, 60);
+    let left = (WORK / (graph.node_count() + 1)).clamp(6, 100);
+    let rewrites = (REWRITING / (graph.node_count() + 1)).clamp(2, 100);
     let mut trial = Trial { model, graph, topology, options, control, base, left, rewrites };
     let mut repairs = trial.without_pins(found);
     repairs.extend(trial.without_colocation());
@@ -191,33 +185,13 @@ impl Trial<'_, '_> {
     }
 
     /// What the usual effort gives, where that is what the caller asked for: none where that finds
-    /// nothing. It may find something with less than is `known` to do for the least effort.
-    fn confirmed(&self, growth: &Growth<'_>, fails: u64, known: Grown) -> Option<Grown> {
-        if self.graph.node_count() > VERIFIED || growth.base.effort == Effort::Fast {
-            return Some(known);
+    /// nothing.
+    fn confirmed(&self, options: &place::Options, way: Attempt, found: Fit) -> Option<Fit> {
+        if self.graph.node_count() > VERIFIED || options.effort == Effort::Fast {
+            return Some(found);
         }
-        let mut works = self.usual(growth, known.more)?;
-        if growth.way == Attempt::Rewritten || growth.devices.len() == 1 {
-            return Some(works);
-        }
-        let mut fails = fails;
-        for _ in 0..(SPARING / (self.graph.node_count() + 1)).min(SPARED) {
-            let is_between = works.excess > fails && works.excess < works.more;
-            let next = if is_between { works.excess } else { fails + (works.more - fails) / 2 };
-            match self.usual(growth, next) {
-                Some(less) => works = less,
-                None => fails = next,
-            }
-        }
-        Some(works)
-    }
-
-    /// A plan with so much more memory, at the usual effort.
-    fn usual(&self, growth: &Growth<'_>, more: u64) -> Option<Grown> {
-        let usual = place::Options { effort: Effort::Default, ..growth.options(more) };
-        let problem = Problem::new(self.graph, self.topology, &usual);
-        let fit = fit(problem, self.options.pipeline, growth.way, self.control)?;
-        Some(Grown { more, excess: growth.excess(&fit.schedule), fit })
+        let usual = place::Options { effort: Effort::Default, ..options.clone() };
+        fit(Problem::new(self.graph, self.topology, &usual), self.options.pipeline, way, self.control)
     }
 
     fn helps(&mut self, options: &place::Options) -> bool {
@@ -356,8 +330,6 @@ impl Trial<'_, '_> {
     fn growths(&mut self, devices: &[DeviceId], single: Option<DeviceId>, start: u64) -> Vec<Repair> {
         let as_is = self.growth(devices, single, Attempt::AsIs, start, None);
         let known = match &as_is {
-            // To rewrite the step takes long, and that a single device could do with less is worth little.
-            Some(_) if single.is_some() => return as_is.into_iter().collect(),
             Some(Repair::Memory { more, .. }) => Some(more.get()),
             _ => None,
         };
@@ -389,7 +361,7 @@ impl Trial<'_, '_> {
         ids
     }
 
-    /// The least memory added to each of `devices` that does, to about one part in [`EXACT`] of
+    /// The least memory added to each of `devices` that does, to about one part in sixty-four of
     /// it; none where no amount does, or none below the one that is `known` to do.
     fn growth(
         &mut self,
@@ -404,8 +376,19 @@ impl Trial<'_, '_> {
             None => self.topology.devices.iter().map(|device| device.memory).collect(),
         };
         let growth = Growth { devices, caps, base: self.base.clone(), way };
-        let (works, fails) = self.doubled(&growth, start, known)?;
-        let (mut works, fails) = self.bisected(&growth, works, fails);
+        let (mut works, mut fails) = self.doubled(&growth, start, known)?;
+        while works.more - fails > (works.more / 64).max(64) {
+            let middle = fails + (works.more - fails) / 2;
+            // What the last plan's arenas take is a closer guess than the middle.
+            let is_between = works.excess > fails && works.excess < works.more;
+            let next = if is_between { works.excess } else { middle };
+            let over = self.is_over(way);
+            match self.grown(&growth, next) {
+                Some(fit) => works = fit,
+                None if over => break,
+                None => fails = next,
+            }
+        }
         // Bisection ends near the least; what the plan's arenas take may be less than that, to the byte.
         for _ in 0..TRIMMED {
             if works.excess <= fails || works.excess >= works.more || self.is_over(way) {
@@ -414,38 +397,20 @@ impl Trial<'_, '_> {
             let Some(fit) = self.grown(&growth, works.excess) else { break };
             works = fit;
         }
-        let works = self.confirmed(&growth, fails, works)?;
+        let fit = self.confirmed(&growth.options(works.more), way, works.fit)?;
         let largest = devices.iter().map(|id| growth.caps[id.index()]).max().unwrap_or_default();
         let memory = largest + Bytes(works.more);
         let device = single.map(|id| self.topology.device(id).name.clone());
         let (more, fails) = (Bytes(works.more), Bytes(fails));
-        let Fit { recomputed, offloaded, .. } = works.fit;
+        let Fit { recomputed, offloaded, .. } = fit;
         Some(Repair::Memory { device, more, memory, fails, recomputed, offloaded, split: false })
-    }
-
-    /// Amounts between one that does and one that does not, until these are near one another.
-    fn bisected(&mut self, growth: &Growth<'_>, mut works: Grown, mut fails: u64) -> (Grown, u64) {
-        let exact = if growth.way == Attempt::Rewritten { EXACT_REWRITTEN } else { EXACT };
-        while works.more - fails > (works.more / exact).max(64) {
-            let middle = fails + (works.more - fails) / 2;
-            // What the last plan's arenas take is a closer guess than the middle.
-            let is_between = works.excess > fails && works.excess < works.more;
-            let next = if is_between { works.excess } else { middle };
-            let over = self.is_over(growth.way);
-            match self.grown(growth, next) {
-                Some(fit) => works = fit,
-                None if over => break,
-                None => fails = next,
-            }
-        }
-        (works, fails)
     }
 
     /// An amount that does, and one that does not: twice as much each time, or halfway to the one that is `known` to
     /// do. None where that is near, or the search has been long.
     fn doubled(&mut self, growth: &Growth<'_>, start: u64, known: Option<u64>) -> Option<(Grown, u64)> {
         let way = growth.way;
-        let (mut fails, mut more) = (0u64, known.map_or(start, |known| known / 2).max(64));
+        let (mut fails, mut more) = (0u64, start.min(known.unwrap_or(u64::MAX) / 2).max(64));
         loop {
             if known.is_some_and(|known| more >= known) {
                 return None;

@@ -7,8 +7,8 @@
 //! 2. `nets` builds the hypergraph whose connectivity is the bytes moved.
 //! 3. `portfolio` runs the methods. Each sees the `context`, evaluates candidates with `evaluate` and keeps
 //!    the best in a `pool`. For any objective: `segments` (`orders` cut by `tables` and `segment`), `ideals`,
-//!    `plain`, `fill`, `packing`, `live`, and `every` placement of few units. For the makespan: `list` schedulers over `jobs`, and `makespan`. For bytes:
-//!    `multilevel` partitioning and minimum `cuts`.
+//!    `plain`, `fill`, `packing`, `live`, and `every` placement of few units. For the makespan: `list` schedulers
+//!    over `jobs`, and `makespan`. For bytes: `multilevel` partitioning and minimum `cuts`.
 //! 4. `first_readers` moves masks and tables in what was found to where they are read first.
 //! 5. `replan` weighs the candidates against the placement that they replace, if there is one.
 //! 6. `infeasible` explains why there is none.

@@ -84,8 +84,11 @@ fn compared(graph: &CostGraph, options: &Options) -> usize {
 /// Errors: those of [`place::place`] and of [`schedule()`]; [`Error::Infeasible`] where nothing fits.
 pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
     let found = within_rounds(problem, control);
+    // Of other objectives a step on several devices may well be better.
     let may_be_better = match &found {
-        Ok((_, schedule)) => schedule.cost.step_bytes > Bytes::ZERO,
+        Ok((_, schedule)) => {
+            problem.options.objective == Objective::Transfer && schedule.cost.step_bytes > Bytes::ZERO
+        }
         Err(error) => matches!(error, Error::Infeasible(_)),
     };
     if !may_be_better || control.stopped() {
@@ -114,7 +117,9 @@ fn on_one(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<(Placeme
     }
     let [quarters, ..] = rewrite::RELAXED;
     let caps = Some(rewrite::larger(&scheduling.caps, quarters, options.reserve));
-    let relaxed = Options { caps, devices: DeviceUse::Count(1), ..options.clone() };
+    // Nothing moves on one device, so that no search follows.
+    let (devices, objective) = (DeviceUse::Count(1), Objective::Transfer);
+    let relaxed = Options { caps, devices, objective, ..options.clone() };
     let mut candidates = match place::candidates_timed(graph, topology, &relaxed, Some(greedily), control) {
         Ok(candidates) => candidates,
         // Pins may be to several devices.

@@ -51,9 +51,6 @@ const ROUNDS: usize = 8;
 /// Devices on which all is tried to be placed alone.
 const ALONE: usize = 4;
 
-/// Caps that differ by no more than one part in so many are nearly the same.
-const NEARLY: u64 = 64;
-
 /// Nodes up to which each of several placements is scheduled, so that the simulator chooses.
 const COMPARED: usize = 20_000;
 
@@ -140,8 +137,6 @@ fn within_rounds(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placeme
     // What the placement may use, the reserve included.
     let mut placement_caps: Vec<Bytes> = caps.iter().map(|&cap| cap + options.reserve).collect();
     let mut refused: Option<Error> = None;
-    // The last of those under which there was a placement.
-    let mut held = placement_caps.clone();
     for _ in 0..ROUNDS {
         // Told to stop, but not before the first round: it may be all that is found.
         if let Some(refused) = refused.take_if(|_| control.stopped()) {
@@ -153,12 +148,6 @@ fn within_rounds(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placeme
             match (found, of_fewest_bytes(graph, topology, &tightened, control)) {
                 (Ok(candidates), other) => candidates.into_iter().chain(other).collect(),
                 (Err(Error::Infeasible(_)), Some(other)) => vec![other],
-                // By how much a schedule is over says how much less would do at most.
-                (Err(Error::Infeasible(_)), None)
-                    if refused.is_some() && loosen(&held, &mut placement_caps) =>
-                {
-                    continue;
-                }
                 (Err(error), _) => return Err(explain(error, refused)),
             };
         // The others are for where none of these can be scheduled.
@@ -182,7 +171,6 @@ fn within_rounds(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placeme
                 if !matches!(error, Error::Infeasible(_)) {
                     return Err(error);
                 }
-                held.clone_from(&placement_caps);
                 if !tighten(problem, &placement, caps, &mut placement_caps)? {
                     return Err(error);
                 }
@@ -460,17 +448,6 @@ fn tighten(
         lowered = true;
     }
     Ok(lowered)
-}
-
-/// Caps halfway back to those that `held` a placement; false where they are nearly those.
-fn loosen(held: &[Bytes], placement_caps: &mut [Bytes]) -> bool {
-    let mut loosened = false;
-    for (cap, &held) in placement_caps.iter_mut().zip(held) {
-        let less = held.saturating_sub(*cap);
-        loosened |= less.get() > held.get() / NEARLY;
-        *cap = held.saturating_sub(Bytes(less.get() / 2));
-    }
-    loosened
 }
 
 /// The placement found nothing under tightened caps: the earlier error of the schedule says more.

@@ -21,9 +21,6 @@ fn what_one_device_holds_to_the_byte_stays_on_it(share: Share) {
     for seed in share.among(0..60) {
         let mut rng = Rng::new(seed);
         let graph = cost_graph(&mut rng, 5 + seed as usize % 40);
-        let links = Links::Direct(Contention::Link);
-        let devices =
-            |count, memory| topology(count, 1, memory, links, Nanos(100), Communication::Overlapped);
         let plan = |devices: &Topology| {
             solve(Problem::new(&graph, devices, &Options::default()), &Control::new()).unwrap().1
         };
@@ -33,14 +30,16 @@ fn what_one_device_holds_to_the_byte_stays_on_it(share: Share) {
     }
 }
 
+/// Equal devices with a link between each two.
+fn devices(count: u32, memory: Bytes) -> Topology {
+    topology(count, 1, memory, Links::Direct(Contention::Link), Nanos(100), Communication::Overlapped)
+}
+
 fn arenas_stay_under_their_caps(share: Share) {
     let (mut split, mut refused) = (0, 0);
     for seed in share.among(0..150) {
         let mut rng = Rng::new(seed);
         let graph = cost_graph(&mut rng, 5 + seed as usize % 60);
-        let links = Links::Direct(Contention::Link);
-        let devices =
-            |count, memory| topology(count, 1, memory, links, Nanos(100), Communication::Overlapped);
         let (_, whole) =
             solve(Problem::new(&graph, &devices(1, Bytes(1 << 40)), &Options::default()), &Control::new())
                 .unwrap();

@@ -8,8 +8,9 @@ use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::plan::{Plan, PlanReplicas, Training};
 use crate::train::options::Options;
-use crate::train::spread::exchange::{Links, Replicas};
+use crate::train::spread::exchange::Replicas;
 use crate::train::spread::groups::ReplicaGroups;
+use crate::train::spread::links::Links;
 use crate::train::spread::replicas::replicated_step;
 use crate::train::step::{batch_of, gradient_step, training_step};
 
@@ -131,7 +132,7 @@ fn replicated(network: &Graph, plan: &Plan, own: &PlanReplicas, options: &Option
     } else {
         ReplicaGroups::single(own.devices.iter().flatten().cloned().collect())
     };
-    let links = Links::of(&plan.topology, replicas.count * replicas.each);
+    let links = Links::of(&plan.topology, &groups);
     let of_samples = |samples: i64| bound(whole.map(|_| samples));
     Ok(replicated_step(batch, &of_samples, &options.recipe, &replicas, &groups, links)?.graph)
 }

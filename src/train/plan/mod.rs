@@ -22,8 +22,9 @@ use crate::plan::{Plan, PlanReplicas};
 use crate::run::{Engines, GroupedGraph, Runner};
 use crate::topology::Topology;
 use crate::train::options::Options;
-use crate::train::spread::exchange::{Links, Replicas};
+use crate::train::spread::exchange::Replicas;
 use crate::train::spread::groups::ReplicaGroups;
+use crate::train::spread::links::Links;
 use crate::train::spread::names::{base_name, part_of};
 use crate::train::spread::reduce::part;
 use crate::train::spread::replicas::replicated_step;
@@ -318,7 +319,7 @@ fn over_replicas(
         1 => ReplicaGroups::single(names.into_iter().take(replicas.count).collect()),
         each => groups_of(names, &bound(batch / replicas.shards as i64)?, topology, options, each, control)?,
     };
-    let links = Links::of(topology, replicas.count * replicas.each);
+    let links = Links::of(topology, &groups);
     let step = replicated_step(batch, &bound, &options.recipe, replicas, &groups, links)?;
     Ok((step, groups))
 }

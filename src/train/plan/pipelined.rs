@@ -18,8 +18,9 @@ use crate::strategy::pipeline::{self, Unrolled};
 use crate::topology::Topology;
 use crate::train::options::Options;
 use crate::train::plan::{Losses, Planned, again, layers_together};
-use crate::train::spread::exchange::{Links, Replicas, Zero};
+use crate::train::spread::exchange::{Replicas, Zero};
 use crate::train::spread::groups::ReplicaGroups;
+use crate::train::spread::links::Links;
 use crate::train::spread::replicas::replicated_step;
 use crate::train::step::{Step, batch_of, training_step};
 
@@ -210,7 +211,7 @@ fn unrolled_step(
 ) -> Result<(Step, ReplicaGroups)> {
     let groups = batches.groups(one, stages, topology)?;
     let replicas = &batches.replicas;
-    let links = Links::of(topology, replicas.count * replicas.each);
+    let links = Links::of(topology, &groups);
     let bound = |samples: i64| batches.bound(samples);
     let step = replicated_step(batches.batch, &bound, &batches.options.recipe, replicas, &groups, links)?;
     Ok((step, groups))

@@ -1,5 +1,4 @@
-//! How replicas come to one gradient: the ways there are, in which type it travels, what is kept once,
-//! and which way takes the least time on given links.
+//! How replicas come to one gradient: the ways there are, in which type it travels, and what is kept once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +6,6 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::ir::DType;
 use crate::topology::Topology;
-use crate::units::{Bytes, Nanos};
 
 /// A choice that is made by name.
 macro_rules! named {
@@ -182,95 +180,5 @@ impl Replicas {
             return Err(Error::usage(format!("--zero {}", self.zero), message).with_help("--sync allreduce"));
         }
         Ok(())
-    }
-}
-
-/// What launching a kernel takes, about: buckets and parts cost some more of them.
-const LAUNCH: Nanos = Nanos(5_000);
-
-/// The links among replicas: the slowest of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Links {
-    count: u64,
-    /// Before the first byte arrives.
-    latency: Nanos,
-    /// For [`MANY`] bytes more.
-    many: Nanos,
-}
-
-/// Bytes by which a link's rate is reported.
-const MANY: u64 = 1 << 26;
-
-impl Links {
-    /// Those of the first `count` devices that compute. O(count^2).
-    pub(crate) fn of(topology: &Topology, count: usize) -> Self {
-        let ids = || topology.computing().take(count);
-        let pairs = || ids().flat_map(|from| ids().map(move |to| (from, to))).filter(|(from, to)| from != to);
-        let slowest = |bytes| pairs().map(|(from, to)| topology.route(from, to).time(bytes)).max();
-        let latency = slowest(Bytes(0)).unwrap_or_default();
-        let many = slowest(Bytes(MANY)).unwrap_or_default();
-        Self { count: count as u64, latency, many: Nanos(many.0.saturating_sub(latency.0)) }
-    }
-
-    fn time(&self, bytes: u64) -> u64 {
-        let moving = u128::from(bytes) * u128::from(self.many.0) / u128::from(MANY);
-        self.latency.0.saturating_add(u64::try_from(moving).unwrap_or(u64::MAX))
-    }
-
-    /// The way that takes the least time, of equals the first of star, tree and ring: a star's sums one
-    /// after the other, a tree's in levels, a ring's parts at once but with more launches.
-    pub(crate) fn exchange(&self, asked: Exchange, bytes: u64) -> Exchange {
-        if asked != Exchange::Auto {
-            return asked;
-        }
-        let others = self.count.saturating_sub(1);
-        let levels = u64::from(u64::BITS - others.leading_zeros());
-        let star = self.time(bytes).saturating_mul(2 * others);
-        let tree = self.time(bytes).saturating_mul(2 * levels);
-        let part = self.time(bytes / self.count.max(1)).saturating_mul(2 * others);
-        let ring = part.saturating_add(LAUNCH.0 * 3);
-        [(Exchange::Star, star), (Exchange::Tree, tree), (Exchange::Ring, ring)]
-            .into_iter()
-            .min_by_key(|&(_, time)| time)
-            .map_or(Exchange::Star, |(way, _)| way)
-    }
-
-    /// Bytes of a bucket of gradients, of `total` in all: each bucket costs its start, and the last one
-    /// is not hidden behind the backward pass. `total / b * start + b / rate` is least at
-    /// `sqrt(total * start * rate)`.
-    pub(crate) fn bucket(&self, total: u64) -> u64 {
-        let start = 2.0 * (self.latency.0 + LAUNCH.0) as f64;
-        let rate = MANY as f64 / self.many.0.max(1) as f64;
-        ((total as f64 * start * rate).sqrt() as u64).clamp(SMALLEST, LARGEST)
-    }
-}
-
-/// Buckets hold at least so many bytes ...
-const SMALLEST: u64 = 1 << 14;
-/// ... and at most so many.
-const LARGEST: u64 = 25 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_bytes_on_many_replicas_take_a_tree_and_many_bytes_a_ring() {
-        let topology = Topology::parse("8xa100-80g:link=10GB/s,latency=20us").unwrap();
-        let links = Links::of(&topology, 8);
-        assert_eq!(links.exchange(Exchange::Auto, 1_000), Exchange::Tree);
-        assert_eq!(links.exchange(Exchange::Auto, 100_000_000), Exchange::Ring);
-        assert_eq!(links.exchange(Exchange::Star, 100_000_000), Exchange::Star);
-        assert_eq!(Links::of(&topology, 2).exchange(Exchange::Auto, 1_000), Exchange::Star);
-    }
-
-    #[test]
-    fn buckets_grow_with_the_latency_and_with_what_there_is_to_send() {
-        let bucket = |spec: &str, total| Links::of(&Topology::parse(spec).unwrap(), 4).bucket(total);
-        let slow = bucket("4xa100-80g:link=10GB/s,latency=100us", 100_000_000);
-        let fast = bucket("4xa100-80g:link=10GB/s,latency=1us", 100_000_000);
-        assert!(slow > fast && fast > bucket("4xa100-80g:link=10GB/s,latency=1us", 1_000_000));
-        // 10^8 bytes at 10 bytes a nanosecond, 2 (1 + 5) microseconds to start.
-        assert!((fast as f64 / (1e8f64 * 12_000.0 * 10.0).sqrt() - 1.0).abs() < 0.01, "{fast}");
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod asynchronous;
 pub(crate) mod exchange;
 pub(crate) mod groups;
+pub(crate) mod links;
 pub(crate) mod names;
 pub(crate) mod reduce;
 pub(crate) mod replicas;

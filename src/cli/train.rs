@@ -68,9 +68,8 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
         console.print(&found.report.text())?;
         options = found.options;
     }
-    if let Some(line) = train::of_parts(&graph, &options)? {
-        console.note(&line);
-    }
+    let told = [train::of_parts(&graph, &options)?, train::of_ends(&graph, &options.recipe.loss)];
+    told.iter().flatten().for_each(|line| console.note(line));
     if args.dry_run {
         return super::train_dry::dry_run(args, graph, &topology, &options, &file, console);
     }
@@ -103,7 +102,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
         (false, spec) => topology(spec, Backend::Auto)?,
     };
     check_hosts(&topology, args.exec.simulate_hosts || args.dry_run)?;
-    let topology = with_profile(topology, &options.compile)?;
+    let topology = with_profile(topology, &options.compile, console)?;
     let file = file.taking_all(&args.shape.with_inputs, &options.compile.dims)?;
     // A mask that the data holds is not passed over.
     let file = file.taking(input_names(args)?);

@@ -128,7 +128,8 @@ impl Rate {
             }
             Shape::OneCycle { steps, up } => {
                 let last = (steps.unwrap_or(total).max(2) - 1) as f64;
-                let (peak, at) = (up * last, (step as f64).min(last));
+                // The last of the steps that go up has the whole rate, as in PyTorch.
+                let (peak, at) = (up * (last + 1.0) - 1.0, (step as f64).min(last));
                 let (low, end) = (self.base / 25.0, self.base / 250_000.0);
                 let (from, to, done) = match at < peak {
                     true => (low, self.base, at / peak),
@@ -179,10 +180,28 @@ mod tests {
         assert_eq!([steps.at(2, 9), steps.at(3, 9), steps.at(6, 9)], [0.1, 0.05, 0.025]);
         let cosine = parse("cosine:floor=0.2");
         assert!((cosine.at(50, 100) - 0.06).abs() < 1e-12 && (cosine.at(100, 100) - 0.02).abs() < 1e-12);
-        let cycle = parse("one-cycle:up=0.25");
-        assert!((cycle.at(0, 101) - 0.004).abs() < 1e-12);
-        assert!((cycle.at(25, 101) - 0.1).abs() < 1e-12);
-        assert!((cycle.at(100, 101) - 0.1 / 250_000.0).abs() < 1e-12);
+    }
+
+    /// Rates of `torch.optim.lr_scheduler.OneCycleLR` with the same maximum and share.
+    #[test]
+    fn one_cycle_goes_as_pytorchs_does() {
+        let long = [
+            0.004,
+            0.098_055_662_7,
+            0.091_904_437_6,
+            0.067_268_383_6,
+            0.035_773_877_6,
+            0.009_929_679_2,
+            4e-7,
+        ];
+        let short = [0.096_984_643_1, 0.075_000_1, 0.041_317_825_8, 0.011_698_131_1, 4e-7];
+        for (cycle, rates) in [("one-cycle", long.as_slice()), ("one-cycle:up=0.1", &short)] {
+            let rate = parse(cycle);
+            for (step, expected) in (0..).zip(rates) {
+                let at = rate.at(step, rates.len() as u64);
+                assert!((at - expected).abs() < 1e-9, "{cycle}, step {step}: {at}");
+            }
+        }
     }
 
     #[test]

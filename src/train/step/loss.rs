@@ -15,7 +15,8 @@ const CLIP: f64 = 1e-7;
 /// mean over what a sample's output holds; the loss of a batch is the mean over its samples.
 ///
 /// A cross-entropy of a softmax (a sigmoid, for the binary one) is computed from what the softmax
-/// reads, which is exact where a probability is near 0.
+/// reads, which is exact where a probability is near 0. Where a network ends with the logarithm of a softmax, its
+/// cross-entropy and divergence are of the probabilities that these are of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// `(y - t)^2`
@@ -208,8 +209,9 @@ impl Loss {
             }
             Self::Cosine => cosine(b, y, t, last),
             Self::KullbackLeibler => {
-                let (safe_y, safe_t) = (clipped(b, y)?, clipped(b, t)?);
-                let (log_y, log_t) = (b.unary(Unary::Log, safe_y)?, b.unary(Unary::Log, safe_t)?);
+                let safe_t = clipped(b, t)?;
+                let log_t = b.unary(Unary::Log, safe_t)?;
+                let log_y = log_of(b, y)?;
                 let ratio = b.sub(log_t, log_y)?;
                 let weighted = b.mul(safe_t, ratio)?;
                 b.sum(weighted, &[last], ReducedAxes::Dropped)
@@ -275,14 +277,23 @@ fn clipped(b: &mut Build<'_>, x: ValueId) -> Result<ValueId> {
     b.with(Binary::Min, above, 1.0 - CLIP)
 }
 
-/// What a softmax along the last axis is taken of to give `y`, where `y` is not that itself.
+/// The logarithm of probabilities; of what is their logarithm, that itself.
+fn log_of(b: &mut Build<'_>, y: ValueId) -> Result<ValueId> {
+    if matches!(b.graph.maker(y).op, Op::Softmax { log: true, .. }) {
+        return Ok(y);
+    }
+    let safe = clipped(b, y)?;
+    b.unary(Unary::Log, safe)
+}
+
+/// Of what the softmax along the last axis is `y`, or its logarithm, where `y` is not that itself.
 fn logits_of(b: &Build<'_>, y: ValueId, logits: bool, last: u32) -> Option<ValueId> {
     if logits {
         return Some(y);
     }
     let maker = b.graph.maker(y);
     match maker.op {
-        Op::Softmax { axis, log: false } if axis == last => maker.operands.first().copied(),
+        Op::Softmax { axis, .. } if axis == last => maker.operands.first().copied(),
         _ => None,
     }
 }

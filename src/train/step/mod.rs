@@ -77,7 +77,7 @@ pub struct Step {
 }
 
 /// The outputs that a network is fitted by: all but what its buffers become.
-fn fitted(graph: &Graph) -> Vec<(String, ValueId)> {
+pub(super) fn fitted(graph: &Graph) -> Vec<(String, ValueId)> {
     let buffers = &graph.rules().buffers;
     graph.outputs().iter().filter(|(name, _)| !buffers.contains_key(name)).cloned().collect()
 }

@@ -120,6 +120,9 @@ pub fn one_of(base: &CostGraph, count: u32) -> Result<CostGraph> {
     Ok(replica.derivation.finish()?.graph)
 }
 
+/// Nodes of all microbatches at most.
+pub const INSTANCES: u64 = 1 << 23;
+
 fn parts(count: u32) -> Result<u32> {
     match count {
         0 => Err(Error::usage("--microbatches 0", "expected at least 1")),
@@ -131,9 +134,13 @@ fn parts(count: u32) -> Result<u32> {
 /// step of the whole batch. Nodes are in order of their microbatch, updates last.
 /// O(count x (nodes + edges)), times the logarithm of the nodes.
 ///
-/// Errors: no microbatch; more than 2^32 instances.
+/// Errors: no microbatch; more than [`INSTANCES`] nodes in all of them.
 pub fn microbatches(base: &CostGraph, count: u32, sizes: Sizes) -> Result<Derived> {
     parts(count)?;
+    if u64::from(count).saturating_mul(base.node_count() as u64) > INSTANCES {
+        let message = format!("of {} nodes each: more than {INSTANCES} in all", base.node_count());
+        return Err(Error::usage(format!("--microbatches {count}"), message).with_help("fewer microbatches"));
+    }
     let runs = runs(base);
     let accumulated = accumulated(base, &runs);
     let mut replica = Replica {

@@ -215,6 +215,9 @@ impl<'de> DeserializeSeed<'de> for DocumentSeed<'_> {
     }
 }
 
+/// The fields of a cost graph.
+const FIELDS: [&str; 7] = ["costgraph", "name", "kinds", "nodes", "edges", "results", "updates"];
+
 impl<'de> Visitor<'de> for DocumentSeed<'_> {
     type Value = ();
 
@@ -224,7 +227,13 @@ impl<'de> Visitor<'de> for DocumentSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let reader = self.0;
+        let mut seen = [false; FIELDS.len()];
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if let Some(field) = FIELDS.iter().position(|field| *field == key)
+                && std::mem::replace(&mut seen[field], true)
+            {
+                return Err(A::Error::duplicate_field(FIELDS[field]));
+            }
             match &*key {
                 "costgraph" if reader.version.is_none() => reader.version = Some(map.next_value()?),
                 "name" if reader.name.is_none() => reader.name = map.next_value()?,

@@ -78,11 +78,14 @@ fn check_plan(file: &ModelFile, args: &CheckArgs, console: &Console) -> Result<(
     ))
 }
 
-/// The model's hash is the plan's, and the sizes derived from it anew are those of the plan.
+/// The model's hash is the plan's, the sizes derived from it anew are those of the plan, and its steps take the time that
+/// it says.
 fn check_against_model(plan: &Plan, path: &Path, links: Links) -> Result<()> {
     let file = ModelFile::of_plan(plan, path, links)?;
     let options = compile::Options::of_plan(plan)?;
-    compile::check_model(plan, file.planned(plan, &options.dims)?, &options)
+    let model = || file.planned(plan, &options.dims);
+    compile::check_model(plan, model()?, &options)?;
+    compile::check_times(plan, model()?)
 }
 
 /// What a supported model is said to hold.

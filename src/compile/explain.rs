@@ -13,7 +13,7 @@ use crate::cost::{self, Lowered, Origin};
 use crate::costgraph::derive::{Derived, Instance};
 use crate::costgraph::microbatch::Sizes;
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
-use crate::error::{Error, Result};
+use crate::error::{Error, Report, Result};
 use crate::explain::{self, NodeReport, Overview, Subject};
 use crate::load::Model;
 use crate::place::{self, DeviceUse, Effort, Placement};
@@ -39,6 +39,25 @@ pub fn explain_node(plan: &Plan, model: Model, name: &str, control: &Control<'_>
             .with_help("parameters, inputs and what was folded away go with their readers"));
     }
     with_subject(plan, model, |subject| explain::node(subject, name, control))
+}
+
+/// Simulates the plan's steps. `model` is the plan's own.
+///
+/// Errors: [`Error::Check`] where they take another time, or load a device or link for another, than the plan says; the
+/// plan is not of this model; those of lowering it.
+pub fn check_times(plan: &Plan, model: Model) -> Result<()> {
+    let Some(found) = with_subject(plan, model, explain::replayed)? else { return Ok(()) };
+    let (latency, load) = (plan.cost.latency_ns, plan.cost.max_load_ns);
+    let fault = match () {
+        () if found.latency != latency => {
+            format!("cost.latency_ns is {}, the steps take {}", latency.0, found.latency.0)
+        }
+        () if found.max_load != load => {
+            format!("cost.max_load_ns is {}, that of the steps {}", load.0, found.max_load.0)
+        }
+        () => return Ok(()),
+    };
+    Err(Error::Check(Report::new("", fault).help("plan this model anew")))
 }
 
 /// Puts the plan's placement on its model.

@@ -58,7 +58,7 @@ pub(crate) use bind::{batch_dim, fixed_batch};
 #[cfg(feature = "cli")]
 pub use costing::{Costing, Splittable};
 pub use expected::{check_hash, check_model, expected, model_hash};
-pub use explain::{explain_node, explain_plan};
+pub use explain::{check_times, explain_node, explain_plan};
 pub use explain_split::{explain_split, is_split};
 #[cfg(feature = "run")]
 pub(crate) use largest::{Largest, largest};

@@ -74,17 +74,14 @@ struct Case<'s, 'a> {
 impl<'s, 'a> Case<'s, 'a> {
     fn new(subject: &'s Subject<'a>) -> Result<Self> {
         let Subject { graph, topology, options, .. } = *subject;
-        let problem = Problem::new(graph, topology, options);
         let moves = Moves::new(graph, topology, options, &subject.device)?;
-        let mut placement = moves.placement();
-        placement.launches = Some(subject.launches.clone());
-        let replayed = subject
-            .steps
-            .as_ref()
-            .map(|steps| strategy::replay(problem, &placement, steps, subject.offload.clone()));
-        let timed = match replayed {
-            Some(Ok(schedule)) if schedule.cost == subject.promised => Ok(schedule),
-            _ => strategy::timed(problem, &placement, subject.offload.clone()),
+        let placement = placed(subject, &moves);
+        let timed = match replay(subject, &placement) {
+            Some(schedule) if schedule.cost == subject.promised => Ok(schedule),
+            _ => {
+                let problem = Problem::new(graph, topology, options);
+                strategy::timed(problem, &placement, subject.offload.clone())
+            }
         };
         let schedule = match timed {
             Err(Error::Infeasible(_)) => unlimited(subject, &placement),
@@ -99,6 +96,27 @@ impl<'s, 'a> Case<'s, 'a> {
     fn name(&self, id: DeviceId) -> String {
         self.subject.topology.device(id).name.clone()
     }
+}
+
+/// The plan's own placement and order.
+fn placed(subject: &Subject<'_>, moves: &Moves<'_>) -> Placement {
+    Placement { launches: Some(subject.launches.clone()), ..moves.placement() }
+}
+
+/// The plan's own steps, simulated; none where they are not steps of this graph.
+fn replay(subject: &Subject<'_>, placement: &Placement) -> Option<Schedule> {
+    let Subject { graph, topology, options, .. } = *subject;
+    let problem = Problem::new(graph, topology, options);
+    let steps = subject.steps.as_ref()?;
+    strategy::replay(problem, placement, steps, subject.offload.clone()).ok()
+}
+
+/// What the plan's own steps cost by the simulator; none where they are not steps of its graph. O(steps log steps).
+///
+/// Error: the placement is none of this problem's.
+pub fn replayed(subject: &Subject<'_>) -> Result<Option<Cost>> {
+    let moves = Moves::new(subject.graph, subject.topology, subject.options, &subject.device)?;
+    Ok(replay(subject, &placed(subject, &moves)).map(|schedule| schedule.cost))
 }
 
 /// What is offloaded still where nodes are elsewhere: not by a device to itself.

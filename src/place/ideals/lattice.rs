@@ -23,7 +23,8 @@ pub(super) struct Lattice {
 impl Lattice {
     /// None where there are more than `most`. O(most x blocks).
     pub(super) fn new(problem: &Problem<'_>, most: usize) -> Option<Self> {
-        let arcs = arcs(problem, most)?;
+        let mut arcs = arcs(problem, most)?;
+        arcs.extend(back_from_leaves(problem, &arcs));
         let mut graph: DiGraph<(), (), u32> = DiGraph::default();
         (0..problem.unit_count()).for_each(|_| _ = graph.add_node(()));
         arcs.iter().for_each(|&(from, to)| _ = graph.add_edge(from.into(), to.into(), ()));
@@ -97,6 +98,28 @@ fn arcs(problem: &Problem<'_>, most: usize) -> Option<Vec<(u32, u32)>> {
     arcs.sort_unstable();
     arcs.dedup();
     Some(arcs)
+}
+
+/// Arcs that make each leaf one block with its only neighbour: what takes no time, and either reads nothing and is read by
+/// one unit, or is read by none and reads one. A weight is with the layer that reads it; apart it would double the ideals.
+/// O(units x devices + arcs).
+fn back_from_leaves(problem: &Problem<'_>, arcs: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let mut degrees = vec![(0u32, 0u32); problem.unit_count()];
+    for &(from, to) in arcs {
+        degrees[from as usize].1 += 1;
+        degrees[to as usize].0 += 1;
+    }
+    let is_free = |unit: u32| {
+        let times = problem.devices.iter().map(|&device| problem.unit_time(unit as usize, device));
+        times.into_iter().all(|time| time == Some(0))
+    };
+    let is_leaf = |unit: u32, degrees: (u32, u32)| {
+        matches!(degrees, (0, 1) | (1, 0)) && problem.fixed(unit as usize).is_none() && is_free(unit)
+    };
+    let has_leaf = |&&(from, to): &&(u32, u32)| {
+        is_leaf(from, degrees[from as usize]) || is_leaf(to, degrees[to as usize])
+    };
+    arcs.iter().filter(has_leaf).map(|&(from, to)| (to, from)).collect()
 }
 
 fn follows(graph: &CostGraph, node: NodeIx) -> bool {

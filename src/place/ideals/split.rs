@@ -18,11 +18,11 @@ pub(super) struct Request<'r> {
 }
 
 /// One device of the sequence.
-struct Slot {
-    id: DeviceId,
-    kind: usize,
-    cap: u64,
-    limit: u64,
+pub(super) struct Slot {
+    pub(super) id: DeviceId,
+    pub(super) kind: usize,
+    pub(super) cap: u64,
+    pub(super) limit: u64,
     receive: Pace,
     send: Pace,
     added: bool,
@@ -33,7 +33,7 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(context: &Context<'_, '_>, request: &Request<'_>, at: usize) -> Self {
+    pub(super) fn new(context: &Context<'_, '_>, request: &Request<'_>, at: usize) -> Self {
         let problem = context.problem;
         let id = request.sequence[at];
         let (receive, send) = paces(problem.topology, request.sequence, at);
@@ -56,8 +56,14 @@ impl Slot {
         }
     }
 
+    /// Whether what a share costs is the same there.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let of = |slot: &Self| (slot.kind, slot.cap, slot.limit, slot.added);
+        of(self) == of(other)
+    }
+
     /// What a share costs here.
-    fn cost(&self, time: u64, share: &Share, goal: Goal) -> Value {
+    pub(super) fn cost(&self, time: u64, share: &Share, goal: Goal) -> Value {
         let bytes = share.incoming.saturating_add(share.loading);
         let (receive, send) = (self.receive.time(share.incoming), self.send.time(share.outgoing));
         let load = if self.added {

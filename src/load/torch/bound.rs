@@ -55,7 +55,7 @@ fn expression(size: &Argument) -> Option<&str> {
     size.parts().1.get("expr_str")?.as_str()
 }
 
-/// An argument of numbers that were names; none where it has no names, or one that is not known.
+/// An argument with numbers for the names that are known; none where it is of no sizes.
 fn numbered(argument: &Argument, numbers: &BTreeMap<&str, i64>) -> Option<Argument> {
     let number = |value: &Value| match value.get("as_int") {
         Some(number) => number.as_i64(),
@@ -64,8 +64,14 @@ fn numbered(argument: &Argument, numbers: &BTreeMap<&str, i64>) -> Option<Argume
     match argument.parts() {
         ("as_sym_int", value) => number(value).map(integer),
         ("as_sym_ints", Value::Array(all)) => {
-            let all: Vec<i64> = all.iter().map(number).collect::<Option<_>>()?;
-            Some(Argument([("as_ints".to_owned(), json!(all))].into()))
+            if let Some(all) = all.iter().map(number).collect::<Option<Vec<i64>>>() {
+                return Some(Argument([("as_ints".to_owned(), json!(all))].into()));
+            }
+            let either = |value: &Value| {
+                number(value).map_or_else(|| value.clone(), |number| json!({"as_int": number}))
+            };
+            let some: Vec<Value> = all.iter().map(either).collect();
+            Some(Argument([("as_sym_ints".to_owned(), json!(some))].into()))
         }
         _ => None,
     }

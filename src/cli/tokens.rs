@@ -28,9 +28,7 @@ pub(super) fn ends(file: &ModelFile) -> Result<BTreeSet<i64>> {
     }
     let mut found = BTreeSet::new();
     let own: Option<Value> = serde_json::from_slice(&file.bytes).ok();
-    let other = beside(file, GENERATION).map(|path| read(&path)).transpose()?;
-    let other: Option<Value> = other.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    for config in [other, own].into_iter().flatten() {
+    for config in [Some(generation(file)?), own].into_iter().flatten() {
         let ends = match &config["eos_token_id"] {
             Value::Array(list) => list.iter().filter_map(Value::as_i64).collect(),
             one => one.as_i64().into_iter().collect::<Vec<i64>>(),
@@ -43,35 +41,45 @@ pub(super) fn ends(file: &ModelFile) -> Result<BTreeSet<i64>> {
     Ok(found)
 }
 
-/// What a model's files say of choosing tokens that is not done here, a line each.
+/// What the folder says of how to generate; null where it says nothing.
 ///
 /// Error: a file that cannot be read.
-pub(super) fn unheeded(file: &ModelFile) -> Result<Vec<String>> {
-    let Some(path) = beside(file, GENERATION) else { return Ok(Vec::new()) };
-    let stated: Value = serde_json::from_slice(&read(&path)?).unwrap_or_default();
+pub(super) fn generation(file: &ModelFile) -> Result<Value> {
+    let Some(path) = beside(file, GENERATION) else { return Ok(Value::Null) };
+    Ok(serde_json::from_slice(&read(&path)?).unwrap_or_default())
+}
+
+/// What a model's files say of choosing tokens that is not done here, a line each.
+pub(super) fn unheeded(stated: &Value) -> Vec<String> {
     let asks = |&(name, nothing): &(&str, f64)| match &stated[name] {
         Value::Number(number) => number.as_f64() != Some(nothing),
         Value::Array(list) => !list.is_empty(),
         _ => false,
     };
     let line = |&(name, _): &(&str, f64)| format!("{GENERATION}: {name} {} is not heeded", stated[name]);
-    Ok(CHOICES.iter().filter(|choice| asks(choice)).map(line).collect())
+    CHOICES.iter().filter(|choice| asks(choice)).map(line).collect()
+}
+
+/// How a model's files draw tokens, as options; none where they take the likeliest.
+pub(super) fn drawn(stated: &Value) -> Option<String> {
+    let options = [("temperature", "--temperature"), ("top_k", "--top-k"), ("top_p", "--top-p")];
+    if stated["do_sample"] != Value::Bool(true) {
+        return None;
+    }
+    let given = |(field, _): &(&str, &str)| stated[*field].is_number() || *field == "temperature";
+    let value =
+        |field: &str| if stated[field].is_number() { stated[field].to_string() } else { "1".to_owned() };
+    let said = options.into_iter().filter(given).map(|(field, option)| format!("{option} {}", value(field)));
+    Some(said.collect::<Vec<_>>().join(" "))
 }
 
 /// Fields by which other tokens are chosen than the likeliest or the drawn ones, with the number that asks for nothing.
-const CHOICES: [(&str, f64); 12] = [
-    ("bad_words_ids", 0.0),
-    ("begin_suppress_tokens", 0.0),
+const CHOICES: [(&str, f64); 5] = [
     ("diversity_penalty", 0.0),
     ("encoder_no_repeat_ngram_size", 0.0),
     ("encoder_repetition_penalty", 1.0),
     ("forced_eos_token_id", -1.0),
-    ("min_length", 0.0),
-    ("min_new_tokens", 0.0),
-    ("no_repeat_ngram_size", 0.0),
     ("num_beams", 1.0),
-    ("repetition_penalty", 1.0),
-    ("suppress_tokens", 0.0),
 ];
 
 /// The most tokens of a sequence that a configuration speaks of.

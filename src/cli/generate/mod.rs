@@ -21,10 +21,12 @@ use crate::random::Rng;
 use crate::run::{Decoder, ExecOptions};
 
 use request::{Planned, Request, on_cpus};
+use rules::{Rules, SoFar};
 use told::Told;
 use writing::Writing;
 
 mod request;
+mod rules;
 #[cfg_attr(not(feature = "tokenizer"), path = "no_tokenizer.rs")]
 mod tokenizer;
 mod told;
@@ -33,7 +35,11 @@ mod writing;
 pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
     check_sampling(args)?;
     let file = ModelFile::read(&args.model, args.shape.trust.links())?;
-    tokens::unheeded(&file)?.iter().for_each(|line| console.note(line));
+    let stated = tokens::generation(&file)?;
+    tokens::unheeded(&stated).iter().for_each(|line| console.note(line));
+    if let Some(options) = tokens::drawn(&stated).filter(|_| args.temperature == 0.0) {
+        console.note(&format!("the likeliest tokens are taken; the model's files draw them: {options}"));
+    }
     let (mut writing, prompt) = Writing::of(args, &file)?;
     let longest = longest(args, &file, console)?;
     if prompt.len() as i64 > longest {
@@ -41,7 +47,9 @@ pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
         return Err(Error::usage("--context", message).with_help("a larger --context, or a shorter prompt"));
     }
     let mut text = Text {
+        prompt: prompt.len(),
         tokens: prompt,
+        rules: Rules::of(&stated)?,
         left: args.max_tokens,
         ends: tokens::ends(&file)?,
         sampling: Sampling {
@@ -109,6 +117,10 @@ fn longest(args: &GenerateArgs, file: &ModelFile, console: &Console) -> Result<i
 struct Text {
     /// The prompt, and what was generated.
     tokens: Vec<i64>,
+    /// How many of them are the prompt.
+    prompt: usize,
+    /// What the model's files demand of the next one.
+    rules: Rules,
     /// How many more there may be.
     left: usize,
     /// Those at which it ends.
@@ -165,7 +177,10 @@ impl Text {
     /// Generates until the text ends, there are enough tokens, or the caches are full: then false.
     fn write(&mut self, decoder: &mut Decoder<'_>, writing: &mut Writing, told: &mut Told) -> Result<bool> {
         while self.left > 0 {
-            let Some(token) = self.sampling.next(decoder.scores()) else {
+            let mut scores = decoder.scores().to_vec();
+            let so_far = SoFar { tokens: &self.tokens, prompt: self.prompt, ends: &self.ends };
+            self.rules.apply(so_far, &mut scores);
+            let Some(token) = self.sampling.next(&scores) else {
                 return Err(not_numbers(told.tokens + 1));
             };
             let token = token as i64;

@@ -81,7 +81,7 @@ impl Request {
         let weights = file.weights(args.shape.weights.as_deref())?;
         take_weights(&mut graph, weights.as_deref(), missing, console)?;
         options.model_hash = file.hash();
-        let topology = with_profile(topology, &options)?;
+        let topology = with_profile(topology, &options, console)?;
         let (context, placement) = (context as usize, args.placement.clone());
         Ok(Self { file, graph, topology, options, context, sequence, tokens, placement })
     }

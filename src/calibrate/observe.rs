@@ -21,10 +21,14 @@ pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile)
     let mut kernels: BTreeMap<(&str, u64), Mean> = BTreeMap::new();
     let mut copies: BTreeMap<(&str, Bytes), Mean> = BTreeMap::new();
     let mut gaps: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let mut cores: BTreeMap<&str, Option<u32>> = BTreeMap::new();
     for (position, step) in plan.steps.iter().enumerate() {
         let Some(device) = plan.topology.find(&step.device) else { continue };
         // Copies and kernels of devices of a kind are those of its plain name: cores do not differ.
         let kind = plain(&kinds[device.index()]);
+        let own = Some(plan.topology.cores(device));
+        let all = cores.entry(kind).or_insert(own);
+        *all = all.filter(|_| *all == own);
         match &step.action {
             Action::Launch(launch) => {
                 let kernel = launch.kernel.as_deref().and_then(|id| seen.kernels.get(id));
@@ -55,6 +59,9 @@ pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile)
     for ((kind, bytes), mean) in copies {
         let kind = profile.kind_mut(kind);
         kind.copies = merged(&kind.copies, [CopyTime { bytes, time_ns: mean.value() }]);
+    }
+    for (kind, cores) in cores {
+        profile.kind_mut(kind).cores = cores;
     }
     for (kind, gaps) in gaps {
         profile.kind_mut(kind).launch_ns = Nanos(median(gaps.into_iter()));

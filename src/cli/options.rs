@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::args::{Batch, ModelArgs, PlacementArgs, PrecisionArg, SplitArgs, WeightsArg};
+use super::terminal::Console;
 use crate::compile;
 use crate::cost::Profile;
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType};
 use crate::pass::{CONTEXT, Params, Precision, WeightsAs};
-use crate::place::{DeviceUse, Options};
+use crate::place::{DeviceUse, Objective, Options};
 use crate::strategy::{Until, pipeline};
 use crate::topology::Topology;
 use crate::units::Bytes;
@@ -29,6 +30,15 @@ pub(super) fn dims(pairs: &[String]) -> Result<BTreeMap<String, i64>> {
         }
     }
     Ok(dims)
+}
+
+/// Error: fewest bytes are asked for by name, and a pipeline too.
+pub(super) fn check_pipeline(pipeline: Option<&pipeline::Options>, placement: &PlacementArgs) -> Result<()> {
+    if pipeline.is_none() || placement.objective != Some(Objective::Transfer) {
+        return Ok(());
+    }
+    Err(Error::usage("--objective transfer", "microbatches of a pipeline are laid out for time")
+        .with_help("--objective latency or throughput, or leave out --microbatches"))
 }
 
 /// The options of planning a model.
@@ -117,10 +127,17 @@ pub(super) fn replicas(count: u32, topology: &Topology) -> Result<Option<compile
     }
 }
 
-/// The devices as these options time their links.
-pub(super) fn with_profile(topology: Topology, options: &compile::Options) -> Result<Topology> {
+/// The devices as these options time their links; notes where what was measured is of other devices.
+pub(super) fn with_profile(
+    topology: Topology,
+    options: &compile::Options,
+    console: &Console,
+) -> Result<Topology> {
     match &options.profile {
-        Some(profile) => profile.applied(&topology),
+        Some(profile) => {
+            profile.unlike(&topology).iter().for_each(|line| console.note(line));
+            profile.applied(&topology)
+        }
         None => Ok(topology),
     }
 }
@@ -146,7 +163,7 @@ fn place_options(args: &PlacementArgs) -> Result<Options> {
     }
     let reserve = args.reserve.as_deref().map(|text| size("--reserve", text));
     Ok(Options {
-        objective: args.objective,
+        objective: args.objective.unwrap_or_default(),
         devices: device_use(&args.use_devices)?,
         pins: args.pins.iter().map(|pin| split_pin(pin)).collect::<Result<_>>()?,
         colocate: args.colocate.clone(),

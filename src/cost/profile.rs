@@ -48,6 +48,9 @@ impl Default for Profile {
 pub struct KindProfile {
     /// The kind, as [`Topology::kind_key`] names it: `cpu`.
     pub kind: String,
+    /// Of a processor's kernels: the cores that each device had; none where that is not known, or they differed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
     /// From the end of one launch to the start of the next.
     pub launch_ns: Nanos,
     /// Rates by class, ascending.
@@ -137,7 +140,9 @@ impl Profile {
             format!("{{\"profile\":{},\n \"machine\":{},\n \"kinds\":[", self.profile, text(&self.machine));
         for (position, kind) in self.kinds.iter().enumerate() {
             out += if position == 0 { "\n" } else { ",\n" };
-            out += &format!("  {{\"kind\":{},\"launch_ns\":{}", text(&kind.kind), kind.launch_ns.get());
+            let cores = kind.cores.map_or(String::new(), |cores| format!(",\"cores\":{cores}"));
+            let (name, launch) = (text(&kind.kind), kind.launch_ns.get());
+            out += &format!("  {{\"kind\":{name}{cores},\"launch_ns\":{launch}");
             lines(&mut out, "classes", &kind.classes);
             lines(&mut out, "kernels", &kind.kernels);
             lines(&mut out, "copies", &kind.copies);
@@ -198,6 +203,30 @@ impl Profile {
             ..kind.clone()
         };
         Self { kinds: self.kinds.iter().filter(known).map(part).collect(), ..self.clone() }
+    }
+
+    /// Why what was measured does not say what these devices take, a line each: nothing is of their kinds, or it was
+    /// measured with other numbers of cores. O(devices log kinds).
+    pub fn unlike(&self, topology: &Topology) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut found = false;
+        for (id, key) in topology.ids().zip(topology.kind_keys()) {
+            let Some(kind) = self.kind(&key) else { continue };
+            found = true;
+            let (measured, own) = (kind.cores, topology.cores(id));
+            if let Some(cores) = measured.filter(|&cores| cores != own && !kind.kernels.is_empty()) {
+                let name = &topology.device(id).name;
+                lines.push(format!(
+                    "the profile's times of {key} are those of {cores} cores, {name} has {own}"
+                ));
+            }
+        }
+        if !found {
+            let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.kind.as_str()).collect();
+            lines.push(format!("the profile is of {}, of which there are no devices", kinds.join(", ")));
+        }
+        lines.truncate(1);
+        lines
     }
 
     /// The topology with measured links among the devices of each kind whose copies were measured:

@@ -308,6 +308,11 @@ impl Topology {
         &self.physicals[self.device(id).physical as usize]
     }
 
+    /// Cores that a device computes with: its own, or its processor's; 0 of what is none.
+    pub fn cores(&self, id: DeviceId) -> u32 {
+        self.device(id).cores.unwrap_or(self.physical(id).cores)
+    }
+
     /// The device with this name. O(devices).
     pub fn find(&self, name: &str) -> Option<DeviceId> {
         self.ids().find(|&id| self.device(id).name == name)

@@ -71,7 +71,7 @@ const PLAN: &str = r#"{"version":1,
  "bound":{"objective":"latency","value":5,"gap":0.5,"proof":"work","data":{"weights":[1,1]},"peaks":{"value":4,"gap":0.6}},
  "replan":{"stability":"0.01","moved_bytes":1,"lost_bytes":2,"new_bytes":3,"load_ns":4,
   "state":[{"name":"w","bytes":1,"from":["npu0.0"],"to":"npu0.1","fate":"moved"}]},
- "profile":{"profile":1,"machine":"m","kinds":[{"kind":"npu","launch_ns":10,
+ "profile":{"profile":1,"machine":"m","kinds":[{"kind":"npu","cores":2,"launch_ns":10,
   "classes":[{"class":"conv-transpose","flops":1,"bandwidth":2}],
   "kernels":[{"hash":"00000000000000ff","hero":"map","time_ns":3}],"copies":[{"bytes":4,"time_ns":5}]}]},
  "notes":["a remark"]}"#;

@@ -195,9 +195,9 @@ pub(super) struct ExecArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Placement")]
 pub(super) struct PlacementArgs {
-    /// What to minimise
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "transfer")]
-    pub(super) objective: Objective,
+    /// What to minimise [default: transfer; of a pipeline, latency]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(super) objective: Option<Objective>,
     /// Devices to use: N, all or auto
     ///
     /// That many devices compute something.

@@ -12,7 +12,7 @@ use super::infeasible;
 use super::model::ModelFile;
 use super::modes::{Explicit, check_cost_graph, check_fit};
 use super::notes::{note_assumptions, note_network};
-use super::options::{compile_options, replicas, split_options, with_profile};
+use super::options::{check_pipeline, compile_options, replicas, split_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
 use super::shared_cores::{shared_cores, used};
@@ -39,6 +39,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     let read = read.into_iter().chain(others).flatten().map(|path| path.as_path());
     output.are_not_read(read.chain(devices_file(args.devices.as_deref())))?;
     let mut options = compile_options(&args.shape, &args.placement)?;
+    check_pipeline(options.pipeline.as_ref(), &args.placement)?;
     options.split = split_options(&args.split)?;
     let wanted = Wanted::of(args)?;
     let mut file = ModelFile::read(path, args.shape.trust.links())?
@@ -58,7 +59,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     if let Some(wanted) = &wanted {
         return fit(args, wanted, &model, &options, emit, console);
     }
-    let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options)?;
+    let topology = with_profile(topology_for(args.devices.as_deref(), &model)?, &options, console)?;
     if let Some(rule) = args.replicas.map(|count| replicas(count, &topology)).transpose()?.flatten() {
         (options.split.auto, options.split.rules) = (false, vec![rule]);
     }

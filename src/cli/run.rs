@@ -14,7 +14,7 @@ use super::machine::{Product, Products, Ready, check_hosts, targets, topology};
 use super::model::{ModelFile, model_path};
 use super::modes::{Explicit, check_run};
 use super::notes::{note_assumptions, note_network};
-use super::options::{compile_options, half, split_options, weights_as, with_profile};
+use super::options::{check_pipeline, compile_options, half, split_options, weights_as, with_profile};
 use super::predicted::Predicted;
 use super::sample::Sample;
 use super::shared_cores::{shared_cores, used};
@@ -209,6 +209,7 @@ impl Request {
         let topology = topology(args.exec.devices.as_deref(), args.backend)?;
         check_hosts(&topology, args.exec.simulate_hosts)?;
         let mut options = compile_options(&args.shape, &args.placement)?;
+        check_pipeline(options.pipeline.as_ref(), &args.placement)?;
         options.split = split_options(&args.split)?;
         let file = file.taking_all(&args.shape.with_inputs, &options.dims)?.taking(arrays.input_names());
         let mut graph = sized_network(&file, arrays, &mut options, console)?;
@@ -219,7 +220,7 @@ impl Request {
         written.are_not_read(weights.as_deref().into_iter().chain(files_of(&graph)))?;
         options.model_hash = file.hash();
         options.model_path = file.path.as_ref().map(|path| path.display().to_string());
-        Ok(Self { graph, topology: with_profile(topology, &options)?, options })
+        Ok(Self { graph, topology: with_profile(topology, &options, console)?, options })
     }
 }
 

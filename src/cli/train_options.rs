@@ -2,7 +2,7 @@
 
 use super::args::WeightsArg;
 use super::model::ModelFile;
-use super::options::{compile_options, duration, size, split_options};
+use super::options::{check_pipeline, compile_options, duration, size, split_options};
 use super::run::init_seed;
 use super::train_args::{SpreadArgs, TrainArgs};
 use crate::data::{self, OnBad, Order, Source};
@@ -54,6 +54,7 @@ pub(super) fn options(args: &TrainArgs, file: &ModelFile) -> Result<train::Optio
         Some(_) => options.pipeline = pipeline,
         None => options.recipe.updates.microbatches = args.shape.microbatches.unwrap_or(1),
     }
+    check_pipeline(options.pipeline.as_ref(), &args.placement)?;
     options.compile.model_hash = file.hash();
     options.compile.model_path = file.path.as_ref().map(|path| path.display().to_string());
     Ok(options)

@@ -41,7 +41,8 @@ pub struct Options {
     pub effort: Effort,
     /// Seed of whatever is drawn.
     pub seed: u64,
-    /// The step in several microbatches, in place of all at once.
+    /// The step in several microbatches, in place of all at once. They are laid out for time: with the objective
+    /// [`Objective::Transfer`] for latency.
     pub pipeline: Option<Pipeline>,
     /// The placement that the plan replaces: little state is moved. Not with a pipeline.
     pub from: Option<Arc<Previous>>,

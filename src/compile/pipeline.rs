@@ -27,7 +27,7 @@ pub(super) fn settled(mut options: Options) -> Result<Options> {
             .with_help("leave out --from or --microbatches"));
     }
     if options.place.objective == Objective::Transfer {
-        // Fewest bytes would be moved by one device.
+        // Stages are what microbatches are for, and fewest bytes would have as few as there can be.
         options.place.objective = Objective::Latency;
     }
     Ok(options)

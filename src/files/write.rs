@@ -103,7 +103,13 @@ enum Destination {
     Direct,
 }
 
+/// The name that stands for the standard input where a file is read.
+const STANDARD: &str = "-";
+
 fn destination(path: &Path) -> io::Result<Destination> {
+    if path == Path::new(STANDARD) {
+        return Err(io::Error::other("this is no file's name; /dev/stdout prints, ./- is a file called so"));
+    }
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(there) if !there.is_file() => Ok(Destination::Direct),

@@ -324,24 +324,6 @@ fn check_in_place(graph: &CostGraph) -> Result<()> {
     Ok(())
 }
 
-/// The outputs of a parameter lie within it.
-fn check_params(graph: &CostGraph) -> Result<()> {
-    for node in graph.nodes() {
-        let Some(param) = graph.param(node) else { continue };
-        let whole = graph.param_bytes(param);
-        let larger = |&(_, output): &(usize, TensorIx)| graph.tensor_bytes(output) > whole;
-        if let Some((number, output)) = graph.outputs(node).enumerate().find(larger) {
-            let message = format!(
-                "output {number} has {} bytes, the `param_bytes` that it is a view of {}",
-                graph.tensor_bytes(output).get(),
-                whole.get()
-            );
-            return Err(Error::model(format!("node {}", graph.node_name(node)), message));
-        }
-    }
-    Ok(())
-}
-
 /// Every view is of one output that lies within the one input, which is no parameter.
 fn check_views(graph: &CostGraph) -> Result<()> {
     for &(node, first) in &graph.views {
@@ -449,13 +431,12 @@ impl CostGraph {
 
     /// The graph itself, whose edges are indexed; an output that nothing reads is a result of it.
     ///
-    /// Errors: an in-place pair, an update or a view that cannot be, a parameter smaller than what it gives, a cycle.
+    /// Errors: an in-place pair, an update or a view that cannot be, a cycle.
     pub(super) fn checked(mut self) -> Result<Self> {
         self.mark_unread();
         check_in_place(&self)?;
         check_updates(&self)?;
         check_views(&self)?;
-        check_params(&self)?;
         self.acyclic()
     }
 

@@ -362,6 +362,7 @@ mod tests {
         let rate =
             |class, flops, bandwidth| ClassRate { class, flops: Flops(flops), bandwidth: Rate(bandwidth) };
         let kind = KindProfile {
+            cores: Some(2),
             kind: "cpu".into(),
             launch_ns: Nanos(100),
             classes: vec![

@@ -219,6 +219,13 @@ fn binary(
         }
         Binary::Max | Binary::Min => {
             let wins = if f == Binary::Max { Compare::Gt } else { Compare::Lt };
+            // Where a number is a bound, nothing passes once it is reached, as for a rectifier.
+            if is_number(b, x) || is_number(b, z) {
+                let [first, second] = [b.compare(wins, x, z)?, b.compare(wins, z, x)?];
+                left = if want[0] { Some(b.masked(first, dy)?) } else { None };
+                right = if want[1] { Some(b.masked(second, dy)?) } else { None };
+                return Ok([left, right]);
+            }
             let half = b.scale(dy, 0.5)?;
             let equal = b.compare(Compare::Eq, x, z)?;
             let tie = b.masked(equal, half)?;
@@ -234,6 +241,11 @@ fn binary(
         Binary::And | Binary::Or | Binary::Xor | Binary::Hash => {}
     }
     Ok([left, right])
+}
+
+/// Whether a value is one number, whatever the inputs are.
+fn is_number(b: &Build<'_>, value: ValueId) -> bool {
+    b.graph.as_constant(value).is_some_and(|tensor| tensor.elements() == 1)
 }
 
 /// `z x^(z - 1) dy`.

@@ -248,10 +248,10 @@ fn compare_scalar(at: &mut At<'_>, compare: Compare, x: ValueId, number: f64) ->
     at.apply(Op::Compare(compare), &[x, number])
 }
 
-/// `x` where it is at least zero, else `low`.
-fn where_negative(at: &mut At<'_>, x: ValueId, low: ValueId) -> Result<()> {
-    let negative = compare_scalar(at, Compare::Lt, x, 0.0)?;
-    let y = at.apply(Op::Select, &[negative, low, x])?;
+/// `x` where it is above zero, else `low`, which has the slope at zero.
+fn where_not_positive(at: &mut At<'_>, x: ValueId, low: ValueId) -> Result<()> {
+    let is_low = compare_scalar(at, Compare::Le, x, 0.0)?;
+    let y = at.apply(Op::Select, &[is_low, low, x])?;
     at.set(0, y);
     Ok(())
 }
@@ -260,7 +260,7 @@ pub(super) fn leaky_relu(at: &mut At<'_>) -> Result<()> {
     let alpha = at.float_or("alpha", f64::from(0.01f32))?;
     let x = at.value(0)?;
     let low = at.binary_scalar(Binary::Mul, x, alpha)?;
-    where_negative(at, x, low)
+    where_not_positive(at, x, low)
 }
 
 pub(super) fn prelu(at: &mut At<'_>) -> Result<()> {
@@ -269,7 +269,7 @@ pub(super) fn prelu(at: &mut At<'_>) -> Result<()> {
     if at.type_of(low).shape != at.type_of(x).shape {
         return Err(at.wrong("the slope does not broadcast to the input"));
     }
-    where_negative(at, x, low)
+    where_not_positive(at, x, low)
 }
 
 pub(super) fn elu(at: &mut At<'_>) -> Result<()> {
@@ -297,7 +297,7 @@ pub(super) fn celu(at: &mut At<'_>) -> Result<()> {
     let x = at.value(0)?;
     let scaled = at.binary_scalar(Binary::Div, x, alpha)?;
     let low = scaled_exp(at, scaled, alpha)?;
-    where_negative(at, x, low)
+    where_not_positive(at, x, low)
 }
 
 /// Alpha and gamma of a SELU that states none.

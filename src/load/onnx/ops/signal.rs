@@ -79,12 +79,25 @@ struct Transform {
 }
 
 impl Transform {
-    /// Cosines and sines, `[results, length]` each. The angle is reduced as an integer, so that it loses no digits.
-    fn table(self, function: fn(f64) -> f64) -> Vec<f64> {
+    /// Cosines or sines, `[results, length]`.
+    fn table(self, function: fn(i64, i64) -> f64) -> Vec<f64> {
         let n = self.length;
-        let angle = |k: i64, i: i64| std::f64::consts::TAU * ((k * i) % n) as f64 / n as f64;
-        (0..self.results).flat_map(|k| (0..n).map(move |i| function(angle(k, i)))).collect()
+        (0..self.results).flat_map(|k| (0..n).map(move |i| function(k * i, n))).collect()
     }
+}
+
+/// The sine of so many of `whole` parts of a turn. The angle is reduced as an integer, so that it loses no digits; where it
+/// is 0 or half a turn the sine is 0: the transform of a real signal has real numbers there.
+fn sine(parts: i64, whole: i64) -> f64 {
+    let parts = parts.rem_euclid(whole);
+    if 2 * parts % whole == 0 { 0.0 } else { (std::f64::consts::TAU * parts as f64 / whole as f64).sin() }
+}
+
+/// As [`sine`]; 0 at a quarter of a turn and at three.
+fn cosine(parts: i64, whole: i64) -> f64 {
+    let parts = parts.rem_euclid(whole);
+    let is_quarter = 4 * parts == whole || 4 * parts == 3 * whole;
+    if is_quarter { 0.0 } else { (std::f64::consts::TAU * parts as f64 / whole as f64).cos() }
 }
 
 /// The axis is an attribute before opset 20, then an input; the last axis holds real and imaginary parts.
@@ -196,12 +209,14 @@ fn transformed(
 ) -> Result<[ValueId; 2]> {
     let Some(real) = real else { return Err(at.wrong("it has no real part")) };
     let mut parts = [Some(real), imaginary];
-    for part in parts.iter_mut().flatten() {
-        if at.sizes_of(*part).len() < 2 {
-            *part = at.with_axis(*part, 0)?;
-        }
+    let is_vector = at.sizes_of(real).len() == 1;
+    for part in parts.iter_mut().flatten().filter(|_| is_vector) {
+        *part = at.with_axis(*part, 0)?;
     }
-    let [real, imaginary] = unscaled(at, parts, of, dtype)?;
+    let [mut real, mut imaginary] = unscaled(at, parts, of, dtype)?;
+    if is_vector {
+        [real, imaginary] = [at.without_axis(real, 0)?, at.without_axis(imaginary, 0)?];
+    }
     if !of.inverse {
         return Ok([real, imaginary]);
     }
@@ -269,15 +284,15 @@ fn turns(
     dtype: DType,
 ) -> Result<[ValueId; 2]> {
     let inner = of.length / outer;
-    let angle = |i: i64, k: i64| std::f64::consts::TAU * (i * k) as f64 / of.length as f64;
-    let table = |function: &dyn Fn(f64) -> f64| -> Vec<f64> {
-        (0..inner).flat_map(|i| (0..outer).map(move |k| angle(i, k))).map(function).collect()
+    let table = |function: fn(i64, i64) -> f64, sign: f64| -> Vec<f64> {
+        let of_row = |i: i64| (0..outer).map(move |k| sign * function(i * k, of.length));
+        (0..inner).flat_map(of_row).collect()
     };
     let sign = if of.inverse { 1.0 } else { -1.0 };
     let dims = [inner, outer];
     let key = |part| (part, dtype, vec![inner, outer, i64::from(of.inverse)]);
-    let cosines = table_of(at, key("cosines of turns"), &dims, || table(&f64::cos))?;
-    let sines = table_of(at, key("sines of turns"), &dims, || table(&|angle| sign * angle.sin()))?;
+    let cosines = table_of(at, key("cosines of turns"), &dims, || table(cosine, 1.0))?;
+    let sines = table_of(at, key("sines of turns"), &dims, || table(sine, sign))?;
     let [along, across] = [at.mul(real, cosines)?, at.mul(imaginary, sines)?];
     let [crossed, other] = [at.mul(real, sines)?, at.mul(imaginary, cosines)?];
     Ok([at.sub(along, across)?, at.add(crossed, other)?])
@@ -299,8 +314,8 @@ fn by_table(
     let sign = if of.inverse { 1.0 } else { -1.0 };
     let dims = [of.results, of.length];
     let key = |part| (part, dtype, vec![of.results, of.length, i64::from(of.inverse)]);
-    let cosines = table_of(at, key("cosines"), &dims, || of.table(f64::cos))?;
-    let sines = || of.table(f64::sin).iter().map(|value| value * sign).collect();
+    let cosines = table_of(at, key("cosines"), &dims, || of.table(cosine))?;
+    let sines = || of.table(sine).iter().map(|value| value * sign).collect();
     let sines = table_of(at, key("sines"), &dims, sines)?;
     let (along, across) = (at.matmul_transposed(real, cosines)?, at.matmul_transposed(real, sines)?);
     let Some(imaginary) = imaginary else { return Ok([along, across]) };
@@ -391,7 +406,7 @@ fn frames(
     step: i64,
     dtype: DType,
 ) -> Result<[ValueId; 2]> {
-    let both = || [of.table(f64::cos), of.table(|angle| -angle.sin())].concat();
+    let both = || [of.table(cosine), of.table(|parts, whole| -sine(parts, whole))].concat();
     let key = ("frames", dtype, vec![of.results, of.length]);
     let mut weights = table_of(at, key, &[2 * of.results, 1, of.length], both)?;
     if let Some(window) = window {

@@ -188,22 +188,25 @@ pub(super) fn angle_of(call: &mut Call<'_, '_>, y: &str, x: &str, dtype: DType) 
     let [zero, one, turn, quarter] = [0.0, 1.0, std::f64::consts::PI, std::f64::consts::FRAC_PI_2]
         .map(|number| call.scalar(dtype, number));
     // That to the nearer axis, whose slope is at most 1: of two infinities it is 1, and of two zeros 0.
-    let (across, along) = (call.plain("Abs", &[y]), call.plain("Abs", &[x]));
-    let (least, most) = (call.plain("Min", &[&across, &along]), call.plain("Max", &[&across, &along]));
+    // Sizes are chosen, not computed, so that they have slopes on the axes and the diagonals, too.
+    let (is_below, is_left) = (is_negative(call, y, dtype), is_negative(call, x, dtype));
+    let (below, left) = (call.plain("Neg", &[y]), call.plain("Neg", &[x]));
+    let across = call.plain("Where", &[&is_below, &below, y]);
+    let along = call.plain("Where", &[&is_left, &left, x]);
+    let is_steep = call.plain("Greater", &[&across, &along]);
+    let least = call.plain("Where", &[&is_steep, &along, &across]);
+    let most = call.plain("Where", &[&is_steep, &across, &along]);
     let none = call.plain("Equal", &[&most, &zero]);
     let divisor = call.plain("Where", &[&none, &one, &most]);
     let slope = call.plain("Div", &[&least, &divisor]);
     let infinite = call.plain("IsInf", &[&least]);
     let slope = call.plain("Where", &[&infinite, &one, &slope]);
     let angle = call.plain("Atan", &[&slope]);
-    let is_steep = call.plain("Greater", &[&across, &along]);
     let rest = call.plain("Sub", &[&quarter, &angle]);
     let angle = call.plain("Where", &[&is_steep, &rest, &angle]);
     let rest = call.plain("Sub", &[&turn, &angle]);
-    let is_left = is_negative(call, x, dtype);
     let angle = call.plain("Where", &[&is_left, &rest, &angle]);
     let back = call.plain("Neg", &[&angle]);
-    let is_below = is_negative(call, y, dtype);
     call.plain("Where", &[&is_below, &back, &angle])
 }
 

@@ -109,7 +109,10 @@ fn log_gamma(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let value = n.two("Sub", &power, &far);
     let value = n.two("Add", &value, &log_of_sum);
     let value = n.with("Add", &value, 0.918_938_533_204_672_8);
-    let part = n.apart_from_whole(x);
+    // Of what is not reflected, a number whose reflection has a slope.
+    let half = n.number(0.5);
+    let reflected = n.choose(&is_low, x, &half);
+    let part = n.apart_from_whole(&reflected);
     let turned = n.with("Mul", &part, std::f64::consts::PI);
     let sine = n.of("Sin", &turned);
     let sine = n.of("Abs", &sine);
@@ -139,7 +142,9 @@ fn digamma(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
         let part = n.of("Reciprocal", &divisor);
         value = n.two("Sub", &value, &part);
     }
-    let part = n.apart_from_whole(x);
+    let quarter = n.number(0.25);
+    let reflected = n.choose(&is_low, x, &quarter);
+    let part = n.apart_from_whole(&reflected);
     let turned = n.with("Mul", &part, std::f64::consts::PI);
     let tangent = n.of("Tan", &turned);
     let share = n.from("Div", std::f64::consts::PI, &tangent);

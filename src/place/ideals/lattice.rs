@@ -77,7 +77,8 @@ impl Lattice {
     }
 }
 
-/// Which unit depends on which, along the forward pass. None for more units than may be.
+/// Which unit depends on which, along the forward pass; of what the backward pass alone has, such as sums of gradients, as
+/// the forward pass would have it, from what reads it to what it reads. None for more units than may be.
 fn arcs(problem: &Problem<'_>, most: usize) -> Option<Vec<(u32, u32)>> {
     // Ideals outnumber blocks; the factor leaves room for blocks of several units.
     if problem.unit_count() >= most.saturating_mul(64) {
@@ -85,13 +86,28 @@ fn arcs(problem: &Problem<'_>, most: usize) -> Option<Vec<(u32, u32)>> {
     }
     let graph = problem.graph;
     let leads = |node: NodeIx| graph.role(node) == Role::Compute && !follows(graph, node);
+    let mut has_lead = vec![false; problem.unit_count()];
+    for unit in graph.nodes().filter(|&node| leads(node)).map(|node| problem.unit_of[node.index()]) {
+        if unit != NONE {
+            has_lead[unit as usize] = true;
+        }
+    }
     let mut arcs = Vec::new();
-    for tensor in graph.tensors().filter(|&tensor| leads(graph.producer(tensor))) {
-        let from = problem.unit_of[graph.producer(tensor).index()];
-        for &reader in graph.consumers(tensor).iter().filter(|&&reader| leads(reader)) {
+    for tensor in graph.tensors().filter(|&tensor| graph.role(graph.producer(tensor)) == Role::Compute) {
+        let producer = graph.producer(tensor);
+        let from = problem.unit_of[producer.index()];
+        for &reader in graph.consumers(tensor) {
             let to = problem.unit_of[reader.index()];
-            if from != to && from != NONE && to != NONE {
+            if from == to || from == NONE || to == NONE {
+                continue;
+            }
+            if leads(producer) && leads(reader) {
                 arcs.push((from, to));
+                continue;
+            }
+            let goes_back = follows(graph, producer) && follows(graph, reader);
+            if goes_back && !(has_lead[from as usize] && has_lead[to as usize]) {
+                arcs.push((to, from));
             }
         }
     }
@@ -100,21 +116,25 @@ fn arcs(problem: &Problem<'_>, most: usize) -> Option<Vec<(u32, u32)>> {
     Some(arcs)
 }
 
-/// Arcs that make each leaf one block with its only neighbour: what takes no time, and either reads nothing and is read by
-/// one unit, or is read by none and reads one. A weight is with the layer that reads it; apart it would double the ideals.
-/// O(units x devices + arcs).
+/// A leaf takes at most this part of the time of all.
+const LIGHT: u64 = 1_024;
+
+/// Arcs that make each leaf one block with its only neighbour: what takes hardly any time, and either reads nothing and is
+/// read by one unit, or is read by none and reads one. A weight is with the layer that reads it; apart it would double the
+/// ideals. O(units x devices + arcs).
 fn back_from_leaves(problem: &Problem<'_>, arcs: &[(u32, u32)]) -> Vec<(u32, u32)> {
     let mut degrees = vec![(0u32, 0u32); problem.unit_count()];
     for &(from, to) in arcs {
         degrees[from as usize].1 += 1;
         degrees[to as usize].0 += 1;
     }
-    let is_free = |unit: u32| {
+    let most: Vec<u64> = problem.devices.iter().map(|&device| problem.total_time(device) / LIGHT).collect();
+    let is_light = |unit: u32| {
         let times = problem.devices.iter().map(|&device| problem.unit_time(unit as usize, device));
-        times.into_iter().all(|time| time == Some(0))
+        times.zip(&most).all(|(time, &most)| time.is_some_and(|time| time <= most))
     };
     let is_leaf = |unit: u32, degrees: (u32, u32)| {
-        matches!(degrees, (0, 1) | (1, 0)) && problem.fixed(unit as usize).is_none() && is_free(unit)
+        matches!(degrees, (0, 1) | (1, 0)) && problem.fixed(unit as usize).is_none() && is_light(unit)
     };
     let has_leaf = |&&(from, to): &&(u32, u32)| {
         is_leaf(from, degrees[from as usize]) || is_leaf(to, degrees[to as usize])

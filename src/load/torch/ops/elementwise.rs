@@ -52,13 +52,6 @@ fn arithmetic(name: &str) -> Option<Lower> {
         },
         "log2" => |call| logarithm(call, std::f64::consts::LN_2),
         "log10" => |call| logarithm(call, std::f64::consts::LN_10),
-        "erfc" | "special_erfc" => |call| {
-            let dtype = call.result_dtype()?;
-            let (one, x) = (call.scalar(dtype, 1.0), call.operand("self", dtype)?);
-            let erf = call.plain("Erf", &[&x]);
-            let value = call.plain("Sub", &[&one, &erf]);
-            call.result(value)
-        },
         "atan2" | "arctan2" => angle,
         "hypot" => |call| {
             let dtype = call.result_dtype()?;
@@ -507,15 +500,16 @@ fn quotient(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
     let value = match (mode, dtype.is_float()) {
         ("floor", true) => {
-            let quotient = call.plain("Div", &[&x, &y]);
-            call.plain("Floor", &[&quotient])
+            // Without what is left the dividend is a multiple, but for its last digit.
+            let rest = rest(call, &x, &y, dtype);
+            let multiple = call.plain("Sub", &[&x, &rest]);
+            let [exact, rough] = [&multiple, &x].map(|of| call.plain("Div", &[of, &y]));
+            let whole = call.plain("Round", &[&exact]);
+            let zero = call.scalar(dtype, 0.0);
+            let is_infinite = call.plain("Equal", &[&y, &zero]);
+            call.plain("Where", &[&is_infinite, &rough, &whole])
         }
-        ("floor", false) => {
-            // What is left has the divisor's sign, so that the rest divides exactly.
-            let rest = call.plain("Mod", &[&x, &y]);
-            let whole = call.plain("Sub", &[&x, &rest]);
-            call.plain("Div", &[&whole, &y])
-        }
+        ("floor", false) => whole_quotient(call, &x, &y, dtype),
         ("trunc", true) => {
             let quotient = call.plain("Div", &[&x, &y]);
             truncated(call, &quotient)?
@@ -526,19 +520,38 @@ fn quotient(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     call.result(value)
 }
 
+/// The quotient of whole numbers, rounded down: one less than towards zero where something is left, and the signs differ.
+/// Nothing between is larger than the operands.
+fn whole_quotient(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> String {
+    let zero = call.scalar(dtype, 0.0);
+    let (quotient, rest) = (call.plain("Div", &[x, y]), call.plain("Mod", &[x, y]));
+    let divides = call.plain("Equal", &[&rest, &zero]);
+    let leaves = call.plain("Not", &[&divides]);
+    let (below, under) = (call.plain("Less", &[x, &zero]), call.plain("Less", &[y, &zero]));
+    let differ = call.plain("Xor", &[&below, &under]);
+    let is_less = call.plain("And", &[&leaves, &differ]);
+    let less = call.cast(&is_less, dtype);
+    call.plain("Sub", &[&quotient, &less])
+}
+
 /// The rest of a division, which has the divisor's sign.
 fn remainder(call: &mut Call<'_, '_>) -> Result<()> {
     let dtype = call.result_dtype()?;
     let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
-    let value = if dtype.is_float() {
-        let quotient = call.plain("Div", &[&x, &y]);
-        let whole = call.plain("Floor", &[&quotient]);
-        let product = call.plain("Mul", &[&whole, &y]);
-        call.plain("Sub", &[&x, &product])
-    } else {
-        call.plain("Mod", &[&x, &y])
-    };
+    let value = if dtype.is_float() { rest(call, &x, &y, dtype) } else { call.plain("Mod", &[&x, &y]) };
     call.result(value)
+}
+
+/// What is left of floats, which is exact, with the divisor's sign.
+fn rest(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> String {
+    let zero = call.scalar(dtype, 0.0);
+    let left = call.op("Mod", &[x, y], &[("fmod", Attribute::Int(1))]);
+    let (below, under) = (call.plain("Less", &[&left, &zero]), call.plain("Less", &[y, &zero]));
+    let differ = call.plain("Xor", &[&below, &under]);
+    let divides = call.plain("Equal", &[&left, &zero]);
+    let raised = call.plain("Add", &[&left, y]);
+    let raised = call.plain("Where", &[&differ, &raised, &left]);
+    call.plain("Where", &[&divides, &left, &raised])
 }
 
 fn power(call: &mut Call<'_, '_>) -> Result<()> {

@@ -17,6 +17,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "special_i1e" => |call| of_one(call, |n, x| bessel_1(n, x, Scaled::Yes)),
         "special_ndtri" => |call| of_one(call, inverse_normal),
         "special_erfcx" => |call| of_one(call, scaled_complement),
+        "erfc" | "special_erfc" => complement,
         "special_log_ndtr" => |call| of_one(call, log_normal),
         _ => return None,
     })
@@ -372,12 +373,35 @@ fn scaled_complement(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let exponent = n.polynomial(&SERIES, &t);
     let power = n.of("Exp", &exponent);
     let right = n.two("Mul", &t, &power);
-    let square = n.two("Mul", x, x);
+    // On the right it is not read, and would have no finite slope.
+    let lower = n.with("Min", x, 0.0);
+    let square = n.two("Mul", &lower, &lower);
     let twice = n.of("Exp", &square);
     let twice = n.with("Mul", &twice, 2.0);
     let left = n.two("Sub", &twice, &right);
     let is_left = n.with("Less", x, 0.0);
     n.choose(&is_left, &left, &right)
+}
+
+/// `1 - erf(x)`, from 1 on by the scaled complement, so that no digits are lost.
+fn complement(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.result_dtype()? != DType::F64 {
+        return of_one(call, |n, x| {
+            let far = n.with("Max", x, 1.0);
+            let (scaled, square) = (scaled_complement(n, &far), n.two("Mul", &far, &far));
+            let minus = n.of("Neg", &square);
+            let share = n.of("Exp", &minus);
+            let tail = n.two("Mul", &scaled, &share);
+            let error = n.of("Erf", x);
+            let near = n.from("Sub", 1.0, &error);
+            let is_far = n.with("Greater", x, 1.0);
+            n.choose(&is_far, &tail, &near)
+        });
+    }
+    let (x, one) = (call.tensor("self")?, call.scalar(DType::F64, 1.0));
+    let error = call.plain("Erf", &[&x]);
+    let value = call.plain("Sub", &[&one, &error]);
+    call.result(value)
 }
 
 /// The logarithm of the normal distribution's share below x, where that is too small for its logarithm by the scaled

@@ -34,6 +34,12 @@ pub(super) fn take_weights(
     let loaded = match_params(graph, &arrays)?;
     check_constants(graph, &arrays, &loaded)?;
     report_extra(&arrays, &loaded, console);
+    if let Some(first) = loaded.kept.first().filter(|_| loaded.params > 0) {
+        let (count, path) = (loaded.kept.len(), arrays.path().display());
+        console.note(&format!(
+            "{path}: no array for {count} parameters, which stay as the model has them, the first is {first}"
+        ));
+    }
     if loaded.params == 0 && !graph.params().is_empty() {
         return Err(strangers(graph, &arrays));
     }

@@ -20,12 +20,14 @@ pub struct Loaded {
     pub extra: Vec<String>,
     /// Parameters that have neither array nor data, but for what files of Keras leave out and nothing reads.
     pub missing: Vec<String>,
+    /// Parameters without an array that keep the data which the model has of them.
+    pub kept: Vec<String>,
 }
 
 /// Gives each parameter of the graph its array of a file: by the parameter's name or one that files
 /// give it ([`ArrayNames`](crate::ir::ArrayNames)), or in order where the arrays are called `w000:...`,
 /// `w001:...` (Keras' order of weights, which is that of [`Graph::params`] there), or by layer in files of
-/// Keras itself. Headers are compared, data is read later, by [`ParamReader`]; f16 and bf16 become f32.
+/// Keras itself. Headers are compared, data is read later, by [`ParamReader`]; f16 and bf16 become f32, and so does f64, rounded.
 ///
 /// Parameters without an array keep the data they have. Errors, each naming the parameters or arrays
 /// concerned: a parameter has neither array nor data; an array has another type or other sizes; an array
@@ -61,12 +63,12 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
             return Err(Error::model(arrays.path().display().to_string(), message));
         }
     };
-    let (mut missing, mut wrong) = (Vec::new(), Vec::new());
+    let (mut missing, mut kept, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
     for (param, array) in graph.params().iter().zip(&chosen) {
         match array {
             Some(array) => wrong.extend(mismatch(graph, param, arrays, array)?),
-            None if has_data(param.data.as_ref()) || param.state.is_some() => {}
-            None if left_out.contains(&param.node) => {}
+            None if param.state.is_some() || left_out.contains(&param.node) => {}
+            None if has_data(param.data.as_ref()) => kept.push(param.name.clone()),
             None => missing.push(param.name.clone()),
         }
     }
@@ -74,7 +76,7 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
     if let Some(first) = wrong.first() {
         return Err(Error::Model(Report::new(place, first.as_str()).details(wrong)));
     }
-    let mut loaded = Loaded { missing, ..Loaded::default() };
+    let mut loaded = Loaded { missing, kept, ..Loaded::default() };
     for (index, array) in chosen.iter().enumerate() {
         let Some(name) = array.clone() else { continue };
         let data = Data::Array { path: arrays.file_of(&name).to_owned(), name };
@@ -132,9 +134,9 @@ fn by_name(graph: &Graph, arrays: &Arrays) -> Result<Vec<Option<String>>> {
     graph.params().iter().map(choose).collect()
 }
 
-/// True for types whose every number the other has.
-fn widens(from: DType, to: DType) -> bool {
-    from == to || from.is_half() && to == DType::F32
+/// True for types whose every number the other has, and for what libraries of arrays make where no type is named.
+fn is_read_as(from: DType, to: DType) -> bool {
+    from == to || to == DType::F32 && (from.is_half() || from == DType::F64)
 }
 
 /// What is wrong with an array as a parameter, in words; none where it fits.
@@ -143,10 +145,16 @@ fn mismatch(graph: &Graph, param: &Param, arrays: &Arrays, array: &str) -> Resul
     let Some((dtype, dims)) = arrays.header(array)? else { return Ok(None) };
     let expected: Option<Vec<u64>> =
         ty.shape.dims().and_then(|dims| dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect());
-    Ok((!widens(dtype, ty.dtype) || expected.as_ref() != Some(&dims)).then(|| {
+    Ok((!is_read_as(dtype, ty.dtype) || expected.as_ref() != Some(&dims)).then(|| {
         let expected = expected.map_or_else(|| "unbound sizes".to_owned(), |dims| format!("{dims:?}"));
         format!("parameter {}: expected {}{expected}, array {array} is {dtype}{dims:?}", param.name, ty.dtype)
     }))
+}
+
+/// The nearest numbers of f32.
+fn rounded(tensor: &Tensor) -> Result<Tensor> {
+    let values: Vec<f32> = tensor.to_f64().into_iter().map(|value| value as f32).collect();
+    Tensor::from_f32(tensor.dims().to_vec(), &values)
 }
 
 /// True where there is data that can be read.
@@ -202,7 +210,11 @@ impl ParamReader {
         let held = graph.ty(graph.node(param.node).first_result).dtype;
         let is_held = tensor.dtype().is_half() && tensor.dtype() == held;
         let halves = tensor.dtype().is_half() && ty.dtype == DType::F32;
-        let tensor = if halves && !is_held { tensor.widened().map_err(place)? } else { tensor };
+        let tensor = match tensor.dtype() {
+            _ if halves && !is_held => tensor.widened().map_err(place)?,
+            DType::F64 if ty.dtype == DType::F32 => rounded(&tensor).map_err(place)?,
+            _ => tensor,
+        };
         if tensor.dtype() != ty.dtype && !is_held || tensor.dims() != dims {
             let found = format!("{}{:?}", tensor.dtype(), tensor.dims());
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));

@@ -125,7 +125,7 @@ fn on_one(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<(Placeme
     };
     candidates.truncate(if graph.node_count() > COMPARED { 1 } else { ALONE });
     let Ok((placement, schedule)) = best(problem, &scheduling, candidates, control) else { return Ok(None) };
-    let schedule = improved(problem, &placement, schedule)?;
+    let schedule = finished(problem, &placement, schedule, control)?;
     Ok(Some((placement, schedule)))
 }
 
@@ -161,7 +161,7 @@ fn within_rounds(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placeme
         }
         match outcome {
             Ok((placement, found)) => {
-                let found = improved(problem, &placement, found)?;
+                let found = finished(problem, &placement, found, control)?;
                 return Ok((placement, found));
             }
             Err(best) => {
@@ -242,6 +242,20 @@ pub fn improved(problem: Problem<'_>, placement: &Placement, schedule: Schedule)
         improve(graph, topology, placement, schedule, &scheduling, search(options, graph.node_count()))?;
     let found = hiding(problem, &scheduling, placement, found);
     Ok(packed(graph, options, found))
+}
+
+/// As [`improved`]; with the least effort where the search was told to stop.
+fn finished(
+    problem: Problem<'_>,
+    placement: &Placement,
+    schedule: Schedule,
+    control: &Control<'_>,
+) -> Result<Schedule> {
+    if !control.stopped() {
+        return improved(problem, placement, schedule);
+    }
+    let options = Options { effort: Effort::Fast, ..problem.options.clone() };
+    improved(Problem { options: &options, ..problem }, placement, schedule)
 }
 
 /// A schedule, or the one in the order of earliest starts where that is better, or as good and hides

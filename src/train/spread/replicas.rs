@@ -9,12 +9,13 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Op, Param, ParamId, Shape, Source, SourceId, SourceRole, Type, ValueId};
+use crate::ir::{Graph, Op, Param, ParamId, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::gradient::{gradient, unroll};
 use crate::train::spread::exchange::{Links, Replicas, Sync};
 use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::names::replica_name;
+use crate::train::step::ignored::{TargetValue, add_target};
 use crate::train::step::noise::disturb;
 use crate::train::step::penalty::{penalised, penalty, penalty_source};
 use crate::train::step::scaling::Scale;
@@ -102,7 +103,7 @@ pub(crate) struct Replicated<'a> {
     pub(crate) names: Vec<String>,
     /// By parameter: the device of each group that it belongs to.
     pub(crate) stages: Vec<usize>,
-    /// Inputs of the whole batch, then targets.
+    /// Inputs of the whole batch, then of each target what it has: itself, and its shares.
     inputs: Vec<ValueId>,
     pub(crate) losses: Vec<ValueId>,
     /// By replica: what its loss counts, where some are spare.
@@ -179,9 +180,8 @@ impl<'a> Replicated<'a> {
             self.inputs.push(graph.add_input(name.clone(), whole.ty(*value).clone(), source));
         }
         for target in targets {
-            let source = graph.add_source(Source::new(target.name.clone(), "target", SourceRole::Data));
-            let ty = Type::new(target.dtype, Shape::known(&target.dims));
-            self.inputs.push(graph.add_input(target.name.clone(), ty, source));
+            let TargetValue { value, share, .. } = add_target(graph, target);
+            self.inputs.extend([value].into_iter().chain(share));
         }
     }
 
@@ -276,11 +276,15 @@ impl<'a> Replicated<'a> {
             network.graph.outputs().iter().map(|(_, value)| values[value.index()]).collect();
         let source = self.source(format!("loss@{shard}"), "loss", device);
         self.graph.source_mut(source).microbatch = microbatch;
-        let inputs = network.graph.inputs().len();
+        let mut rest = parts[network.graph.inputs().len()..].iter().copied();
         let mut b = Build { graph: &mut self.graph, source };
         let mut total: Option<ValueId> = None;
-        for (&output, &target) in outputs.iter().zip(&parts[inputs..inputs + targets.len()]) {
-            let each = recipe.loss.per_sample(&mut b, output, target)?;
+        for (&output, target) in outputs.iter().zip(targets) {
+            let missing = || Error::Internal("a target without its part".into());
+            let value = rest.next().ok_or_else(missing)?;
+            let share = if target.has_shares { rest.next() } else { None };
+            let value = TargetValue { value, share, takes_bits: target.takes_bits };
+            let each = recipe.loss.per_sample(&mut b, output, value)?;
             let sum = b.sum(each, &[0], ReducedAxes::Dropped)?;
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,

@@ -117,6 +117,12 @@ fn the_mean_over_targets_of_other_classes_is_that_of_torch_however_the_batch_is_
 }
 
 #[test]
+fn microbatches_move_statistics_one_after_the_other_as_in_torch() {
+    compare("statistics", &["-d", "cpu", "--microbatches", "2"]);
+    compare("statistics", &["-d", "2xcpu", "--microbatches", "2", "--schedule", "1f1b"]);
+}
+
+#[test]
 fn a_batch_of_which_all_is_ignored_changes_nothing() {
     let folder = Folder::new();
     std::fs::write(folder.path("t.csv"), "x,t\n1 2 3 4 5 6 7 8 9 8 7 6,-100 -100 -100 -100\n").unwrap();

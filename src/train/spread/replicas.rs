@@ -110,6 +110,8 @@ pub(crate) struct Replicated<'a> {
     pub(crate) counts: Vec<Option<ValueId>>,
     /// By shard, then by value of its network: the copy's.
     values: Vec<Vec<ValueId>>,
+    /// By parameter: what the microbatches of a pipeline so far have made of a statistic.
+    moved: Vec<Option<ValueId>>,
     /// By shard, then by output of the network.
     pub(crate) outputs: Vec<Vec<ValueId>>,
     /// By shard, then by parameter: its gradient, or the value that it is to have.
@@ -163,6 +165,7 @@ impl<'a> Replicated<'a> {
             losses: Vec::new(),
             counts: vec![None; replicas.count],
             values: Vec::new(),
+            moved: vec![None; params.len()],
             outputs: Vec::new(),
             gradients: Vec::new(),
             readers: vec![None; params.len()],
@@ -271,7 +274,14 @@ impl<'a> Replicated<'a> {
         }
         let set = if self.params.len() == 1 { 0 } else { device };
         let sources = self.sources(&network.graph, shard, device);
+        if microbatch == Some(0) {
+            self.moved.fill(None);
+        }
         let values = self.copy(&network.graph, &sources, &parts, set);
+        // The microbatches of a pipeline move a statistic one after the other, as those of one device do.
+        for moved in network.moved.iter().filter(|_| self.groups.pipelines) {
+            self.moved[moved.param.index()] = Some(values[moved.value.index()]);
+        }
         let outputs: Vec<ValueId> =
             network.graph.outputs().iter().map(|(_, value)| values[value.index()]).collect();
         let source = self.source(format!("loss@{shard}"), "loss", device);
@@ -378,7 +388,10 @@ impl<'a> Replicated<'a> {
             let source = sources[node.source.index()];
             match &node.op {
                 Op::Input => values.extend(next_input.next()),
-                Op::Param(param) => values.push(self.params[set][param.index()]),
+                Op::Param(param) => {
+                    let stored = self.params[set][param.index()];
+                    values.push(self.moved[param.index()].unwrap_or(stored));
+                }
                 Op::Constant(constant) => {
                     values.push(self.graph.add_constant(network.constant(*constant).clone(), source));
                 }

@@ -30,6 +30,17 @@ GPT_4O = CASED % (("(?i:'s|'t|'re|'ve|'m|'ll|'d)?",) * 2) + r"\p{N}{1,3}" + REST
 TEKKEN = CASED % ("", "") + r"\p{N}" + REST
 
 
+QWEN_35 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+DEEPSEEK_3 = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+SHORT = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+KIMI = "|".join([r"[\p{Han}]+", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SHORT}", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{SHORT}",
+                 r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+SEED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+
+
 def write(name, architecture, fill, cases):
     writer = gguf.GGUFWriter(f"{folder}/{name}.gguf", architecture)
     fill(writer)
@@ -97,9 +108,9 @@ def byte_pairs(name, pre, splits, normalizer=None, ignore_merges=False, begins=F
     write(name, "gpt2", fill, [[text, [0] * begins + tokenizer.encode(text).ids] for text in texts if text])
 
 
-def split(regex):
-    return pre_tokenizers.Sequence([
-        pre_tokenizers.Split(tk.Regex(regex), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+def split(*steps):
+    by = [pre_tokenizers.Split(tk.Regex(step), "isolated") if isinstance(step, str) else step for step in steps]
+    return pre_tokenizers.Sequence([*by, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 level = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -112,3 +123,13 @@ byte_pairs("dbrx", "dbrx", split(LLAMA_3))
 byte_pairs("gpt4o", "gpt-4o", split(GPT_4O))
 byte_pairs("tekken", "tekken", split(TEKKEN), ignore_merges=True, begins=True)
 byte_pairs("smollm", "smollm", pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level]))
+digits = pre_tokenizers.Digits(individual_digits=True)
+byte_pairs("qwen35", "qwen35", split(QWEN_35), normalizer=normalizers.NFC())
+byte_pairs("deepseek_coder", "deepseek-coder", split(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", digits))
+byte_pairs("deepseek_v3", "deepseek-v3", split(r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK_3))
+byte_pairs("superbpe", "superbpe", split(r"\p{N}+", r"(?=(\d{3})+(?!\d))"))
+byte_pairs("kimi", "kimi-k2", split(KIMI))
+byte_pairs("bailing", "bailingmoe", split(BAILING))
+byte_pairs("seed", "seed-coder", split(SEED))
+byte_pairs("viking", "viking", split(BLOOM, digits))
+byte_pairs("aya", "tiny_aya", split(r"\d{1,3}(?=(?:\d{3})*\b)", GPT_4O))

@@ -8,7 +8,8 @@ three steps. `batches` has normalisations that are called several times, by them
 branches share, and on each step of a sequence; `masked` has a network that is called with a mask; `counted`, `cleared` and
 `attended` have outputs with masks, which their losses and normalisations heed; `turned` has layers
 in both directions that are and are not frozen; `factors` a kernel that stays beside its factors; `dropped` has layers that drop
-within themselves, and is not trained. tests/suite/keras_weights.rs compares.
+within themselves, and is not trained. `ignored` leaves out the targets of a class, also where a mask leaves out steps
+(`ignored_steps`); `signs` has a hinge, whose targets are 0 and 1. tests/suite/keras_weights.rs compares.
 """
 import sys
 
@@ -103,19 +104,54 @@ def dropped():
     return keras.Model(x, L.Dense(2, name="last")(y)), {"x": floats(4, 6)}
 
 
+SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+
+
+def ignored():
+    x = keras.Input((5, 3), name="x")
+    return keras.Model(x, L.Dense(4, name="last")(x)), {"x": floats(5, 3)}, (5,)
+
+
+def ignored_steps():
+    i = keras.Input((5,), dtype="int32", name="i")
+    e = L.Embedding(6, 3, mask_zero=True, name="table")(i)
+    return keras.Model(i, L.Dense(4, name="last")(e)), lengths(), (5,)
+
+
+def signs():
+    x = keras.Input((3,), name="x")
+    return keras.Model(x, L.Dense(2, name="last")(x)), {"x": floats(3)}, (2,)
+
+
+def loss_of(make):
+    return {ignored: SPARSE, ignored_steps: SPARSE, signs: "hinge"}.get(make, "mse")
+
+
+def targets(make, sizes):
+    if make in (ignored, ignored_steps):
+        return random.integers(-1, 4, (BATCH * STEPS, *sizes)).astype("int64")
+    if make is signs:
+        return random.integers(0, 2, (BATCH * STEPS, *sizes)).astype("float32")
+    return floats(*sizes)
+
+
 def main(folder):
-    for make in (batches, masked, dropped, counted, cleared, attended, turned, factors):
+    every = (batches, masked, dropped, counted, cleared, attended, turned, factors, ignored, ignored_steps, signs)
+    for make in every:
         keras.utils.set_random_seed(3)
         model, inputs, *sizes = make()
+        if make in (ignored, ignored_steps):
+            # The file then says what its loss leaves out.
+            model.compile("sgd", loss_of(make))
         model.save(f"{folder}/{make.__name__}.keras")
         if make is factors:
             # A file holds kernels with the factors' product, and no factors.
             model = keras.models.load_model(f"{folder}/{make.__name__}.keras")
-        y = floats(*(sizes[0] if sizes else (2,)))
+        y = targets(make, sizes[0] if sizes else (2,))
         if make is dropped:
             numpy.savez(f"{folder}/{make.__name__}.npz", **inputs, y=y)
             continue
-        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss_of(make))
         given = [inputs[one.name] for one in model.inputs]
         model.fit(given, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
         after = {f"after.{weight.path}": keras.ops.convert_to_numpy(weight) for weight in model.weights if "lora" not in weight.path}

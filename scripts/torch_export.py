@@ -513,6 +513,56 @@ class Factored(nn.Module):
         return *factors, *values, *norms, *inverses, *powers, *solved, *old, torch.linalg.vecdot(x, x + 1), self.table(ids)
 
 
+class Triangles(nn.Module):
+    """Factors of matrices that exchange rows, what is solved by them, and singular values by the older name."""
+
+    def forward(self, x, y):
+        square = x[:, :, :3]
+        packed, pivots = torch.linalg.lu_factor(square)
+        solved = torch.linalg.lu_solve(packed, pivots, y)
+        across = torch.linalg.lu_solve(packed, pivots, y.mT, left=False)
+        adjoint = torch.linalg.lu_solve(packed, pivots, y, adjoint=True)
+        back = torch.linalg.lu_solve(packed, pivots, y.mT, left=False, adjoint=True)
+        wide, tall = torch.linalg.lu(x), torch.linalg.lu(x.mT)
+        parts = torch.lu_unpack(packed, pivots)
+        return packed, pivots, solved, across, adjoint, back, *wide, *tall, *parts, torch.svd(x)[1]
+
+
+class Copies(nn.Module):
+    """What copies where others give a view: what is written over it stays there."""
+
+    def forward(self, x):
+        row = torch.view_copy(x, (x.shape[0], 12))
+        row.mul_(2)
+        part = torch.narrow_copy(x, 1, 1, 2)
+        halves = torch.split_copy(x, 2, 2)
+        apart = torch.unbind_copy(x, 2)
+        return (row, torch.permute_copy(x, (2, 0, 1)), torch.transpose_copy(x, 1, 2), torch.squeeze_copy(part[:, :1], 1),
+                torch.unsqueeze_copy(x, 1), torch.expand_copy(x[:, :1], (-1, 3, -1)), torch.slice_copy(x, 2, 1, 3),
+                torch.select_copy(x, 1, 2), torch.diagonal_copy(x, 0, 1, 2), torch.alias_copy(x), torch.unfold_copy(x, 2, 2, 1),
+                torch.split_with_sizes_copy(x, [1, 3], 2)[1], halves[0] + halves[1], apart[0] - apart[3], x)
+
+
+class Lone(nn.Module):
+    """Operations along an axis of a tensor that has none."""
+
+    def forward(self, x):
+        one, place = x.sum(), torch.tensor(0)
+        most, least = torch.max(one, 0), torch.kthvalue(one, 1)
+        return (torch.softmax(one, 0), torch.log_softmax(one, -1), *torch.topk(one, 1), *torch.sort(one), torch.argsort(one),
+                torch.cumsum(one, 0), torch.cumprod(one, 0), *torch.cummax(one, 0), torch.logcumsumexp(one, 0), *most, *least,
+                torch.argmax(one, 0), torch.gather(one, 0, place), one.scatter(0, place, 2.0),
+                one.index_select(0, torch.tensor([0])), one.std(0, correction=0), one.var(0, correction=0, keepdim=True))
+
+
+class Blocks(nn.Module):
+    """Blocks, and places in memory, of as many rows as there are."""
+
+    def forward(self, x, y):
+        rows = x.shape[0]
+        return torch.block_diag(x, y, x[:, 0]), x.as_strided((rows, 2, 2), (4, 1, 1), 1), x.as_strided((2, rows), (2, 4))
+
+
 class Mapped(nn.Module):
     """Functions of single rows, mapped over axes, one in the other too."""
 
@@ -902,6 +952,10 @@ def modules():
     gaps = torch.tensor([[1.0, nan, -2, 5, 3], [nan, nan, 6, nan, nan], [4, 2, nan, 2, inf], [0, -1, 7, 3, 2]])
     drawn = {
         "margins": (Margins(), (*(torch.randn(3, 5) for _ in range(3)), torch.rand(5)), None),
+        "triangles": (Triangles(), (torch.randn(2, 3, 4), torch.randn(2, 3, 2)), {"x": {0: rows}, "y": {0: rows}}),
+        "copies": (Copies(), (torch.randn(3, 3, 4),), {"x": {0: rows}}),
+        "lone": (Lone(), (torch.randn(3, 4),), {"x": {0: rows}}),
+        "blocks": (Blocks(), (torch.randn(3, 4), torch.randn(2, 3)), {"x": {0: rows}, "y": {}}),
         "factored": (Factored(), (torch.randn(2, 3, 4), torch.tensor([[1, 5, 0]])), None),
         "mapped": (Mapped(), (torch.randn(2, 3, 4), torch.randn(5, 4)), None),
         "rows": (Rows(), (torch.randn(2, 3, 4), torch.randn(4, 3)), None),
@@ -1119,7 +1173,7 @@ def store(folder, wanted):
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
         if name in STEERED:
             store_gradients(f"{folder}/{name}.json", module, OTHERS.get(name, inputs))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened", "triangles", "lone"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, OTHERS.get(name, inputs), module))

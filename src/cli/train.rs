@@ -109,6 +109,11 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     let mut graph = network(&file, args, &mut options.compile, console)?;
     graph.notes().iter().chain(&graph.rules().unheeded).for_each(|line| console.note(line));
     check_trained(&graph)?;
+    let loss = options.recipe.loss.of_model(&graph);
+    if loss != options.recipe.loss {
+        console.note(&format!("the model was compiled to leave a class out: --loss {loss}"));
+        options.recipe.loss = loss;
+    }
     let largest = args.shape.batch == Some(Batch::Max);
     if options.compile.batch.is_none() && compile::has_open_batch(&graph) && !largest {
         options.compile.batch = Some(BATCH);

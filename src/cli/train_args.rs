@@ -17,6 +17,7 @@ Examples:
   partition train net.json -d 2xcpu --data 'x.npz' --loss mse --history h.csv --tensorboard logs --report run.html
 
 Losses: mse, mae, huber[:delta=D], hinge, cosine, kl, sparse, categorical, binary; the last three with :logits.
+  sparse:ignore_class=C and sparse:logits,ignore_class=C leave out the targets of class C (-100, say)
 Optimizers, with the values of keys that are not given:
   sgd[:momentum=0] (also sgd:momentum=M,nesterov)
   adagrad[:epsilon=1e-10]

@@ -46,7 +46,7 @@ pub(super) fn ensemble(
     let watches: Vec<Mutex<Watch<'_>>> =
         members.iter().map(|member| Mutex::new(Watch::member(console, args.epochs, member.number))).collect();
     let on_event = |member: &Member, event: &Event<'_>| match event {
-        Event::LeftOut(_) | Event::Stopped(_) | Event::Input(_) => {}
+        Event::LeftOut(_) | Event::Stopped(_) | Event::BitsForSigns | Event::Input(_) => {}
         Event::Begins { .. }
         | Event::Step { .. }
         | Event::Epoch(_)

@@ -91,6 +91,9 @@ impl<'a> Watch<'a> {
             Event::LeftOut(None) => {
                 self.note("records at the end of an epoch that make no full batch are left out");
             }
+            Event::BitsForSigns => self.note(
+                "targets are 0 and 1, and hinge takes -1 and 1: those of 0 teach nothing; --loss binary:logits takes 0 and 1",
+            ),
             Event::Input(stats) => self.note(&stats.line()),
         }
     }

@@ -32,10 +32,10 @@ impl Bound {
         let count = elements.len() as u64 / dtype.size();
         let values = Tensor::new(dtype, vec![count], elements).ok().and_then(|all| all.to_i64());
         let values = values.unwrap_or_default();
-        match values.iter().find(|value| !(0..limit.count).contains(*value)) {
+        match values.iter().find(|&&value| !limit.holds(value)) {
             None => Ok(()),
             Some(value) => {
-                let Limit { count, field } = limit;
+                let Limit { count, field, .. } = limit;
                 Err(format!("{}: an element is {value}, outside 0..{count} ({field})", self.field.name))
             }
         }

@@ -58,7 +58,7 @@ pub(crate) use packed::{codes, with_code};
 pub use param::{Data, Distribution, Fan, Init, Param, Piece, Repacked, State, Statistic, StatisticKind};
 pub use ports::Counted;
 pub use precision::Range;
-pub use rules::{Absent, ArrayNames, Coding, InputRule, Limit, Penalty, Rules};
+pub use rules::{Absent, ArrayNames, Coding, InputRule, Limit, Penalty, Rules, TargetRules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
 pub use source::{Phase, Source, SourceRole, part_name};
 pub use tensor::Tensor;

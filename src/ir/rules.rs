@@ -14,6 +14,15 @@ pub struct Limit {
     pub count: i64,
     /// The field, for messages.
     pub field: String,
+    /// One more integer that may be there, and means none of those below the first.
+    pub ignored: Option<i64>,
+}
+
+impl Limit {
+    /// Whether an integer is one that may be there.
+    pub fn holds(&self, value: i64) -> bool {
+        (0..self.count).contains(&value) || self.ignored == Some(value)
+    }
 }
 
 /// What an optional input is where the caller has none.
@@ -47,6 +56,15 @@ pub struct Penalty {
 
 impl Eq for Penalty {}
 
+/// How a loss reads targets, where the model's framework or file says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetRules {
+    /// Targets of a hinge that are all 0 or 1 mean -1 and 1.
+    pub hinge_takes_bits: bool,
+    /// The class that the loss of the file leaves out.
+    pub ignored: Option<i64>,
+}
+
 /// What a network expects, by name; names without an entry expect nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -63,6 +81,8 @@ pub struct Rules {
     pub buffers: BTreeMap<String, String>,
     /// What parameters add to the loss.
     pub penalties: BTreeMap<String, Penalty>,
+    /// How a loss reads targets.
+    pub targets: TargetRules,
     /// What training would have to heed and does not know, for messages.
     pub untrained: Vec<String>,
     /// What its training is without, though it may be trained: lines to tell.
@@ -158,7 +178,7 @@ impl Rules {
     pub fn check_values(&self, input: &str, tensor: &Tensor) -> Result<()> {
         let Some(limit) = self.inputs.get(input).and_then(|rule| rule.below.as_ref()) else { return Ok(()) };
         let Some(values) = tensor.to_i64() else { return Ok(()) };
-        match values.iter().position(|value| !(0..limit.count).contains(value)) {
+        match values.iter().position(|&value| !limit.holds(value)) {
             None => Ok(()),
             Some(position) => {
                 let index = index_of(position, tensor.dims());
@@ -195,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_first_integer_out_of_range_is_named() {
-        let below = Some(Limit { count: 5, field: "vocab_size".to_owned() });
+        let below = Some(Limit { count: 5, field: "vocab_size".to_owned(), ignored: None });
         let rule = InputRule { below, absent: None };
         let rules = Rules { inputs: BTreeMap::from([("ids".to_owned(), rule)]), ..Rules::default() };
         let tensor = Tensor::from_i64(vec![2, 3], &[0, 1, 4, 2, -1, 9]).unwrap();

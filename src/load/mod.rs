@@ -28,6 +28,8 @@ pub mod listing;
 pub mod native;
 #[cfg(feature = "onnx")]
 pub mod onnx;
+#[cfg(all(feature = "cli", feature = "run", feature = "tokenizer"))]
+mod splits;
 #[cfg(feature = "torch")]
 mod torch;
 mod transformers;

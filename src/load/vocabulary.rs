@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::gguf::{Head, Meta};
+use super::splits::{Split, bytes};
 use crate::error::{Error, Report, Result};
 
 /// Kinds of tokens, as `tokenizer.ggml.token_type` numbers them.
@@ -21,15 +22,6 @@ const LONGEST_PIECE: usize = 256;
 
 /// What stands for a space in pieces of SentencePiece.
 const SPACE: &str = "\u{2581}";
-
-/// How Llama 3 splits a text before its bytes are joined.
-const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The same of Qwen 2, where digits stand alone.
-const QWEN_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// How the texts of GPT-4o are split: words by their case.
-const GPT_4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// How those of Mistral's later models are: so, but for what English shortens, and by digit.
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// The tokenizer of the vocabulary; none where the head has none.
 pub(super) fn tokenizer(head: &Head) -> Result<Option<Vec<u8>>> {
@@ -161,31 +153,15 @@ impl<'h> Vocabulary<'h> {
             };
             merges.push(pair);
         }
-        let bytes = |use_regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex});
-        let by = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
-        let digits = json!({"type": "Digits", "individual_digits": true});
-        let both =
-            |first: Value, second: Value| json!({"type": "Sequence", "pretokenizers": [first, second]});
         let name = self.text("pre").unwrap_or("default");
-        let (splits, is_llama) = match name {
-            "default" | "gpt-2" | "gpt2" | "phi-2" | "olmo" | "mpt" | "roberta-bpe" => (bytes(true), false),
-            "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "falcon-h1" | "lfm2" | "pixtral" => {
-                (both(by(LLAMA_3), bytes(false)), true)
-            }
-            "dbrx" | "smaug-bpe" => (both(by(LLAMA_3), bytes(false)), false),
-            "gpt-4o" | "llama4" => (both(by(GPT_4O), bytes(false)), false),
-            "tekken" => (both(by(TEKKEN), bytes(false)), true),
-            "qwen2" | "stablelm2" | "deepseek-r1-qwen" => (both(by(QWEN_2), bytes(false)), false),
-            "smollm" | "starcoder" | "refact" | "command-r" => (both(digits, bytes(true)), false),
-            other => return Err(refused("pre", other)),
-        };
-        let normalizer = if name == "qwen2" { json!({"type": "NFC"}) } else { Value::Null };
+        let split = Split::of(name).ok_or_else(|| refused("pre", name))?;
+        let normalizer = if split.composes { json!({"type": "NFC"}) } else { Value::Null };
         Ok(Parts {
             normalizer,
-            splits,
+            splits: split.steps(),
             decoder: bytes(true),
-            model: json!({"type": "BPE", "ignore_merges": is_llama, "vocab": numbered(tokens)?, "merges": merges}),
-            begins: is_llama,
+            model: json!({"type": "BPE", "ignore_merges": split.whole_words, "vocab": numbered(tokens)?, "merges": merges}),
+            begins: split.begins,
         })
     }
 

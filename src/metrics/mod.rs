@@ -88,6 +88,8 @@ pub struct Meter {
     threshold: f64,
     /// Each score is an answer of its own, not one of several classes'.
     apart: bool,
+    /// The class whose targets are left out.
+    ignored: Option<i64>,
     sum: f64,
     count: u64,
     /// Score, and whether the sample is positive.
@@ -97,7 +99,7 @@ pub struct Meter {
 impl Meter {
     /// Nothing measured yet. Single scores are probabilities: above 0.5 means yes.
     pub fn new(metric: Metric) -> Self {
-        Self { metric, threshold: 0.5, apart: false, sum: 0.0, count: 0, scores: Vec::new() }
+        Self { metric, threshold: 0.5, apart: false, ignored: None, sum: 0.0, count: 0, scores: Vec::new() }
     }
 
     /// Single scores above this mean yes: 0 for logits.
@@ -111,6 +113,13 @@ impl Meter {
     #[must_use]
     pub fn apart(mut self) -> Self {
         self.apart = true;
+        self
+    }
+
+    /// Targets that name this class are left out.
+    #[must_use]
+    pub fn ignoring(mut self, class: i64) -> Self {
+        self.ignored = Some(class);
         self
     }
 
@@ -154,7 +163,9 @@ impl Meter {
                 self.count += found.len() as u64;
             }
             Metric::Accuracy | Metric::TopK(_) if is_classes => {
-                for (scores, &class) in found.chunks_exact(classes).zip(&wanted) {
+                let ignored = self.ignored.map(|class| class as f64);
+                let counted = found.chunks_exact(classes).zip(&wanted);
+                for (scores, &class) in counted.filter(|(_, class)| Some(**class) != ignored) {
                     let whole = class >= 0.0 && class.fract() == 0.0 && class < classes as f64;
                     if !whole {
                         let message = format!("target {class} is no class below {classes}");

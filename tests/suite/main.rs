@@ -91,6 +91,7 @@ mod onnx_parts;
 mod onnx_random;
 mod open_sizes;
 mod packed;
+mod parts;
 mod passes;
 mod penalties;
 mod pipeline;

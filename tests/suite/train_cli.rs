@@ -875,7 +875,8 @@ fn a_class_that_there_is_not_is_named() {
         let own = ["--data", "data.csv", "--loss", "sparse:logits", "--batch", "2", "--in-order"];
         let ran = folder.run(&train("line.json", &own));
         let said = format!(
-            "line 3 (byte 21): target: an element is {class}, outside 0..2 (the classes of output y)"
+            "line 3 (byte 21): target: an element is {class}, outside 0..2 (the classes of output y; \
+             --loss sparse:ignore_class=C leaves out class C)"
         );
         assert!(ran.code == 1 && ran.stderr.contains(&said), "{}", ran.stderr);
     }

@@ -250,7 +250,7 @@ mod tests {
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.retain(|path| path.extension().is_some_and(|end| end == "gguf"));
         names.sort();
-        assert_eq!(names.len(), 9);
+        assert_eq!(names.len(), 18);
         for path in names {
             let file = ModelFile::read(&path, Links::Inside).unwrap();
             let tokenizer = Tokenizer::beside(&file).unwrap();

@@ -40,7 +40,7 @@ use self::config::{KerasVersion, Unsupported};
 use self::network::{Network, Parser};
 use super::{FindDims, LoadOptions};
 use crate::error::{Error, Result};
-use crate::ir::Graph;
+use crate::ir::{Graph, TargetRules};
 use crate::json::{json_error, with_special_numbers};
 
 /// Reads a Keras model. The batch dimension is named `batch`, other open dimensions
@@ -65,7 +65,14 @@ pub(in crate::load) fn load_with(text: &[u8], options: &LoadOptions, find: FindD
     let network = parser.root(root)?;
     unsupported.check()?;
     let Network { name, .. } = &network;
-    lower::lower(name, &network, version, options, find)
+    let mut graph = lower::lower(name, &network, version, options, find)?;
+    graph.rules_mut().targets = TargetRules { hinge_takes_bits: true, ignored: ignored_class(&document) };
+    Ok(graph)
+}
+
+/// The class that the loss leaves out which a model was compiled with.
+fn ignored_class(document: &Value) -> Option<i64> {
+    document.pointer("/compile_config/loss/config/ignore_class")?.as_i64()
 }
 
 /// Keras 2 writes its version beside the model; Keras 3 does not, and writes `batch_shape` where

@@ -405,10 +405,12 @@ pub(super) enum Number {
 }
 
 impl<'d> Call<'_, 'd> {
-    /// The name of the operation without library and overload, also of one that writes over its operand.
+    /// The name of the operation without library and overload, also of one that writes over its operand or copies what it
+    /// would be a view of.
     pub(super) fn operation(&self) -> &'d str {
         let name = ops::base(&self.node.target);
-        if ops::is_in_place(name) { name.trim_end_matches('_') } else { name }
+        let name = if ops::is_in_place(name) { name.trim_end_matches('_') } else { name };
+        ops::of_copy(name).unwrap_or(name)
     }
 
     pub(super) fn wrong(&self, message: impl Into<String>) -> Error {

@@ -165,6 +165,13 @@ impl TensorMeta {
         }
     }
 
+    /// What is known of a row that has it as its one element.
+    pub(super) fn as_row(&self) -> Self {
+        let one = Argument([("as_int".to_owned(), Value::from(1))].into());
+        let (sizes, strides) = (vec![one.clone()], vec![one]);
+        Self { sizes, strides, storage_offset: None, requires_grad: false, dtype: self.dtype }
+    }
+
     /// What ONNX calls floats of 8 bits; none where its elements are others.
     pub(super) fn small_float(&self) -> Option<SmallFloat> {
         Some(match self.dtype {

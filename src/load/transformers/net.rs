@@ -409,5 +409,5 @@ impl Net {
 
 /// A count that a field sets.
 pub(super) fn limit(field: &str, count: u64) -> Limit {
-    Limit { count: i64::try_from(count).unwrap_or(i64::MAX), field: field.to_owned() }
+    Limit { count: i64::try_from(count).unwrap_or(i64::MAX), field: field.to_owned(), ignored: None }
 }

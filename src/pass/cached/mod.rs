@@ -219,7 +219,8 @@ impl<'g> Incremental<'g> {
         let count = rows.saturating_sub(first);
         if self.positions.as_ref().is_none_or(|limit| count < limit.count) {
             let name = &self.old.source(node.source).name;
-            self.positions = Some(Limit { count, field: format!("number of positions in {name}") });
+            self.positions =
+                Some(Limit { count, field: format!("number of positions in {name}"), ignored: None });
         }
     }
 

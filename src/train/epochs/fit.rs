@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ir::Tensor;
 use crate::metrics::{Meter, Metric};
 use crate::state::{Due, Policy, Store};
-use crate::train::epochs::evaluator::Evaluator;
+use crate::train::epochs::evaluator::{Evaluator, MeanLoss};
 use crate::train::epochs::trainer::Trainer;
 use crate::train::step::loss::Loss;
 
@@ -75,7 +75,7 @@ pub struct Epoch {
     pub epoch: u64,
     /// Steps done since the start of the run, those of a run that it goes on from included.
     pub step: u64,
-    /// Mean loss of its samples.
+    /// Mean loss of its samples; of targets that a class is left out of, the mean over those that are left.
     pub loss: f64,
     /// The learning rate of its last step.
     pub rate: f64,
@@ -123,6 +123,8 @@ pub enum Event<'a> {
     /// So many records of each epoch make no full batch, and are left out; or those that make none, where the source does
     /// not know its records before it has read them.
     LeftOut(Option<u64>),
+    /// The targets of the first batch are 0 and 1, and the hinge that is made small takes -1 and 1: those of 0 teach nothing.
+    BitsForSigns,
     /// How the input kept up, when the run ends.
     Input(&'a data::Stats),
 }
@@ -147,6 +149,7 @@ fn meters(metrics: &[Metric], loss: Loss) -> Vec<Meter> {
             Meter::new(metric).apart().threshold(if logits { 0.0 } else { 0.5 })
         }
         Loss::Hinge => Meter::new(metric).apart().threshold(0.0),
+        Loss::SparseCrossEntropy { ignored: Some(class), .. } => Meter::new(metric).ignoring(class),
         _ => Meter::new(metric),
     };
     metrics.iter().map(of).collect()
@@ -257,7 +260,9 @@ struct Sums {
     /// Counted from 0.
     epoch: u64,
     begun: Instant,
+    /// Of batches times what they weigh.
     loss: f64,
+    weight: u64,
     steps: u64,
     rate: f64,
     samples: u64,
@@ -265,7 +270,11 @@ struct Sums {
 
 impl Sums {
     fn new(epoch: u64) -> Self {
-        Self { epoch, begun: Instant::now(), loss: 0.0, steps: 0, rate: 0.0, samples: 0 }
+        Self { epoch, begun: Instant::now(), loss: 0.0, weight: 0, steps: 0, rate: 0.0, samples: 0 }
+    }
+
+    fn mean_loss(&self) -> f64 {
+        self.loss / self.weight.max(1) as f64
     }
 }
 
@@ -399,10 +408,19 @@ impl FitRun<'_, '_> {
             true => self.trainer.short_step(&arrays(batch), batch.samples)?,
             false => self.trainer.finish()?,
         };
-        sums.loss += outcome.loss * batch.samples as f64;
+        let weight = self.trainer.weight(&batch.targets, batch.samples)?;
+        sums.loss += outcome.loss * weight as f64;
+        sums.weight += weight;
         sums.steps += 1;
         sums.rate = rate;
         sums.samples += batch.samples as u64;
+        if self.trainer.reads_signs()
+            && self.history.is_empty()
+            && sums.steps == 1
+            && are_bits(&batch.targets)
+        {
+            on_event(Event::BitsForSigns);
+        }
         measure(&mut self.meters, &outcome.outputs, batch)?;
         let step = self.trainer.steps();
         let (epoch, loss, wall) = (batch.at.epoch + 1, outcome.loss, outcome.wall);
@@ -416,7 +434,7 @@ impl FitRun<'_, '_> {
         Epoch {
             epoch: sums.epoch + 1,
             step: self.trainer.steps(),
-            loss: sums.loss / sums.samples.max(1) as f64,
+            loss: sums.mean_loss(),
             rate: sums.rate,
             metrics: metrics.collect(),
             wall: sums.begun.elapsed(),
@@ -475,23 +493,18 @@ impl FitRun<'_, '_> {
             ..self.options.data.clone()
         };
         let mut meters = meters(&self.options.metrics, self.trainer.loss);
-        let (mut sum, mut count) = (0.0, 0u64);
+        let mut mean = MeanLoss::default();
         let mut batches = own.unwrap_or(self.source).batches(&options)?;
         while let Some(batch) = batches.next() {
             let batch = batch?;
             let arrays = arrays(&batch);
             self.trainer.check_values(&arrays)?;
-            let (losses, outputs) = evaluator.run(&arrays)?;
-            sum += losses.iter().take(batch.samples).sum::<f64>();
-            count += batch.samples as u64;
+            let outputs = evaluator.run(arrays, batch.samples, &mut mean)?;
             measure(&mut meters, &outputs, &batch)?;
-            drop(arrays);
             batches.give_back(batch);
         }
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let mut all = vec![("val_loss".to_owned(), sum / count as f64)];
+        let Some(loss) = mean.value() else { return Ok(Vec::new()) };
+        let mut all = vec![("val_loss".to_owned(), loss)];
         let named =
             meters.iter().filter_map(|meter| Some((format!("val_{}", meter.metric()), meter.value()?)));
         all.extend(named);
@@ -523,7 +536,7 @@ impl FitRun<'_, '_> {
     ) -> Result<()> {
         let Some(store) = self.options.store else { return Ok(()) };
         let mut checkpoint = self.trainer.checkpoint(next)?;
-        checkpoint.metrics.insert("loss".to_owned(), sums.loss / sums.samples.max(1) as f64);
+        checkpoint.metrics.insert("loss".to_owned(), sums.mean_loss());
         checkpoint.metrics.extend(metrics.iter().cloned());
         self.best.into_iter().for_each(|best| checkpoint.set_best(best));
         let path = store.save(&checkpoint)?;
@@ -535,6 +548,14 @@ impl FitRun<'_, '_> {
 
 fn arrays(batch: &data::Batch) -> Vec<(String, Tensor)> {
     batch.inputs.iter().chain(&batch.targets).cloned().collect()
+}
+
+/// Whether some array holds 0 and 1 alone, and 0.
+fn are_bits(targets: &[(String, Tensor)]) -> bool {
+    targets.iter().any(|(_, target)| {
+        let values = target.to_f64();
+        values.contains(&0.0) && values.iter().all(|&value| value == 0.0 || value == 1.0)
+    })
 }
 
 /// Measures the first output against the first target.

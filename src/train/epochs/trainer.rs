@@ -23,6 +23,7 @@ use crate::train::plan::{Planned, all_planned, check_names, fields, program};
 use crate::train::spread::spares::{count_name, counts};
 use crate::train::spread::turns::{Arrays, Workers};
 use crate::train::step::accumulate::{joined, parts};
+use crate::train::step::ignored::{Ignoring, shares_of};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::{STREAMS, streams};
 use crate::train::step::scaling::{FACTOR, SKIPPED, Scaling};
@@ -68,6 +69,8 @@ pub struct Trainer {
     pub(crate) checked: Option<Graph>,
     /// Whether layers draw random numbers.
     pub(crate) disturbed: bool,
+    /// Targets of which a class is left out.
+    pub(crate) ignoring: Vec<Ignoring>,
     /// Whether a step whose gradients are not finite changes nothing.
     pub(crate) skips: bool,
     /// Names of the network's own parameters; all others are the optimizer's.
@@ -147,6 +150,7 @@ impl Trainer {
             step: 0,
             checked,
             disturbed,
+            ignoring: targets.iter().filter_map(Ignoring::of).collect(),
             skips: options.recipe.scaling.is_some_and(Scaling::skips),
             own,
             forward,
@@ -232,6 +236,7 @@ impl Trainer {
             let number = self.step + before as u64;
             arrays.push((STREAMS.to_owned(), streams(self.seed, number, self.batch)?));
         }
+        arrays.extend(shares_of(&self.ignoring, &arrays, self.batch)?);
         match &mut self.workers {
             Some(workers) => workers.begin(parts(arrays, self.microbatches)?),
             None => {
@@ -239,6 +244,16 @@ impl Trainer {
                 Ok(())
             }
         }
+    }
+
+    /// Whether targets are -1 and 1, and those that are 0 and 1 are not taken for these.
+    pub(crate) fn reads_signs(&self) -> bool {
+        self.loss == Loss::Hinge && !self.forward.rules().targets.hinge_takes_bits
+    }
+
+    /// What a batch's loss weighs in an epoch's: its samples, or its targets that are of no class that is left out.
+    pub(crate) fn weight(&self, arrays: &[(String, Tensor)], samples: usize) -> Result<u64> {
+        self.ignoring.first().map_or(Ok(samples as u64), |one| one.counted(arrays, samples))
     }
 
     /// Error: an input or a target holds an integer that the network does not know: an id beyond its table, a class

@@ -68,7 +68,7 @@ fn only_floats(graph: &mut Graph) {
     graph.rules_mut().arrays.blocks.clear();
 }
 
-/// The plan of the network alone with the loss of each sample, in the room that a step leaves.
+/// The plan of the network alone with the loss of each sample, in the room that a step leaves, and its targets.
 ///
 /// Errors: those of planning.
 pub(crate) fn evaluation_plan(
@@ -77,15 +77,16 @@ pub(crate) fn evaluation_plan(
     step: &Plan,
     topology: &Topology,
     asked: &compile::Options,
-) -> Result<Compiled> {
-    let graph = evaluation(forward.clone(), loss)?;
+) -> Result<(Compiled, Vec<Target>)> {
+    let (graph, targets) = evaluation(forward.clone(), loss)?;
     let devices = topology.devices.iter().zip(&step.devices);
     let mut asked = asked.clone();
     // Rules speak of the step's nodes; the network alone is split where it must be.
     asked.split.rules.clear();
     asked.place.caps = Some(devices.map(|(device, own)| device.memory.saturating_sub(own.arena)).collect());
-    compile::compile(Model::Graph(graph), topology, &asked)
-        .map_err(|error| error.within("validation, beside the training step"))
+    let compiled = compile::compile(Model::Graph(graph), topology, &asked);
+    let compiled = compiled.map_err(|error| error.within("validation, beside the training step"))?;
+    Ok((compiled, targets))
 }
 
 /// A planned step, ready to run, with its parameters' first values; programs of the same `engines` may run at

@@ -60,6 +60,7 @@ impl Replicated<'_> {
         self.add_outputs(recipe, whole)?;
         let graph = &network.graph;
         let sets = self.params.len();
+        let moved = (0..self.losses.len()).filter(|&shard| self.tells_statistics(shard)).count();
         let mut due: Vec<Vec<Due>> = vec![Vec::new(); sets];
         let mut means: Vec<(usize, ParamId, ValueId)> = Vec::new();
         let (mut owned, mut owned_due) = (Vec::new(), Vec::new());
@@ -86,7 +87,7 @@ impl Replicated<'_> {
                         let name = format!("{}/mean", self.graph.param(id).name);
                         self.graph.source_mut(source).name = name;
                         let mut b = Build { graph: &mut self.graph, source };
-                        let mean = b.scale(gradient, 1.0 / self.losses.len() as f64)?;
+                        let mean = b.scale(gradient, 1.0 / moved as f64)?;
                         means.push((set, id, mean));
                     } else {
                         due[set].push((id, source, gradient));
@@ -167,10 +168,20 @@ impl Replicated<'_> {
         self.graph.ty(self.params[0][at])
     }
 
+    /// Whether a shard has the statistics that its replica ends with: of a pipeline, the last microbatch.
+    fn tells_statistics(&self, shard: usize) -> bool {
+        !self.groups.pipelines
+            || shard + 1 == self.losses.len()
+            || self.replica(shard) != self.replica(shard + 1)
+    }
+
     /// By shard: the gradients of a bucket one after the other.
-    fn flat(&mut self, bucket: &[usize]) -> Result<Vec<Sent>> {
+    fn flat(&mut self, bucket: &[usize], kind: BucketKind) -> Result<Vec<Sent>> {
         let mut flats = Vec::with_capacity(self.gradients.len());
         for shard in 0..self.gradients.len() {
+            if kind == BucketKind::Statistics && !self.tells_statistics(shard) {
+                continue;
+            }
             let replica = self.replica(shard);
             let name = format!("{}/bucket@{shard}", self.name_of(bucket[0]));
             let source = self.backward(name, bucket[0], replica);
@@ -187,10 +198,10 @@ impl Replicated<'_> {
         Ok(flats)
     }
 
-    /// The sum of the shards' gradients.
+    /// The sum of the shards' gradients, or of what replicas make of statistics.
     fn reduce(&mut self, bucket: &[usize], kind: BucketKind) -> Result<Sum> {
         let (at, count) = (bucket[0], self.replicas.count);
-        let mut flats = self.flat(bucket)?;
+        let mut flats = self.flat(bucket, kind)?;
         let ty = self.graph.ty(flats[0].value).clone();
         let elements = ty.elements().unwrap_or(0);
         let transfer = self.replicas.transfer.dtype().filter(|_| kind != BucketKind::Statistics && count > 1);

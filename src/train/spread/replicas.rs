@@ -9,13 +9,14 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
-use crate::ir::{Graph, Op, Param, ParamId, Shape, Source, SourceId, SourceRole, Type, ValueId};
+use crate::ir::{Graph, Op, Param, ParamId, Source, SourceId, SourceRole, Type, ValueId};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::gradient::{gradient, unroll};
 use crate::train::spread::exchange::{Replicas, Sync};
 use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::links::Links;
 use crate::train::spread::names::replica_name;
+use crate::train::step::ignored::{TargetValue, add_target};
 use crate::train::step::noise::disturb;
 use crate::train::step::penalty::{penalised, penalty, penalty_source};
 use crate::train::step::scaling::Scale;
@@ -103,13 +104,15 @@ pub(crate) struct Replicated<'a> {
     pub(crate) names: Vec<String>,
     /// By parameter: the device of each group that it belongs to.
     pub(crate) stages: Vec<usize>,
-    /// Inputs of the whole batch, then targets.
+    /// Inputs of the whole batch, then of each target what it has: itself, and its shares.
     inputs: Vec<ValueId>,
     pub(crate) losses: Vec<ValueId>,
     /// By replica: what its loss counts, where some are spare.
     pub(crate) counts: Vec<Option<ValueId>>,
     /// By shard, then by value of its network: the copy's.
     values: Vec<Vec<ValueId>>,
+    /// By parameter: what the microbatches of a pipeline so far have made of a statistic.
+    moved: Vec<Option<ValueId>>,
     /// By shard, then by output of the network.
     pub(crate) outputs: Vec<Vec<ValueId>>,
     /// By shard, then by parameter: its gradient, or the value that it is to have.
@@ -163,6 +166,7 @@ impl<'a> Replicated<'a> {
             losses: Vec::new(),
             counts: vec![None; replicas.count],
             values: Vec::new(),
+            moved: vec![None; params.len()],
             outputs: Vec::new(),
             gradients: Vec::new(),
             readers: vec![None; params.len()],
@@ -180,9 +184,8 @@ impl<'a> Replicated<'a> {
             self.inputs.push(graph.add_input(name.clone(), whole.ty(*value).clone(), source));
         }
         for target in targets {
-            let source = graph.add_source(Source::new(target.name.clone(), "target", SourceRole::Data));
-            let ty = Type::new(target.dtype, Shape::known(&target.dims));
-            self.inputs.push(graph.add_input(target.name.clone(), ty, source));
+            let TargetValue { value, share, .. } = add_target(graph, target);
+            self.inputs.extend([value].into_iter().chain(share));
         }
     }
 
@@ -272,16 +275,27 @@ impl<'a> Replicated<'a> {
         }
         let set = if self.params.len() == 1 { 0 } else { device };
         let sources = self.sources(&network.graph, shard, device);
+        if microbatch == Some(0) {
+            self.moved.fill(None);
+        }
         let values = self.copy(&network.graph, &sources, &parts, set);
+        // The microbatches of a pipeline move a statistic one after the other, as those of one device do.
+        for moved in network.moved.iter().filter(|_| self.groups.pipelines) {
+            self.moved[moved.param.index()] = Some(values[moved.value.index()]);
+        }
         let outputs: Vec<ValueId> =
             network.graph.outputs().iter().map(|(_, value)| values[value.index()]).collect();
         let source = self.source(format!("loss@{shard}"), "loss", device);
         self.graph.source_mut(source).microbatch = microbatch;
-        let inputs = network.graph.inputs().len();
+        let mut rest = parts[network.graph.inputs().len()..].iter().copied();
         let mut b = Build { graph: &mut self.graph, source };
         let mut total: Option<ValueId> = None;
-        for (&output, &target) in outputs.iter().zip(&parts[inputs..inputs + targets.len()]) {
-            let each = recipe.loss.per_sample(&mut b, output, target)?;
+        for (&output, target) in outputs.iter().zip(targets) {
+            let missing = || Error::Internal("a target without its part".into());
+            let value = rest.next().ok_or_else(missing)?;
+            let share = if target.has_shares { rest.next() } else { None };
+            let value = TargetValue { value, share, takes_bits: target.takes_bits };
+            let each = recipe.loss.per_sample(&mut b, output, value)?;
             let sum = b.sum(each, &[0], ReducedAxes::Dropped)?;
             total = Some(match total {
                 Some(total) => b.add(total, sum)?,
@@ -375,7 +389,10 @@ impl<'a> Replicated<'a> {
             let source = sources[node.source.index()];
             match &node.op {
                 Op::Input => values.extend(next_input.next()),
-                Op::Param(param) => values.push(self.params[set][param.index()]),
+                Op::Param(param) => {
+                    let stored = self.params[set][param.index()];
+                    values.push(self.moved[param.index()].unwrap_or(stored));
+                }
                 Op::Constant(constant) => {
                     values.push(self.graph.add_constant(network.constant(*constant).clone(), source));
                 }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::ir::{Binary, Compare, CountedSteps, DType, Op, Unary, ValueId};
+use crate::ir::{Binary, Compare, CountedSteps, DType, Graph, Op, ReduceKind, Unary, ValueId};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::topology::suggestion;
+use crate::train::step::ignored::TargetValue;
 
 /// Probabilities are kept this far from 0 and 1 before their logarithm is taken.
 const CLIP: f64 = 1e-7;
@@ -28,7 +29,7 @@ pub enum Loss {
         /// Where it becomes linear.
         delta: f64,
     },
-    /// `max(0, 1 - t y)` with targets -1 and 1.
+    /// `max(0, 1 - t y)` with targets -1 and 1; of Keras networks also with 0 and 1.
     Hinge,
     /// `1 - cos(y, t)` along the last axis.
     Cosine,
@@ -38,6 +39,8 @@ pub enum Loss {
     SparseCrossEntropy {
         /// Whether outputs are logits.
         logits: bool,
+        /// The class whose targets are left out: the mean is over the other targets of the whole batch.
+        ignored: Option<i64>,
     },
     /// `-sum t ln y` along the last axis; targets are probabilities.
     CrossEntropy {
@@ -59,8 +62,12 @@ const NAMES: &[(&str, &str, Loss)] = &[
     ("hinge", "hinge_loss", Loss::Hinge),
     ("cosine", "cosine_similarity", Loss::Cosine),
     ("kl", "kl_divergence", Loss::KullbackLeibler),
-    ("sparse", "sparse_categorical_crossentropy", Loss::SparseCrossEntropy { logits: false }),
-    ("sparse:logits", "sparse_categorical_crossentropy:logits", Loss::SparseCrossEntropy { logits: true }),
+    ("sparse", "sparse_categorical_crossentropy", Loss::SparseCrossEntropy { logits: false, ignored: None }),
+    (
+        "sparse:logits",
+        "sparse_categorical_crossentropy:logits",
+        Loss::SparseCrossEntropy { logits: true, ignored: None },
+    ),
     ("categorical", "categorical_crossentropy", Loss::CrossEntropy { logits: false }),
     ("categorical:logits", "categorical_crossentropy:logits", Loss::CrossEntropy { logits: true }),
     ("binary", "binary_crossentropy", Loss::BinaryCrossEntropy { logits: false }),
@@ -88,6 +95,9 @@ const ALIASES: &[(&str, &str)] = &[
     ("categorical_cross_entropy", "categorical"),
 ];
 
+/// What the class that is left out is called, here and in Keras, and in torch.
+const IGNORED: [&str; 2] = ["ignore_class", "ignore_index"];
+
 /// What a cross-entropy of no kind may be.
 const CROSS_ENTROPIES: &[&str] =
     &["cross_entropy", "crossentropy", "crossentropyloss", "ce", "xent", "nll", "nllloss"];
@@ -95,9 +105,12 @@ const CROSS_ENTROPIES: &[&str] =
 impl FromStr for Loss {
     type Err = Error;
 
-    /// `mae`, `sparse:logits`, `huber:delta=0.5`, or the name that Keras or torch gives it, in letters of any
-    /// case.
+    /// `mae`, `sparse:logits`, `sparse:ignore_class=-100`, `huber:delta=0.5`, or the name that Keras or torch gives
+    /// it, in letters of any case.
     fn from_str(text: &str) -> Result<Self> {
+        if let Some((loss, class)) = ignoring(text)? {
+            return loss.parse::<Self>()?.ignoring(class, text);
+        }
         let name = text.trim().to_lowercase().replace(['-', ' '], "_");
         if let Some(delta) = name.strip_prefix("huber:delta=") {
             let delta = delta.parse().ok().filter(|delta: &f64| delta.is_finite() && *delta > 0.0);
@@ -114,6 +127,20 @@ impl FromStr for Loss {
         let found = NAMES.iter().find(|(short, long, _)| name == *short || name == *long);
         found.map(|&(.., loss)| loss).ok_or_else(|| unknown(text, base))
     }
+}
+
+/// What stands before `ignore_class=C` at the end of a loss's text, and the class. Error: it is no class.
+fn ignoring(text: &str) -> Result<Option<(&str, i64)>> {
+    let Some((loss, option)) = text.rsplit_once([':', ',']) else { return Ok(None) };
+    let Some((key, class)) = option.split_once('=') else { return Ok(None) };
+    let key = key.trim().to_lowercase().replace('-', "_");
+    if !IGNORED.contains(&key.as_str()) {
+        return Ok(None);
+    }
+    let class = class.trim().parse();
+    let class =
+        class.map_err(|_| Error::usage(format!("--loss {text}"), format!("{key} is no whole number")))?;
+    Ok(Some((loss, class)))
 }
 
 /// There is no loss of this name.
@@ -135,6 +162,10 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Huber { delta } = self {
             return write!(f, "huber:delta={delta}");
+        }
+        if let Self::SparseCrossEntropy { logits, ignored: Some(class) } = self {
+            let all = Self::SparseCrossEntropy { logits: *logits, ignored: None };
+            return write!(f, "{all}{}ignore_class={class}", if *logits { ',' } else { ':' });
         }
         f.write_str(NAMES.iter().find(|(.., loss)| loss == self).map_or("?", |&(short, ..)| short))
     }
@@ -161,15 +192,86 @@ impl Loss {
         matches!(self, Self::SparseCrossEntropy { .. })
     }
 
+    /// The class whose targets are left out.
+    pub fn ignored(&self) -> Option<i64> {
+        match self {
+            Self::SparseCrossEntropy { ignored, .. } => *ignored,
+            Self::MeanSquared
+            | Self::MeanAbsolute
+            | Self::Huber { .. }
+            | Self::Hinge
+            | Self::Cosine
+            | Self::KullbackLeibler
+            | Self::CrossEntropy { .. }
+            | Self::BinaryCrossEntropy { .. } => None,
+        }
+    }
+
+    /// This loss as the file of a network has it, where that says what is left out and this one does not.
+    #[must_use]
+    pub fn of_model(self, graph: &Graph) -> Self {
+        match (self, graph.rules().targets.ignored) {
+            (Self::SparseCrossEntropy { logits, ignored: None }, Some(class)) => {
+                Self::SparseCrossEntropy { logits, ignored: Some(class) }
+            }
+            _ => self,
+        }
+    }
+
+    /// This loss without the targets of a class. Error: its targets are no classes.
+    fn ignoring(self, class: i64, text: &str) -> Result<Self> {
+        match self {
+            Self::SparseCrossEntropy { logits, ignored: None } => {
+                Ok(Self::SparseCrossEntropy { logits, ignored: Some(class) })
+            }
+            _ => {
+                Err(Error::usage(format!("--loss {text}"), "one class can be left out, and of sparse alone"))
+            }
+        }
+    }
+
     /// One number for each sample: `[batch]`. Steps of `y` that do not count are left out of the mean over the samples at
-    /// hand: a shard or a microbatch counts its own.
-    pub(crate) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: ValueId) -> Result<ValueId> {
+    /// hand: a shard or a microbatch counts its own. Targets of the ignored class are left out of the mean over
+    /// the batch that the target's shares tell.
+    pub(crate) fn per_sample(&self, b: &mut Build<'_>, y: ValueId, target: TargetValue) -> Result<ValueId> {
+        if let Some(class) = self.ignored() {
+            return self.of_other_classes(b, y, target, class);
+        }
+        let target = if target.takes_bits { signs(b, target.value)? } else { target.value };
         if let Some(counted) = b.graph.counted_steps(y) {
             return self.of_counted(b, counted, target);
         }
         let each = self.each(b, y, target)?;
         let axes: Vec<u32> = (1..b.rank(each) as u32).collect();
         b.mean(each, &axes, ReducedAxes::Dropped)
+    }
+
+    /// `[batch]`, whose mean is that of the targets that are of another class and whose steps count.
+    fn of_other_classes(
+        &self,
+        b: &mut Build<'_>,
+        y: ValueId,
+        target: TargetValue,
+        class: i64,
+    ) -> Result<ValueId> {
+        let steps = b.graph.counted_steps(y);
+        let ignored = b.number(b.dtype(target.value), class as f64)?;
+        let other = b.compare(Compare::Ne, target.value, ignored)?;
+        // What is ignored is no class that scores could be looked up of.
+        let known = b.masked(other, target.value)?;
+        let each = self.each(b, steps.map_or(y, |steps| steps.value), known)?;
+        let counts = match steps {
+            Some(steps) => both(b, other, steps.mask)?,
+            None => other,
+        };
+        let left = b.masked(counts, each)?;
+        let axes: Vec<u32> = (1..b.rank(left) as u32).collect();
+        let sums = b.sum(left, &axes, ReducedAxes::Dropped)?;
+        let share = match target.share {
+            Some(share) => b.convert(share, b.dtype(sums))?,
+            None => own_share(b, counts, sums)?,
+        };
+        b.mul(sums, share)
     }
 
     /// `[batch]`, whose mean is that of the steps that count; 0 where none does.
@@ -218,7 +320,7 @@ impl Loss {
             }
             // Of logits, the logarithm of a softmax is taken as `x - log sum exp x`: a probability that underflows to
             // 0 would have none.
-            Self::SparseCrossEntropy { logits } | Self::CrossEntropy { logits }
+            Self::SparseCrossEntropy { logits, .. } | Self::CrossEntropy { logits }
                 if let Some(from) = logits_of(b, y, logits, last) =>
             {
                 b.apply(Op::CrossEntropy, &[from, t])
@@ -241,6 +343,39 @@ impl Loss {
             Self::BinaryCrossEntropy { logits } => binary(b, y, t, logits),
         }
     }
+}
+
+/// Where a target counts and its step does; the mask has ones behind its axes.
+fn both(b: &mut Build<'_>, counts: ValueId, mask: ValueId) -> Result<ValueId> {
+    let mut dims = b.dims(mask)?;
+    dims.resize(b.rank(counts), 1);
+    let mask = b.reshape(mask, &dims)?;
+    b.binary(Binary::And, counts, mask)
+}
+
+/// What each counted element's loss is multiplied by, where the samples at hand count for themselves.
+fn own_share(b: &mut Build<'_>, counts: ValueId, sums: ValueId) -> Result<ValueId> {
+    let (dtype, samples) = (b.dtype(sums), b.dims(sums)?.iter().product::<i64>());
+    let counts = b.convert(counts, dtype)?;
+    let axes: Vec<u32> = (0..b.rank(counts) as u32).collect();
+    let count = b.sum(counts, &axes, ReducedAxes::Dropped)?;
+    let count = b.with(Binary::Max, count, 1.0)?;
+    let samples = b.number(dtype, samples as f64)?;
+    b.div(samples, count)
+}
+
+/// Bits as signs, where all targets at hand are 0 or 1, as Keras takes them.
+fn signs(b: &mut Build<'_>, t: ValueId) -> Result<ValueId> {
+    let [zero, one] = [b.number(b.dtype(t), 0.0)?, b.number(b.dtype(t), 1.0)?];
+    let (is_zero, is_one) = (b.compare(Compare::Eq, t, zero)?, b.compare(Compare::Eq, t, one)?);
+    let is_bit = b.binary(Binary::Or, is_zero, is_one)?;
+    let is_bit = b.convert(is_bit, b.dtype(t))?;
+    let axes: Vec<u32> = (0..b.rank(t) as u32).collect();
+    let least = b.reduce(ReduceKind::Min, is_bit, &axes, ReducedAxes::Dropped)?;
+    let are_bits = b.compare(Compare::Eq, least, one)?;
+    let twice = b.scale(t, 2.0)?;
+    let signs = b.with(Binary::Sub, twice, 1.0)?;
+    b.select(are_bits, signs, t)
 }
 
 /// `e^2 / 2` up to `delta`, then `delta (|e| - delta / 2)`.

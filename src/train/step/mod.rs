@@ -1,6 +1,7 @@
 //! A network as its training step: loss, gradients, updates, all in one graph.
 
 pub(crate) mod accumulate;
+pub(crate) mod ignored;
 pub(crate) mod loss;
 pub(crate) mod noise;
 pub(crate) mod penalty;
@@ -10,12 +11,11 @@ pub(crate) mod statistics;
 use wildmatch::WildMatch;
 
 use crate::error::{Error, Result};
-use crate::ir::{
-    DType, Graph, Limit, Op, ParamId, Phase, Shape, Source, SourceId, SourceRole, Type, ValueId,
-};
+use crate::ir::{DType, Graph, Limit, Op, ParamId, Phase, Source, SourceId, SourceRole, ValueId};
 use crate::pass::gradient::build::{Build, ReducedAxes};
 use crate::pass::gradient::{gradient, unroll};
 use crate::train::optimize::{Scalars, Updates, wide_type};
+use crate::train::step::ignored::{Ignoring, add_target};
 use crate::train::step::loss::Loss;
 use crate::train::step::noise::disturb;
 use crate::train::step::penalty::with_penalties;
@@ -53,13 +53,26 @@ pub struct Target {
     pub dims: Vec<i64>,
     /// Of class numbers: how many classes there are.
     pub classes: Option<i64>,
+    /// Of class numbers: the one that the loss leaves out.
+    pub ignored: Option<i64>,
+    /// Whether the step has an input that says what of the batch each sample is: a class is ignored, and the network
+    /// itself does not say which steps count.
+    pub(crate) has_shares: bool,
+    /// Whether targets that are all 0 or 1 mean -1 and 1.
+    pub(crate) takes_bits: bool,
 }
 
 impl Target {
     /// What class numbers are below: those below 0 would count from the last one.
     pub(crate) fn limit(&self) -> Option<Limit> {
-        let field = format!("the classes of output {}", self.output);
-        self.classes.map(|count| Limit { count, field })
+        let output = &self.output;
+        let field = match self.ignored {
+            Some(_) => format!("the classes of output {output}"),
+            None => {
+                format!("the classes of output {output}; --loss sparse:ignore_class=C leaves out class C")
+            }
+        };
+        self.classes.map(|count| Limit { count, field, ignored: self.ignored })
     }
 }
 
@@ -127,7 +140,10 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
         let classes = loss.has_class_numbers().then(|| dims.last().copied()).flatten();
         let (dtype, dims) = loss.target(ty.dtype, &dims);
         let name = if single { "target".to_owned() } else { format!("target_{output}") };
-        Ok(Target { name, output: output.clone(), dtype, dims, classes })
+        let ignored = loss.ignored();
+        let takes_bits = *loss == Loss::Hinge && graph.rules().targets.hinge_takes_bits;
+        let has_shares = ignored.is_some() && graph.counted_steps(*value).is_none();
+        Ok(Target { name, output: output.clone(), dtype, dims, classes, ignored, has_shares, takes_bits })
     };
     outputs.iter().map(of).collect()
 }
@@ -289,9 +305,7 @@ fn sample_losses(
     target: &Target,
     output: ValueId,
 ) -> Result<ValueId> {
-    let data = graph.add_source(Source::new(target.name.clone(), "target", SourceRole::Data));
-    let ty = Type::new(target.dtype, Shape::known(&target.dims));
-    let value = graph.add_input(target.name.clone(), ty, data);
+    let value = add_target(graph, target);
     loss.per_sample(&mut Build { graph, source }, output, value)
 }
 
@@ -421,24 +435,35 @@ pub(super) fn update_source(graph: &mut Graph, id: ParamId, forward: SourceId) -
     graph.add_source(source)
 }
 
-/// A network with the loss of each sample as an output beside its own, for validation.
+/// The outputs of an [`evaluation`] that hold losses, each with the target whose shares it has: one for all targets, or
+/// one for each where any has shares.
+pub(crate) fn loss_outputs(targets: &[Target]) -> Vec<(String, Option<Ignoring>)> {
+    let apart = targets.iter().any(|target| target.has_shares);
+    let further = targets.iter().skip(1).filter(|_| apart);
+    let further = further.map(|target| (format!("{LOSS}/{}", target.name), Ignoring::of(target)));
+    [(LOSS.to_owned(), targets.first().and_then(Ignoring::of))].into_iter().chain(further).collect()
+}
+
+/// A network with the loss of each sample as an output beside its own, for validation, and its targets. Means of targets
+/// with shares are over counts of their own, so that each then has an output; the first has what parameters add.
 ///
 /// Errors: those of [`targets`] and of [`trainable`].
-pub(super) fn evaluation(mut graph: Graph, loss: &Loss) -> Result<Graph> {
+pub(super) fn evaluation(mut graph: Graph, loss: &Loss) -> Result<(Graph, Vec<Target>)> {
     let targets = targets(&graph, loss)?;
     let outputs = fitted(&graph);
+    let named = loss_outputs(&targets);
     let source = loss_source(&mut graph, &outputs);
-    let mut total: Option<ValueId> = None;
+    let mut losses: Vec<ValueId> = Vec::new();
     for (target, (_, output)) in targets.iter().zip(&outputs) {
         let each = sample_losses(&mut graph, source, loss, target, *output)?;
-        let mut b = Build { graph: &mut graph, source };
-        total = Some(match total {
-            Some(total) => b.add(total, each)?,
-            None => each,
-        });
+        match losses.last_mut().filter(|_| named.len() == 1) {
+            Some(total) => *total = Build { graph: &mut graph, source }.add(*total, each)?,
+            None => losses.push(each),
+        }
     }
-    let total = total.ok_or_else(|| Error::usage("model", "it has no output"))?;
-    let total = with_penalties(&mut graph, total, &[])?;
-    graph.set_outputs([(LOSS.to_owned(), total)].into_iter().chain(outputs).collect());
-    Ok(graph)
+    let Some(first) = losses.first_mut() else { return Err(Error::usage("model", "it has no output")) };
+    *first = with_penalties(&mut graph, *first, &[])?;
+    let losses = named.into_iter().map(|(name, _)| name).zip(losses);
+    graph.set_outputs(losses.chain(outputs).collect());
+    Ok((graph, targets))
 }

@@ -14,6 +14,7 @@ use crate::error::{Error, Report, Result};
 use crate::json::json_error;
 
 mod batched;
+mod raised;
 mod repeated;
 mod scan;
 
@@ -36,7 +37,9 @@ pub(super) fn inline(graph: &mut Graph) -> Result<()> {
     if graph.nodes.iter().any(calls_graph) {
         inline_graphs(graph)?;
     }
-    batched::unroll(graph, MOST_NODES)
+    batched::unroll(graph, MOST_NODES)?;
+    raised::raise(graph);
+    Ok(())
 }
 
 fn inline_graphs(graph: &mut Graph) -> Result<()> {

@@ -99,13 +99,13 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             call.result(value)
         },
         "squeeze" => squeeze,
-        "expand" | "broadcast_to" | "expand_copy" => expand,
+        "expand" | "broadcast_to" => expand,
         "repeat" => |call| repeat(call, "repeats"),
         "tile" => |call| repeat(call, "dims"),
         "cat" | "concat" => cat,
         "stack" => stack,
         "slice" => slice,
-        "narrow" | "narrow_copy" => narrow,
+        "narrow" => narrow,
         "select" => select,
         "split" | "split_with_sizes" | "chunk" | "tensor_split" | "unsafe_split" | "unsafe_chunk"
         | "hsplit" | "vsplit" | "dsplit" => split,

@@ -16,6 +16,7 @@ mod gamma;
 mod index;
 mod layout;
 mod loss;
+mod lu;
 mod make;
 mod margin;
 mod norm;
@@ -52,7 +53,8 @@ pub(super) use complex::{parts_of, put_back};
 /// The lowering of an operation that has complex numbers; none where it is not supported.
 pub(super) fn find_complex(target: &str) -> Option<Lower> {
     let name = plain(base(target));
-    complex::find(name).filter(|_| target.starts_with("torch.ops.aten."))
+    let found = complex::find(name).or_else(|| complex::find(of_copy(name)?));
+    found.filter(|_| target.starts_with("torch.ops.aten."))
 }
 
 fn plain(name: &str) -> &str {
@@ -80,6 +82,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         bag::find,
         cell::find,
         loss::find,
+        lu::find,
         margin::find,
         running::find,
         special::find,
@@ -105,7 +108,14 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         unique::find,
         vision::find,
     ];
-    families.iter().find_map(|find| find(name)).filter(|_| is_ours)
+    let named = |name: &str| families.iter().find_map(|find| find(name));
+    named(name).or_else(|| named(of_copy(name)?)).filter(|_| is_ours)
+}
+
+/// The operation that gives a view where this one copies what the view shows: `view` of `view_copy`.
+pub(super) fn of_copy(name: &str) -> Option<&str> {
+    let view = name.strip_suffix("_copy").filter(|_| !may_be_view(name))?;
+    [view, view.trim_start_matches('_')].into_iter().find(|view| may_be_view(view))
 }
 
 /// PyTorch's own operations, and those that transformers, torchvision and torchao add.

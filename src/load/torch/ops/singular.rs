@@ -22,11 +22,12 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let values = matrices.values(call)?;
             call.result(values)
         },
-        "linalg_svd" | "_linalg_svd" => |call| {
+        "linalg_svd" | "_linalg_svd" | "svd" => |call| {
             if call.is_read(0) || call.is_read(2) {
                 return Err(call.unsupported("with its vectors, whose signs are not defined"));
             }
-            let matrices = Matrices::of(call, "A")?;
+            let name = if call.argument("A").is_some() { "A" } else { "self" };
+            let matrices = Matrices::of(call, name)?;
             let values = matrices.values(call)?;
             call.results(vec![None, Some(values)])
         },

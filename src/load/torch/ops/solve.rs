@@ -9,7 +9,7 @@ use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
 /// Larger matrices are not eliminated row by row.
-const MOST_ROWS: i64 = 64;
+pub(super) const MOST_ROWS: i64 = 64;
 
 /// Larger unit matrices are not written.
 const MOST_UNIT: i64 = 1024;
@@ -29,7 +29,7 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 }
 
 /// Rows of the square matrices of an argument. Error: they are open, not square, or too many.
-fn rows_of(call: &Call<'_, '_>, name: &str) -> Result<i64> {
+pub(super) fn rows_of(call: &Call<'_, '_>, name: &str) -> Result<i64> {
     let sizes = &call.meta(name)?.sizes;
     let known = |from_end: usize| {
         sizes.len().checked_sub(from_end).and_then(|axis| sizes.get(axis)).and_then(schema::size)
@@ -65,7 +65,7 @@ pub(super) fn unit_like(call: &mut Call<'_, '_>, name: &str) -> Result<String> {
 }
 
 /// A unit matrix for each of the matrices.
-fn unit(call: &mut Call<'_, '_>, x: &str, rows: i64, dtype: DType) -> String {
+pub(super) fn unit(call: &mut Call<'_, '_>, x: &str, rows: i64, dtype: DType) -> String {
     let (zero, sizes) = (call.scalar(dtype, 0.0), call.integers(&[rows, rows]));
     let zeros = call.plain("Expand", &[&zero, &sizes]);
     let one = call.plain("EyeLike", &[&zeros]);
@@ -119,7 +119,7 @@ fn batch_fits(call: &Call<'_, '_>) -> bool {
 }
 
 /// Matrices in one batch: their axes but the last two broadcast.
-fn broadcast(call: &mut Call<'_, '_>, a: &str, b: &str) -> (String, String) {
+pub(super) fn broadcast(call: &mut Call<'_, '_>, a: &str, b: &str) -> (String, String) {
     let front = [("end", Attribute::Int(-2))];
     let ones = call.integers(&[1, 1]);
     let [of_a, of_b] = [a, b].map(|x| {
@@ -153,7 +153,7 @@ fn from_the_right(call: &mut Call<'_, '_>, name: &str, a: String) -> Result<()> 
     with_success(call, value, &a)
 }
 
-fn turned(call: &mut Call<'_, '_>, x: &str, rank: i64) -> String {
+pub(super) fn turned(call: &mut Call<'_, '_>, x: &str, rank: i64) -> String {
     let order: Vec<i64> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
     call.op("Transpose", &[x], &[("perm", Attribute::Ints(&order))])
 }
@@ -231,7 +231,13 @@ fn triangle(call: &mut Call<'_, '_>, x: String, is_upper: bool) -> Result<String
 }
 
 /// `a^-1 b` of matrices, by Gauss and Jordan, with the largest element of a column as pivot.
-fn eliminated(call: &mut Call<'_, '_>, a: &str, b: &str, rows: i64, dtype: DType) -> Result<String> {
+pub(super) fn eliminated(
+    call: &mut Call<'_, '_>,
+    a: &str,
+    b: &str,
+    rows: i64,
+    dtype: DType,
+) -> Result<String> {
     let mut x = call.op("Concat", &[a, b], &[("axis", Attribute::Int(-1))]);
     let (row, column, keep) = (call.integers(&[-2]), call.integers(&[-1]), Attribute::Int(1));
     let zero = call.scalar(dtype, 0.0);

@@ -277,26 +277,23 @@ fn cartesian_product(call: &mut Call<'_, '_>) -> Result<()> {
 /// Matrices along a diagonal, zeros elsewhere.
 fn block_diagonal(call: &mut Call<'_, '_>) -> Result<()> {
     let (names, dtype) = (call.list_names("tensors")?, call.result_dtype()?);
-    let mut blocks = Vec::new();
+    let (axes, column) = (call.integers(&[0]), [("start", Attribute::Int(1)), ("end", Attribute::Int(2))]);
+    let zero = call.integers(&[0]);
+    let (mut blocks, mut before) = (Vec::new(), zero.clone());
     for (name, value) in names.iter().zip(call.list_of("tensors", dtype)?) {
-        let dims = call.meta_of(name)?.dims().ok_or_else(|| call.unsupported("of open sizes"))?;
-        let [rows, columns] = match *dims.as_slice() {
-            [] => [1, 1],
-            [columns] => [1, columns],
-            [rows, columns] => [rows, columns],
-            _ => return Err(call.wrong("it has blocks that are no matrices")),
-        };
-        let sizes = call.integers(&[rows, columns]);
-        blocks.push((call.plain("Reshape", &[&value, &sizes]), columns));
+        let lacking = 2usize.checked_sub(call.meta_of(name)?.sizes.len());
+        let lacking = lacking.ok_or_else(|| call.wrong("it has blocks that are no matrices"))?;
+        let block = (0..lacking).fold(value, |block, _| call.plain("Unsqueeze", &[&block, &axes]));
+        let columns = call.op("Shape", &[&block], &column);
+        let end = call.plain("Add", &[&before, &columns]);
+        blocks.push((block, std::mem::replace(&mut before, end.clone()), end));
     }
-    let width = blocks.iter().try_fold(0i64, |width, (_, columns)| width.checked_add(*columns));
-    let width = width.ok_or_else(|| call.wrong("its sizes overflow"))?;
-    let zero = call.scalar(dtype, 0.0);
-    let (mut rows, mut before) = (Vec::new(), 0);
-    for (block, columns) in &blocks {
-        let pads = call.integers(&[0, before, 0, width - before - columns]);
-        rows.push(call.plain("Pad", &[block, &pads, &zero]));
-        before += columns;
+    let (width, fill) = (before, call.scalar(dtype, 0.0));
+    let mut rows = Vec::new();
+    for (block, before, end) in &blocks {
+        let after = call.plain("Sub", &[&width, end]);
+        let pads = call.op("Concat", &[&zero, before, &zero, &after], &[("axis", Attribute::Int(0))]);
+        rows.push(call.plain("Pad", &[block, &pads, &fill]));
     }
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
     let value = call.op("Concat", &rows, &[("axis", Attribute::Int(0))]);

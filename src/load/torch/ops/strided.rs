@@ -4,6 +4,7 @@ use super::super::call::Call;
 use super::super::schema;
 use super::Lower;
 use crate::error::Result;
+use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
@@ -12,12 +13,13 @@ pub(super) fn find(name: &str) -> Option<Lower> {
 
 /// The elements of a memory that is all of the operand, each at its place.
 fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
-    let open = || call.unsupported("of open sizes");
-    let sizes = call.ints("size")?.ok_or_else(open)?;
-    let strides = call.ints("stride")?.ok_or_else(open)?;
     let meta = call.meta("self")?;
     let own = meta.strides.iter().map(schema::size).collect::<Option<Vec<i64>>>();
-    let (Some(dims), Some(own)) = (meta.dims(), own) else { return Err(open()) };
+    let (Some(dims), Some(own), Ok(Some(sizes)), Ok(Some(strides))) =
+        (meta.dims(), own, call.ints("size"), call.ints("stride"))
+    else {
+        return of_open_sizes(call);
+    };
     let first = call.int("storage_offset", 0)?;
     if sizes.iter().any(|&size| size < 0) {
         return Err(call.wrong(format!("sizes {sizes:?}")));
@@ -63,6 +65,36 @@ fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
     let (places, shape) = (call.integers(&places), call.integers(&sizes));
     let value = call.op("Gather", &[&row, &places], &[("axis", Attribute::Int(0))]);
     let value = call.op("Reshape", &[&value, &shape], &[("allowzero", Attribute::Int(1))]);
+    call.result(value)
+}
+
+/// The same where sizes are open: places are counted along each axis, and looked up.
+fn of_open_sizes(call: &mut Call<'_, '_>) -> Result<()> {
+    let meta = call.meta("self")?;
+    if meta.is_dense() != Some(true) || meta.begins_at() != Some(0) {
+        return Err(call.unsupported("of open sizes, of a memory that is not all of it row by row"));
+    }
+    let (sizes, strides) = (call.sizes("size")?, call.sizes("stride")?);
+    let rank = call.meta_of(call.result_name(0)?)?.sizes.len() as i64;
+    let mut places = call.operand_or("storage_offset", DType::I64, 0.0)?;
+    for axis in 0..rank {
+        let at = call.scalar(DType::I64, axis as f64);
+        let [size, stride] =
+            [&sizes, &strides].map(|all| call.op("Gather", &[all, &at], &[("axis", Attribute::Int(0))]));
+        let [zero, one] = [0.0, 1.0].map(|number| call.scalar(DType::I64, number));
+        let along = call.plain("Range", &[&zero, &size, &one]);
+        let mut along = call.plain("Mul", &[&along, &stride]);
+        // Behind its axis there are those that come later.
+        let behind: Vec<i64> = (1..rank - axis).collect();
+        if !behind.is_empty() {
+            let behind = call.integers(&behind);
+            along = call.plain("Unsqueeze", &[&along, &behind]);
+        }
+        places = call.plain("Add", &[&places, &along]);
+    }
+    let (x, all) = (call.tensor("self")?, call.integers(&[-1]));
+    let row = call.plain("Reshape", &[&x, &all]);
+    let value = call.op("Gather", &[&row, &places], &[("axis", Attribute::Int(0))]);
     call.result(value)
 }
 

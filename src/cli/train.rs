@@ -109,6 +109,7 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
     let mut graph = network(&file, args, &mut options.compile, console)?;
     graph.notes().iter().chain(&graph.rules().unheeded).for_each(|line| console.note(line));
     check_trained(&graph)?;
+    train::check_classes(&graph, &options.recipe.loss).map_err(|error| error.within(&file.name()))?;
     let loss = options.recipe.loss.of_model(&graph);
     if loss != options.recipe.loss {
         console.note(&format!("the model was compiled to leave a class out: --loss {loss}"));

@@ -2,7 +2,8 @@
 
 use super::step::fitted;
 use super::step::loss::Loss;
-use crate::ir::{Binary, Graph, Node, Op, Unary, ValueId};
+use crate::error::{Error, Result};
+use crate::ir::{Binary, Graph, Layout, Node, Op, Unary, ValueId};
 
 /// How a network ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,37 @@ pub fn of_ends(graph: &Graph, loss: &Loss) -> Option<String> {
         let (is, instead) = told(loss, end)?;
         Some(format!("output {name} {is}: {instead}"))
     })
+}
+
+/// Error: an output has its classes along another axis than the last, along which the loss takes them. O(outputs).
+pub fn check_classes(graph: &Graph, loss: &Loss) -> Result<()> {
+    if !matches!(loss, Loss::SparseCrossEntropy { .. } | Loss::CrossEntropy { .. }) {
+        return Ok(());
+    }
+    for (name, value) in fitted(graph) {
+        let rank = graph.ty(value).shape.rank();
+        let Some(axis) = classes(graph, value).filter(|&axis| axis as usize + 1 != rank) else { continue };
+        let message = format!("its classes are along axis {axis}, --loss {loss} takes them along the last");
+        return Err(Error::model(format!("output {name}"), message)
+            .with_help("a network that ends with the axes in that order: in PyTorch, movedim(1, -1)"));
+    }
+    Ok(())
+}
+
+/// The axis of an output that its end says to hold classes: that of a softmax, or of a convolution's channels.
+fn classes(graph: &Graph, value: ValueId) -> Option<u32> {
+    let mut maker = graph.maker(value);
+    while let Op::Convert { .. } | Op::Binary(Binary::Add) = maker.op
+        && let Some(&operand) = maker.operands.first()
+    {
+        maker = graph.maker(operand);
+    }
+    match &maker.op {
+        Op::Softmax { axis, .. } => Some(*axis),
+        Op::Conv(conv) if conv.layout == Layout::ChannelsFirst => Some(1),
+        Op::ConvTranspose(conv) if conv.layout == Layout::ChannelsFirst => Some(1),
+        _ => None,
+    }
 }
 
 /// What an output is, and what would go with it.

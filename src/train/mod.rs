@@ -38,7 +38,7 @@ mod step;
 
 pub use before::{check_data, fields_of, weight_bytes};
 pub use dry::{DryRun, dry_run};
-pub use ends::of_ends;
+pub use ends::{check_classes, of_ends};
 pub use epochs::ensemble::{Change, Member, Override, Trained, ensemble, members};
 pub use epochs::fit::{Epoch, Event, Fit, Stop, fit};
 pub use epochs::trainer::{Outcome, Trainer};

@@ -563,6 +563,19 @@ class Blocks(nn.Module):
         return torch.block_diag(x, y, x[:, 0]), x.as_strided((rows, 2, 2), (4, 1, 1), 1), x.as_strided((2, rows), (2, 4))
 
 
+class Degrees(nn.Module):
+    """Orthogonal polynomials and sums of logarithms of gamma functions; elements that are put by their places in memory."""
+
+    def forward(self, x):
+        s, near = torch.special, x.clamp(-1, 1)
+        return (s.chebyshev_polynomial_t(near, 3), s.chebyshev_polynomial_u(near, 4), s.chebyshev_polynomial_v(near, 2),
+                s.chebyshev_polynomial_w(near, 1), s.hermite_polynomial_h(x, 4), s.hermite_polynomial_he(x, 3),
+                s.laguerre_polynomial_l(x, 4), s.legendre_polynomial_p(near, 5), s.legendre_polynomial_p(near, 0),
+                torch.mvlgamma(x.abs() + 3, 3), x.put(torch.tensor([0, -1]), torch.tensor([9.0, 8.0])),
+                x.put(torch.tensor([5, 5]), torch.tensor([1.0, 2.0]), accumulate=True),
+                x.as_strided_scatter(torch.ones(2, 2), (2, 2), (4, 2), 1))
+
+
 class Mapped(nn.Module):
     """Functions of single rows, mapped over axes, one in the other too."""
 
@@ -953,6 +966,7 @@ def modules():
     drawn = {
         "margins": (Margins(), (*(torch.randn(3, 5) for _ in range(3)), torch.rand(5)), None),
         "triangles": (Triangles(), (torch.randn(2, 3, 4), torch.randn(2, 3, 2)), {"x": {0: rows}, "y": {0: rows}}),
+        "degrees": (Degrees(), (torch.randn(3, 4),), None),
         "copies": (Copies(), (torch.randn(3, 3, 4),), {"x": {0: rows}}),
         "lone": (Lone(), (torch.randn(3, 4),), {"x": {0: rows}}),
         "blocks": (Blocks(), (torch.randn(3, 4), torch.randn(2, 3)), {"x": {0: rows}, "y": {}}),

@@ -6,9 +6,13 @@ use super::slope::with_gradient_of;
 use crate::error::Result;
 use crate::ir::DType;
 
+/// Larger sums are not written one by one.
+const MOST_ROWS: i64 = 64;
+
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "lgamma" | "special_gammaln" => |call| of_one(call, log_gamma),
+        "mvlgamma" | "special_multigammaln" => multivariate,
         "digamma" | "special_digamma" | "special_psi" => |call| of_one(call, digamma),
         "erfinv" | "special_erfinv" => |call| of_one(call, inverse_error),
         "i0" | "special_i0" => |call| of_one(call, |n, x| bessel_0(n, x, Scaled::No)),
@@ -123,6 +127,24 @@ fn log_gamma(n: &mut Numbers<'_, '_, '_>, x: &str) -> String {
     let value = n.choose(&is_low, &low, &value);
     let (infinite, infinity) = (n.of("IsInf", x), n.number(f64::INFINITY));
     n.choose(&infinite, &infinity, &value)
+}
+
+/// The logarithm of the gamma function of matrices of `p` rows: a sum of ordinary ones, half a step apart.
+fn multivariate(call: &mut Call<'_, '_>) -> Result<()> {
+    let rows = call.int("p", 1)?;
+    if !(1..=MOST_ROWS).contains(&rows) || call.result_dtype()? == DType::F64 {
+        return Err(call.unsupported(format!("of f64, or of more than {MOST_ROWS} rows")));
+    }
+    let (x, dtype) = (call.operand("self", DType::F32)?, call.result_dtype()?);
+    let mut n = Numbers(call);
+    let mut sum = n.number((rows * (rows - 1)) as f64 / 4.0 * std::f64::consts::PI.ln());
+    for row in 0..rows {
+        let lower = n.with("Sub", &x, row as f64 / 2.0);
+        let own = log_gamma(&mut n, &lower);
+        sum = n.two("Add", &sum, &own);
+    }
+    let value = if dtype == DType::F32 { sum } else { call.cast(&sum, dtype) };
+    call.result(value)
 }
 
 /// The asymptotic series six further on (Abramowitz and Stegun, 6.3.18); below 0 by the reflection formula.

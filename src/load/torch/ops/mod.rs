@@ -21,6 +21,7 @@ mod make;
 mod margin;
 mod norm;
 mod normalize;
+mod polynomial;
 mod product;
 mod quantized;
 mod random;
@@ -92,6 +93,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
         replace::find,
         sample::find,
         make::find,
+        polynomial::find,
         product::find,
         quantized::find,
         random::find,

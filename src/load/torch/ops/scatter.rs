@@ -28,12 +28,27 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             rows(call, &source, "add")
         },
         "index_fill" => index_fill,
+        "put" => put,
         "index_copy" => |call| {
             let source = call.operand("source", call.result_dtype()?)?;
             rows(call, &source, "none")
         },
         _ => return None,
     })
+}
+
+/// Elements at places that are counted through the whole tensor, row by row.
+fn put(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, places) = (call.operand("self", dtype)?, call.operand("index", DType::I64)?);
+    let source = call.operand("source", dtype)?;
+    let (shape, all) = (call.plain("Shape", &[&x]), call.integers(&[-1]));
+    let [row, places, source] = [&x, &places, &source].map(|one| call.plain("Reshape", &[one, &all]));
+    let reduction = if call.flag("accumulate", false)? { "add" } else { "none" };
+    let how = [("axis", Attribute::Int(0)), ("reduction", Attribute::Text(reduction))];
+    let value = call.op("ScatterElements", &[&row, &places, &source], &how);
+    let value = call.plain("Reshape", &[&value, &shape]);
+    call.result(value)
 }
 
 fn scaled(call: &mut Call<'_, '_>, value: String, dtype: DType) -> Result<String> {

@@ -8,7 +8,54 @@ use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
 
 pub(super) fn find(name: &str) -> Option<Lower> {
-    matches!(name, "as_strided" | "as_strided_copy").then_some(as_strided)
+    Some(match name {
+        "as_strided" => as_strided,
+        "as_strided_scatter" => written,
+        _ => return None,
+    })
+}
+
+/// A copy of a tensor in whose memory others are written at their places.
+fn written(call: &mut Call<'_, '_>) -> Result<()> {
+    let (meta, x, source) = (call.meta("self")?, call.tensor("self")?, call.tensor("src")?);
+    let (Some(dims), Ok(Some(sizes)), Ok(Some(strides))) =
+        (meta.dims(), call.ints("size"), call.ints("stride"))
+    else {
+        return Err(call.unsupported("of open sizes"));
+    };
+    if meta.is_dense() != Some(true) || sizes.len() != strides.len() {
+        return Err(call.unsupported("of a memory that is not row by row"));
+    }
+    let first = call.int("storage_offset", 0)?;
+    let places = places(call, first, &sizes, &strides)?;
+    let whole: i64 = dims.iter().product();
+    if places.iter().any(|place| !(0..whole).contains(place)) {
+        return Err(call.wrong("elements outside of its memory"));
+    }
+    let (all, places) = (call.integers(&[-1]), call.integers(&places));
+    let [row, source] = [&x, &source].map(|one| call.plain("Reshape", &[one, &all]));
+    let value = call.op("ScatterElements", &[&row, &places, &source], &[("axis", Attribute::Int(0))]);
+    let shape = call.integers(&dims);
+    let value = call.plain("Reshape", &[&value, &shape]);
+    call.result(value)
+}
+
+/// The places of the elements, row by row. Error: so many are not written one by one.
+fn places(call: &mut Call<'_, '_>, first: i64, sizes: &[i64], strides: &[i64]) -> Result<Vec<i64>> {
+    // Nothing at all has no elements, however many the other axes would have.
+    let wanted = match sizes.contains(&0) {
+        true => Some(0),
+        false => sizes.iter().try_fold(1i64, |count, &size| count.checked_mul(size)),
+    };
+    let wanted = wanted.ok_or_else(|| call.unsupported("of so many elements"))?;
+    call.list_places(wanted)?;
+    let mut places = if wanted == 0 { Vec::new() } else { vec![first] };
+    for (&size, &stride) in sizes.iter().zip(strides) {
+        let along =
+            |place: &i64| (0..size).map(|at| place.saturating_add(at.saturating_mul(stride))).collect();
+        places = places.iter().flat_map::<Vec<i64>, _>(along).collect();
+    }
+    Ok(places)
 }
 
 /// The elements of a memory that is all of the operand, each at its place.
@@ -44,21 +91,8 @@ fn as_strided(call: &mut Call<'_, '_>) -> Result<()> {
         let value = call.op("Transpose", &[&value], &[("perm", Attribute::Ints(&back))]);
         return call.result(value);
     }
-    // Nothing at all has no elements, however many the other axes would have.
-    let wanted = if sizes.contains(&0) { Some(0) } else { wanted };
-    let (Some(whole), Some(wanted)) = (whole, wanted) else {
-        return Err(call.unsupported("of so many elements"));
-    };
-    call.list_places(wanted)?;
-    let mut places = if wanted == 0 { Vec::new() } else { vec![first] };
-    for (&size, &stride) in sizes.iter().zip(&strides) {
-        if places.is_empty() {
-            break;
-        }
-        let along =
-            |place: &i64| (0..size).map(|at| place.saturating_add(at.saturating_mul(stride))).collect();
-        places = places.iter().flat_map::<Vec<i64>, _>(along).collect();
-    }
+    let whole = whole.ok_or_else(|| call.unsupported("of so many elements"))?;
+    let places = places(call, first, &sizes, &strides)?;
     if places.iter().any(|place| !(0..whole).contains(place)) {
         return Err(call.wrong("elements outside of its memory"));
     }

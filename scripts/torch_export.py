@@ -137,6 +137,43 @@ class Opened(nn.Module):
         return torch.cat([apart.flatten(1), seen.flatten(1), torch.stack(losses, 1)], 1)
 
 
+class Kinks(nn.Module):
+    """Slopes where functions turn, or where what is computed beside them has none; transforms of vectors."""
+
+    def __init__(self):
+        super().__init__()
+        # All 0: the slopes are those at the inputs.
+        self.scale_shift = nn.Parameter(torch.zeros(3, 8))
+        self.register_buffer("scale_slope", torch.tensor([0.2]))
+
+    def forward(self, x):
+        turn, positive, point = x + self.scale_shift
+        bounded = [F.relu6(turn), F.hardtanh(turn), F.hardsigmoid(turn), F.hardswish(turn), turn.clamp(0, 3), turn.clamp(min=0)]
+        bounded += [F.leaky_relu(turn, 0.1), F.prelu(turn, self.scale_slope), F.elu(turn), F.celu(turn, 0.5)]
+        bounded += [torch.lgamma(positive), torch.digamma(positive), torch.atan2(positive, positive)]
+        bounded.append(torch.atan2(point[:4], point[4:]).repeat(2))
+        spectrum = torch.fft.rfft(positive)
+        bounded += [torch.fft.irfft(spectrum, n=8), torch.fft.fft(turn).real, torch.fft.ifft(turn).imag]
+        bounded += [torch.cat([spectrum.real, spectrum.imag[:3]]), torch.erfc(turn), torch.special.erfcx(positive), turn % 0.7]
+        return torch.stack(bounded).view(3, -1)
+
+
+class Digits(nn.Module):
+    """Quotients and rests that have to be exact, and what is small beside 1; the spectrum of a vector."""
+
+    def forward(self, x, y, n):
+        spectrum = torch.fft.rfft(x)
+        whole = x // y, torch.remainder(x, y), x // 0.1, torch.remainder(1e10 * x, 3.0), x // torch.zeros(()), -x // math.inf
+        return *whole, torch.erfc(x), torch.erfc(-x), spectrum.real, spectrum.imag, n // 100, n // -100
+
+
+class Doubled(nn.Module):
+    """A size that is twice another, beside one that is known."""
+
+    def forward(self, x):
+        return x.reshape(x.shape[0], x.shape[2], 2) * x.shape[2]
+
+
 class Conv(nn.Module):
     def __init__(self):
         super().__init__()
@@ -949,7 +986,7 @@ OTHERS = {
 }
 
 # Whose gradients are stored too, at the inputs that are stored.
-STEERED = ("steered", "lengths", "learned", "opened")
+STEERED = ("steered", "lengths", "learned", "opened", "kinks")
 
 
 def modules():
@@ -1015,6 +1052,11 @@ def modules():
     drawn["laid"] = (Laid(), (torch.randn(3, 4), torch.tensor([2, 1, 0]), torch.rand(3, 4)), None)
     drawn["lengths"] = (Lengths(), (torch.tensor([[[1.0, -2, 0], [0, 0, 0], [0.5, 0, -0.7]]]),), None)
     drawn["learned"] = (Learned(), (torch.randn(3, 5, 8),), ({0: rows},))
+    turns = torch.tensor([[-3.0, -1, 0, 1, 3, 6, 0.5, -0.25], [0.5, 1, 1.5, 2, 3, 4, 5.5, 10], [0, 0, 1, -1, 1, -1, 0, 0]])
+    drawn["kinks"] = (Kinks(), (turns,), None)
+    tenths = torch.tensor([0.5, 1.5, 3.0, 88.8, -0.3, 0.7, -7.3, 4.0]), torch.tensor([0.1, 0.3, 0.3, 0.3, 0.1, -0.1, 2.5, -2])
+    drawn["digits"] = (Digits(), (*tenths, torch.tensor([-128, -101, 127, 100, -1, 0], dtype=torch.int8)), None)
+    drawn["doubled"] = (Doubled(), (torch.randn(3, 2, 8),), ({0: rows, 2: 2 * Dim("half", min=2, max=9)},))
     drawn["opened"] = (Opened(), (torch.randn(3, 2, 6, 6), torch.tensor([1, 2, 0])), ({0: rows}, {0: rows}))
     return drawn
 
@@ -1187,7 +1229,7 @@ def store(folder, wanted):
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
         if name in STEERED:
             store_gradients(f"{folder}/{name}.json", module, OTHERS.get(name, inputs))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened", "triangles", "lone"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened", "triangles", "lone", "kinks", "doubled", "digits"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, OTHERS.get(name, inputs), module))

@@ -24,7 +24,7 @@ fn stored(name: &str) -> PathBuf {
 /// with an open batch.
 #[test]
 fn gradients_go_where_those_of_pytorch_go() {
-    for name in ["steered", "lengths", "learned", "opened"] {
+    for name in ["steered", "lengths", "learned", "opened", "kinks"] {
         has_gradients_of_pytorch(name);
     }
 }
@@ -119,7 +119,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 73);
+    assert_eq!(programs.len(), 79);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());

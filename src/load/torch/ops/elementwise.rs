@@ -501,10 +501,11 @@ fn quotient(call: &mut Call<'_, '_>, mode: &str) -> Result<()> {
     let value = match (mode, dtype.is_float()) {
         ("floor", true) => {
             // Without what is left the dividend is a multiple, but for its last digit.
-            let rest = rest(call, &x, &y, dtype);
-            let multiple = call.plain("Sub", &[&x, &rest]);
+            let (left, wraps) = left_of(call, &x, &y, dtype);
+            let multiple = call.plain("Sub", &[&x, &left]);
             let [exact, rough] = [&multiple, &x].map(|of| call.plain("Div", &[of, &y]));
-            let whole = call.plain("Round", &[&exact]);
+            let (whole, less) = (call.plain("Round", &[&exact]), call.cast(&wraps, dtype));
+            let whole = call.plain("Sub", &[&whole, &less]);
             let zero = call.scalar(dtype, 0.0);
             let is_infinite = call.plain("Equal", &[&y, &zero]);
             call.plain("Where", &[&is_infinite, &rough, &whole])
@@ -544,14 +545,21 @@ fn remainder(call: &mut Call<'_, '_>) -> Result<()> {
 
 /// What is left of floats, which is exact, with the divisor's sign.
 fn rest(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> String {
+    let (left, wraps) = left_of(call, x, y, dtype);
+    let wrapped = call.plain("Add", &[&left, y]);
+    call.plain("Where", &[&wraps, &wrapped, &left])
+}
+
+/// What is left of floats with the dividend's sign, and whether that is not the divisor's.
+fn left_of(call: &mut Call<'_, '_>, x: &str, y: &str, dtype: DType) -> (String, String) {
     let zero = call.scalar(dtype, 0.0);
     let left = call.op("Mod", &[x, y], &[("fmod", Attribute::Int(1))]);
     let (below, under) = (call.plain("Less", &[&left, &zero]), call.plain("Less", &[y, &zero]));
     let differ = call.plain("Xor", &[&below, &under]);
     let divides = call.plain("Equal", &[&left, &zero]);
-    let raised = call.plain("Add", &[&left, y]);
-    let raised = call.plain("Where", &[&differ, &raised, &left]);
-    call.plain("Where", &[&divides, &left, &raised])
+    let leaves = call.plain("Not", &[&divides]);
+    let wraps = call.plain("And", &[&leaves, &differ]);
+    (left, wraps)
 }
 
 fn power(call: &mut Call<'_, '_>) -> Result<()> {

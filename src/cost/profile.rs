@@ -210,8 +210,10 @@ impl Profile {
     pub fn unlike(&self, topology: &Topology) -> Vec<String> {
         let mut lines = Vec::new();
         let mut found = false;
-        for (id, key) in topology.ids().zip(topology.kind_keys()) {
-            let Some(kind) = self.kind(&key) else { continue };
+        let keys = topology.kind_keys();
+        for id in topology.computing() {
+            let key = &keys[id.index()];
+            let Some(kind) = self.kind(key) else { continue };
             found = true;
             let (measured, own) = (kind.cores, topology.cores(id));
             if let Some(cores) = measured.filter(|&cores| cores != own && !kind.kernels.is_empty()) {
@@ -373,6 +375,14 @@ mod tests {
             copies: vec![copy(1000, 1500), copy(2000, 2000), copy(10_000, 6000)],
         };
         Profile { machine: "a \"machine\"".into(), kinds: vec![kind], ..Profile::default() }
+    }
+
+    #[test]
+    fn a_profile_of_other_cores_or_kinds_is_told() {
+        let unlike = |spec: &str| profile().unlike(&Topology::parse(spec).unwrap()).join(";");
+        assert_eq!(unlike("cpu:cores=2"), "");
+        assert!(unlike("cpu:cores=8").contains("those of 2 cores, cpu0 has 8"));
+        assert!(unlike("2xl4-24g").contains("the profile is of cpu"));
     }
 
     #[test]

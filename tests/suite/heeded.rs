@@ -284,3 +284,48 @@ fn what_shapes_networks_is_refused_for_cost_graphs() {
         assert!(error.contains(more[0]) && error.contains("a cost graph has "), "{more:?}: {error}");
     }
 }
+
+/// An engine's step of two nodes on two devices.
+const ENGINE: &str = r#"{"costgraph":1,"kinds":["cpu"],"nodes":[
+ {"id":"a","time_ns":[100000],"param_bytes":6000000,"outputs":[100000]},
+ {"id":"b","time_ns":[100000],"param_bytes":6000000,"outputs":[4]}],"edges":[["a",0,"b"]]}"#;
+
+#[test]
+fn what_contradicts_itself_is_refused_before_planning() {
+    let folder = Folder::new();
+    fs::write(folder.path("engine.json"), ENGINE).unwrap();
+    let devices = ["engine.json", "-d", "2xcpu:memory=7MB"];
+    for (asked, message) in [
+        (&["--microbatches", "2", "--objective", "transfer"][..], "laid out for time"),
+        (&["--microbatches", "4294967295"], "fewer microbatches"),
+        (&["--emit", "plan", "-o", "-"], "/dev/stdout"),
+    ] {
+        let ran = folder.run(&[&devices[..], asked].concat());
+        assert!(ran.code != 0 && ran.stderr.contains(message), "{asked:?}: {}", ran.stderr);
+    }
+    assert!(!folder.path("-").exists());
+    let twice = ENGINE.replace("\"edges\"", "\"nodes\":[],\"edges\"");
+    fs::write(folder.path("twice.json"), twice).unwrap();
+    let ran = folder.run(&["twice.json", "-d", "cpu"]);
+    assert!(ran.stderr.contains("duplicate field `nodes`"), "{}", ran.stderr);
+}
+
+/// A plan that says another time than its steps take is no plan of its model.
+#[test]
+fn times_of_a_plan_are_those_of_its_steps() {
+    let folder = Folder::new();
+    fs::write(folder.path("engine.json"), ENGINE).unwrap();
+    for objective in ["latency", "throughput", "transfer"] {
+        folder.ok(&["engine.json", "-d", "2xcpu:memory=7MB", "--objective", objective, "-o", "plan.json"]);
+        folder.ok(&["check", "plan.json", "--model", "engine.json"]);
+        let text = fs::read_to_string(folder.path("plan.json")).unwrap();
+        for field in ["latency_ns", "max_load_ns"] {
+            let mut plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let said = plan["cost"][field].as_u64().unwrap();
+            plan["cost"][field] = serde_json::json!(said - 1);
+            fs::write(folder.path("forged.json"), plan.to_string()).unwrap();
+            let ran = folder.run(&["check", "forged.json", "--model", "engine.json"]);
+            assert!(ran.code != 0, "{objective} {field}: {}", ran.stdout);
+        }
+    }
+}

@@ -160,6 +160,68 @@ fn a_batch_whose_samples_meet_is_not_taken_in_parts_unasked() {
     assert!(!loss("line.json", &["--replicas", "2"]).1);
 }
 
+/// A loss of probabilities learns nothing of logits, and one of logits little of probabilities.
+#[test]
+fn an_end_that_the_loss_is_not_for_is_told() {
+    let folder = folder();
+    let soft = LINE.replace("\"outputs\": [\"y\"]", "\"outputs\": [\"p\"]").replace(
+        "\"inputs\": [\"x\", \"w\"]}]",
+        "\"inputs\": [\"x\", \"w\"]}, {\"name\": \"p\", \"op\": \"softmax\", \"inputs\": [\"y\"], \"axis\": 1}]",
+    );
+    fs::write(folder.path("soft.json"), soft).unwrap();
+    let told = |model: &str, loss: &str| {
+        let ran = folder
+            .run(&train(model, &["--data", "ones:records=4", "--loss", loss, "--batch", "4", "-d", "cpu"]));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr
+    };
+    assert!(told("line.json", "sparse").contains("--loss sparse:logits"));
+    assert!(told("line.json", "binary").contains("--loss binary:logits"));
+    assert!(told("soft.json", "sparse:logits").contains("takes another softmax"));
+    for (model, loss) in [("line.json", "sparse:logits"), ("soft.json", "sparse"), ("line.json", "mse")] {
+        let text = told(model, loss);
+        assert!(!text.contains("takes"), "{model} {loss}: {text}");
+    }
+}
+
+/// What ends with the logarithm of a softmax has the cross-entropy of the softmax, and learns as that does.
+#[test]
+fn logarithms_of_probabilities_are_taken_for_what_they_are() {
+    let folder = folder();
+    let lines = "x,y,z,c\n0.3,-0.2,1,0\n0.1,0.4,1,1\n-2,0.2,0,1\n-1,-0.4,0.5,0\n";
+    fs::write(folder.path("d.csv"), lines).unwrap();
+    let node = r#"{"name": "p", "op": "softmax", "inputs": ["y"], "axis": 1, "log": true}"#;
+    let end = LINE.replace("\"w\"]}]", &format!("\"w\"]}}, {node}]")).replace("[\"y\"]}", "[\"p\"]}");
+    fs::write(folder.path("end.json"), end).unwrap();
+    let losses = |model: &str, loss: &str| -> Vec<String> {
+        let data =
+            ["--data", "d.csv:input.x=x+y+z,target.target=c", "--in-order", "--batch", "4", "-d", "cpu"];
+        let text =
+            folder.ok(&train(model, &[&data[..], &["--loss", loss, "--epochs", "3", "--lr", "1"]].concat()));
+        let lines = text.lines().filter(|line| line.starts_with("epoch"));
+        lines.filter_map(|line| Some(line.split_whitespace().nth(3)?.to_owned())).collect()
+    };
+    let expected = losses("line.json", "sparse:logits");
+    assert!(expected.len() == 3 && expected[0] != expected[2], "{expected:?}");
+    assert_eq!(losses("end.json", "sparse"), expected);
+}
+
+/// Classes are along the last axis; those of a softmax along another one would be taken for something else.
+#[test]
+fn classes_along_another_axis_are_refused() {
+    let folder = folder();
+    let planes = r#"{"partition_model": 1, "name": "planes", "inputs": [{"name": "x", "type": "f32[batch,3,3]"}],
+        "params": [{"name": "w", "type": "f32[3,3]", "init": {"kind": "constant", "value": 1}}],
+        "nodes": [{"name": "y", "op": "mul", "inputs": ["x", "w"]},
+            {"name": "p", "op": "softmax", "inputs": ["y"], "axis": 1}], "outputs": ["p"]}"#;
+    fs::write(folder.path("planes.json"), planes).unwrap();
+    let step = ["--data", "ones:records=4", "--loss", "sparse", "--batch", "4", "-d", "cpu"];
+    let ran = folder.run(&train("planes.json", &step));
+    assert!(ran.code != 0 && ran.stderr.contains("its classes are along axis 1"), "{}", ran.stderr);
+    fs::write(folder.path("last.json"), planes.replace("\"axis\": 1", "\"axis\": 2")).unwrap();
+    folder.ok(&train("last.json", &step));
+}
+
 /// Nothing is learned, so that no epoch is better than the first.
 #[test]
 fn patience_goes_on_where_a_run_stopped() {

@@ -164,7 +164,8 @@ class Digits(nn.Module):
     def forward(self, x, y, n):
         spectrum = torch.fft.rfft(x)
         whole = x // y, torch.remainder(x, y), x // 0.1, torch.remainder(1e10 * x, 3.0), x // torch.zeros(()), -x // math.inf
-        return *whole, torch.erfc(x), torch.erfc(-x), spectrum.real, spectrum.imag, n // 100, n // -100
+        missing = F.softshrink((x - 4).sqrt()), F.hardshrink((x - 4).sqrt())
+        return *whole, *missing, torch.erfc(x), torch.erfc(-x), spectrum.real, spectrum.imag, n // 100, n // -100
 
 
 class Doubled(nn.Module):

@@ -324,6 +324,24 @@ fn bags_of_embeddings_take_the_memory_of_their_rows() {
     assert!(out.status.success(), "{}", told(&out));
 }
 
+/// PyTorch's embeddings count from the first row; -1 is padding that was forgotten, not the last row.
+#[test]
+fn ids_below_the_first_row_of_a_table_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let io = folder.path().join("io.npz").display().to_string();
+    let program = stored("tabled.pt2").display().to_string();
+    let run = |ids: &[i64]| {
+        let ids = [("ids".to_owned(), Tensor::from_i64(vec![1, ids.len() as u64], ids).unwrap())];
+        partition::unstable::state::write_weights(Path::new(&io), &ids).unwrap();
+        partition(&["run", &program, "-d", "cpu", "--inputs", &io])
+    };
+    assert!(run(&[0, 10, 3]).status.success());
+    for ids in [[0, -1, 3], [0, 11, 3]] {
+        let out = run(&ids);
+        assert!(!out.status.success() && told(&out).contains("the rows of"), "{ids:?}: {}", told(&out));
+    }
+}
+
 #[test]
 fn damaged_programs_are_refused() {
     let folder = tempfile::tempdir().unwrap();

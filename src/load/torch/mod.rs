@@ -10,7 +10,7 @@ use std::path::Path;
 use super::onnx::model_builder::ModelBuilder;
 use super::{FindDims, LoadOptions};
 use crate::error::{Error, Report, Result};
-use crate::ir::Graph;
+use crate::ir::{Graph, Limit};
 use crate::json::json_error;
 
 #[cfg(feature = "weights")]
@@ -60,7 +60,16 @@ pub(super) fn load_with(
     let is_other = |name: &String| !trained.contains(name.as_str());
     let others: Vec<String> =
         graph.params().iter().map(|param| param.name.clone()).filter(is_other).collect();
+    let rows_counted = program::rows_counted(&document);
+    let counting: Vec<(String, Limit)> = graph
+        .inputs()
+        .iter()
+        .filter_map(|(name, _)| Some((name.clone(), rows_counted.get(name)?.clone())))
+        .collect();
     let rules = graph.rules_mut();
+    for (name, limit) in counting {
+        rules.inputs.entry(name).or_default().below = Some(limit);
+    }
     rules.frozen.extend(others);
     rules.untrained.extend(program::untrained(&document));
     rules.unheeded.extend(program::undrawn(&document));

@@ -8,7 +8,7 @@ use super::call::Emit;
 use super::ops;
 use super::schema::{Argument, Document, InMemory, Node, StoredArray, TensorMeta, size};
 use crate::error::{Error, Report, Result};
-use crate::ir::DType;
+use crate::ir::{DType, Limit};
 use crate::load::onnx::model_builder::{Attribute, Bytes, Dimension, ModelBuilder};
 
 /// A program as a graph of ONNX operators.
@@ -110,6 +110,27 @@ pub(super) fn undrawn(document: &Document) -> Vec<String> {
         })
     };
     document.program.graph_module.graph.nodes.iter().filter_map(told).collect()
+}
+
+/// Inputs that count rows of tables: by name, of the smallest table, how many rows it has. An embedding counts from its first row
+/// alone, where operations that index count from the last one, too.
+pub(super) fn rows_counted(document: &Document) -> BTreeMap<String, Limit> {
+    let module = &document.program.graph_module.graph;
+    let mut limits: BTreeMap<String, Limit> = BTreeMap::new();
+    for node in
+        module.nodes.iter().filter(|node| matches!(ops::base(&node.target), "embedding" | "embedding_bag"))
+    {
+        let argument = |name: &str| node.inputs.iter().find(|input| input.name == name)?.arg.name();
+        let (Some(table), Some(ids)) = (argument("weight"), argument("indices")) else { continue };
+        let rows = module.tensor_values.get(table).and_then(|meta| size(meta.sizes.first()?));
+        let Some(count) = rows else { continue };
+        let limit = Limit { count, field: format!("the rows of {table}"), ignored: None };
+        let known = limits.entry(ids.to_owned()).or_insert_with(|| limit.clone());
+        if count < known.count {
+            *known = limit;
+        }
+    }
+    limits
 }
 
 /// Layers that are run as their file says, and trained in a way that it does not say or that is not known here.

@@ -218,6 +218,9 @@ fn shrink(call: &mut Call<'_, '_>, soft: bool) -> Result<()> {
     let bias = if soft { bound } else { 0.0 };
     let attributes = [("lambd", Attribute::Float(bound)), ("bias", Attribute::Float(bias))];
     let value = call.op("Shrink", &[&x], &attributes);
+    // What is no number stays so: it is not near 0.
+    let missing = call.plain("IsNaN", &[&x]);
+    let value = call.plain("Where", &[&missing, &x, &value]);
     call.result(value)
 }
 

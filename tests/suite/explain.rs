@@ -417,7 +417,8 @@ const LARGE: &str = r#"{"partition_model":1,"name":"large","inputs":[{"name":"x"
 fn of_every_split_node_of_a_plan_each_other_way_is_planned() {
     let folder = Folder::new();
     std::fs::copy("examples/seed_stack.json", folder.path("net.json")).unwrap();
-    let asked = ["--batch", "12", "--objective", "latency", "-d", "4xcpu", "-o", "plan.json"];
+    let asked =
+        ["--batch", "12", "--objective", "latency", "-d", "4xcpu", "--effort", "fast", "-o", "plan.json"];
     folder.ok(&[&["net.json"], &asked[..]].concat());
     for node in ["first", "hidden_0", "last"] {
         let text = folder.ok(&["explain", "plan.json", node]);

@@ -484,7 +484,7 @@ fn a_recurrent_layer_that_is_larger_than_each_device() {
 fn a_plan_that_splits_is_scored_and_replaced() {
     let folder = Folder::new();
     let model = example("seed_stack.json");
-    let own = |devices| [model.as_str(), "-d", devices, "--batch", "10"];
+    let own = |devices| [model.as_str(), "-d", devices, "--batch", "10", "--effort", "fast"];
     let devices = "2xcpu[6x3900kB]";
     folder.ok(&[&own(devices)[..], &["-o", "split.json"]].concat());
     folder.ok(&[&own(devices)[..], &["--score", "split.json", "-o", "scored.json"]].concat());

@@ -29,7 +29,7 @@ fn plan(model: &str, devices: &[&str]) -> Plan {
 #[test]
 fn a_decoder_whose_table_fits_no_device_is_divided() {
     for (name, devices) in [("llama", "cpu[16x9kB]"), ("qwen2", "cpu[16x9kB]"), ("gpt2", "cpu[32x9kB]")] {
-        let (model, devices) = (model(name), ["-d", devices]);
+        let (model, devices) = (model(name), ["-d", devices, "--effort", "fast"]);
         let plan = plan(&model, &devices);
         assert!(!plan.options.splits.is_empty(), "{name}");
         continues_as_on_one_device(&model, &devices);

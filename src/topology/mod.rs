@@ -27,6 +27,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::units::{Bytes, Flops, Nanos, Rate};
 
 pub use build::{MAX_CORES, MAX_DEVICES, MAX_HOSTS, MAX_PHYSICALS};
@@ -262,7 +263,32 @@ pub struct Topology {
     description: Description,
 }
 
+/// Hops of a route at most; the simulator counts them in 16 bits.
+const MAX_HOPS: usize = 1000;
+
 impl Topology {
+    /// Holds what the fields say of one another, which callers may have changed. O(hops of all routes).
+    ///
+    /// Errors: a device on no physical device, routes between others than these, one of too many hops or over no channel.
+    pub(crate) fn check(&self) -> Result<()> {
+        let fault = |message: String| Err(Error::format("topology", message));
+        let physicals = self.physicals.len();
+        if let Some(device) = self.devices.iter().find(|device| device.physical as usize >= physicals) {
+            return fault(format!("device {} is on physical device {}", device.name, device.physical));
+        }
+        if physicals.checked_mul(physicals) != Some(self.routes.len()) {
+            return fault(format!("{} routes between {physicals} physical devices", self.routes.len()));
+        }
+        if self.routes.iter().any(|route| route.hops.len() > MAX_HOPS) {
+            return fault(format!("a route has more than {MAX_HOPS} hops"));
+        }
+        let mut channels = self.routes.iter().flat_map(|route| &route.hops).flat_map(|hop| &hop.channels);
+        match channels.find(|channel| channel.index() >= self.channels.len()) {
+            Some(channel) => fault(format!("a route crosses channel {}, which does not exist", channel.0)),
+            None => Ok(()),
+        }
+    }
+
     /// What the topology was built from, with all defaults filled in.
     pub fn description(&self) -> &Description {
         &self.description

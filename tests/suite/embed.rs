@@ -1,12 +1,13 @@
 //! What an engine that embeds the planner relies on: types that cross threads, a search that can
 //! be stopped, and a plan that is sound however early that was.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use partition::{
     Bytes, Communication, Control, CostGraph, Effort, Error, Nanos, Objective, Options, Pipeline,
-    PipelineOrder, Plan, Topology, check, plan, plan_with,
+    PipelineOrder, Plan, Previous, Stability, Topology, check, plan, plan_with,
 };
 
 use crate::cli::{Folder, example};
@@ -38,6 +39,24 @@ fn all_that_a_caller_asks_for_is_heeded() {
     assert_eq!(whole.model.name, graph.name);
     let divided = plan(&graph, &devices, &Options { pipeline, ..asked }).expect("room enough");
     assert!(divided.options != whole.options);
+}
+
+#[test]
+fn what_a_caller_may_set_wrong_is_an_error() {
+    let graph = cost_graph(&mut Rng::new(3), 12);
+    let devices = topology(2, 1, Bytes(1 << 30), Links::Staged, Nanos(100), Communication::Overlapped);
+    let mut nowhere = devices.clone();
+    nowhere.devices[1].physical = 99;
+    assert!(matches!(plan(&graph, &nowhere, &Options::default()), Err(Error::Format(_))));
+    let old = plan(&graph, &devices, &Options::default()).expect("room enough");
+    for weight in [f64::NAN, f64::INFINITY, -1.0] {
+        let previous = Previous { stability: Stability::Weight(weight), ..Previous::from(&old) };
+        let asked = Options { from: Some(Arc::new(previous)), ..Options::default() };
+        assert!(matches!(plan(&graph, &devices, &asked), Err(Error::Usage(_))), "{weight}");
+    }
+    let pipeline = Some(Pipeline { microbatches: u32::MAX, order: PipelineOrder::Auto });
+    let asked = Options { pipeline, ..Options::default() };
+    assert!(matches!(plan(&graph, &devices, &asked), Err(Error::Usage(_))));
 }
 
 #[test]

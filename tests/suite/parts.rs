@@ -141,7 +141,8 @@ fn a_batch_of_which_all_is_ignored_changes_nothing() {
 fn validation_counts_the_targets_of_all_batches() {
     let folder = Folder::new();
     let row = |row: usize| {
-        let class = |at: usize| if (row + at) % 3 == 0 || row == 6 { -100 } else { ((row + at) % 6) as i64 };
+        let class =
+            |at: usize| if (row + at).is_multiple_of(3) || row == 6 { -100 } else { ((row + at) % 6) as i64 };
         let x: Vec<String> = (0..12).map(|at| ((row * 5 + at * 3) % 7).to_string()).collect();
         let t: Vec<String> = (0..4).map(|at| class(at).to_string()).collect();
         format!("{},{}\n", x.join(" "), t.join(" "))

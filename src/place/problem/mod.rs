@@ -16,7 +16,7 @@ pub(crate) use marks::{check_pins, no_match};
 pub(super) use marks::{colocation, pins};
 use units::{Resolver, homes};
 
-use super::{Clock, DeviceUse, Options};
+use super::{Clock, DeviceUse, Options, Stability};
 use crate::costgraph::{CostGraph, NodeIx, Role};
 use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
@@ -115,6 +115,7 @@ impl<'a> Problem<'a> {
         options: &'a Options,
         backward: Backward,
     ) -> Result<Self> {
+        topology.check()?;
         let kinds = device_kinds(graph, topology)?;
         let caps = options.arena_caps(topology)?.into_iter().map(Bytes::get).collect();
         let compute = |id: &DeviceId| topology.device(*id).role == topology::Role::Compute;
@@ -128,6 +129,12 @@ impl<'a> Problem<'a> {
             && (!balance.is_finite() || balance < 0.0)
         {
             return Err(Error::usage("--balance", format!("expected a number from 0, found {balance}")));
+        }
+        let stability = options.from.as_ref().map(|previous| previous.stability);
+        if let Some(Stability::Weight(weight)) = stability
+            && (!weight.is_finite() || weight < 0.0)
+        {
+            return Err(Error::usage("--stability", format!("expected a weight from 0, found {weight}")));
         }
         // Methods number edges and tensors in 32 bits.
         if graph.edge_count() + graph.tensor_count() >= NONE as usize {

@@ -5,7 +5,7 @@
 //! two busy slices in turn takes as long as running both at half speed, and it is what a GPU does
 //! with kernels that fill it.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::topology::{ChannelId, Communication, Contention, DeviceId, Topology};
 use crate::units::{Bytes, Nanos, Rate};
 
@@ -25,7 +25,7 @@ impl Machine {
     /// Reads the topology. Errors where it refers to what it does not hold: it may come from a
     /// file.
     pub(crate) fn new(topology: &Topology) -> Result<Self> {
-        check(topology)?;
+        topology.check()?;
         let mut shared: Vec<Option<u32>> = vec![None; topology.physicals.len()];
         let mut engines = 0u32;
         let mut next = || {
@@ -75,27 +75,5 @@ impl Machine {
     /// How long a copy keeps a channel from others; none where it does not.
     pub(crate) fn occupies(&self, channel: ChannelId, bytes: Bytes) -> Option<Nanos> {
         self.channels[channel.index()].map(|rate| rate.time(bytes))
-    }
-}
-
-/// Hops of a route at most; the simulator counts them in 16 bits.
-const MAX_HOPS: usize = 1000;
-
-fn check(topology: &Topology) -> Result<()> {
-    let fault = |message: String| Err(Error::format("topology", message));
-    let physicals = topology.physicals.len();
-    if let Some(device) = topology.devices.iter().find(|device| device.physical as usize >= physicals) {
-        return fault(format!("device {} is on physical device {}", device.name, device.physical));
-    }
-    if physicals.checked_mul(physicals) != Some(topology.routes.len()) {
-        return fault(format!("{} routes between {physicals} physical devices", topology.routes.len()));
-    }
-    if topology.routes.iter().any(|route| route.hops.len() > MAX_HOPS) {
-        return fault(format!("a route has more than {MAX_HOPS} hops"));
-    }
-    let mut channels = topology.routes.iter().flat_map(|route| &route.hops).flat_map(|hop| &hop.channels);
-    match channels.find(|channel| channel.index() >= topology.channels.len()) {
-        Some(channel) => fault(format!("a route crosses channel {}, which does not exist", channel.0)),
-        None => Ok(()),
     }
 }

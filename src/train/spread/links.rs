@@ -153,7 +153,7 @@ fn occupy(topology: &Topology, route: &Route, bytes: Bytes, busy: &mut BTreeMap<
             |channel: &&ChannelId| topology.channels[channel.0 as usize].contention == Contention::Link;
         for &channel in hop.channels.iter().filter(shared) {
             let time = busy.entry(channel).or_default();
-            *time = *time + taken;
+            *time += taken;
         }
     }
 }

@@ -172,7 +172,8 @@ class Doubled(nn.Module):
     """A size that is twice another, beside one that is known."""
 
     def forward(self, x):
-        return x.reshape(x.shape[0], x.shape[2], 2) * x.shape[2]
+        rows = x.reshape(x.shape[0], x.shape[2], 2) * x.shape[2]
+        return rows @ rows.transpose(1, 2), rows.softmax(1)
 
 
 class Conv(nn.Module):

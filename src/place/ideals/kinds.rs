@@ -41,7 +41,7 @@ pub(super) fn best(
 ) -> Option<Vec<DeviceId>> {
     let kinds = kinds(context, request);
     let last = kinds.last()?;
-    let states = last.stride * (last.devices.len() + 1);
+    let states = last.stride.saturating_mul(last.devices.len() + 1);
     if kinds.len() < 2 || states > STATES {
         return None;
     }

@@ -205,30 +205,21 @@ impl Profile {
         Self { kinds: self.kinds.iter().filter(known).map(part).collect(), ..self.clone() }
     }
 
-    /// Why what was measured does not say what these devices take, a line each: nothing is of their kinds, or it was
-    /// measured with other numbers of cores. O(devices log kinds).
-    pub fn unlike(&self, topology: &Topology) -> Vec<String> {
-        let mut lines = Vec::new();
-        let mut found = false;
+    /// Why what was measured does not say what these devices take: nothing is of their kinds, or it was measured with another
+    /// number of cores than the first such device has. None where it does. O(devices log kinds).
+    pub fn unlike(&self, topology: &Topology) -> Option<String> {
         let keys = topology.kind_keys();
-        for id in topology.computing() {
-            let key = &keys[id.index()];
-            let Some(kind) = self.kind(key) else { continue };
-            found = true;
-            let (measured, own) = (kind.cores, topology.cores(id));
-            if let Some(cores) = measured.filter(|&cores| cores != own && !kind.kernels.is_empty()) {
-                let name = &topology.device(id).name;
-                lines.push(format!(
-                    "the profile's times of {key} are those of {cores} cores, {name} has {own}"
-                ));
-            }
-        }
-        if !found {
+        let known = || topology.computing().filter_map(|id| Some((id, self.kind(&keys[id.index()])?)));
+        if known().next().is_none() {
             let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.kind.as_str()).collect();
-            lines.push(format!("the profile is of {}, of which there are no devices", kinds.join(", ")));
+            return Some(format!("the profile is of {}, of which there are no devices", kinds.join(", ")));
         }
-        lines.truncate(1);
-        lines
+        known().find_map(|(id, kind)| {
+            let own = topology.cores(id);
+            let cores = kind.cores.filter(|&cores| cores != own && !kind.kernels.is_empty())?;
+            let name = &topology.device(id).name;
+            Some(format!("the profile's times of {} are those of {cores} cores, {name} has {own}", kind.kind))
+        })
     }
 
     /// The topology with measured links among the devices of each kind whose copies were measured:
@@ -379,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_profile_of_other_cores_or_kinds_is_told() {
-        let unlike = |spec: &str| profile().unlike(&Topology::parse(spec).unwrap()).join(";");
+        let unlike = |spec: &str| profile().unlike(&Topology::parse(spec).unwrap()).unwrap_or_default();
         assert_eq!(unlike("cpu:cores=2"), "");
         assert!(unlike("cpu:cores=8").contains("those of 2 cores, cpu0 has 8"));
         assert!(unlike("2xl4-24g").contains("the profile is of cpu"));

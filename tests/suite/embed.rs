@@ -59,6 +59,18 @@ fn what_a_caller_may_set_wrong_is_an_error() {
     assert!(matches!(plan(&graph, &devices, &asked), Err(Error::Usage(_))));
 }
 
+/// Each of them a kind of its own: their orders are not counted.
+#[test]
+fn many_devices_that_all_differ_are_planned_for() {
+    let graph = cost_graph(&mut Rng::new(3), 12);
+    let all: Vec<String> = (1..=70).map(|size| format!("cpu:memory={size}GB")).collect();
+    let devices = Topology::parse(&all.join("+")).expect("a specification");
+    for objective in Objective::ALL {
+        let asked = Options { objective, effort: Effort::Fast, ..Options::default() };
+        check(&plan(&graph, &devices, &asked).expect("room enough")).expect("a sound plan");
+    }
+}
+
 #[test]
 fn a_search_that_is_stopped_at_once_still_gives_a_sound_plan() {
     let mut rng = Rng::new(7);

@@ -370,14 +370,17 @@ impl Problem<'_> {
     ) -> Result<()> {
         let mut more = finer_ways(self.options.place.effort);
         let most = MOST_NODES.max(2 * ways.nodes());
+        let mut left = nodes_tried(self.options.place.effort).max(NODES_TRIED_FOR_EACH * ways.nodes());
         while !self.control.stopped()
-            && let Some(parted) = ways.next()?
+            && let Some(parted) = ways.next(left)?
         {
-            if parted.graph.node_count() > most {
+            let nodes = parted.graph.node_count();
+            if nodes > most.min(left) {
                 continue;
             }
+            left -= nodes;
             let network = parted.network(assumed.to_vec(), dims.clone())?;
-            let is_quick = network.graph.node_count() <= QUICK;
+            let is_quick = nodes <= QUICK;
             match self.plan_as(&network, As::Way) {
                 Ok(planned) => tried.take(planned, network),
                 Err(error) if tried.best.is_some() && is_no_plan(&error) => {}
@@ -444,6 +447,16 @@ const fn most_ways(effort: place::Effort) -> usize {
     }
 }
 
+/// Nodes of all ways that are tried because nothing fits whole, of a small network: one that fits in no dozen ways rarely does
+/// in thousands of parts.
+const fn nodes_tried(effort: place::Effort) -> usize {
+    match effort {
+        place::Effort::Fast => 1 << 13,
+        place::Effort::Default => 1 << 14,
+        place::Effort::Best => 1 << 16,
+    }
+}
+
 /// Ways that split more finely than the first that fits and are compared with it, by effort: what is coarser leaves less
 /// to place, and may move more.
 const fn finer_ways(effort: place::Effort) -> usize {
@@ -489,6 +502,8 @@ const REWRITTEN: usize = 3;
 
 /// Nodes of a split network that is tried, at most.
 const MOST_NODES: usize = 1 << 18;
+/// Nodes of all that are tried because nothing fits whole, for each node of the whole.
+const NODES_TRIED_FOR_EACH: usize = 64;
 /// Nodes of one that is tried because it may be faster, and is no training step. Of 32 parts each result is cut in 32 for each of
 /// them: 80 layers are half a million nodes.
 const MOST_NODES_OF_WAYS: usize = 5 << 17;

@@ -184,18 +184,20 @@ impl Splits {
         self.whole.graph.node_count()
     }
 
-    /// The next way that is unlike the one before; none where there is none. O(nodes + edges x parts).
+    /// The next way of at most so many parts that is unlike the one before; none where there is none.
+    /// O(nodes + edges x parts).
     ///
     /// Errors: none but internal ones.
-    pub(in crate::compile) fn next(&mut self) -> Result<Option<Parted>> {
+    pub(in crate::compile) fn next(&mut self, most_parts: usize) -> Result<Option<Parted>> {
         'tries: while let Some(attempt) = self.left.pop() {
             if attempt.form == Form::SideBySide && self.side_by_side.len() < 2 {
                 continue;
             }
             let bytes = share(self.memory, attempt.hundredths, 100);
             let limits = Limits { bytes, whole: bytes, ..self.limits };
-            let Some(found) = divisions(self.choices(&self.whole.graph, attempt), limits, attempt.form)?
-            else {
+            let choices = self.choices(&self.whole.graph, attempt);
+            let most_parts = most_parts.min(MOST_PARTS);
+            let Some(found) = divisions(choices, limits, attempt.form, most_parts)? else {
                 // What is finer has more parts still; other ways have fewer.
                 let is_alike =
                     |other: &Try| (other.form == Form::SideBySide) == (attempt.form == Form::SideBySide);
@@ -211,7 +213,8 @@ impl Splits {
                 // Parts, and what joins them, are divided again only where they fit nowhere.
                 let limits = Limits { whole: self.memory, may_go_on: round + 1 < ROUNDS, ..limits };
                 let again = |node| parted.may_be_divided_again(node);
-                let Some(more) = divided_again(self.choices(&parted.graph, attempt), limits, again)? else {
+                let choices = self.choices(&parted.graph, attempt);
+                let Some(more) = divided_again(choices, limits, again, most_parts)? else {
                     continue 'tries;
                 };
                 if more.is_empty() {
@@ -239,13 +242,14 @@ fn divisions(
     mut choices: Choices<'_>,
     limits: Limits,
     form: Form,
+    most_parts: usize,
 ) -> Result<Option<BTreeMap<NodeId, Division>>> {
     for node in choices.graph.node_ids() {
         match form {
             Form::Batch(parts) => choices.along_batch(node, parts, limits)?,
             Form::Together | Form::Apart | Form::SideBySide => choices.cheapest(node, limits)?,
         }
-        if choices.parts() > MOST_PARTS {
+        if choices.parts() > most_parts {
             return Ok(None);
         }
     }
@@ -257,11 +261,12 @@ fn divided_again(
     mut choices: Choices<'_>,
     limits: Limits,
     may_be: impl Fn(NodeId) -> bool,
+    most_parts: usize,
 ) -> Result<Option<BTreeMap<NodeId, Division>>> {
     let graph = choices.graph;
     for node in graph.node_ids().filter(|&node| may_be(node)) {
         choices.cheapest(node, limits)?;
-        if choices.parts() > MOST_PARTS {
+        if choices.parts() > most_parts {
             return Ok(None);
         }
     }

@@ -370,7 +370,8 @@ impl Problem<'_> {
     ) -> Result<()> {
         let mut more = finer_ways(self.options.place.effort);
         let most = MOST_NODES.max(2 * ways.nodes());
-        let mut left = nodes_tried(self.options.place.effort).max(NODES_TRIED_FOR_EACH * ways.nodes());
+        let each = NODES_TRIED_FOR_EACH * self.topology.computing().count();
+        let mut left = nodes_tried(self.options.place.effort).max(each.saturating_mul(ways.nodes()));
         while !self.control.stopped()
             && let Some(parted) = ways.next(left)?
         {
@@ -502,7 +503,7 @@ const REWRITTEN: usize = 3;
 
 /// Nodes of a split network that is tried, at most.
 const MOST_NODES: usize = 1 << 18;
-/// Nodes of all that are tried because nothing fits whole, for each node of the whole.
+/// Nodes of all that are tried because nothing fits whole, for each node of the whole on each device.
 const NODES_TRIED_FOR_EACH: usize = 64;
 /// Nodes of one that is tried because it may be faster, and is no training step. Of 32 parts each result is cut in 32 for each of
 /// them: 80 layers are half a million nodes.

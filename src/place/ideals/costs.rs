@@ -34,11 +34,11 @@ struct OpenNet {
 pub(super) struct Share {
     /// Bytes that stay on the device, parameters included.
     pub(super) resident: u64,
-    /// Bytes of tensors that came from before.
+    /// Bytes of tensors that are made elsewhere.
     pub(super) incoming: u64,
     /// Bytes of parameters that are held before, too.
     pub(super) loading: u64,
-    /// Bytes of tensors made there that are read after.
+    /// Bytes of tensors made there that are read elsewhere.
     pub(super) outgoing: u64,
 }
 
@@ -115,33 +115,43 @@ impl Costs {
         self.resident[outer].saturating_sub(self.resident[inner])
     }
 
-    /// What a device takes between two ideals, of which the outer one holds the inner one. O(open nets).
+    /// What a device takes between two ideals, of which the outer one holds the inner one. Gradients come from what is
+    /// after, and go to what is before. O(open nets).
     pub(super) fn share(&self, lattice: &Lattice, inner: usize, outer: usize) -> Share {
         let mut share = Share { resident: self.least_held(inner, outer), ..Share::default() };
         let (small, large) = (lattice.ideal(inner), lattice.ideal(outer));
-        let mut outer_nets = self.open.row(outer).iter().peekable();
+        let is_between = |block: u32| large.contains(block as usize) && !small.contains(block as usize);
+        let mut add = |number: u32| {
+            let net = &self.nets[number as usize];
+            let to = match net.maker {
+                Some(block) if is_between(block) => &mut share.outgoing,
+                _ => &mut share.incoming,
+            };
+            *to = to.saturating_add(net.weight);
+        };
+        let (mut loading, mut outer_nets) = (0u64, self.open.row(outer).iter().peekable());
         for open in self.open.row(inner) {
-            while outer_nets.next_if(|other| other.net < open.net).is_some() {}
-            // What is not open there any more is complete.
-            let grows = outer_nets.peek().is_none_or(|other| other.net != open.net || other.held > open.held);
-            let net = &self.nets[open.net as usize];
-            if grows {
-                if net.kind == NetKind::Param {
-                    share.resident = share.resident.saturating_add(net.weight);
-                    share.loading = share.loading.saturating_add(net.weight);
-                } else {
-                    share.incoming = share.incoming.saturating_add(net.weight);
+            // What is touched here for the first time, and after.
+            while let Some(first) = outer_nets.next_if(|other| other.net < open.net) {
+                if self.nets[first.net as usize].maker.is_some() {
+                    add(first.net);
                 }
             }
-        }
-        for open in self.open.row(outer) {
+            // What is not open there any more is complete.
+            let grows =
+                outer_nets.next_if(|other| other.net == open.net).is_none_or(|at| at.held > open.held);
             let net = &self.nets[open.net as usize];
-            let between = |block: usize| large.contains(block) && !small.contains(block);
-            let made = net.maker.is_some_and(|block| between(block as usize));
-            if made {
-                share.outgoing = share.outgoing.saturating_add(net.weight);
+            if grows && net.kind == NetKind::Param {
+                loading = loading.saturating_add(net.weight);
+            } else if grows {
+                add(open.net);
             }
         }
+        for first in outer_nets.filter(|first| self.nets[first.net as usize].maker.is_some()) {
+            add(first.net);
+        }
+        share.resident = share.resident.saturating_add(loading);
+        share.loading = loading;
         share
     }
 }

@@ -4,7 +4,7 @@ use super::lattice::Lattice;
 use super::split::{self, Request};
 use super::{Costs, Find, Goal, kinds};
 use crate::control::Control;
-use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
+use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, TensorIx};
 use crate::place::context::Context;
 use crate::place::evaluate::Evaluator;
 use crate::place::infeasible;
@@ -12,10 +12,20 @@ use crate::place::nets::Nets;
 use crate::place::problem::{Backward, Problem};
 use crate::place::{Objective, Options};
 use crate::random::Rng;
-use crate::topology::{DeviceId, Topology};
+use crate::topology::{Communication, DeviceId, Topology};
 use crate::units::{Bytes, Nanos};
 
-const SPEC: &str = "2xa100-80g:link=100GB/s,latency=1us+1xl4-24g";
+/// Two devices that are alike, and one that is not.
+fn unequal() -> Topology {
+    Topology::parse("2xa100-80g:link=100GB/s,latency=1us+1xl4-24g").unwrap()
+}
+
+/// Three whose copies take of their own time, 100 bytes a nanosecond.
+fn copying() -> Topology {
+    let mut topology = Topology::parse("3xa100-80g:link=100GB/s,latency=1us").unwrap();
+    topology.devices.iter_mut().for_each(|device| device.communication = Communication::Added);
+    topology
+}
 
 /// Nodes with parameters of their own and outputs of up to `largest` bytes; two of them tied.
 fn random_graph(seed: u64, nodes: usize, largest: usize) -> CostGraph {
@@ -54,17 +64,74 @@ fn random_graph(seed: u64, nodes: usize, largest: usize) -> CostGraph {
     builder.finish().unwrap()
 }
 
-fn with_context(graph: &CostGraph, objective: Objective, work: impl FnOnce(&Context<'_, '_>)) {
-    let topology = Topology::parse(SPEC).unwrap();
+/// A training step whose tensors take up to 100 x `largest` bytes: each node's gradient is with it, sums of several gradients are apart.
+fn random_step(seed: u64, nodes: usize, largest: usize) -> CostGraph {
+    let mut rng = Rng::new(seed);
+    let mut builder = Builder::new("step", vec!["a100-80g".into(), "l4-24g".into()]);
+    let read: Vec<Vec<usize>> =
+        (0..nodes).map(|number| (0..rng.below(3).min(number)).map(|_| rng.below(number)).collect()).collect();
+    let mut bytes = || Bytes(100 * rng.below(largest + 1) as u64);
+    let (forward, gradients): (Vec<Bytes>, Vec<[Bytes; 2]>) =
+        (0..nodes).map(|_| (bytes(), [bytes(), bytes()])).unzip();
+    let times = |number: usize| {
+        let time = 1_000 * (1 + number * 7 % 40) as u64;
+        [Some(Nanos(time)), Some(Nanos(3 * time))]
+    };
+    let mut add = |name: &str, number: usize, colocate: Option<&str>, outputs: &[Bytes]| {
+        let backward = !name.starts_with('n');
+        let times = times(number);
+        let spec =
+            NodeSpec { name, op: "f", times: &times, outputs, colocate, backward, ..NodeSpec::default() };
+        builder.add(&spec).unwrap()
+    };
+    let class = |number: usize| format!("layer{number}");
+    let made: Vec<NodeIx> =
+        (0..nodes).map(|at| add(&format!("n{at}"), at, Some(&class(at)), &forward[at..=at])).collect();
+    let back: Vec<NodeIx> =
+        (0..nodes).map(|at| add(&format!("g{at}"), at, Some(&class(at)), &gradients[at])).collect();
+    let readers = |at: usize| {
+        let of =
+            |reader: usize| read[reader].iter().enumerate().map(move |(slot, &from)| (reader, slot, from));
+        (0..nodes)
+            .flat_map(of)
+            .filter(|&(.., from)| from == at)
+            .map(|(reader, slot, _)| (reader, slot))
+            .collect()
+    };
+    let sums: Vec<(Vec<(usize, usize)>, Option<NodeIx>)> = (0..nodes)
+        .map(|at| {
+            let readers: Vec<(usize, usize)> = readers(at);
+            let sum = (readers.len() > 1).then(|| add(&format!("s{at}"), at, None, &forward[at..=at]));
+            (readers, sum)
+        })
+        .collect();
+    for at in 0..nodes {
+        read[at].iter().for_each(|&from| builder.connect(made[from], 0, made[at]));
+        builder.connect(made[at], 0, back[at]);
+        let (readers, sum) = &sums[at];
+        readers.iter().for_each(|&(reader, slot)| {
+            builder.connect(back[reader], slot as u32, sum.unwrap_or(back[at]));
+        });
+        sum.iter().for_each(|&sum| builder.connect(sum, 0, back[at]));
+    }
+    builder.finish().unwrap()
+}
+
+fn with_context(
+    graph: &CostGraph,
+    topology: &Topology,
+    objective: Objective,
+    work: impl FnOnce(&Context<'_, '_>),
+) {
     let options = Options { objective, ..Options::default() };
-    let problem = Problem::new(graph, &topology, &options, Backward::Free).unwrap();
+    let problem = Problem::new(graph, topology, &options, Backward::Free).unwrap();
     let limits = infeasible::limits(&problem).unwrap();
     let nets = Nets::new(&problem);
     let control = Control::new().threads(1);
     work(&Context::new(&problem, &nets, &limits, &control));
 }
 
-/// Bytes that stay on each device, parameters and results, by the graph alone.
+/// Bytes that stay on each device, by the graph alone: parameters, results, and what is kept for the backward pass.
 fn lasting(graph: &CostGraph, device: &[DeviceId], devices: usize) -> Vec<u64> {
     let mut resident = vec![0; devices];
     for (node, param) in graph.nodes().filter_map(|node| Some((node, graph.param(node)?))) {
@@ -74,7 +141,15 @@ fn lasting(graph: &CostGraph, device: &[DeviceId], devices: usize) -> Vec<u64> {
         on.dedup();
         on.into_iter().for_each(|id| resident[id] += graph.param_bytes(param).get());
     }
-    for tensor in graph.tensors().filter(|&tensor| graph.is_result(tensor)) {
+    let is_kept = |tensor: &TensorIx| {
+        let maker = graph.producer(*tensor);
+        let is_stash = || {
+            !graph.is_backward(maker)
+                && graph.consumers(*tensor).iter().any(|&reader| graph.is_backward(reader))
+        };
+        graph.param(maker).is_none() && (graph.is_result(*tensor) || is_stash())
+    };
+    for tensor in graph.tensors().filter(is_kept) {
         resident[device[graph.producer(tensor).index()].index()] += graph.tensor_bytes(tensor).get();
     }
     resident
@@ -100,7 +175,10 @@ fn brute_force(
         let may = (0..units).all(|unit| problem.allowed(unit).contains(of_unit[unit]));
         let ordered = problem.graph.tensors().all(|tensor| {
             let maker = problem.graph.producer(tensor);
-            let before = |reader: &NodeIx| rank(device[maker.index()]) <= rank(device[reader.index()]);
+            let before = |reader: &NodeIx| {
+                let (maker_at, reader_at) = (rank(device[maker.index()]), rank(device[reader.index()]));
+                if problem.graph.is_backward(maker) { reader_at <= maker_at } else { maker_at <= reader_at }
+            };
             problem.graph.param(maker).is_some() || problem.graph.consumers(tensor).iter().all(before)
         });
         let fits =
@@ -118,11 +196,16 @@ const ORDERS: [[u32; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0
 
 /// Splits a random problem under random caps, and holds it against all contiguous placements in the first of some orders of
 /// the devices, or in any of them.
-fn compared(seed: u64, objective: Objective, largest: usize, find: Find, orders: &[[u32; 3]]) {
-    let graph = random_graph(seed, 4 + seed as usize % 4, largest);
+fn compared(
+    (graph, topology): (&CostGraph, &Topology),
+    seed: u64,
+    objective: Objective,
+    find: Find,
+    orders: &[[u32; 3]],
+) {
     let goal = if objective == Objective::Transfer { Goal::Bytes } else { Goal::Load };
-    with_context(&graph, objective, |context| {
-        let total = lasting(&graph, &vec![DeviceId(0); graph.node_count()], 3)[0];
+    with_context(graph, topology, objective, |context| {
+        let total = lasting(graph, &vec![DeviceId(0); graph.node_count()], 3)[0];
         let cap = total * (4 + Rng::new(seed).below(7) as u64) / 10;
         let caps = [cap, cap, cap / 2];
         let problem = context.problem;
@@ -138,7 +221,7 @@ fn compared(seed: u64, objective: Objective, largest: usize, find: Find, orders:
         let found = find(context, &lattice, &costs, &request);
         let found = found.map(|units| Evaluator::new(problem).spread(&units));
         if let Some(device) = &found {
-            let resident = lasting(&graph, device, 3);
+            let resident = lasting(graph, device, 3);
             assert!(
                 resident.iter().zip(&caps).all(|(resident, cap)| resident <= cap),
                 "seed {seed}: over its cap"
@@ -148,20 +231,47 @@ fn compared(seed: u64, objective: Objective, largest: usize, find: Find, orders:
     });
 }
 
+/// Of inference, with outputs of up to `largest` bytes.
+fn compared_inference(seeds: u64, objective: Objective, largest: usize, find: Find, orders: &[[u32; 3]]) {
+    for seed in 0..seeds {
+        let graph = random_graph(seed, 4 + seed as usize % 4, largest);
+        compared((&graph, &unequal()), seed, objective, find, orders);
+    }
+}
+
+/// Of training.
+fn compared_training(seeds: u64, objective: Objective, largest: usize, find: Find, orders: &[[u32; 3]]) {
+    for seed in 0..seeds {
+        let graph = random_step(seed, 3 + seed as usize % 3, largest);
+        compared((&graph, &unequal()), seed, objective, find, orders);
+    }
+}
+
 #[test]
 fn splits_move_as_few_bytes_as_any_contiguous_placement() {
-    (0..150).for_each(|seed| compared(seed, Objective::Transfer, 5_000, split::best, &ORDERS[..1]));
+    compared_inference(150, Objective::Transfer, 5_000, split::best, &ORDERS[..1]);
+    compared_training(60, Objective::Transfer, 5_000, split::best, &ORDERS[..1]);
 }
 
 #[test]
 fn splits_load_devices_as_little_as_any_contiguous_placement() {
-    (0..150).for_each(|seed| compared(seed, Objective::Throughput, 0, split::best, &ORDERS[..1]));
+    compared_inference(150, Objective::Throughput, 0, split::best, &ORDERS[..1]);
+    compared_training(60, Objective::Throughput, 0, split::best, &ORDERS[..1]);
+}
+
+#[test]
+fn splits_load_devices_that_copy_as_little_as_any_contiguous_placement() {
+    for seed in 0..60 {
+        let graph = random_step(seed, 3 + seed as usize % 3, 20_000);
+        compared((&graph, &copying()), seed, Objective::Throughput, split::best, &ORDERS[..1]);
+    }
 }
 
 #[test]
 fn splits_over_kinds_are_the_best_in_any_order_of_the_devices() {
-    (0..60).for_each(|seed| compared(seed, Objective::Transfer, 5_000, kinds::best, &ORDERS));
-    (0..60).for_each(|seed| compared(seed, Objective::Throughput, 0, kinds::best, &ORDERS));
+    compared_inference(60, Objective::Transfer, 5_000, kinds::best, &ORDERS);
+    compared_inference(60, Objective::Throughput, 0, kinds::best, &ORDERS);
+    compared_training(60, Objective::Transfer, 5_000, kinds::best, &ORDERS);
 }
 
 /// Every set of units is looked at: the ideals are those that hold what their members read.
@@ -169,7 +279,7 @@ fn splits_over_kinds_are_the_best_in_any_order_of_the_devices() {
 fn ideals_are_the_sets_that_hold_what_they_depend_on() {
     for seed in 0..40 {
         let graph = random_graph(seed, 8, 100);
-        with_context(&graph, Objective::Transfer, |context| {
+        with_context(&graph, &unequal(), Objective::Transfer, |context| {
             let problem = context.problem;
             let holds = |set: usize, node: NodeIx| set & (1 << problem.unit_of[node.index()]) != 0;
             let closed = |set: &usize| {

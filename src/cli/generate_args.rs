@@ -29,9 +29,9 @@ pub(super) struct GenerateArgs {
         conflicts_with = "prompt"
     )]
     pub(super) tokens: Vec<i64>,
-    /// Maximum number of tokens to generate
-    #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]
-    pub(super) max_tokens: usize,
+    /// Maximum number of tokens to generate; 128, or what the model's files say
+    #[arg(help_heading = "Generation", long, value_name = "N")]
+    pub(super) max_tokens: Option<usize>,
     /// Tokens of the prompt that one step takes, by a plan of its own
     #[arg(help_heading = "Generation", long, value_name = "N", default_value_t = 128)]
     pub(super) block: usize,

@@ -41,6 +41,18 @@ pub(super) struct ModelFile {
     holds_weights: bool,
 }
 
+/// Error: an adapter lies beside the weights, which the library that reads the folder adds to them.
+#[cfg(feature = "run")]
+fn expect_no_adapter(folder: &Path) -> Result<()> {
+    let path = folder.join(ADAPTER);
+    if !path.is_file() {
+        return Ok(());
+    }
+    let report = Report::new(path.display().to_string(), "an adapter beside the weights is not applied");
+    let help = "weights into which it is merged (merge_and_unload), or --weights FILE for those without it";
+    Err(Error::Unsupported(report.help(help)))
+}
+
 impl ModelFile {
     /// Reads a file, the `config.json` of a folder, a pipe, or standard input for `-`: to its end, or as far as it
     /// takes to see that it is neither a model nor a plan.
@@ -156,6 +168,7 @@ impl ModelFile {
             (Some(named), _) => Ok(Some(named.to_owned())),
             (None, Some(folder)) => {
                 let folder = if folder == Path::new("") { Path::new(".") } else { folder };
+                expect_no_adapter(folder)?;
                 crate::load::weights::weights_in(folder)
             }
             (None, None) => Ok(None),
@@ -262,6 +275,9 @@ fn apart(dims: &BTreeMap<String, i64>) -> (BTreeMap<String, i64>, Option<i64>) {
     (dims, context)
 }
 
+/// What says of an adapter to which weights it is added.
+#[cfg(feature = "run")]
+const ADAPTER: &str = "adapter_config.json";
 /// What a folder's model is called.
 const CONFIG: &str = "config.json";
 

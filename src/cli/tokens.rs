@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::model::ModelFile;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::load::{Format, gguf_end, gguf_longest, recognise};
+use crate::load::{Format, gguf_ends, gguf_longest, recognise};
 
 /// The file of a folder that says how to generate.
 const GENERATION: &str = "generation_config.json";
@@ -21,19 +21,15 @@ pub(super) fn beside(file: &ModelFile, name: &str) -> Option<PathBuf> {
 
 /// The tokens at which a text ends, as the model's files say.
 ///
-/// Error: a file that cannot be read.
+/// Error: a file that cannot be read, or that says it in another form.
 pub(super) fn ends(file: &ModelFile) -> Result<BTreeSet<i64>> {
     if recognise(&file.bytes).is_ok_and(|format| format == Format::Gguf) {
-        return Ok(gguf_end(&file.bytes)?.into_iter().collect());
+        return Ok(gguf_ends(&file.bytes)?.into_iter().collect());
     }
     let mut found = BTreeSet::new();
     let own: Option<Value> = serde_json::from_slice(&file.bytes).ok();
     for config in [Some(generation(file)?), own].into_iter().flatten() {
-        let ends = match &config["eos_token_id"] {
-            Value::Array(list) => list.iter().filter_map(Value::as_i64).collect(),
-            one => one.as_i64().into_iter().collect::<Vec<i64>>(),
-        };
-        found.extend(ends);
+        found.extend(ids(&config["eos_token_id"], "eos_token_id")?);
         if !found.is_empty() {
             break;
         }
@@ -43,21 +39,69 @@ pub(super) fn ends(file: &ModelFile) -> Result<BTreeSet<i64>> {
 
 /// What the folder says of how to generate; null where it says nothing.
 ///
-/// Error: a file that cannot be read.
+/// Error: a file that cannot be read, or is no object of fields.
 pub(super) fn generation(file: &ModelFile) -> Result<Value> {
     let Some(path) = beside(file, GENERATION) else { return Ok(Value::Null) };
-    Ok(serde_json::from_slice(&read(&path)?).unwrap_or_default())
+    let wrong = |message: String| {
+        let error = Error::format(path.display().to_string(), message);
+        error.with_help("mend the file, or take it away: its tokens end texts, its rules choose tokens")
+    };
+    let stated = serde_json::from_slice(&read(&path)?).map_err(|error| wrong(error.to_string()))?;
+    if matches!(stated, Value::Object(_)) {
+        Ok(stated)
+    } else {
+        Err(wrong("is no object of fields".to_owned()))
+    }
+}
+
+/// The most tokens that are generated after a prompt, and the field that says so.
+///
+/// Error: the field is no count.
+pub(super) fn most(stated: &Value, prompt: usize) -> Result<Option<(usize, &'static str)>> {
+    let count = |field: &'static str| match &stated[field] {
+        Value::Null => Ok(None),
+        value => {
+            let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+            count.map(|count| Some((count, field))).ok_or_else(|| malformed(field))
+        }
+    };
+    if let Some(found) = count("max_new_tokens")? {
+        return Ok(Some(found));
+    }
+    // Of prompt and text together; one that the prompt fills already says nothing.
+    let left = count("max_length")?.filter(|&(all, _)| all > prompt);
+    Ok(left.map(|(all, field)| (all - prompt, field)))
+}
+
+/// Numbers of tokens: one, a list of them, or none.
+///
+/// Error: another value.
+pub(super) fn ids(value: &Value, field: &str) -> Result<Vec<i64>> {
+    let id = |value: &Value| value.as_i64().ok_or_else(|| malformed(field));
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => list.iter().map(id).collect(),
+        one => Ok(vec![id(one)?]),
+    }
+}
+
+/// A field of a value that it cannot have.
+pub(super) fn malformed(field: &str) -> Error {
+    Error::format(format!("{GENERATION}: {field}"), "this is no value for it")
+        .with_help("mend the file, or leave the field out")
 }
 
 /// What a model's files say of choosing tokens that is not done here, a line each.
 pub(super) fn unheeded(stated: &Value) -> Vec<String> {
     let asks = |&(name, nothing): &(&str, f64)| match &stated[name] {
+        Value::Null | Value::Bool(false) => false,
         Value::Number(number) => number.as_f64() != Some(nothing),
         Value::Array(list) => !list.is_empty(),
-        _ => false,
+        Value::Bool(true) | Value::String(_) | Value::Object(_) => true,
     };
     let line = |&(name, _): &(&str, f64)| format!("{GENERATION}: {name} {} is not heeded", stated[name]);
-    CHOICES.iter().filter(|choice| asks(choice)).map(line).collect()
+    let of_draws = DRAWS.iter().filter(|_| stated["do_sample"] == Value::Bool(true));
+    CHOICES.iter().chain(of_draws).filter(|choice| asks(choice)).map(line).collect()
 }
 
 /// How a model's files draw tokens, as options; none where they take the likeliest.
@@ -73,14 +117,24 @@ pub(super) fn drawn(stated: &Value) -> Option<String> {
     Some(said.collect::<Vec<_>>().join(" "))
 }
 
-/// Fields by which other tokens are chosen than the likeliest or the drawn ones, with the number that asks for nothing.
-const CHOICES: [(&str, f64); 5] = [
+/// Fields by which other tokens are chosen than the likeliest or the drawn ones, or texts end elsewhere, with the number that
+/// asks for nothing.
+const CHOICES: [(&str, f64); 10] = [
+    ("assistant_early_exit", 0.0),
     ("diversity_penalty", 0.0),
+    ("dola_layers", 0.0),
     ("encoder_no_repeat_ngram_size", 0.0),
     ("encoder_repetition_penalty", 1.0),
-    ("forced_eos_token_id", -1.0),
+    ("guidance_scale", 1.0),
     ("num_beams", 1.0),
+    ("penalty_alpha", 0.0),
+    ("stop_strings", 0.0),
+    ("watermarking_config", 0.0),
 ];
+
+/// The same, by which fewer tokens are drawn.
+const DRAWS: [(&str, f64); 4] =
+    [("epsilon_cutoff", 0.0), ("eta_cutoff", 0.0), ("min_p", 0.0), ("typical_p", 1.0)];
 
 /// The most tokens of a sequence that a configuration speaks of.
 pub(super) fn longest(file: &ModelFile) -> Option<(i64, &'static str)> {

@@ -218,6 +218,7 @@ impl Repacked {
                 format!("it is held in blocks of {format}, which other numbers are not packed into");
             return Err(Error::model("", message).with_help("plan with --weights-as f32, q8_0 or q4_0"));
         }
+        self.expect_scales(&numbers)?;
         let mut bytes = Vec::with_capacity((rows * packed.row_bytes()) as usize);
         let mut row = Vec::with_capacity(columns as usize);
         for at in 0..rows as usize {
@@ -229,6 +230,24 @@ impl Repacked {
             bytes.extend(self.format.pack(&row).ok_or_else(wrong)?);
         }
         Tensor::new(DType::U8, vec![rows, packed.row_bytes()], bytes)
+    }
+
+    /// Error: numbers that are none, or all so large or small that the scales of blocks, which are f16, do not tell them.
+    fn expect_scales(&self, numbers: &[f32]) -> Result<()> {
+        let largest = numbers.iter().fold(0.0_f32, |most, number| {
+            if number.is_finite() { most.max(number.abs()) } else { f32::INFINITY }
+        });
+        let fits = self.format.largest_packed().is_none_or(|range| range.contains(&largest));
+        if largest == 0.0 || fits {
+            return Ok(());
+        }
+        let format = self.format.name();
+        let message = if largest.is_finite() {
+            format!("its numbers, up to {largest:e}, are beyond the scales of {format}, which are f16")
+        } else {
+            format!("it has numbers that are not finite, which {format} cannot hold")
+        };
+        Err(Error::model("", message).with_help("leave out --weights-as, or say --weights-as f32"))
     }
 }
 
@@ -330,5 +349,38 @@ impl Param {
         let Some(slice) = &self.slice else { return Ok(whole) };
         let ty = graph.ty(graph.node(self.node).first_result);
         slice.cut(Cow::Owned(whole), ty).map(Cow::into_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Matrices of rows of 64 numbers, of which the largest is given.
+    #[test]
+    fn what_the_scales_of_blocks_do_not_tell_is_refused() {
+        let packed = |format: BlockFormat, largest: f32| {
+            let numbers: Vec<u8> =
+                (0..128).flat_map(|at| (largest * (at as f32 - 127.0) / 127.0).to_le_bytes()).collect();
+            let matrix = Tensor::new(DType::F32, vec![2, 64], numbers).unwrap();
+            Repacked { format, columns: 64, turned: false, piece: Piece::Bytes }.pack(&matrix)
+        };
+        for (format, small, large) in [(BlockFormat::Q8_0, 3e-4, 8.3e6), (BlockFormat::Q4_0, 2e-5, 5.2e5)] {
+            for fine in [0.0, small, 0.02, 1.0, large] {
+                assert!(packed(format, fine).is_ok(), "{format:?} {fine}");
+            }
+            for (beyond, told) in [
+                (small / 2.0, "beyond the scales"),
+                (large * 1.1, "beyond the scales"),
+                (f32::INFINITY, "not finite"),
+                (f32::NAN, "not finite"),
+            ] {
+                let error = packed(format, beyond).unwrap_err().to_string();
+                assert!(
+                    error.contains(told) && error.contains(format.name()),
+                    "{format:?} {beyond}: {error}"
+                );
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::gguf;
-use crate::error::{Error, Result};
+use crate::error::{Error, Report, Result};
 use crate::files;
 
 /// What describes the model in such a file.
@@ -49,19 +49,26 @@ pub(crate) fn model_inside(path: &Path) -> Result<Option<Inside>> {
 fn head(path: &Path) -> Result<Vec<u8>> {
     let length = files::open(path)?.metadata().map_err(|error| Error::io("", error))?.len();
     let head = gguf::read(&mut BufReader::new(files::open(path)?), length)?;
+    // What the others hold would be taken to be none of the model's.
+    if let Some(count) = head.whole("split.count").filter(|&count| count > 1) {
+        let report = Report::new("", format!("this is one of {count} files that a model is split into"));
+        let help = "one file of it all, as llama-gguf-split --merge makes, or the model's safetensors";
+        return Err(Error::Unsupported(report.help(help)));
+    }
     let mut bytes = Vec::new();
     let read = files::open(path)?.take(head.end).read_to_end(&mut bytes);
     read.map_err(|error| Error::io("", error))?;
     Ok(bytes)
 }
 
-/// The token at which a text ends, as a GGUF file's head says.
+/// The tokens at which a text or a turn ends, as a GGUF file's head says.
 ///
 /// Error: the head is damaged.
 #[cfg(feature = "run")]
-pub(crate) fn gguf_end(head: &[u8]) -> Result<Option<i64>> {
+pub(crate) fn gguf_ends(head: &[u8]) -> Result<Vec<i64>> {
     let head = gguf::read(&mut &*head, head.len() as u64)?;
-    Ok(head.whole("tokenizer.ggml.eos_token_id"))
+    let ends = ["eos", "eot", "eom"].map(|end| head.whole(&format!("tokenizer.ggml.{end}_token_id")));
+    Ok(ends.into_iter().flatten().collect())
 }
 
 /// The `tokenizer.json` of the vocabulary in a GGUF file's head; none where the head has no vocabulary.

@@ -46,7 +46,7 @@ pub(crate) use container::gguf_tokenizer;
 #[cfg(feature = "cli")]
 pub(crate) use container::{Inside, model_inside};
 #[cfg(all(feature = "cli", feature = "run"))]
-pub(crate) use container::{gguf_end, gguf_longest};
+pub(crate) use container::{gguf_ends, gguf_longest};
 pub use costgraph::{read_costgraph, write_costgraph};
 pub use init::{fill, fill_param};
 pub use workload::read_workload;

@@ -386,3 +386,76 @@ fn what_is_drawn_from_is_asked_for_with_a_temperature() {
     };
     assert_eq!(drawn(&["--top-k", "0"]), drawn(&[]));
 }
+
+/// A model of the folder with other files beside it.
+fn with_file(model: &str, name: &str, text: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(stored(model)).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    std::fs::write(folder.path().join(name), text).unwrap();
+    folder
+}
+
+#[test]
+fn what_a_folder_says_of_generating_is_heeded_told_or_refused() {
+    let ran = |text: &str, more: &[&str]| {
+        let folder = with_file("qwen2", "generation_config.json", text);
+        let model = folder.path().to_str().unwrap();
+        let out = partition(&[&["generate", model, "-d", "cpu", "--tokens", "3,1,4"], more].concat());
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let count = |text: &str| text.trim().split(',').count();
+    let (_, plain, _) = ran("{}", &["--max-tokens", "5"]);
+    assert_eq!(count(&plain), 5);
+    let first: i64 = plain.split(',').next().unwrap().parse().unwrap();
+    // The number of tokens, where the command line does not say.
+    let (_, written, told) = ran(r#"{"max_new_tokens": 3}"#, &[]);
+    assert!(count(&written) == 3 && told.contains("max_new_tokens"), "{written}: {told}");
+    assert_eq!(count(&ran(r#"{"max_length": 5}"#, &[]).1), 2);
+    assert_eq!(count(&ran(r#"{"max_new_tokens": 3}"#, &["--max-tokens", "4"]).1), 4);
+    let (_, other, _) =
+        ran(&format!(r#"{{"sequence_bias": [[[{first}], -1000.0]]}}"#), &["--max-tokens", "5"]);
+    assert!(!other.split(',').any(|token| token.trim() == first.to_string()), "{other}");
+    let (_, _, told) = ran(r#"{"guidance_scale": 3.0, "stop_strings": ["x"]}"#, &["--max-tokens", "1"]);
+    assert!(told.contains("guidance_scale 3.0 is not heeded") && told.contains("stop_strings"), "{told}");
+    for damaged in
+        [r#"{"eos_token_id": 9"#, "", "[1]", r#"{"eos_token_id": "9"}"#, r#"{"max_new_tokens": -1}"#]
+    {
+        let (code, written, told) = ran(damaged, &[]);
+        assert!(code == Some(1) && written.is_empty(), "{damaged}: {written}");
+        assert!(told.contains("generation_config.json"), "{damaged}: {told}");
+    }
+}
+
+#[test]
+fn an_adapter_beside_the_weights_is_not_passed_over() {
+    let folder = with_file("qwen2", "adapter_config.json", "{}");
+    let model = folder.path().to_str().unwrap();
+    let out = partition(&["generate", model, "-d", "cpu", "--tokens", "3,1,4", "--max-tokens", "2"]);
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        !out.status.success() && told.contains("adapter_config.json") && told.contains("merge_and_unload"),
+        "{told}"
+    );
+    let weights = format!("{model}/model.safetensors");
+    let named =
+        ["generate", model, "-d", "cpu", "--tokens", "3,1,4", "--max-tokens", "2", "--weights", &weights];
+    assert!(partition(&named).status.success());
+}
+
+/// Positions that begin behind the padding token are fewer than rows of their table.
+#[test]
+fn the_usual_context_is_one_that_the_network_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type": "roberta", "architectures": ["RobertaForCausalLM"], "is_decoder": true,
+        "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 64,
+        "vocab_size": 50, "max_position_embeddings": 40, "pad_token_id": 1, "type_vocab_size": 1}"#;
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let model = folder.path().to_str().unwrap();
+    let own = ["generate", model, "-d", "cpu", "--init", "seed=1", "--tokens", "3,4", "--max-tokens", "2"];
+    let out = partition(&own);
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && told.contains("a context of 38 tokens"), "{told}");
+}

@@ -171,6 +171,50 @@ fn what_a_file_says_and_the_program_does_not_know_is_named() {
     assert!(line.contains("llama.expert___count: this key is not known"), "{line}");
 }
 
+/// The stored file with one more key.
+fn with_key(key: &str, kind: u32, value: [u8; 4]) -> tempfile::NamedTempFile {
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let (number, string) = (kind.to_le_bytes(), 8u32.to_le_bytes());
+    let mut more = [&text(key)[..], &number, &value, &text("general.description"), &string].concat();
+    // What follows stays aligned.
+    let left = 32 - (more.len() + 8) % 32;
+    more.extend(text(&"x".repeat(left)));
+    changed(|bytes| {
+        let count = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 2;
+        bytes[16..24].copy_from_slice(&count.to_le_bytes());
+        bytes.splice(24..24, more);
+    })
+}
+
+#[test]
+fn keys_that_change_nothing_are_told_by_their_numbers() {
+    const WHOLE: u32 = 4;
+    const REAL: u32 = 6;
+    let planned = |key: &str, kind: u32, value: [u8; 4]| {
+        let out = run(with_key(key, kind, value).path(), &["--init", "seed=1"]);
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let factor = "llama.rope.scaling.attn_factor";
+    for (key, kind, neutral, other) in [
+        (factor, REAL, 1.0f32.to_le_bytes(), 0.5f32.to_le_bytes()),
+        ("llama.expert_count", WHOLE, 0u32.to_le_bytes(), 2u32.to_le_bytes()),
+    ] {
+        let (is_read, told) = planned(key, kind, neutral);
+        assert!(is_read, "{key}: {told}");
+        let (is_read, told) = planned(key, kind, other);
+        assert!(!is_read && told.contains(&format!("{key}: this key is not known")), "{key}: {told}");
+    }
+    let (is_read, told) = planned("llama.rope.scaling.yarn_beta_fast", REAL, 16f32.to_le_bytes());
+    assert!(is_read, "{told}");
+}
+
+#[test]
+fn one_of_several_files_of_a_model_is_no_model() {
+    let out = run(with_key("split.count", 4, [4, 0, 0, 0]).path(), &[]);
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && told.contains("one of 4 files that a model is split into"), "{told}");
+}
+
 #[test]
 fn only_the_head_is_read_to_plan() {
     let file = changed(|bytes| {

@@ -29,8 +29,20 @@ fn options(network: &Network, split: SplitOptions) -> Options {
 }
 
 fn planned(network: &Network, devices: &str, split: SplitOptions) -> Result<Compiled, Error> {
-    let topology = Topology::parse(devices)?;
-    compile(Model::Graph(network.graph.clone()), &topology, &options(network, split))
+    with_effort(network, devices, options(network, split))
+}
+
+fn with_effort(network: &Network, devices: &str, options: Options) -> Result<Compiled, Error> {
+    compile(Model::Graph(network.graph.clone()), &Topology::parse(devices)?, &options)
+}
+
+/// With the least effort, and where that finds no plan, with more.
+fn planned_with_more(network: &Network, devices: &str) -> Result<Compiled, Error> {
+    let mut options = options(network, SplitOptions::default());
+    with_effort(network, devices, options.clone()).or_else(|_| {
+        options.place.effort = Effort::Default;
+        with_effort(network, devices, options)
+    })
 }
 
 /// The plan is sound, alone and beside its model, in all forms, and is made again from itself.
@@ -98,7 +110,7 @@ fn forced(file: &str) -> Option<bool> {
         return None;
     }
     let spec = format!("cpu[{devices}x{cap}B]");
-    let compiled = match planned(&network, &spec, SplitOptions::default()) {
+    let compiled = match planned_with_more(&network, &spec) {
         Ok(compiled) => compiled,
         Err(error) => {
             // Only what cannot be split at all stands in the way, and is named.

@@ -1,8 +1,10 @@
 //! `partition generate`: goes on from a prompt, token by token.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
+
+use serde_json::Value;
 
 use super::generate_args::GenerateArgs;
 use super::model::ModelFile;
@@ -17,6 +19,8 @@ use super::weights::weight;
 use crate::error::{Error, Report, Result};
 use crate::ir::ParamId;
 use crate::load::weights::ParamReader;
+use crate::load::{Format, Model, recognise};
+use crate::pass;
 use crate::random::Rng;
 use crate::run::{Decoder, ExecOptions};
 
@@ -25,6 +29,8 @@ use rules::{Rules, SoFar};
 use told::Told;
 use writing::Writing;
 
+#[cfg(feature = "tokenizer")]
+mod named_tokens;
 mod request;
 mod rules;
 #[cfg_attr(not(feature = "tokenizer"), path = "no_tokenizer.rs")]
@@ -40,17 +46,21 @@ pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
     if let Some(options) = tokens::drawn(&stated).filter(|_| args.temperature == 0.0) {
         console.note(&format!("the likeliest tokens are taken; the model's files draw them: {options}"));
     }
-    let (mut writing, prompt) = Writing::of(args, &file)?;
+    let (mut writing, prompt) = Writing::of(args, &file, console)?;
     let longest = longest(args, &file, console)?;
     if prompt.len() as i64 > longest {
         let message = format!("the prompt has {} tokens, and the context holds {longest}", prompt.len());
         return Err(Error::usage("--context", message).with_help("a larger --context, or a shorter prompt"));
     }
+    let left = match args.max_tokens {
+        Some(count) => count,
+        None => most_tokens(&stated, prompt.len(), console)?,
+    };
     let mut text = Text {
         prompt: prompt.len(),
         tokens: prompt,
         rules: Rules::of(&stated)?,
-        left: args.max_tokens,
+        left,
         ends: tokens::ends(&file)?,
         sampling: Sampling {
             temperature: args.temperature,
@@ -109,11 +119,34 @@ fn longest(args: &GenerateArgs, file: &ModelFile, console: &Console) -> Result<i
         return Err(Error::usage("--context", "the model does not say how many tokens it takes")
             .with_help("--context N: how many tokens prompt and text have together"));
     };
+    let count = limit_of_network(file)?.map_or(count, |limit| count.min(limit));
     console.note(&format!("a context of {count} tokens, the model's {field}; --context N takes another"));
     Ok(count)
 }
 
 /// A text that is being written.
+/// The most tokens that a network made of a configuration takes: some number their positions from beyond the padding token.
+fn limit_of_network(file: &ModelFile) -> Result<Option<i64>> {
+    if recognise(&file.bytes).ok() != Some(Format::Transformers) {
+        return Ok(None);
+    }
+    let Model::Graph(graph) = file.load(&BTreeMap::new())? else { return Ok(None) };
+    let limit = |dim| graph.rules().dims.get(graph.dim_name(dim)).map(|limit| limit.count);
+    Ok(pass::sequence(&graph).ok().and_then(limit))
+}
+
+/// How many tokens are generated, where nothing else is asked for.
+const MOST_TOKENS: usize = 128;
+
+/// The most tokens to generate, where the command line does not say.
+fn most_tokens(stated: &Value, prompt: usize, console: &Console) -> Result<usize> {
+    let Some((count, field)) = tokens::most(stated, prompt)? else { return Ok(MOST_TOKENS) };
+    console.note(&format!(
+        "{count} tokens at most, by the model's {field}; --max-tokens N takes another number"
+    ));
+    Ok(count)
+}
+
 struct Text {
     /// The prompt, and what was generated.
     tokens: Vec<i64>,
@@ -178,7 +211,8 @@ impl Text {
     fn write(&mut self, decoder: &mut Decoder<'_>, writing: &mut Writing, told: &mut Told) -> Result<bool> {
         while self.left > 0 {
             let mut scores = decoder.scores().to_vec();
-            let so_far = SoFar { tokens: &self.tokens, prompt: self.prompt, ends: &self.ends };
+            let (tokens, is_last) = (&self.tokens, self.left == 1);
+            let so_far = SoFar { tokens, prompt: self.prompt, ends: &self.ends, is_last };
             self.rules.apply(so_far, &mut scores);
             let Some(token) = self.sampling.next(&scores) else {
                 return Err(not_numbers(told.tokens + 1));

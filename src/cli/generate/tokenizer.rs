@@ -8,18 +8,12 @@ use tokenizers::AddedToken;
 
 use super::super::model::ModelFile;
 use super::super::tokens::{beside, read};
+use super::named_tokens::NamedTokens;
 use crate::error::{Error, Report, Result};
 use crate::load::{Format, gguf_tokenizer, recognise};
 
 /// The tokenizer itself.
 const FILE: &str = "tokenizer.json";
-/// Which tokens are special.
-const CONFIG: &str = "tokenizer_config.json";
-
-/// The fields of [`CONFIG`] that name tokens which are no text.
-const SPECIAL: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-
 /// Most tokens whose text may depend on what follows: a character has four bytes at most, and bytes that make none
 /// wait for one that does.
 const MOST_WAITING: usize = 16;
@@ -27,6 +21,8 @@ const MOST_WAITING: usize = 16;
 /// A model's tokenizer.
 pub(super) struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    /// What files beside it say and is not done, a line each.
+    pub(super) unheeded: Vec<String>,
 }
 
 impl Tokenizer {
@@ -35,12 +31,10 @@ impl Tokenizer {
         let Some(path) = beside(file, FILE) else {
             return Self::inside(file);
         };
-        let mut tokenizer = Self::read(&read(&path)?, &path.display().to_string())?;
-        if let Some(path) = beside(file, CONFIG) {
-            let config: Value = serde_json::from_slice(&read(&path)?)
-                .map_err(|error| unreadable(&path.display().to_string(), &error))?;
-            tokenizer.add_special(&config).map_err(|error| error.within(&path.display().to_string()))?;
-        }
+        let (json, place) = (read(&path)?, path.display().to_string());
+        let mut tokenizer = Self::read(&json, &place)?;
+        let whole: Value = serde_json::from_slice(&json).map_err(|error| unreadable(&place, &error))?;
+        tokenizer.add(NamedTokens::beside(file, &whole)?, &place)?;
         Ok(tokenizer)
     }
 
@@ -61,24 +55,38 @@ impl Tokenizer {
     }
 
     fn read(json: &[u8], place: &str) -> Result<Self> {
+        if strips_both_ends(json) {
+            return Err(unreadable(
+                place,
+                &"its decoder strips both ends of tokens, which may leave less than nothing",
+            ));
+        }
         let mut inner =
             tokenizers::Tokenizer::from_bytes(json).map_err(|error| unreadable(place, &*error))?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| unreadable(place, &*error))?;
-        Ok(Self { inner })
+        Ok(Self { inner, unheeded: Vec::new() })
     }
 
-    /// Adds the special tokens that a configuration names.
-    fn add_special(&mut self, config: &Value) -> Result<()> {
-        let content = |token: &Value| token.as_str().or_else(|| token["content"].as_str()).map(str::to_owned);
-        let more = config["additional_special_tokens"].as_array().into_iter().flatten();
-        let named = SPECIAL.iter().map(|field| &config[*field]).chain(more).filter_map(content);
+    /// Adds the tokens that other files name, and makes special what they say is.
+    fn add(&mut self, named: NamedTokens, place: &str) -> Result<()> {
+        for (number, token) in named.numbered {
+            let content = token.content.clone();
+            if self.inner.token_to_id(&content).is_none() {
+                self.inner.add_tokens([token]).map_err(|error| unreadable(place, &*error))?;
+            }
+            if let Some(own) = self.inner.token_to_id(&content).filter(|&own| own != number) {
+                let message = format!("it numbers {content:?} {own}, the files beside it {number}");
+                return Err(unreadable(place, &message));
+            }
+        }
         let special: Vec<AddedToken> = {
             let known = self.inner.get_added_vocabulary();
             let is_new = |token: &String| !known.is_special_token(token);
-            named.filter(is_new).map(|token| AddedToken::from(token, true)).collect()
+            named.special.into_iter().filter(is_new).map(|token| AddedToken::from(token, true)).collect()
         };
-        self.inner.add_special_tokens(special).map_err(|error| unreadable("", &*error))?;
+        self.inner.add_special_tokens(special).map_err(|error| unreadable(place, &*error))?;
+        self.unheeded = named.unheeded;
         Ok(())
     }
 
@@ -94,6 +102,21 @@ impl Tokenizer {
             .decode(ids, true)
             .map_err(|error| Error::run("", format!("tokens that are no text: {error}")))
     }
+}
+
+/// Whether a decoder takes characters from the start and the end of each token: the library panics where a token is nothing
+/// but such a character.
+fn strips_both_ends(json: &[u8]) -> bool {
+    let Ok(whole) = serde_json::from_slice::<Value>(json) else { return false };
+    let mut decoders = vec![&whole["decoder"]];
+    while let Some(decoder) = decoders.pop() {
+        let strips = |end: &str| decoder[end].as_u64().is_some_and(|count| count > 0);
+        if decoder["type"] == "Strip" && strips("start") && strips("stop") {
+            return true;
+        }
+        decoders.extend(decoder["decoders"].as_array().into_iter().flatten());
+    }
+    false
 }
 
 fn unreadable(place: &str, error: &dyn std::fmt::Display) -> Error {
@@ -171,6 +194,7 @@ impl Stream {
 mod tests {
     use std::path::{Path, PathBuf};
 
+    use super::super::named_tokens::CONFIG;
     use super::*;
     use crate::files::Links;
 
@@ -263,6 +287,70 @@ mod tests {
                     tokenizer.decode(&found.iter().map(|&id| id as u32).collect::<Vec<u32>>()).unwrap();
                 assert_eq!(back, text.replace("<|begin|>", "").replace("<|end|>", ""), "{}", path.display());
             }
+        }
+    }
+
+    /// Tokens that files beside it name: their numbers, whether they are text, and what is refused.
+    #[test]
+    fn files_beside_a_tokenizer_name_more_tokens() {
+        let folder = folders().remove(0);
+        let with = |name: &str, text: &str| {
+            let model = tempfile::tempdir().unwrap();
+            std::fs::copy(folder.join(FILE), model.path().join(FILE)).unwrap();
+            std::fs::write(model.path().join("config.json"), "{}").unwrap();
+            std::fs::write(model.path().join(name), text).unwrap();
+            let file = ModelFile::read(&model.path().join("config.json"), Links::Inside).unwrap();
+            Tokenizer::beside(&file)
+        };
+        let next = with("config.json", "{}").unwrap().inner.get_vocab_size(true);
+        let added = |number: usize, special: bool| {
+            format!(
+                r#"{{"added_tokens_decoder": {{"{number}": {{"content": "<tool>", "special": {special}}}}}}}"#
+            )
+        };
+        let text_of = |tokenizer: &Tokenizer| {
+            tokenizer
+                .decode(
+                    &tokenizer.encode("a<tool>b").unwrap().iter().map(|&id| id as u32).collect::<Vec<_>>(),
+                )
+                .unwrap()
+        };
+        for (name, text, is_text) in [
+            (CONFIG, added(next, false), true),
+            (CONFIG, added(next, true), false),
+            ("added_tokens.json", format!(r#"{{"<tool>": {next}}}"#), true),
+        ] {
+            let tokenizer = with(name, &text).unwrap();
+            assert!(tokenizer.encode("a<tool>b").unwrap().contains(&(next as i64)), "{text}");
+            assert_eq!(text_of(&tokenizer).contains("<tool>"), is_text, "{text}");
+        }
+        let map = with("special_tokens_map.json", r#"{"pad_token": "<tool>"}"#).unwrap();
+        assert!(!text_of(&map).contains("<tool>"));
+        for (name, text) in [
+            (CONFIG, added(next + 7, false)),
+            (CONFIG, r#"{"added_tokens_decoder": {"x": {"content": "<tool>"}}}"#.to_owned()),
+            ("special_tokens_map.json", "{".to_owned()),
+        ] {
+            assert!(with(name, &text).is_err(), "{text}");
+        }
+        let told = with(CONFIG, r#"{"split_special_tokens": true, "model_max_length": 9}"#).unwrap().unheeded;
+        assert_eq!(told, ["tokenizer_config.json: split_special_tokens true is not heeded"]);
+    }
+
+    /// The library panics at a token that is nothing but what both ends lose.
+    #[test]
+    fn a_decoder_that_strips_both_ends_is_refused() {
+        let strip = |start: u32, stop: u32| {
+            format!(
+                r#"{{"model": {{"type": "WordLevel", "vocab": {{"a": 0, " ": 1}}, "unk_token": "a"}}, "added_tokens": [],
+                "decoder": {{"type": "Sequence", "decoders": [{{"type": "Fuse"}},
+                {{"type": "Strip", "content": " ", "start": {start}, "stop": {stop}}}]}}}}"#
+            )
+        };
+        for (start, stop, is_read) in [(1, 0, true), (0, 1, true), (1, 1, false)] {
+            let read = Tokenizer::read(strip(start, stop).as_bytes(), FILE);
+            assert_eq!(read.is_ok(), is_read, "{start} {stop}");
+            read.into_iter().for_each(|tokenizer| assert_eq!(tokenizer.decode(&[1]).unwrap(), ""));
         }
     }
 

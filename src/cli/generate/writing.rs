@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use super::super::generate_args::GenerateArgs;
 use super::super::model::ModelFile;
-use super::super::terminal::write_stdout;
+use super::super::terminal::{Console, write_stdout};
 use super::tokenizer::{Stream, Tokenizer};
 use crate::error::{Error, Result};
 
@@ -18,9 +18,10 @@ pub(super) enum Writing {
 
 impl Writing {
     /// The form that the prompt has, and its tokens. Errors: those of [`Tokenizer::beside`]; a prompt without tokens.
-    pub(super) fn of(args: &GenerateArgs, file: &ModelFile) -> Result<(Self, Vec<i64>)> {
+    pub(super) fn of(args: &GenerateArgs, file: &ModelFile, console: &Console) -> Result<(Self, Vec<i64>)> {
         let Some(text) = &args.prompt else { return Ok((Self::Numbers(0), args.tokens.clone())) };
         let tokenizer = Tokenizer::beside(file)?;
+        tokenizer.unheeded.iter().for_each(|line| console.note(line));
         let prompt = tokenizer.encode(text)?;
         if prompt.is_empty() {
             return Err(Error::usage("--prompt", "the text has no tokens").with_help("a longer text"));

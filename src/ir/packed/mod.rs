@@ -9,6 +9,8 @@ pub(crate) mod codes;
 mod formats;
 mod lines;
 
+use std::ops::RangeInclusive;
+
 use super::half::f32_to_f16;
 use codes::Code;
 pub use codes::{E2M1, UNEQUAL};
@@ -246,6 +248,19 @@ impl BlockFormat {
         with_code!(self, C => C::numbers(row.bytes, first, out), groups(bits, size) => {
             groups(bits, size as usize, row, first, out);
         });
+    }
+
+    /// How large the largest number of a matrix may be that is packed: the scale of its block, an f16, is finite, and told
+    /// to a part in 32. None for formats that numbers are not packed into.
+    pub fn largest_packed(self) -> Option<RangeInclusive<f32>> {
+        // The largest f16, and the 32-fold of the smallest.
+        const SCALES: (f32, f32) = (65_504.0, 1.0 / (1 << 19) as f32);
+        let steps = match self {
+            Self::Q8_0 => 127.0,
+            Self::Q4_0 => 8.0,
+            _ => return None,
+        };
+        Some(SCALES.1 * steps..=SCALES.0 * steps)
     }
 
     /// Packs numbers, whole blocks of them, as ggml does: [`Self::Q8_0`] and [`Self::Q4_0`] alone, none for others.

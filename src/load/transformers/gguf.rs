@@ -109,8 +109,19 @@ const GEMMA2: Dialect = Dialect {
     ..LLAMA
 };
 
-const GEMMA3: Dialect =
-    Dialect { name: "gemma3", family: "gemma3_text", class: "Gemma3ForCausalLM", ..GEMMA2 };
+const GEMMA3: Dialect = Dialect {
+    name: "gemma3",
+    family: "gemma3_text",
+    more: &[
+        ("attention.sliding_window", "sliding_window"),
+        ("attention.sliding_window_pattern", "sliding_window_pattern"),
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+        ("rope.freq_base_swa", "rope_local_base_freq"),
+    ],
+    class: "Gemma3ForCausalLM",
+    ..GEMMA2
+};
 
 const PHI3: Dialect = Dialect {
     name: "phi3",
@@ -260,16 +271,20 @@ const WITHOUT_EFFECT: &[&str] = &[
     "feed_forward_length",
     "rope.dimension_count",
     "rope.freq_base",
-    "rope.scaling.attn_factor",
     "rope.scaling.factor",
     "rope.scaling.finetuned",
     "rope.scaling.original_context_length",
     "rope.scaling.type",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
     "rope.scale_linear",
     "tensor_data_layout",
     "use_parallel_residual",
     "vocab_size",
 ];
+
+/// Keys of an architecture, and the only number with which they change nothing.
+const NEUTRAL: &[(&str, f64)] = &[("expert_count", 0.0), ("expert_used_count", 0.0), (ATTENTION_FACTOR, 1.0)];
 
 /// The dialect of a file. Error: its architecture is none that is read.
 pub(super) fn of(head: &Head) -> Result<&'static Dialect> {
@@ -288,6 +303,13 @@ pub(super) fn of(head: &Head) -> Result<&'static Dialect> {
 /// Factors of rotations up to the context that a model was trained with, and beyond.
 const SHORT_FACTORS: &str = "rope_factors_short.weight";
 const LONG_FACTORS: &str = "rope_factors_long.weight";
+/// By what cosines and sines are multiplied beside them.
+const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
+
+/// Whether frequencies have factors of their own.
+fn is_long(head: &Head) -> bool {
+    head.tensors.iter().any(|tensor| tensor.name == SHORT_FACTORS)
+}
 
 impl Dialect {
     /// The configuration that the metadata is. Errors: a key that is missing, or that may change what is computed
@@ -308,6 +330,7 @@ impl Dialect {
             };
             known.push(key);
         }
+        self.heads_alike(&mut fields);
         let words = self.shape(head, "token_embd.weight")?;
         fields.insert("vocab_size".to_owned(), json!(words.first()));
         fields.insert("model_type".to_owned(), json!(self.family));
@@ -322,11 +345,23 @@ impl Dialect {
         let prefix = format!("{}.", self.name);
         for key in head.metadata.keys() {
             let Some(rest) = key.strip_prefix(&prefix) else { continue };
-            if !known.contains(key) && !WITHOUT_EFFECT.contains(&rest) {
+            let is_neutral =
+                || NEUTRAL.iter().any(|&(name, only)| name == rest && self.number(head, name) == Some(only));
+            let is_factor = || rest == ATTENTION_FACTOR && is_long(head);
+            if !known.contains(key) && !WITHOUT_EFFECT.contains(&rest) && !is_neutral() && !is_factor() {
                 return Err(self.refused(key, "this key is not known; it may change what is computed"));
             }
         }
         Ok(Config::new(fields))
+    }
+
+    /// Each head has keys and values of its own, where the file does not say how many have.
+    fn heads_alike(&self, fields: &mut Map<String, Value>) {
+        const SHARED: &str = "num_key_value_heads";
+        let may_share = self.fields.iter().any(|&(_, field)| field == SHARED);
+        if let (true, Some(heads)) = (may_share, fields.get("num_attention_heads").cloned()) {
+            fields.entry(SHARED).or_insert(heads);
+        }
     }
 
     /// By whose root the scores of the later Gemmas are divided, which their files do not say: as many numbers as a
@@ -337,6 +372,15 @@ impl Dialect {
         match (self.name, size("num_hidden_layers")) {
             ("gemma2", Some(46)) | ("gemma3", Some(62)) => share(),
             ("gemma2" | "gemma3", _) => size("head_dim").or_else(share),
+            _ => None,
+        }
+    }
+
+    /// A number of the metadata; none where it is missing, or is none.
+    fn number(&self, head: &Head, rest: &str) -> Option<f64> {
+        match head.metadata.get(&self.key(rest)) {
+            Some(Meta::Real(value)) => Some(*value),
+            Some(Meta::Whole(value)) => Some(*value as f64),
             _ => None,
         }
     }
@@ -356,11 +400,7 @@ impl Dialect {
 
     /// How frequencies are scaled. Error: in a way that is not read.
     fn scaling(&self, head: &Head, fields: &mut Map<String, Value>) -> Result<()> {
-        let number = |rest: &str| match head.metadata.get(&self.key(rest)) {
-            Some(Meta::Real(value)) => Some(*value),
-            Some(Meta::Whole(value)) => Some(*value as f64),
-            _ => None,
-        };
+        let number = |rest: &str| self.number(head, rest);
         let key = self.key("rope.scaling.type");
         let factor = number("rope.scaling.factor").or_else(|| number("rope.scale_linear"));
         let kind = match head.metadata.get(&key) {
@@ -374,6 +414,7 @@ impl Dialect {
             "linear" => json!({"rope_type": "linear", "factor": factor}),
             "yarn" => json!({
                 "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context,
+                "beta_fast": number("rope.scaling.yarn_beta_fast"), "beta_slow": number("rope.scaling.yarn_beta_slow"),
             }),
             // Its factors are in tensors.
             "longrope" => return Ok(()),
@@ -433,7 +474,7 @@ impl Dialect {
                 }
             }
         }
-        if has(SHORT_FACTORS) {
+        if is_long(head) {
             self.long(head, settings);
         }
     }
@@ -444,10 +485,7 @@ impl Dialect {
             Some(Meta::Whole(context)) => u64::try_from(*context).ok(),
             _ => None,
         };
-        let magnitude = match head.metadata.get(&self.key("rope.scaling.attn_factor")) {
-            Some(Meta::Real(factor)) => *factor,
-            _ => 1.0,
-        };
+        let magnitude = self.number(head, ATTENTION_FACTOR).unwrap_or(1.0);
         if let Positions::Rotary(rotaries) = &mut settings.positions {
             for rotary in rotaries {
                 rotary.extended_by(LONG_FACTORS, context, magnitude);

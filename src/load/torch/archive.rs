@@ -91,7 +91,9 @@ struct Entry {
 fn stored(archive: &mut ZipArchive<BufReader<File>>, folder: &str, entry: &Entry) -> Result<Value> {
     let Some(meta) = entry.tensor_meta.as_ref().filter(|_| !entry.use_pickle) else {
         let message = "it is no plain tensor, but a pickled object, which is not read";
-        return Err(Error::Unsupported(Report::new("", message)));
+        // A tensor of a class of its own, such as torchao's, is pickled as an object.
+        let help = "torchao.utils.unwrap_tensor_subclass(module) before torch.export.export makes plain tensors of its own";
+        return Err(Error::Unsupported(Report::new("", message).help(help)));
     };
     let tensor: TensorMeta = serde_json::from_value(meta.clone()).map_err(damaged)?;
     let dtype = tensor.dtype()?;

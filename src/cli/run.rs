@@ -20,7 +20,7 @@ use super::sample::Sample;
 use super::shared_cores::{shared_cores, used};
 use super::signals;
 use super::terminal::{Console, write_stdout};
-use super::weights::{Missing, take_weights};
+use super::weights::{Missing, note_rounded, take_weights};
 use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result};
 use crate::escape::{escaped, to_json_pretty};
@@ -271,6 +271,7 @@ fn from_model(
     })?;
     note_assumptions(&compiled, console);
     let network = compiled.network.ok_or_else(|| Error::Internal("a graph compiles to a network".into()))?;
+    note_rounded(&network.graph, compiled.plan.options.weights_as.as_deref(), console)?;
     Ok((compiled.plan, network))
 }
 
@@ -308,6 +309,7 @@ fn from_plan(
     }
     arrays.check_names(&graph)?;
     let network = compile::prepare(graph, &options)?;
+    note_rounded(&network.graph, plan.options.weights_as.as_deref(), console)?;
     Ok((plan, network))
 }
 

@@ -10,7 +10,7 @@ use super::planning::planning;
 use super::signals;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
-use super::train_before::{NOT_HERE, Outputs, check_here, found, resume};
+use super::train_before::{NOT_HERE, Outputs, Resumed, check_here, found, resume};
 use super::train_data::{Records, input_names, note_sizes, open_dims, records, sizes_of_inputs};
 use super::train_ensemble::ensemble;
 use super::train_logs::Logs;
@@ -142,13 +142,13 @@ fn trained(
 ) -> Result<()> {
     let store = args.checkpoints.as_deref().map(|path| Store::open(path, keep(args))).transpose()?;
     let resumed = goes_on.is_some();
-    let (start, best) = resume(args, goes_on, &mut trainer, console)?;
+    let Resumed { start, best, counters } = resume(args, goes_on, &mut trainer, console)?;
     let mut logs = Logs::open(&args.logs, &trainer, resumed)?;
     let mut watch = Watch::new(console, args.epochs);
     let ended = signals::orderly(|stop| {
         let validation = records.validation.as_ref();
         let fitting = fitting(args, validation, store.as_ref(), args.placement.seed)?;
-        let fitting = Fit { start, best, stop: Some(stop), ..fitting };
+        let fitting = Fit { start, best, counters, stop: Some(stop), ..fitting };
         let mut observe = |event: Event<'_>| {
             logs.hear(&event);
             watch.hear(&event);

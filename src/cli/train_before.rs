@@ -1,6 +1,7 @@
 //! What `partition train` refuses before it plans: names and folders that cannot be written, disks that are
 //! full, checkpoints that are not there, devices that are not here.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::destinations::{Destinations, devices_file, files_of, is_same};
@@ -204,24 +205,35 @@ pub(super) fn of_member(path: &Path, number: usize) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Where the data goes on: at its start, or where the checkpoint stands that was found; and the best loss until then, as
-/// [`Fit::best`](crate::train::Fit::best) has it.
+/// Where a run goes on.
+#[derive(Default)]
+pub(super) struct Resumed {
+    /// At the data's start, or where the checkpoint stands that was found.
+    pub(super) start: Position,
+    /// The best loss until then, as [`Fit::best`](crate::train::Fit::best) has it.
+    pub(super) best: Option<(f64, u64)>,
+    /// The checkpoint's counters.
+    pub(super) counters: BTreeMap<String, u64>,
+}
+
+/// Goes on from the checkpoint that was found.
 pub(super) fn resume(
     args: &TrainArgs,
     found: Option<Found>,
     trainer: &mut Trainer,
     console: &Console,
-) -> Result<(Position, Option<(f64, u64)>)> {
+) -> Result<Resumed> {
     let Some(found) = found else {
         if args.resume.is_some() {
             console.note("there is no checkpoint yet: the run begins");
         }
-        return Ok((Position::default(), None));
+        return Ok(Resumed::default());
     };
     found.passed_over.iter().for_each(|line| console.note(line));
     trainer.restore(&found.checkpoint)?;
     console.note(&format!("resumes after step {}, from {}", found.checkpoint.step, found.path.display()));
-    Ok((found.checkpoint.position, found.checkpoint.best()))
+    let best = found.checkpoint.best();
+    Ok(Resumed { start: found.checkpoint.position, best, counters: found.checkpoint.counters })
 }
 
 #[cfg(test)]

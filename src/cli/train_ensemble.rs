@@ -9,7 +9,7 @@ use super::planning::planning;
 use super::signals;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
-use super::train_before::{found, of_member, resume};
+use super::train_before::{Resumed, found, of_member, resume};
 use super::train_data::records;
 use super::train_options::{fitting, keep};
 use super::train_watch::Watch;
@@ -60,10 +60,10 @@ pub(super) fn ensemble(
         let fit = |member: &Member, trainer: &mut Trainer| {
             let store = stores[member.number - 1].as_ref();
             let hash = &member.options.compile.model_hash;
-            let (start, best) =
+            let Resumed { start, best, counters } =
                 resume(args, found(args, folder(args, member).as_deref(), hash)?, trainer, console)?;
             let fitting = fitting(args, None, store, member.options.seed)?;
-            Ok(Fit { start, best, stop: Some(stop), ..fitting })
+            Ok(Fit { start, best, counters, stop: Some(stop), ..fitting })
         };
         train::ensemble(&members, graph, topology, &source, &fit, &on_event)
     });

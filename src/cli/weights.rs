@@ -1,11 +1,12 @@
 //! Weights for the commands: which file, whether it fits, what it holds beside.
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::terminal::Console;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Data, Graph, NodeId, Op, ParamId, Tensor};
+use crate::ir::{Data, Graph, NodeId, Op, ParamId, Piece, Tensor};
 use crate::load::fill_param;
 use crate::load::weights::{Arrays, Loaded, ParamReader, match_params, shard_of};
 
@@ -52,6 +53,37 @@ pub(super) fn take_weights(
         }
         (Some(_), Missing::Refused) => Err(incomplete(&arrays, loaded)),
     }
+}
+
+/// Tells of matrices that a plan holds in blocks of a few bits because the model's file has them so, and whose numbers come
+/// from another file: what that file has in more bits is lost.
+///
+/// Error: a file of them cannot be read.
+pub(super) fn note_rounded(graph: &Graph, asked: Option<&str>, console: &Console) -> Result<()> {
+    if asked.is_some() {
+        return Ok(());
+    }
+    let mut opened: BTreeMap<&Path, Arrays> = BTreeMap::new();
+    let (mut count, mut format) = (0, None);
+    for param in graph.params() {
+        let (Some(held), Some(Data::Array { path, name, .. })) = (&param.repacked, &param.data) else {
+            continue;
+        };
+        let arrays = match opened.entry(path) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Arrays::open_weights(path)?),
+        };
+        if held.piece == Piece::Bytes && held.format.is_made() && arrays.blocks(name)?.is_none() {
+            (count, format) = (count + 1, Some(held.format));
+        }
+    }
+    if let Some(format) = format {
+        console.note(&format!(
+            "{count} matrices are rounded to {}, as the model's file has them; --weights-as f32 keeps the numbers of --weights",
+            format.name()
+        ));
+    }
+    Ok(())
 }
 
 /// Error: an array is of other floats than those that the model holds as a constant, which would stay as it is.

@@ -465,6 +465,36 @@ fn going_on_needs_a_checkpoint_or_says_that_it_may_begin() {
     assert!(!third.stdout.contains("loss"), "{}", third.stdout);
 }
 
+/// Within an epoch the batches are those of the run that wrote the checkpoint; at its end they may be others.
+#[test]
+fn a_run_goes_on_within_an_epoch_with_the_same_batches_alone() {
+    let folder = folder();
+    let of = |batch: &'static str, rest: &[&'static str]| -> Vec<&'static str> {
+        [&["--data", "ones:records=32", "--loss", "mse", "--batch", batch], rest].concat()
+    };
+    let begin = |steps: &'static str| {
+        let _ = fs::remove_dir_all(folder.path("c"));
+        folder.ok(&train("line.json", &of("4", &["--checkpoints", "c", "--steps", steps])));
+    };
+    let resume = ["--checkpoints", "c", "--resume", "--epochs", "2"];
+    begin("3");
+    for (batch, more, option) in [
+        ("8", &[][..], "--batch"),
+        ("4", &["--seed", "7"], "--seed"),
+        ("4", &["--in-order"], "--in-order"),
+        ("4", &["--shuffle-window", "5"], "--shuffle-window"),
+        ("4", &["--validation-split", "0.25"], "--validation-split"),
+    ] {
+        let error = folder.fails(2, &train("line.json", &of(batch, &[&resume, more].concat())));
+        assert!(error.contains(&format!("another {option}")) && error.contains("--resume"), "{error}");
+    }
+    let ran = folder.run(&train("line.json", &of("4", &resume)));
+    assert!(ran.code == 0 && ran.stderr.contains("resumes after step 3"), "{}", ran.stderr);
+    begin("8");
+    let ran = folder.run(&train("line.json", &of("8", &[&resume[..], &["--seed", "7"]].concat())));
+    assert!(ran.code == 0 && ran.stderr.contains("resumes after step 8"), "{}", ran.stderr);
+}
+
 /// Replicas divide what they sum by a factor that is always 1 in bf16; a checkpoint is the same without them.
 #[test]
 fn a_run_in_bf16_goes_on_with_replicas_and_without() {

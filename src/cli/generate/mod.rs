@@ -15,7 +15,7 @@ use super::shared_cores::{shared_cores, used};
 use super::signals;
 use super::terminal::Console;
 use super::tokens;
-use super::weights::weight;
+use super::weights::{note_rounded, weight};
 use crate::error::{Error, Report, Result};
 use crate::ir::ParamId;
 use crate::load::weights::ParamReader;
@@ -177,6 +177,7 @@ impl Text {
             console.note(&line);
         }
         on_cpus(&decode.plan, args)?;
+        note_rounded(&decode.network.graph, decode.plan.options.weights_as.as_deref(), console)?;
         let prefill = request.prefill(args.block.min(self.tokens.len()), &decode, console)?;
         let seed = args.exec.init.as_deref().map(init_seed).transpose()?;
         let reader = RefCell::new(ParamReader::new());

@@ -3,6 +3,9 @@
 //! Tokens are those that transformers gives by default: with what the file's template adds at the ends, whatever flags
 //! `tokenizer_config.json` has; no truncation, no padding.
 
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Mutex, PoisonError};
+
 use serde_json::Value;
 use tokenizers::AddedToken;
 
@@ -61,8 +64,9 @@ impl Tokenizer {
                 &"its decoder strips both ends of tokens, which may leave less than nothing",
             ));
         }
-        let mut inner =
-            tokenizers::Tokenizer::from_bytes(json).map_err(|error| unreadable(place, &*error))?;
+        let read =
+            guarded(|| tokenizers::Tokenizer::from_bytes(json)).map_err(|panic| unreadable(place, &panic))?;
+        let mut inner = read.map_err(|error| unreadable(place, &*error))?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| unreadable(place, &*error))?;
         Ok(Self { inner, unheeded: Vec::new() })
@@ -92,16 +96,33 @@ impl Tokenizer {
 
     /// The tokens of a text. Error: it has characters that the tokenizer has no tokens for.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<i64>> {
-        let encoding = self.inner.encode(text, true);
-        let encoding = encoding.map_err(|error| Error::usage("--prompt", error.to_string()))?;
+        let wrong = |message: String| Error::usage("--prompt", message);
+        let encoding = guarded(|| self.inner.encode(text, true)).map_err(wrong)?;
+        let encoding = encoding.map_err(|error| wrong(error.to_string()))?;
         Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.inner
-            .decode(ids, true)
-            .map_err(|error| Error::run("", format!("tokens that are no text: {error}")))
+        let wrong = |message: String| Error::run("", format!("tokens that are no text: {message}"));
+        guarded(|| self.inner.decode(ids, true)).map_err(wrong)?.map_err(|error| wrong(error.to_string()))
     }
+}
+
+/// What the library does, or what it says where it panics, as some files of its users make it.
+fn guarded<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    // The hook is the process's: two that change it at once would leave that of the other.
+    static HOOK: Mutex<()> = Mutex::new(());
+    let alone = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    panic::set_hook(hook);
+    drop(alone);
+    done.map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason is given");
+        format!("the tokenizer fails at it: {text}")
+    })
 }
 
 /// Whether a decoder takes characters from the start and the end of each token: the library panics where a token is nothing
@@ -352,6 +373,14 @@ mod tests {
             assert_eq!(read.is_ok(), is_read, "{start} {stop}");
             read.into_iter().for_each(|tokenizer| assert_eq!(tokenizer.decode(&[1]).unwrap(), ""));
         }
+    }
+
+    #[test]
+    fn a_file_at_which_the_library_panics_is_an_error() {
+        let json = r#"{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]],
+            "continuing_subword_prefix": "longer"}, "added_tokens": []}"#;
+        let error = Tokenizer::read(json.as_bytes(), FILE).err().unwrap().to_string();
+        assert!(error.contains("fails at it"), "{error}");
     }
 
     #[test]

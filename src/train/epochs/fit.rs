@@ -1,6 +1,6 @@
 //! The loop over epochs and batches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use crate::ir::Tensor;
 use crate::metrics::{Meter, Metric};
 use crate::state::{Due, Policy, Store};
 use crate::train::epochs::evaluator::{Evaluator, MeanLoss};
+use crate::train::epochs::passes;
 use crate::train::epochs::trainer::Trainer;
 use crate::train::step::loss::Loss;
 
@@ -39,6 +40,8 @@ pub struct Fit<'a> {
     pub policy: Policy,
     /// Where the run goes on.
     pub start: Position,
+    /// The counters of the checkpoint that it goes on from: none within an epoch whose batches would be others.
+    pub counters: BTreeMap<String, u64>,
     /// The least watched loss before that, and for how many epochs there was none less.
     pub best: Option<(f64, u64)>,
     /// Ends the run after this time.
@@ -61,6 +64,7 @@ impl Default for Fit<'_> {
             store: None,
             policy: Policy::default(),
             start: Position::default(),
+            counters: BTreeMap::new(),
             best: None,
             limit: None,
             stop: None,
@@ -157,13 +161,15 @@ fn meters(metrics: &[Metric], loss: Loss) -> Vec<Meter> {
 
 /// Trains for several epochs; what each gave. The loss of an epoch is the mean over its samples.
 ///
-/// Errors: those of reading records and of [`Trainer::step`]; fewer records than a batch.
+/// Errors: those of reading records and of [`Trainer::step`]; fewer records than a batch; a start within an epoch of other
+/// batches.
 pub fn fit(
     trainer: &mut Trainer,
     source: &Source,
     options: &Fit<'_>,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<Epoch>> {
+    passes::check(options, trainer.batch())?;
     let short = trainer.takes_short() && !options.drop_remainder;
     let left = remainder(trainer, source, options)?;
     match left {
@@ -539,6 +545,7 @@ impl FitRun<'_, '_> {
         checkpoint.metrics.insert("loss".to_owned(), sums.mean_loss());
         checkpoint.metrics.extend(metrics.iter().cloned());
         self.best.into_iter().for_each(|best| checkpoint.set_best(best));
+        passes::keep(self.options, self.trainer.batch(), &mut checkpoint.counters);
         let path = store.save(&checkpoint)?;
         self.due.written();
         on_event(Event::Saved(&path));

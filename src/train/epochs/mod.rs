@@ -5,5 +5,6 @@ pub(crate) mod evaluator;
 pub(crate) mod fit;
 pub(crate) mod last_batch;
 pub(crate) mod numerics;
+mod passes;
 pub(crate) mod trained;
 pub(crate) mod trainer;

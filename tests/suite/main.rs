@@ -16,6 +16,7 @@ mod bounds;
 mod calibrate;
 mod cases;
 mod checkpoints;
+mod class_axis;
 mod cli;
 mod copies;
 mod corpus;

@@ -34,6 +34,7 @@ mod curves;
 mod data;
 mod differential;
 mod embed;
+mod empty;
 mod emulator;
 mod emulator_rules;
 mod events;

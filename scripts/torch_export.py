@@ -158,6 +158,34 @@ class Kinks(nn.Module):
         return torch.stack(bounded).view(3, -1)
 
 
+class Ties(nn.Module):
+    """Extremes among many equal elements: some give their gradient to one of them, others let all share it."""
+
+    def __init__(self):
+        super().__init__()
+        # All 0: the elements are those of the inputs.
+        self.scale_shift = nn.Parameter(torch.zeros(2, 4, 6))
+
+    def forward(self, x):
+        x = x + self.scale_shift
+        chosen = [x.max(1)[0], x.min(2, keepdim=True)[0], x.max(0)[0], x[0, 0, 0].max(0)[0], x.cummax(1)[0], x.cummin(2)[0], x.sort(2)[0]]
+        chosen += [F.adaptive_max_pool1d(x, 1), F.adaptive_max_pool1d(x, 4), F.adaptive_max_pool2d(x, 1), F.adaptive_max_pool2d(x, (3, 4))]
+        chosen += [F.max_pool1d(x, 3, 2), F.max_pool2d(x, 2, 1, 1), x.gather(1, x.argmax(1, keepdim=True))]
+        shared = [x.amax(1), x.amin((0, 2)), x.max(), x.min(), *torch.aminmax(x, dim=1), x.median(), x.nanmedian()]
+        values = torch.cat([value.flatten() for value in chosen + shared])
+        # No two elements of the results count alike.
+        values = values * torch.linspace(1, 2, values.numel())
+        return torch.stack([values, values / 2])
+
+
+class Firsts(nn.Module):
+    """Places that count from the first element alone, each an input of its own; the last input counts from the last one, too."""
+
+    def forward(self, x, gathered, scattered, selected, added, classes, either):
+        found = x.gather(1, gathered), x.scatter(0, scattered, 2.0), x.index_select(1, selected), x.index_add(0, added, x)
+        return *found, F.one_hot(classes, 4), x[either]
+
+
 class Digits(nn.Module):
     """Quotients and rests that have to be exact, and what is small beside 1; the spectrum of a vector."""
 
@@ -988,7 +1016,7 @@ OTHERS = {
 }
 
 # Whose gradients are stored too, at the inputs that are stored.
-STEERED = ("steered", "lengths", "learned", "opened", "kinks")
+STEERED = ("steered", "lengths", "learned", "opened", "kinks", "ties")
 
 
 def modules():
@@ -1059,6 +1087,9 @@ def modules():
     tenths = torch.tensor([0.5, 1.5, 3.0, 88.8, -0.3, 0.7, -7.3, 4.0]), torch.tensor([0.1, 0.3, 0.3, 0.3, 0.1, -0.1, 2.5, -2])
     drawn["digits"] = (Digits(), (*tenths, torch.tensor([-128, -101, 127, 100, -1, 0], dtype=torch.int8)), None)
     drawn["doubled"] = (Doubled(), (torch.randn(3, 2, 8),), ({0: rows, 2: 2 * Dim("half", min=2, max=9)},))
+    drawn["ties"] = (Ties(), ((torch.arange(48) * 7 % 11 % 3 + 1.0).view(2, 4, 6),), None)
+    places = torch.tensor([[1, 0, 3], [2, 2, 0]]), torch.tensor([[0, 1, 1, 0]]), *(torch.tensor([1, 0]) for _ in range(3)), torch.tensor([-1, 0])
+    drawn["firsts"] = (Firsts(), (torch.linspace(-2, 3, 8).view(2, 4), *places), None)
     drawn["opened"] = (Opened(), (torch.randn(3, 2, 6, 6), torch.tensor([1, 2, 0])), ({0: rows}, {0: rows}))
     return drawn
 
@@ -1231,7 +1262,7 @@ def store(folder, wanted):
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
         if name in STEERED:
             store_gradients(f"{folder}/{name}.json", module, OTHERS.get(name, inputs))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened", "triangles", "lone", "kinks", "doubled", "digits"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened", "triangles", "lone", "kinks", "ties", "doubled", "digits"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, OTHERS.get(name, inputs), module))

@@ -22,8 +22,8 @@ pub(super) fn dims(pairs: &[String]) -> Result<BTreeMap<String, i64>> {
         let fault = |message: &str| Error::usage(format!("--dim {pair}"), message);
         let (name, value) = pair.rsplit_once('=').ok_or_else(|| fault("expected NAME=N"))?;
         let value: i64 = value.parse().map_err(|_| fault("expected a number after ="))?;
-        if value < 1 {
-            return Err(fault("a dimension is at least 1"));
+        if value < 0 {
+            return Err(fault("a dimension is at least 0"));
         }
         if dims.insert(name.to_owned(), value).is_some_and(|before| before != value) {
             return Err(fault("this dimension is given twice"));

@@ -233,6 +233,14 @@ impl Wish {
         })
     }
 
+    /// The axis of a batch's scores that class numbers of a record's sizes would leave to the classes, where those are
+    /// taken to be along the last.
+    fn class_axis(&self, dims: &[Option<u64>], record: &[u64]) -> Option<usize> {
+        let classes = u64::try_from(self.below.as_ref()?.count).ok().filter(|_| self.role == Role::Target)?;
+        let scores: Vec<u64> = dims.iter().copied().chain([Some(classes)]).collect::<Option<_>>()?;
+        left_out(&scores, record).map(|axis| axis + 1)
+    }
+
     /// Error: the file's sizes cannot become those that are wanted.
     fn compare(&self, dims: &[Option<u64>], record: &[u64]) -> Result<()> {
         let known: Option<Vec<u64>> = dims.iter().copied().collect();
@@ -252,6 +260,11 @@ impl Wish {
         let error = Error::usage(format!("--data: {}", self.name), message);
         // A class number, where a number for each class is compared.
         let class = self.role == Role::Target && elements(record) == Some(1) && self.options.onehot.is_none();
+        if let Some(axis) = self.class_axis(dims, record) {
+            return Err(
+                error.with_help(format!("where axis {axis} holds the classes: --loss sparse:axis={axis}"))
+            );
+        }
         Err(match dims {
             [Some(classes)] if class && *classes > 1 => error.with_help(format!(
                 "where it is the number of a class: onehot.{}={classes}, or --loss sparse",
@@ -260,6 +273,16 @@ impl Wish {
             _ => error,
         })
     }
+}
+
+/// The one axis of a batch's `scores` without which they have the sizes of its targets; none where there are several.
+fn left_out(scores: &[u64], targets: &[u64]) -> Option<usize> {
+    let lacks = |axis: &usize| {
+        let others = scores.iter().enumerate().filter(|(at, _)| at != axis);
+        others.map(|(_, size)| size).eq(targets)
+    };
+    let mut axes = (0..scores.len()).filter(lacks);
+    axes.next().filter(|_| axes.next().is_none())
 }
 
 /// Sizes after one-hot encoding: an axis more, in place of a last one of size 1.

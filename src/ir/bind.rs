@@ -11,8 +11,8 @@ impl Graph {
     /// constants. Dimensions not in `values` stay. Types are inferred anew, so sizes that only now
     /// turn out not to fit are found.
     ///
-    /// Errors: a name that is no dimension of the graph, a value below 1 or above its [`Limit`](super::Limit), sizes that do not fit or
-    /// become negative.
+    /// Errors: a name that is no dimension of the graph, a value below 0 or above its [`Limit`](super::Limit), sizes that do not fit or
+    /// become negative; 0, where the graph was read for sizes of 1 and more.
     pub fn bind(&mut self, values: &BTreeMap<String, i64>) -> Result<()> {
         for (name, value) in values {
             if !self.dims.iter().any(|dim| dim.name == *name) {
@@ -25,8 +25,14 @@ impl Graph {
                 return Err(Error::usage(format!("dimension {name}"), "the model has no such dimension")
                     .with_help(help));
             }
-            if *value < 1 {
-                return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
+            if *value < 0 {
+                return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 0")));
+            }
+            // What was decided of open sizes holds for 1 and more.
+            if *value == 0 && self.rules().open_dims_matter {
+                let message = "a size of 0 has to be known when the model is read";
+                return Err(Error::usage(format!("dimension {name}"), message)
+                    .with_help(format!("--dim {name}=0, or inputs of such sizes")));
             }
             self.rules().check_dim(name, *value)?;
             if let Some(is) = self.dims.iter().find(|dim| dim.name == *name).and_then(|dim| dim.is.as_ref())

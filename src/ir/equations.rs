@@ -28,7 +28,7 @@ struct EquationRow {
 pub enum Refused {
     /// It contradicts the ones before.
     Contradicts,
-    /// No whole number of 1 or more is a solution for this dimension.
+    /// No whole number of 0 or more is a solution for this dimension.
     NoSize(DimId),
 }
 
@@ -119,7 +119,7 @@ impl EquationRow {
     fn check(&self) -> Result<(), Refused> {
         match self.terms.iter().next() {
             Some((&dim, &coefficient)) if self.terms.len() == 1 => {
-                let whole = self.value % coefficient == 0 && self.value / coefficient >= 1;
+                let whole = self.value % coefficient == 0 && self.value / coefficient >= 0;
                 if whole { Ok(()) } else { Err(Refused::NoSize(dim)) }
             }
             _ => Ok(()),
@@ -163,7 +163,7 @@ mod tests {
     fn what_is_no_size_is_refused() {
         let mut equations = Equations::default();
         assert_eq!(equations.add(&size(0, &[(N, 2)]), 7), Err(Refused::NoSize(N)));
-        assert_eq!(equations.add(&size(1, &[(N, 1)]), 1), Err(Refused::NoSize(N)));
+        assert_eq!(equations.add(&size(2, &[(N, 1)]), 1), Err(Refused::NoSize(N)));
         equations.add(&size(0, &[(N, 1), (M, 1)]), 3).unwrap();
         assert_eq!(equations.add(&size(0, &[(M, 1)]), 5), Err(Refused::NoSize(N)));
     }

@@ -90,6 +90,8 @@ pub struct Meter {
     apart: bool,
     /// The class whose targets are left out.
     ignored: Option<i64>,
+    /// The axis of the classes; below 0, counted from the end.
+    axis: i32,
     sum: f64,
     count: u64,
     /// Score, and whether the sample is positive.
@@ -99,7 +101,16 @@ pub struct Meter {
 impl Meter {
     /// Nothing measured yet. Single scores are probabilities: above 0.5 means yes.
     pub fn new(metric: Metric) -> Self {
-        Self { metric, threshold: 0.5, apart: false, ignored: None, sum: 0.0, count: 0, scores: Vec::new() }
+        Self {
+            metric,
+            threshold: 0.5,
+            apart: false,
+            ignored: None,
+            axis: -1,
+            sum: 0.0,
+            count: 0,
+            scores: Vec::new(),
+        }
     }
 
     /// Single scores above this mean yes: 0 for logits.
@@ -123,13 +134,20 @@ impl Meter {
         self
     }
 
+    /// Classes are the numbers of this axis, in place of the last; below 0, it is counted from the end.
+    #[must_use]
+    pub fn along(mut self, axis: i32) -> Self {
+        self.axis = axis;
+        self
+    }
+
     /// What is measured.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
     /// Takes the first `samples` rows of a batch in. Classes are the numbers of the last axis of the
-    /// predictions; targets are class numbers, or arrays of the predictions' sizes (one-hot classes,
+    /// predictions, or of that of [`Meter::along`]; targets are class numbers, or arrays of the predictions' sizes (one-hot classes,
     /// values). O(elements).
     ///
     /// Errors: sizes that do not fit one another, a target that is no class.
@@ -143,11 +161,12 @@ impl Meter {
             values.truncate(values.len() / rows.max(1) * samples);
             values
         };
-        let (found, wanted) = (taken(predictions), taken(targets));
-        let classes = match predictions.dims() {
-            [] | [_] => 1,
-            [.., last] => *last as usize,
-        };
+        let place = ClassAxis::of(predictions.dims(), self.axis);
+        let (found, mut wanted) = (place.moved_last(taken(predictions)), taken(targets));
+        if found.len() == wanted.len() {
+            wanted = place.moved_last(wanted);
+        }
+        let classes = place.classes;
         let is_classes = found.len() == wanted.len().saturating_mul(classes) && classes > 1;
         match self.metric {
             Metric::MeanAbsoluteError | Metric::MeanSquaredError if found.len() == wanted.len() => {
@@ -238,6 +257,43 @@ impl Meter {
     }
 }
 
+/// Where in an array of row-major order the numbers of classes are.
+#[derive(Clone, Copy)]
+struct ClassAxis {
+    classes: usize,
+    /// Elements from one class to the next.
+    stride: usize,
+}
+
+impl ClassAxis {
+    /// That of an axis behind the batch's; without such an axis, each number is a class of its own.
+    fn of(dims: &[u64], axis: i32) -> Self {
+        let last = dims.len().saturating_sub(1);
+        let axis = if axis < 0 { dims.len() as i64 + i64::from(axis) } else { i64::from(axis) };
+        match usize::try_from(axis) {
+            Ok(axis) if (1..=last).contains(&axis) => {
+                let stride = dims[axis + 1..].iter().product::<u64>() as usize;
+                Self { classes: dims[axis] as usize, stride }
+            }
+            _ => Self { classes: 1, stride: 1 },
+        }
+    }
+
+    /// The numbers with those of each place's classes side by side. O(numbers).
+    fn moved_last(self, values: Vec<f64>) -> Vec<f64> {
+        if self.stride == 1 {
+            return values;
+        }
+        let mut moved = Vec::with_capacity(values.len());
+        for block in values.chunks_exact((self.classes * self.stride).max(1)) {
+            for place in 0..self.stride {
+                moved.extend(block.iter().skip(place).step_by(self.stride));
+            }
+        }
+        moved
+    }
+}
+
 /// The position of the first of the highest values.
 fn highest(values: &[f64]) -> usize {
     let mut best = 0;
@@ -301,6 +357,21 @@ mod tests {
             assert!(text.parse::<Metric>().is_err(), "{text}");
         }
         assert_eq!("top-5".parse::<Metric>().unwrap(), Metric::TopK(5));
+    }
+
+    /// Two rows of three places with two classes, class by class.
+    #[test]
+    fn classes_are_along_the_axis_that_is_said() {
+        let scores = [0.9, 0.2, 0.6, 0.1, 0.8, 0.4, 0.3, 0.3, 0.7, 0.7, 0.7, 0.3];
+        let scores = Tensor::from_f32(vec![2, 2, 3], &scores).unwrap();
+        let classes = Tensor::from_i64(vec![2, 3], &[0, 1, 1, 1, 0, 0]).unwrap();
+        let onehot = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0];
+        let onehot = Tensor::from_f32(vec![2, 2, 3], &onehot).unwrap();
+        for (axis, targets) in [(1, &classes), (-2, &classes), (1, &onehot)] {
+            let mut meter = Meter::new(Metric::Accuracy).along(axis);
+            meter.update(&scores, targets, 2).unwrap();
+            assert_eq!(meter.value(), Some(4.0 / 6.0));
+        }
     }
 
     proptest! {

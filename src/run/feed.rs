@@ -267,7 +267,7 @@ fn misfit(graph: &Graph, equations: &Equations, axis: Axis<'_>, refused: Refused
     match (refused, size.eval(&|dim| equations.value(dim))) {
         (Refused::NoSize(dim), _) if size.terms().iter().any(|term| term.0 == dim) => {
             let dim = graph.dim_name(dim);
-            error(format!("no {dim} of 1 or more makes {shown} = {found}"))
+            error(format!("no {dim} of 0 or more makes {shown} = {found}"))
         }
         (_, Some(expected)) if size.terms().is_empty() => {
             error(format!("expected {expected}, found {found}"))
@@ -502,11 +502,12 @@ mod tests {
         let none = BTreeMap::new();
         let dims = infer_dims(&graph(), &[header(0, &[3, 2])], &none).unwrap();
         assert_eq!(dims, BTreeMap::from([("batch".to_owned(), 3)]));
+        let empty = infer_dims(&graph(), &[header(0, &[0, 2])], &none).unwrap();
+        assert_eq!(empty, BTreeMap::from([("batch".to_owned(), 0)]));
         let four = BTreeMap::from([("batch".to_owned(), 4)]);
         for (array, known, part) in [
             (header(0, &[6]), &none, "input x: expected 2 axes ([batch, 2]), found sizes [6]"),
             (header(0, &[3, 5]), &none, "input x: axis 1: expected 2, found 5"),
-            (header(0, &[0, 2]), &none, "input x: axis 0: no batch of 1 or more makes batch = 0"),
             (header(0, &[3, 2]), &four, "input x: axis 0: expected 4, found 3 (batch = 4"),
             (Header { dtype: DType::I64, ..header(0, &[3, 2]) }, &none, "input x: expected f32, found i64"),
         ] {

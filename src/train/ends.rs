@@ -15,26 +15,29 @@ enum End {
     Other,
 }
 
+const LINEAR: &str = "is a linear layer's, which the loss takes for probabilities";
+const SOFTMAX: &str = "is a softmax's, of which the loss takes another softmax";
+const SIGMOID: &str = "is a sigmoid's, of which the loss takes another sigmoid";
+
 /// What is to be told of outputs that are not what the loss takes them for. O(outputs).
 pub fn of_ends(graph: &Graph, loss: &Loss) -> Option<String> {
     let ends = fitted(graph).into_iter().map(|(name, value)| (name, end(graph, value)));
     ends.into_iter().find_map(|(name, end)| {
-        let (is, instead) = told(loss, end)?;
+        let (is, instead) = told(*loss, end)?;
         Some(format!("output {name} {is}: {instead}"))
     })
 }
 
-/// Error: an output has its classes along another axis than the last, along which the loss takes them. O(outputs).
+/// Error: an output has its classes along another axis than that along which the loss takes them. O(outputs).
 pub fn check_classes(graph: &Graph, loss: &Loss) -> Result<()> {
-    if !matches!(loss, Loss::SparseCrossEntropy { .. } | Loss::CrossEntropy { .. }) {
-        return Ok(());
-    }
     for (name, value) in fitted(graph) {
+        let place = format!("output {name}");
         let rank = graph.ty(value).shape.rank();
-        let Some(axis) = classes(graph, value).filter(|&axis| axis as usize + 1 != rank) else { continue };
-        let message = format!("its classes are along axis {axis}, --loss {loss} takes them along the last");
-        return Err(Error::model(format!("output {name}"), message)
-            .with_help("a network that ends with the axes in that order: in PyTorch, movedim(1, -1)"));
+        let Some(taken) = loss.class_axis(rank).map_err(|error| error.within(&place))? else { continue };
+        let Some(axis) = classes(graph, value).filter(|&axis| axis as usize != taken) else { continue };
+        let message =
+            format!("its classes are along axis {axis}, --loss {loss} takes them along axis {taken}");
+        return Err(Error::model(place, message).with_help(format!("--loss {}", loss.along(axis as i32))));
     }
     Ok(())
 }
@@ -56,32 +59,22 @@ fn classes(graph: &Graph, value: ValueId) -> Option<u32> {
 }
 
 /// What an output is, and what would go with it.
-fn told(loss: &Loss, end: End) -> Option<(&'static str, &'static str)> {
-    let linear = "is a linear layer's, which the loss takes for probabilities";
-    let soft = "is a softmax's, of which the loss takes another softmax";
-    let sigmoid = "is a sigmoid's, of which the loss takes another sigmoid";
-    Some(match (*loss, end) {
-        (Loss::SparseCrossEntropy { logits: false, .. }, End::Linear) => {
-            (linear, "--loss sparse:logits takes logits")
-        }
-        (Loss::CrossEntropy { logits: false, .. }, End::Linear) => {
-            (linear, "--loss categorical:logits takes logits")
-        }
-        (Loss::BinaryCrossEntropy { logits: false, .. }, End::Linear) => {
-            (linear, "--loss binary:logits takes logits")
-        }
-        (Loss::KullbackLeibler, End::Linear) => (linear, "the network has to end with a softmax"),
-        (Loss::SparseCrossEntropy { logits: true, .. }, End::Softmax) => {
-            (soft, "--loss sparse takes probabilities")
-        }
-        (Loss::CrossEntropy { logits: true, .. }, End::Softmax) => {
-            (soft, "--loss categorical takes probabilities")
-        }
-        (Loss::BinaryCrossEntropy { logits: true, .. }, End::Sigmoid) => {
-            (sigmoid, "--loss binary takes probabilities")
-        }
+fn told(loss: Loss, end: End) -> Option<(&'static str, String)> {
+    let logits = loss.takes_logits();
+    if end == End::Linear && matches!(loss, Loss::KullbackLeibler { .. }) {
+        return Some((LINEAR, "the network has to end with a softmax".to_owned()));
+    }
+    let is = match (logits?, end, loss) {
+        (true, End::Sigmoid, Loss::BinaryCrossEntropy { .. }) => SIGMOID,
+        (true, End::Softmax, Loss::SparseCrossEntropy { .. } | Loss::CrossEntropy { .. }) => SOFTMAX,
+        (false, End::Linear, _) => LINEAR,
         _ => return None,
-    })
+    };
+    let (other, what) = match logits? {
+        true => (loss.of_logits(false), "probabilities"),
+        false => (loss.of_logits(true), "logits"),
+    };
+    Some((is, format!("--loss {other} takes {what}")))
 }
 
 fn end(graph: &Graph, value: ValueId) -> End {

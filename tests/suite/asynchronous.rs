@@ -79,7 +79,7 @@ fn images(seed: u64) -> Vec<(String, Tensor)> {
 #[test]
 fn turns_that_are_computed_at_once_have_the_bits_of_one_after_the_other() {
     let of = |stale, warm_up| {
-        let mut options = Options::new(Loss::SparseCrossEntropy { logits: true, ignored: None });
+        let mut options = Options::new(Loss::SparseCrossEntropy { logits: true, ignored: None, axis: -1 });
         options.recipe.updates = "adam".parse().unwrap();
         options.compile.batch = Some(6);
         workers(residual(), options, Async { workers: 3, staleness: 1, stale, warm_up })

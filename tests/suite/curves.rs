@@ -87,7 +87,7 @@ fn expected(name: &str) -> Vec<f64> {
 fn losses(run: Run, half: Option<DType>) -> Vec<f64> {
     let Run { net, name, optimizer, rate, batch } = run;
     let Net { graph, mut stream, .. } = net;
-    let mut options = Options::new(Loss::SparseCrossEntropy { logits: true, ignored: None });
+    let mut options = Options::new(Loss::SparseCrossEntropy { logits: true, ignored: None, axis: -1 });
     options.recipe.updates = optimizer.parse().unwrap();
     options.rate.base = rate;
     options.compile.precision = half.map(|half| Precision { half, params: Params::Rounded });

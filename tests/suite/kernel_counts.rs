@@ -363,7 +363,7 @@ fn block() -> Graph {
 
 /// The training step of the block.
 pub(crate) fn block_step() -> Network {
-    let loss = Loss::SparseCrossEntropy { logits: true, ignored: None };
+    let loss = Loss::SparseCrossEntropy { logits: true, ignored: None, axis: -1 };
     let recipe =
         Recipe { loss, updates: "sgd".parse().unwrap(), freeze: vec![], scaling: None, outputs: false };
     let step = training_step(block(), &recipe).unwrap();

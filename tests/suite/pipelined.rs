@@ -189,7 +189,7 @@ fn a_residual_network_with_batch_norm_trains_as_a_pipeline() {
             ("target".to_owned(), Tensor::from_i64(vec![6], &[0, 1, 2, 3, 4, 0]).unwrap()),
         ]
     };
-    let loss = Loss::SparseCrossEntropy { logits: true, ignored: None };
+    let loss = Loss::SparseCrossEntropy { logits: true, ignored: None, axis: -1 };
     let of = |way| run(trainer(graph(), "cpu", loss, (6, 3), way), &data);
     let (shards, turns) = (of(Way::Shards), of(Way::OneAfterTheOther));
     let order = Order::OneForwardOneBackward;

@@ -21,10 +21,10 @@ fn stored(name: &str) -> PathBuf {
 }
 
 /// Gradients that do not go everywhere; those of norms of what is 0, of attention whose batch is repeated, of what is read
-/// with an open batch.
+/// with an open batch, of extremes among equal elements.
 #[test]
 fn gradients_go_where_those_of_pytorch_go() {
-    for name in ["steered", "lengths", "learned", "opened", "kinks"] {
+    for name in ["steered", "lengths", "learned", "opened", "kinks", "ties", "ties.core"] {
         has_gradients_of_pytorch(name);
     }
 }
@@ -52,7 +52,8 @@ fn has_gradients_of_pytorch(name: &str) {
         Arrays::open(Path::new(&to)).unwrap()
     };
     let (before, after) = (weights("0"), weights("1"));
-    let text = fs::read_to_string(stored(&format!("{name}.json"))).unwrap();
+    let gradients = name.strip_suffix(".core").unwrap_or(name);
+    let text = fs::read_to_string(stored(&format!("{gradients}.json"))).unwrap();
     let gradients: BTreeMap<String, Vec<f64>> = serde_json::from_str(&text).unwrap();
     assert!(gradients.keys().all(|param| before.names().contains(param)), "{name}");
     for param in before.names() {
@@ -119,7 +120,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 79);
+    assert_eq!(programs.len(), 82);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());
@@ -340,6 +341,41 @@ fn ids_below_the_first_row_of_a_table_are_refused() {
         let out = run(&ids);
         assert!(!out.status.success() && told(&out).contains("the rows of"), "{ids:?}: {}", told(&out));
     }
+}
+
+/// What gathers, scatters and encodes counts from the first element; what indexes counts from the last one, too.
+#[test]
+fn places_below_the_first_are_refused_where_pytorch_refuses_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let io = folder.path().join("io.npz").display().to_string();
+    let program = stored("firsts.pt2").display().to_string();
+    let arrays = Arrays::open(&stored("firsts.npz")).unwrap();
+    let inputs: Vec<&String> = arrays.names().iter().filter(|name| name.starts_with("in_")).collect();
+    let run = |changed: &str| {
+        let array = |&name: &&String| {
+            let array = arrays.get(name).unwrap().unwrap();
+            let below = || {
+                let mut places = array.to_i64().unwrap();
+                places[0] = -1;
+                Tensor::from_i64(array.dims().to_vec(), &places).unwrap()
+            };
+            (name.clone(), if name.as_str() == changed { below() } else { array.clone() })
+        };
+        let inputs: Vec<(String, Tensor)> = inputs.iter().map(array).collect();
+        partition::unstable::state::write_weights(Path::new(&io), &inputs).unwrap();
+        partition(&["run", &program, "-d", "cpu", "--inputs", &io])
+    };
+    for (input, field) in [
+        ("in_gathered", "axis 1 of x"),
+        ("in_scattered", "the rows of x"),
+        ("in_selected", "axis 1 of x"),
+        ("in_added", "the rows of x"),
+        ("in_classes", "the classes of one_hot"),
+    ] {
+        let out = run(input);
+        assert!(!out.status.success() && told(&out).contains(field), "{input}: {}", told(&out));
+    }
+    assert!(run("in_either").status.success());
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn trainer(path: &Path, input: &Tensor, devices: &str, half: Option<DType>) -> (
     let last = graph.ty(y).shape.sizes().last().unwrap().constant().unsigned_abs();
     let mut options = Options::new(match copied {
         true => Loss::MeanSquared,
-        false => Loss::SparseCrossEntropy { logits: true, ignored: None },
+        false => Loss::SparseCrossEntropy { logits: true, ignored: None, axis: -1 },
     });
     options.recipe.updates = "sgd:momentum=0.9".parse().unwrap();
     options.compile.batch = (!graph.unbound_dims().is_empty()).then_some(input.dims()[0] as i64);

@@ -218,6 +218,7 @@ fn classes_along_another_axis_are_refused() {
     let step = ["--data", "ones:records=4", "--loss", "sparse", "--batch", "4", "-d", "cpu"];
     let ran = folder.run(&train("planes.json", &step));
     assert!(ran.code != 0 && ran.stderr.contains("its classes are along axis 1"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--loss sparse:axis=1"), "{}", ran.stderr);
     fs::write(folder.path("last.json"), planes.replace("\"axis\": 1", "\"axis\": 2")).unwrap();
     folder.ok(&train("last.json", &step));
 }

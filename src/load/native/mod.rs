@@ -196,8 +196,8 @@ impl Builder {
             }
         }
         for (name, value) in &self.fixed {
-            if *value < 1 {
-                return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
+            if *value < 0 {
+                return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 0")));
             }
             if !self.dims.contains_key(name) {
                 let known: Vec<&str> = self.graph.dims().iter().map(|dim| dim.name.as_str()).collect();

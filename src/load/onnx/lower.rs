@@ -355,8 +355,8 @@ impl Lowering {
             });
             let bound = dims.get_key_value(&name).or_else(|| dims.get_key_value(stated));
             match bound {
-                Some((_, &value)) if value < 1 => {
-                    return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 1")));
+                Some((_, &value)) if value < 0 => {
+                    return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 0")));
                 }
                 Some((key, &value)) => {
                     unknown.retain(|other| *other != key);

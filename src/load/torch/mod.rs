@@ -51,6 +51,7 @@ pub(super) fn load_with(
     let inputs = program::inputs(&document)?;
     let found = asked(&document.name, &inputs, options, find)?;
     let symbols = options.dims.clone().into_iter().chain(found.clone()).collect();
+    may_be_empty(&document, &symbols)?;
     bound::bind(&mut document.program.graph_module.graph, &symbols);
     let model = ModelBuilder::new(&document.name, path);
     let built = program::build(&document, model, &inputs)?;
@@ -60,11 +61,11 @@ pub(super) fn load_with(
     let is_other = |name: &String| !trained.contains(name.as_str());
     let others: Vec<String> =
         graph.params().iter().map(|param| param.name.clone()).filter(is_other).collect();
-    let rows_counted = program::rows_counted(&document);
+    let counted = program::counted(&document);
     let counting: Vec<(String, Limit)> = graph
         .inputs()
         .iter()
-        .filter_map(|(name, _)| Some((name.clone(), rows_counted.get(name)?.clone())))
+        .filter_map(|(name, _)| Some((name.clone(), counted.get(name)?.clone())))
         .collect();
     let rules = graph.rules_mut();
     for (name, limit) in counting {
@@ -77,6 +78,19 @@ pub(super) fn load_with(
     // What is computed of sizes is folded where they are known.
     rules.open_dims_matter = true;
     Ok(graph)
+}
+
+/// Error: a symbol is 0 where the program was exported for more. What the exporter decided of such a size may not hold.
+fn may_be_empty(document: &schema::Document, symbols: &BTreeMap<String, i64>) -> Result<()> {
+    for (name, _) in symbols.iter().filter(|(_, value)| **value == 0) {
+        let range = document.program.range_constraints.get(name);
+        if let Some(least) = range.and_then(|range| range.min_val.as_i64()).filter(|&least| least > 0) {
+            let message = format!("it is 0, and the program was exported for {least} and more");
+            return Err(Error::usage(format!("dimension {name}"), message)
+                .with_help("a program that is exported for the size of the input"));
+        }
+    }
+    Ok(())
 }
 
 /// What `find` says of the inputs, before the program that reads them is there.

@@ -112,25 +112,47 @@ pub(super) fn undrawn(document: &Document) -> Vec<String> {
     document.program.graph_module.graph.nodes.iter().filter_map(told).collect()
 }
 
-/// Inputs that count rows of tables: by name, of the smallest table, how many rows it has. An embedding counts from its first row
-/// alone, where operations that index count from the last one, too.
-pub(super) fn rows_counted(document: &Document) -> BTreeMap<String, Limit> {
+/// Inputs that count from a first element on: by name, the fewest elements that any operation counts so. Others count from the
+/// last one, too.
+pub(super) fn counted(document: &Document) -> BTreeMap<String, Limit> {
     let module = &document.program.graph_module.graph;
     let mut limits: BTreeMap<String, Limit> = BTreeMap::new();
-    for node in
-        module.nodes.iter().filter(|node| matches!(ops::base(&node.target), "embedding" | "embedding_bag"))
-    {
-        let argument = |name: &str| node.inputs.iter().find(|input| input.name == name)?.arg.name();
-        let (Some(table), Some(ids)) = (argument("weight"), argument("indices")) else { continue };
-        let rows = module.tensor_values.get(table).and_then(|meta| size(meta.sizes.first()?));
-        let Some(count) = rows else { continue };
-        let limit = Limit { count, field: format!("the rows of {table}"), ignored: None };
-        let known = limits.entry(ids.to_owned()).or_insert_with(|| limit.clone());
-        if count < known.count {
+    for node in &module.nodes {
+        let Some((places, limit)) = counted_by(node, &module.tensor_values) else { continue };
+        let known = limits.entry(places.to_owned()).or_insert_with(|| limit.clone());
+        if limit.count < known.count {
             *known = limit;
         }
     }
     limits
+}
+
+/// What an operation takes for places that count from the first element on, and how many elements there are.
+fn counted_by<'d>(node: &'d Node, metas: &BTreeMap<String, TensorMeta>) -> Option<(&'d str, Limit)> {
+    let argument = |name: &str| Some(&node.inputs.iter().find(|input| input.name == name)?.arg);
+    let named = |name: &str| argument(name)?.name();
+    let integer = |name: &str| argument(name)?.parts().1.as_i64();
+    let base = ops::base(&node.target);
+    let (data, places, axis) = match base.strip_suffix('_').unwrap_or(base) {
+        "embedding" | "embedding_bag" => (named("weight")?, named("indices")?, 0),
+        "gather" | "index_add" | "index_copy" | "index_reduce" | "index_select" | "scatter"
+        | "scatter_add" | "scatter_reduce" => (named("self")?, named("index")?, integer("dim")?),
+        "one_hot" => {
+            let count = integer("num_classes").filter(|&count| count > 0)?;
+            let field = format!("the classes of {}", super::call::name(node));
+            return Some((named("self")?, Limit { count, field, ignored: None }));
+        }
+        _ => return None,
+    };
+    let sizes = &metas.get(data)?.sizes;
+    let axis = if axis < 0 { axis + sizes.len() as i64 } else { axis };
+    // Along an open axis only those below 0 are known to be none.
+    let count = usize::try_from(axis).ok().and_then(|axis| size(sizes.get(axis)?)).unwrap_or(i64::MAX);
+    let field = match axis {
+        0 => format!("the rows of {data}"),
+        axis => format!("axis {axis} of {data}"),
+    };
+    Some((places, Limit { count, field, ignored: None }))
 }
 
 /// Layers that are run as their file says, and trained in a way that it does not say or that is not known here.

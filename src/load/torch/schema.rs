@@ -37,6 +37,16 @@ pub(super) struct StoredArray {
 pub(super) struct Program {
     pub(super) graph_module: GraphModule,
     pub(super) schema_version: Version,
+    /// Between which bounds a symbol may be, by name.
+    #[serde(default)]
+    pub(super) range_constraints: BTreeMap<String, Range>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Range {
+    /// A number, or nothing that is one.
+    #[serde(default)]
+    pub(super) min_val: Value,
 }
 
 #[derive(Deserialize)]

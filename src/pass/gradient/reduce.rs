@@ -3,7 +3,7 @@
 use super::build::{Build, ReducedAxes};
 use super::rules::Site;
 use crate::error::Result;
-use crate::ir::{Compare, CumSum, Op, ReduceKind, ReduceOp, ValueId};
+use crate::ir::{Binary, Compare, CumSum, Graph, Op, ReduceKind, ReduceOp, Unary, ValueId};
 
 pub(super) fn gradients(
     b: &mut Build<'_>,
@@ -66,15 +66,32 @@ pub(super) fn reduce(
             b.convert(product, b.dtype(x))
         }
         ReduceKind::Prod => product(b, axes, x, dy),
-        // Equal elements share.
+        // Equal elements share; those that are detached have no share.
         ReduceKind::Max | ReduceKind::Min => {
             let y = kept(b, y, x, axes)?;
-            let equal = b.compare(Compare::Eq, x, y)?;
+            let mut equal = b.compare(Compare::Eq, x, y)?;
+            if let Some(attached) = attached(b.graph, x) {
+                equal = b.binary(Binary::And, equal, attached)?;
+            }
             let ones = b.convert(equal, b.dtype(x))?;
             let count = b.sum(ones, axes, ReducedAxes::Kept)?;
             let share = b.div(dy, count)?;
             b.masked(equal, share)
         }
+    }
+}
+
+/// Which elements pass a gradient on, of a value whose others are the same ones detached: a loader writes this where of equal
+/// extremes one is chosen.
+fn attached(graph: &Graph, x: ValueId) -> Option<ValueId> {
+    let maker = graph.maker(x);
+    match (&maker.op, &maker.operands[..]) {
+        (Op::Select, &[condition, own, detached]) => {
+            let other = graph.maker(detached);
+            let is_same = matches!(other.op, Op::Unary(Unary::Detach)) && other.operands[..] == [own];
+            is_same.then_some(condition)
+        }
+        _ => None,
     }
 }
 

@@ -156,7 +156,11 @@ fn meters(metrics: &[Metric], loss: Loss) -> Vec<Meter> {
         Loss::SparseCrossEntropy { ignored: Some(class), .. } => Meter::new(metric).ignoring(class),
         _ => Meter::new(metric),
     };
-    metrics.iter().map(of).collect()
+    let along = |meter: Meter| match loss.axis() {
+        Some(axis) => meter.along(axis),
+        None => meter,
+    };
+    metrics.iter().map(of).map(along).collect()
 }
 
 /// Trains for several epochs; what each gave. The loss of an epoch is the mean over its samples.

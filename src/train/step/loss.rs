@@ -33,19 +33,26 @@ pub enum Loss {
     Hinge,
     /// `1 - cos(y, t)` along the last axis.
     Cosine,
-    /// `sum t ln(t / y)` along the last axis, of probabilities.
-    KullbackLeibler,
-    /// `-ln y` of the class that the target names; targets are integers.
+    /// `sum t ln(t / y)` over the classes, of probabilities.
+    KullbackLeibler {
+        /// The axis of the classes; below 0, counted from the end.
+        axis: i32,
+    },
+    /// `-ln y` of the class that the target names; targets are integers, and lack the axis of the classes.
     SparseCrossEntropy {
         /// Whether outputs are logits.
         logits: bool,
         /// The class whose targets are left out: the mean is over the other targets of the whole batch.
         ignored: Option<i64>,
+        /// The axis of the classes; below 0, counted from the end.
+        axis: i32,
     },
-    /// `-sum t ln y` along the last axis; targets are probabilities.
+    /// `-sum t ln y` over the classes; targets are probabilities.
     CrossEntropy {
         /// Whether outputs are logits.
         logits: bool,
+        /// The axis of the classes; below 0, counted from the end.
+        axis: i32,
     },
     /// `-t ln y - (1 - t) ln(1 - y)`; targets are probabilities.
     BinaryCrossEntropy {
@@ -54,6 +61,9 @@ pub enum Loss {
     },
 }
 
+/// The axis of the classes where none is said: the last.
+const LAST: i32 = -1;
+
 /// Short name, the framework's name, and the loss.
 const NAMES: &[(&str, &str, Loss)] = &[
     ("mse", "mean_squared_error", Loss::MeanSquared),
@@ -61,15 +71,23 @@ const NAMES: &[(&str, &str, Loss)] = &[
     ("huber", "huber_loss", Loss::Huber { delta: 1.0 }),
     ("hinge", "hinge_loss", Loss::Hinge),
     ("cosine", "cosine_similarity", Loss::Cosine),
-    ("kl", "kl_divergence", Loss::KullbackLeibler),
-    ("sparse", "sparse_categorical_crossentropy", Loss::SparseCrossEntropy { logits: false, ignored: None }),
+    ("kl", "kl_divergence", Loss::KullbackLeibler { axis: LAST }),
+    (
+        "sparse",
+        "sparse_categorical_crossentropy",
+        Loss::SparseCrossEntropy { logits: false, ignored: None, axis: LAST },
+    ),
     (
         "sparse:logits",
         "sparse_categorical_crossentropy:logits",
-        Loss::SparseCrossEntropy { logits: true, ignored: None },
+        Loss::SparseCrossEntropy { logits: true, ignored: None, axis: LAST },
     ),
-    ("categorical", "categorical_crossentropy", Loss::CrossEntropy { logits: false }),
-    ("categorical:logits", "categorical_crossentropy:logits", Loss::CrossEntropy { logits: true }),
+    ("categorical", "categorical_crossentropy", Loss::CrossEntropy { logits: false, axis: LAST }),
+    (
+        "categorical:logits",
+        "categorical_crossentropy:logits",
+        Loss::CrossEntropy { logits: true, axis: LAST },
+    ),
     ("binary", "binary_crossentropy", Loss::BinaryCrossEntropy { logits: false }),
     ("binary:logits", "binary_crossentropy:logits", Loss::BinaryCrossEntropy { logits: true }),
 ];
@@ -105,11 +123,11 @@ const CROSS_ENTROPIES: &[&str] =
 impl FromStr for Loss {
     type Err = Error;
 
-    /// `mae`, `sparse:logits`, `sparse:ignore_class=-100`, `huber:delta=0.5`, or the name that Keras or torch gives
-    /// it, in letters of any case.
+    /// `mae`, `sparse:logits`, `sparse:ignore_class=-100`, `sparse:logits,axis=1`, `huber:delta=0.5`, or the name that
+    /// Keras or torch gives it, in letters of any case.
     fn from_str(text: &str) -> Result<Self> {
-        if let Some((loss, class)) = ignoring(text)? {
-            return loss.parse::<Self>()?.ignoring(class, text);
+        if let Some((loss, choice)) = last_choice(text)? {
+            return loss.parse::<Self>()?.with(choice, text);
         }
         let name = text.trim().to_lowercase().replace(['-', ' '], "_");
         if let Some(delta) = name.strip_prefix("huber:delta=") {
@@ -129,18 +147,29 @@ impl FromStr for Loss {
     }
 }
 
-/// What stands before `ignore_class=C` at the end of a loss's text, and the class. Error: it is no class.
-fn ignoring(text: &str) -> Result<Option<(&str, i64)>> {
+/// What is said of classes behind the name of a loss.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// The class whose targets are left out.
+    Ignored(i64),
+    /// The axis along which they are.
+    Axis(i32),
+}
+
+/// What stands before a [`Choice`] at the end of a loss's text, and the choice; none where the text ends with none.
+/// Error: its value is no whole number.
+fn last_choice(text: &str) -> Result<Option<(&str, Choice)>> {
     let Some((loss, option)) = text.rsplit_once([':', ',']) else { return Ok(None) };
-    let Some((key, class)) = option.split_once('=') else { return Ok(None) };
-    let key = key.trim().to_lowercase().replace('-', "_");
-    if !IGNORED.contains(&key.as_str()) {
-        return Ok(None);
-    }
-    let class = class.trim().parse();
-    let class =
-        class.map_err(|_| Error::usage(format!("--loss {text}"), format!("{key} is no whole number")))?;
-    Ok(Some((loss, class)))
+    let Some((key, value)) = option.split_once('=') else { return Ok(None) };
+    let (key, value) = (key.trim().to_lowercase().replace('-', "_"), value.trim());
+    let choice = match key.as_str() {
+        "axis" => value.parse().map(Choice::Axis),
+        key if IGNORED.contains(&key) => value.parse().map(Choice::Ignored),
+        _ => return Ok(None),
+    };
+    let choice =
+        choice.map_err(|_| Error::usage(format!("--loss {text}"), format!("{key} is no whole number")))?;
+    Ok(Some((loss, choice)))
 }
 
 /// There is no loss of this name.
@@ -163,27 +192,115 @@ impl fmt::Display for Loss {
         if let Self::Huber { delta } = self {
             return write!(f, "huber:delta={delta}");
         }
-        if let Self::SparseCrossEntropy { logits, ignored: Some(class) } = self {
-            let all = Self::SparseCrossEntropy { logits: *logits, ignored: None };
-            return write!(f, "{all}{}ignore_class={class}", if *logits { ',' } else { ':' });
+        let plain = self.without_choices();
+        let name = NAMES.iter().find(|(.., loss)| *loss == plain).map_or("?", |&(short, ..)| short);
+        f.write_str(name)?;
+        let ignored = self.ignored().map(|class| format!("ignore_class={class}"));
+        let axis = self.axis().filter(|&axis| axis != LAST).map(|axis| format!("axis={axis}"));
+        let first = if name.contains(':') { ',' } else { ':' };
+        for (at, choice) in ignored.into_iter().chain(axis).enumerate() {
+            write!(f, "{}{choice}", if at == 0 { first } else { ',' })?;
         }
-        f.write_str(NAMES.iter().find(|(.., loss)| loss == self).map_or("?", |&(short, ..)| short))
+        Ok(())
     }
 }
 
 impl Loss {
     /// Element type and sizes of the target of an output of these sizes.
-    pub fn target(&self, dtype: DType, dims: &[i64]) -> (DType, Vec<i64>) {
+    ///
+    /// Errors: those of [`Loss::class_axis`].
+    pub fn target(&self, dtype: DType, dims: &[i64]) -> Result<(DType, Vec<i64>)> {
+        let axis = self.class_axis(dims.len())?;
+        Ok(match axis.filter(|_| self.has_class_numbers()) {
+            Some(axis) => {
+                let others = dims.iter().enumerate().filter(|(at, _)| *at != axis);
+                (DType::I64, others.map(|(_, &size)| size).collect())
+            }
+            None => (dtype, dims.to_vec()),
+        })
+    }
+
+    /// The axis of an output of so many axes that holds its classes; none where the loss knows no classes.
+    ///
+    /// Error: it is not an axis behind the batch's.
+    pub fn class_axis(&self, rank: usize) -> Result<Option<usize>> {
+        let Some(axis) = self.axis() else { return Ok(None) };
+        let last = rank.saturating_sub(1);
+        let found = if axis < 0 { rank as i64 + i64::from(axis) } else { i64::from(axis) };
+        match usize::try_from(found) {
+            Ok(found) if (1..=last).contains(&found) => Ok(Some(found)),
+            // Of single numbers, the batch is all there is.
+            _ if axis == LAST => Ok(Some(last)),
+            _ => {
+                let message =
+                    format!("there is no such axis of classes: behind the batch there are 1 to {last}");
+                Err(Error::usage(format!("--loss {self}"), message))
+            }
+        }
+    }
+
+    /// The axis of the classes, as it is said; none where the loss knows none.
+    pub fn axis(&self) -> Option<i32> {
         match self {
-            Self::SparseCrossEntropy { .. } => (DType::I64, dims[..dims.len().saturating_sub(1)].to_vec()),
+            Self::SparseCrossEntropy { axis, .. }
+            | Self::CrossEntropy { axis, .. }
+            | Self::KullbackLeibler { axis } => Some(*axis),
             Self::MeanSquared
             | Self::MeanAbsolute
             | Self::Huber { .. }
             | Self::Hinge
             | Self::Cosine
-            | Self::KullbackLeibler
-            | Self::CrossEntropy { .. }
-            | Self::BinaryCrossEntropy { .. } => (dtype, dims.to_vec()),
+            | Self::BinaryCrossEntropy { .. } => None,
+        }
+    }
+
+    /// This loss with its classes along another axis.
+    #[must_use]
+    pub fn along(self, axis: i32) -> Self {
+        match self {
+            Self::SparseCrossEntropy { logits, ignored, .. } => {
+                Self::SparseCrossEntropy { logits, ignored, axis }
+            }
+            Self::CrossEntropy { logits, .. } => Self::CrossEntropy { logits, axis },
+            Self::KullbackLeibler { .. } => Self::KullbackLeibler { axis },
+            other => other,
+        }
+    }
+
+    /// Whether outputs are logits; none where the loss knows no difference.
+    pub(crate) fn takes_logits(&self) -> Option<bool> {
+        match self {
+            Self::SparseCrossEntropy { logits, .. }
+            | Self::CrossEntropy { logits, .. }
+            | Self::BinaryCrossEntropy { logits } => Some(*logits),
+            Self::MeanSquared
+            | Self::MeanAbsolute
+            | Self::Huber { .. }
+            | Self::Hinge
+            | Self::Cosine
+            | Self::KullbackLeibler { .. } => None,
+        }
+    }
+
+    /// This loss of logits, or of probabilities.
+    pub(crate) fn of_logits(self, logits: bool) -> Self {
+        match self {
+            Self::SparseCrossEntropy { ignored, axis, .. } => {
+                Self::SparseCrossEntropy { logits, ignored, axis }
+            }
+            Self::CrossEntropy { axis, .. } => Self::CrossEntropy { logits, axis },
+            Self::BinaryCrossEntropy { .. } => Self::BinaryCrossEntropy { logits },
+            other => other,
+        }
+    }
+
+    /// This loss of all classes along the last axis, as it is named.
+    fn without_choices(self) -> Self {
+        match self.along(LAST) {
+            Self::SparseCrossEntropy { logits, axis, .. } => {
+                Self::SparseCrossEntropy { logits, ignored: None, axis }
+            }
+            other => other,
         }
     }
 
@@ -201,7 +318,7 @@ impl Loss {
             | Self::Huber { .. }
             | Self::Hinge
             | Self::Cosine
-            | Self::KullbackLeibler
+            | Self::KullbackLeibler { .. }
             | Self::CrossEntropy { .. }
             | Self::BinaryCrossEntropy { .. } => None,
         }
@@ -211,22 +328,23 @@ impl Loss {
     #[must_use]
     pub fn of_model(self, graph: &Graph) -> Self {
         match (self, graph.rules().targets.ignored) {
-            (Self::SparseCrossEntropy { logits, ignored: None }, Some(class)) => {
-                Self::SparseCrossEntropy { logits, ignored: Some(class) }
+            (Self::SparseCrossEntropy { logits, ignored: None, axis }, Some(class)) => {
+                Self::SparseCrossEntropy { logits, ignored: Some(class), axis }
             }
             _ => self,
         }
     }
 
-    /// This loss without the targets of a class. Error: its targets are no classes.
-    fn ignoring(self, class: i64, text: &str) -> Result<Self> {
-        match self {
-            Self::SparseCrossEntropy { logits, ignored: None } => {
-                Ok(Self::SparseCrossEntropy { logits, ignored: Some(class) })
+    /// This loss with a choice more. Error: its targets are no classes, or it is said twice.
+    fn with(self, choice: Choice, text: &str) -> Result<Self> {
+        let error = |message: &str| Err(Error::usage(format!("--loss {text}"), message));
+        match (self, choice) {
+            (Self::SparseCrossEntropy { logits, ignored: None, axis }, Choice::Ignored(class)) => {
+                Ok(Self::SparseCrossEntropy { logits, ignored: Some(class), axis })
             }
-            _ => {
-                Err(Error::usage(format!("--loss {text}"), "one class can be left out, and of sparse alone"))
-            }
+            (_, Choice::Ignored(_)) => error("one class can be left out, and of sparse alone"),
+            (loss, Choice::Axis(axis)) if loss.axis() == Some(LAST) => Ok(loss.along(axis)),
+            (_, Choice::Axis(_)) => error("one axis can be said, of sparse, categorical and kl"),
         }
     }
 
@@ -239,6 +357,7 @@ impl Loss {
         }
         let target = if target.takes_bits { signs(b, target.value)? } else { target.value };
         if let Some(counted) = b.graph.counted_steps(y) {
+            self.check_steps(b.rank(y))?;
             return self.of_counted(b, counted, target);
         }
         let each = self.each(b, y, target)?;
@@ -255,6 +374,9 @@ impl Loss {
         class: i64,
     ) -> Result<ValueId> {
         let steps = b.graph.counted_steps(y);
+        if steps.is_some() {
+            self.check_steps(b.rank(y))?;
+        }
         let ignored = b.number(b.dtype(target.value), class as f64)?;
         let other = b.compare(Compare::Ne, target.value, ignored)?;
         // What is ignored is no class that scores could be looked up of.
@@ -291,7 +413,26 @@ impl Loss {
         b.mean(weighted, &[1], ReducedAxes::Dropped)
     }
 
+    /// Error: the classes are along the axis whose steps a mask leaves out.
+    fn check_steps(&self, rank: usize) -> Result<()> {
+        match self.class_axis(rank)? {
+            Some(1) if rank > 2 => {
+                let message = "the network masks steps along axis 1, which cannot hold the classes";
+                Err(Error::usage(format!("--loss {self}"), message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One number for each target; with classes, for each place that has some.
     fn each(&self, b: &mut Build<'_>, y: ValueId, t: ValueId) -> Result<ValueId> {
+        let (y, t) = match self.class_axis(b.rank(y))? {
+            Some(axis) => {
+                let t = if self.has_class_numbers() { t } else { moved_last(b, t, axis)? };
+                (moved_last(b, y, axis)?, t)
+            }
+            None => (y, t),
+        };
         let last = b.rank(y).saturating_sub(1) as u32;
         match *self {
             Self::MeanSquared => {
@@ -310,18 +451,18 @@ impl Loss {
                 b.unary(Unary::Relu, margin)
             }
             Self::Cosine => cosine(b, y, t, last),
-            Self::KullbackLeibler => {
+            Self::KullbackLeibler { .. } => {
                 let safe_t = clipped(b, t)?;
                 let log_t = b.unary(Unary::Log, safe_t)?;
-                let log_y = log_of(b, y)?;
+                let log_y = log_of(b, y, last)?;
                 let ratio = b.sub(log_t, log_y)?;
                 let weighted = b.mul(safe_t, ratio)?;
                 b.sum(weighted, &[last], ReducedAxes::Dropped)
             }
             // Of logits, the logarithm of a softmax is taken as `x - log sum exp x`: a probability that underflows to
             // 0 would have none.
-            Self::SparseCrossEntropy { logits, .. } | Self::CrossEntropy { logits }
-                if let Some(from) = logits_of(b, y, logits, last) =>
+            Self::SparseCrossEntropy { logits, .. } | Self::CrossEntropy { logits, .. }
+                if let Some(from) = logits_of(b, y, logits, last)? =>
             {
                 b.apply(Op::CrossEntropy, &[from, t])
             }
@@ -412,25 +553,69 @@ fn clipped(b: &mut Build<'_>, x: ValueId) -> Result<ValueId> {
     b.with(Binary::Min, above, 1.0 - CLIP)
 }
 
-/// The logarithm of probabilities; of what is their logarithm, that itself.
-fn log_of(b: &mut Build<'_>, y: ValueId) -> Result<ValueId> {
-    if matches!(b.graph.maker(y).op, Op::Softmax { log: true, .. }) {
+/// With an axis behind all others.
+fn moved_last(b: &mut Build<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
+    let perm: Vec<usize> = (0..b.rank(x)).filter(|&other| other != axis).chain([axis]).collect();
+    b.transpose(x, &perm)
+}
+
+/// The logarithm of probabilities along an axis; of what is their logarithm, that itself.
+fn log_of(b: &mut Build<'_>, y: ValueId, axis: u32) -> Result<ValueId> {
+    if viewed_softmax(b.graph, y, axis).is_some_and(|softmax| softmax.log) {
         return Ok(y);
     }
     let safe = clipped(b, y)?;
     b.unary(Unary::Log, safe)
 }
 
-/// Of what the softmax along the last axis is `y`, or its logarithm, where `y` is not that itself.
-fn logits_of(b: &Build<'_>, y: ValueId, logits: bool, last: u32) -> Option<ValueId> {
+/// Of what the softmax along an axis is `y`, or its logarithm, where `y` is not that itself.
+fn logits_of(b: &mut Build<'_>, y: ValueId, logits: bool, axis: u32) -> Result<Option<ValueId>> {
     if logits {
-        return Some(y);
+        return Ok(Some(y));
     }
-    let maker = b.graph.maker(y);
-    match maker.op {
-        Op::Softmax { axis, .. } if axis == last => maker.operands.first().copied(),
-        _ => None,
+    let Some(softmax) = viewed_softmax(b.graph, y, axis) else { return Ok(None) };
+    let mut viewed = softmax.operand;
+    for view in softmax.views {
+        viewed = b.apply(view, &[viewed])?;
     }
+    Ok(Some(viewed))
+}
+
+/// A softmax that a value shows.
+struct ViewedSoftmax {
+    operand: ValueId,
+    log: bool,
+    /// What moved its elements since, the first of them first.
+    views: Vec<Op>,
+}
+
+/// The softmax along an axis that a value shows with its elements in another order. O(views).
+fn viewed_softmax(graph: &Graph, y: ValueId, axis: u32) -> Option<ViewedSoftmax> {
+    let (mut maker, mut axis, mut views) = (graph.maker(y), axis, Vec::new());
+    loop {
+        let operand = maker.operands.first().copied()?;
+        match &maker.op {
+            Op::Softmax { axis: own, log } if *own == axis => {
+                views.reverse();
+                return Some(ViewedSoftmax { operand, log: *log, views });
+            }
+            Op::Transpose { perm } => axis = *perm.get(axis as usize)?,
+            Op::Reshape { shape } => {
+                let dims = graph.ty(operand).shape.dims()?;
+                axis = same_axis(&shape.dims()?, axis as usize, &dims)? as u32;
+            }
+            _ => return None,
+        }
+        views.push(maker.op.clone());
+        maker = graph.maker(operand);
+    }
+}
+
+/// The axis of `dims` that a reshape to `shaped` leaves as its axis `axis`: as long, with as many elements behind it.
+fn same_axis(shaped: &[i64], axis: usize, dims: &[i64]) -> Option<usize> {
+    let behind = |dims: &[i64], axis: usize| dims[axis + 1..].iter().product::<i64>();
+    let (size, inner) = (*shaped.get(axis)?, behind(shaped, axis));
+    (0..dims.len()).find(|&own| dims[own] == size && behind(dims, own) == inner)
 }
 
 /// Logarithms of probabilities along the last axis.

@@ -137,8 +137,9 @@ pub fn targets(graph: &Graph, loss: &Loss) -> Result<Vec<Target>> {
         if dims.is_empty() || !ty.dtype.is_float() {
             return Err(Error::usage(place(), "a loss needs an output of floats with a batch axis first"));
         }
-        let classes = loss.has_class_numbers().then(|| dims.last().copied()).flatten();
-        let (dtype, dims) = loss.target(ty.dtype, &dims);
+        let axis = loss.class_axis(dims.len()).map_err(|error| error.within(&place()))?;
+        let classes = axis.filter(|_| loss.has_class_numbers()).map(|axis| dims[axis]);
+        let (dtype, dims) = loss.target(ty.dtype, &dims)?;
         let name = if single { "target".to_owned() } else { format!("target_{output}") };
         let ignored = loss.ignored();
         let takes_bits = *loss == Loss::Hinge && graph.rules().targets.hinge_takes_bits;

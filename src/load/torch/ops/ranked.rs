@@ -43,6 +43,7 @@ fn median(call: &mut Call<'_, '_>) -> Result<()> {
     let (values, places) = sorted(call, &row.x, row.axis, 0);
     let middle = call.integers(&[(row.size - 1) / 2]);
     let [mut value, place] = [&values, &places].map(|all| row.at(call, all, &middle));
+    value = row.shared(call, value)?;
     if call.result_dtype()?.is_float() {
         let last = call.integers(&[row.size - 1]);
         let last = row.at(call, &values, &last);
@@ -60,8 +61,9 @@ fn median_of_numbers(call: &mut Call<'_, '_>) -> Result<()> {
     let last = call.plain("Max", &[&last, &zero]);
     let middle = call.plain("Div", &[&last, &two]);
     let (values, places) = sorted(call, &row.x, row.axis, 0);
-    let found = [&values, &places].map(|all| row.pick(call, all, &middle));
-    row.give(call, found)
+    let [value, place] = [&values, &places].map(|all| row.pick(call, all, &middle));
+    let value = row.shared(call, value)?;
+    row.give(call, [value, place])
 }
 
 /// Which elements of an axis a share of the way through it is of.
@@ -123,8 +125,9 @@ fn between(call: &mut Call<'_, '_>, row: &Row, values: &str, place: &str) -> Str
     let apart = call.plain("Sub", &[&high, &low]);
     let more = call.plain("Mul", &[&apart, &part]);
     let value = call.plain("Add", &[&low, &more]);
-    // Between two infinities of one sign there is no distance.
-    let same = call.plain("Equal", &[&low, &high]);
+    // Between two infinities of one sign there is no distance. Other equal elements share the gradient.
+    let (same, infinite) = (call.plain("Equal", &[&low, &high]), call.plain("IsInf", &[&low]));
+    let same = call.plain("And", &[&same, &infinite]);
     call.plain("Where", &[&same, &low, &value])
 }
 
@@ -251,6 +254,21 @@ impl Row {
         let shape = call.op("Concat", &[&before, &one, &behind], &[("axis", Attribute::Int(0))]);
         let place = call.plain("Expand", &[place, &shape]);
         call.op("GatherElements", &[all, &place], &[("axis", Attribute::Int(self.axis))])
+    }
+
+    /// A value that is one of the elements; of all elements of a tensor, equal ones share its gradient.
+    fn shared(&self, call: &mut Call<'_, '_>, value: String) -> Result<String> {
+        let dtype = call.result_dtype()?;
+        if !self.is_flat || !dtype.is_float() {
+            return Ok(value);
+        }
+        let (lowest, along) = (call.scalar(dtype, f64::NEG_INFINITY), call.integers(&[self.axis]));
+        let equal = call.plain("Equal", &[&self.x, &value]);
+        let equal = call.plain("Where", &[&equal, &self.x, &lowest]);
+        let shared = call.op("ReduceMax", &[&equal, &along], &[("keepdims", Attribute::Int(1))]);
+        // What is no number equals nothing.
+        let missing = call.plain("IsNaN", &[&value]);
+        Ok(call.plain("Where", &[&missing, &value, &shared]))
     }
 
     /// Without the axis, where the operation does not keep it; `before` axes stand before those of the operand.

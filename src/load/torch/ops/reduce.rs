@@ -3,6 +3,7 @@
 use super::super::call::Call;
 use super::Lower;
 use super::norm::{norm_by, root};
+use super::slope::{ChosenOf, Extreme, chosen};
 use crate::error::Result;
 use crate::ir::DType;
 use crate::load::onnx::model_builder::Attribute;
@@ -17,8 +18,8 @@ pub(super) fn find(name: &str) -> Option<Lower> {
         "logsumexp" => |call| reduction(call, "ReduceLogSumExp"),
         "any" => |call| truth(call, "ReduceMax"),
         "all" => |call| truth(call, "ReduceMin"),
-        "max" => |call| extreme(call, ["Max", "ReduceMax", "ArgMax"]),
-        "min" => |call| extreme(call, ["Min", "ReduceMin", "ArgMin"]),
+        "max" => |call| extreme(call, Extreme::Most),
+        "min" => |call| extreme(call, Extreme::Least),
         "argmax" => |call| place(call, "ArgMax"),
         "argmin" => |call| place(call, "ArgMin"),
         "dist" => distance,
@@ -105,8 +106,13 @@ fn truth(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {
     call.result(value)
 }
 
-/// Of two tensors, of all elements, or along an axis with its places.
-fn extreme(call: &mut Call<'_, '_>, [of_two, of_all, place]: [&str; 3]) -> Result<()> {
+/// Of two tensors, of all elements, or along an axis with its places. Of all elements, equal ones share the gradient; along
+/// an axis it goes to the place.
+fn extreme(call: &mut Call<'_, '_>, extreme: Extreme) -> Result<()> {
+    let (of_two, of_all) = match extreme {
+        Extreme::Most => ("Max", "ReduceMax"),
+        Extreme::Least => ("Min", "ReduceMin"),
+    };
     if call.argument("other").is_some() {
         let dtype = call.result_dtype()?;
         let (x, y) = (call.operand("self", dtype)?, call.operand("other", dtype)?);
@@ -114,14 +120,22 @@ fn extreme(call: &mut Call<'_, '_>, [of_two, of_all, place]: [&str; 3]) -> Resul
         return call.result(value);
     }
     let x = call.tensor("self")?;
-    let value = reduced(call, of_all, &x)?;
     if call.argument("dim").is_none() {
+        let value = reduced(call, of_all, &x)?;
         return call.result(value);
     }
-    let (axis, keep) = (call.axis("dim", 0)?, call.flag("keepdim", false)?);
-    let attributes = [("axis", Attribute::Int(axis)), ("keepdims", Attribute::Int(i64::from(keep)))];
-    let at = call.op(place, &[&x], &attributes);
-    call.results(vec![Some(value), Some(at)])
+    let (axis, rank, dtype) = (call.axis("dim", 0)?, call.rank("self")?, call.dtype("self")?);
+    if rank == 0 {
+        let first = call.scalar(DType::I64, 0.0);
+        return call.results(vec![Some(x), Some(first)]);
+    }
+    let (value, at) = chosen(call, ChosenOf { x: &x, rank, axis, dtype }, extreme);
+    let mut found = [value, at];
+    if !call.flag("keepdim", false)? {
+        let along = call.integers(&[axis]);
+        found = found.map(|kept| call.plain("Squeeze", &[&kept, &along]));
+    }
+    call.results(found.map(Some).into())
 }
 
 fn place(call: &mut Call<'_, '_>, operator: &str) -> Result<()> {

@@ -10,8 +10,8 @@ use crate::load::onnx::model_builder::Attribute;
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "cumprod" => |call| running(call, |call, x, y| call.plain("Mul", &[x, y])),
-        "cummax" => |call| extremes(call, ["Max", "GreaterOrEqual"]),
-        "cummin" => |call| extremes(call, ["Min", "LessOrEqual"]),
+        "cummax" => |call| extremes(call, "GreaterOrEqual"),
+        "cummin" => |call| extremes(call, "LessOrEqual"),
         "logcumsumexp" => |call| running(call, log_of_sum),
         "diff" => differences,
         "trapezoid" | "trapz" => |call| {
@@ -56,20 +56,13 @@ pub(super) fn run_lengths(call: &mut Call<'_, '_>, x: &str, along: &Along) -> St
     call.plain("Add", &[&lengths, &one])
 }
 
-/// The largest or smallest element so far, and the last place that it was at.
-fn extremes(call: &mut Call<'_, '_>, [operator, wins]: [&str; 2]) -> Result<()> {
-    if !call.is_read(1) {
-        return match operator {
-            "Max" => running(call, |call, x, y| call.plain("Max", &[x, y])),
-            _ => running(call, |call, x, y| call.plain("Min", &[x, y])),
-        };
-    }
+/// The largest or smallest element so far, and the last place that it was at, to which its gradient goes.
+fn extremes(call: &mut Call<'_, '_>, wins: &str) -> Result<()> {
     let (along, dtype) = (Along::of(call)?, call.result_dtype()?);
     let mut x = call.operand("self", dtype)?;
-    let mut places = along.places(call, &x);
+    let mut places = call.is_read(1).then(|| along.places(call, &x));
     for distance in along.distances() {
         let (behind, before) = along.apart(call, &x, distance);
-        let (own, others) = along.apart(call, &places, distance);
         let mut is_own = call.plain(wins, &[&behind, &before]);
         if dtype.is_float() {
             // What is no number stays.
@@ -77,11 +70,14 @@ fn extremes(call: &mut Call<'_, '_>, [operator, wins]: [&str; 2]) -> Result<()> 
             is_own = call.plain("Or", &[&is_own, &missing]);
         }
         let combined = call.plain("Where", &[&is_own, &behind, &before]);
-        let found = call.plain("Where", &[&is_own, &own, &others]);
         x = along.joined(call, &x, &combined, distance);
-        places = along.joined(call, &places, &found, distance);
+        if let Some(places) = &mut places {
+            let (own, others) = along.apart(call, places, distance);
+            let found = call.plain("Where", &[&is_own, &own, &others]);
+            *places = along.joined(call, places, &found, distance);
+        }
     }
-    call.results(vec![Some(x), Some(places)])
+    call.results([Some(x)].into_iter().chain(places.map(Some)).collect())
 }
 
 /// The axis along which elements are combined.

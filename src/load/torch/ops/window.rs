@@ -3,6 +3,7 @@
 use super::super::call::Call;
 use super::super::schema;
 use super::Lower;
+use super::slope::{ChosenOf, Extreme, chosen};
 use crate::error::Result;
 use crate::load::onnx::model_builder::Attribute;
 
@@ -232,6 +233,10 @@ fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) ->
     }
     let (x, rank) = (call.tensor("self")?, call.rank("self")?);
     let wanted = for_axes(call, "output_size", axes, 1)?;
+    if whole == "ReduceMax" && wanted.iter().all(|&size| size == 1) {
+        let value = most_of_planes(call, &x, rank - axes as i64)?;
+        return call.result(value);
+    }
     if wanted.iter().all(|&size| size == 1) {
         let along = call.integers(&(rank - axes as i64..rank).collect::<Vec<i64>>());
         let value = call.op(whole, &[&x, &along], &[("keepdims", Attribute::Int(1))]);
@@ -250,6 +255,18 @@ fn adaptive(call: &mut Call<'_, '_>, axes: usize, whole: &str, windows: &str) ->
     let attributes = [("kernel_shape", Attribute::Ints(&kernel)), ("strides", Attribute::Ints(&kernel))];
     let value = call.op(windows, &[&x], &attributes);
     call.result(value)
+}
+
+/// The largest element behind the first axes, whose places all have size 1 then.
+fn most_of_planes(call: &mut Call<'_, '_>, x: &str, first: i64) -> Result<String> {
+    let (rank, dtype) = (call.rank("self")?, call.dtype("self")?);
+    let front = call.op("Shape", &[x], &[("end", Attribute::Int(first))]);
+    let [all, ones] = [vec![-1], vec![1; (rank - first) as usize]].map(|sizes| call.integers(&sizes));
+    let [flat, pooled] =
+        [all, ones].map(|behind| call.op("Concat", &[&front, &behind], &[("axis", Attribute::Int(0))]));
+    let x = call.plain("Reshape", &[x, &flat]);
+    let (value, _) = chosen(call, ChosenOf { x: &x, rank: first + 1, axis: first, dtype }, Extreme::Most);
+    Ok(call.plain("Reshape", &[&value, &pooled]))
 }
 
 /// The windows of several sizes that an adaptive pooling cuts the last axes of a tensor into.
@@ -339,7 +356,8 @@ fn share(size: i64, wanted: i64, at: i64) -> (i64, i64) {
     (start as i64, end as i64)
 }
 
-/// Windows of several sizes, one axis after the other: each begins and ends where its share of the axis does.
+/// Windows of several sizes, one axis after the other, the last one first: each begins and ends where its share of the axis
+/// does. The largest of equal elements is the first of them, in the order of rows.
 fn uneven(
     call: &mut Call<'_, '_>,
     mut x: String,
@@ -349,7 +367,10 @@ fn uneven(
     if wanted.iter().any(|&wanted| wanted > MOST_WINDOWS) {
         return Err(call.unsupported(format!("{wanted:?} windows of several sizes")));
     }
-    for (axis, (&size, &wanted)) in (first..).zip(sizes.iter().zip(wanted)) {
+    let (rank, dtype) = (call.rank("self")?, call.dtype("self")?);
+    for (axis, (&size, &wanted)) in
+        (first..).zip(sizes.iter().zip(wanted)).collect::<Vec<_>>().into_iter().rev()
+    {
         call.list_places(wanted * PLACES_OF_WINDOW)?;
         let along = call.integers(&[axis]);
         let mut parts = Vec::new();
@@ -357,7 +378,10 @@ fn uneven(
             let (start, end) = share(size, wanted, at);
             let (start, end) = (call.integers(&[start]), call.integers(&[end]));
             let part = call.plain("Slice", &[&x, &start, &end, &along]);
-            parts.push(call.op(reduction, &[&part, &along], &[("keepdims", Attribute::Int(1))]));
+            parts.push(match reduction {
+                "ReduceMax" => chosen(call, ChosenOf { x: &part, rank, axis, dtype }, Extreme::Most).0,
+                _ => call.op(reduction, &[&part, &along], &[("keepdims", Attribute::Int(1))]),
+            });
         }
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         x = call.op("Concat", &parts, &[("axis", Attribute::Int(axis))]);

@@ -204,9 +204,10 @@ impl Repacked {
     /// blocks.
     fn pack(self, matrix: &Tensor) -> Result<Tensor> {
         let wrong = || Error::Internal(format!("a matrix of {:?} is packed", matrix.dims()));
-        let (numbers, &[height, width]) = (matrix.to_f32().ok_or_else(wrong)?, matrix.dims()) else {
-            return Err(wrong());
-        };
+        let (DType::F32, &[height, width]) = (matrix.dtype(), matrix.dims()) else { return Err(wrong()) };
+        // As they lie: a copy of the largest matrix is more than all blocks take.
+        let (numbers, number) =
+            (matrix.bytes().as_chunks::<4>().0, |&bytes: &[u8; 4]| f32::from_le_bytes(bytes));
         let (rows, columns) = if self.turned { (width, height) } else { (height, width) };
         let packed = self.packed();
         if columns != self.columns.unsigned_abs() || !columns.is_multiple_of(self.format.elements()) {
@@ -218,14 +219,14 @@ impl Repacked {
                 format!("it is held in blocks of {format}, which other numbers are not packed into");
             return Err(Error::model("", message).with_help("plan with --weights-as f32, q8_0 or q4_0"));
         }
-        self.expect_scales(&numbers)?;
+        self.expect_scales(numbers.iter().map(number))?;
         let mut bytes = Vec::with_capacity((rows * packed.row_bytes()) as usize);
         let mut row = Vec::with_capacity(columns as usize);
         for at in 0..rows as usize {
             row.clear();
             match self.turned {
-                true => row.extend(numbers[at..].iter().step_by(width as usize)),
-                false => row.extend_from_slice(&numbers[at * width as usize..][..width as usize]),
+                true => row.extend(numbers[at..].iter().step_by(width as usize).map(number)),
+                false => row.extend(numbers[at * width as usize..][..width as usize].iter().map(number)),
             }
             bytes.extend(self.format.pack(&row).ok_or_else(wrong)?);
         }
@@ -233,10 +234,9 @@ impl Repacked {
     }
 
     /// Error: numbers that are none, or all so large or small that the scales of blocks, which are f16, do not tell them.
-    fn expect_scales(&self, numbers: &[f32]) -> Result<()> {
-        let largest = numbers.iter().fold(0.0_f32, |most, number| {
-            if number.is_finite() { most.max(number.abs()) } else { f32::INFINITY }
-        });
+    fn expect_scales(&self, numbers: impl Iterator<Item = f32>) -> Result<()> {
+        let size = |number: f32| if number.is_finite() { number.abs() } else { f32::INFINITY };
+        let largest = numbers.map(size).fold(0.0, f32::max);
         let fits = self.format.largest_packed().is_none_or(|range| range.contains(&largest));
         if largest == 0.0 || fits {
             return Ok(());
@@ -251,7 +251,6 @@ impl Repacked {
     }
 }
 
-/// A trained tensor.
 /// A state: a run begins with what its initialiser says, and each step leaves it to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {

@@ -70,7 +70,7 @@ pub(crate) struct Head {
     pub(crate) start: u64,
 }
 
-#[cfg(all(feature = "cli", feature = "run"))]
+#[cfg(feature = "cli")]
 impl Head {
     /// The whole number of a key.
     pub(crate) fn whole(&self, key: &str) -> Option<i64> {

@@ -65,20 +65,21 @@ impl Gguf {
             Kind::Blocks(format) => {
                 let packed =
                     self.bytes(place, bytes_of_blocks((format.elements(), format.bytes()), &dims)?)?;
-                let mut values =
-                    vec![0.0; packed.len() / format.bytes() as usize * format.elements() as usize];
+                let count = packed.len() / format.bytes() as usize * format.elements() as usize;
                 let row = PackedRow { bytes: &packed, scales: &[], zeros: Zeros::Middle };
-                format.unpack(row, 0, &mut values);
-                Tensor::from_f32(dims, &values).map(Some)
+                let bytes = unpacked(count, |first, out| format.unpack(row, first, out));
+                Tensor::new(DType::F32, dims, bytes).map(Some)
             }
             Kind::Lattice(lattice) => {
                 let packed = self.bytes(place, bytes_of_blocks((NUMBERS as u64, lattice.bytes()), &dims)?)?;
-                let blocks = packed.chunks_exact(lattice.bytes() as usize);
-                let mut values = vec![0.0; blocks.len() * NUMBERS];
-                blocks
-                    .zip(values.chunks_exact_mut(NUMBERS))
-                    .for_each(|(block, out)| lattice.unpack(block, out));
-                Tensor::from_f32(dims, &values).map(Some)
+                let block = lattice.bytes() as usize;
+                let bytes = unpacked(packed.len() / block * NUMBERS, |first, out| {
+                    let blocks = packed[first / NUMBERS * block..].chunks_exact(block);
+                    blocks
+                        .zip(out.chunks_exact_mut(NUMBERS))
+                        .for_each(|(block, out)| lattice.unpack(block, out));
+                });
+                Tensor::new(DType::F32, dims, bytes).map(Some)
             }
         }
     }
@@ -125,4 +126,19 @@ fn bytes_of_blocks((elements, bytes): (u64, u64), dims: &[u64]) -> Result<u64> {
         return Err(Error::format("", format!("rows of {dims:?} are no whole blocks of {elements}")));
     }
     Ok(numbers / elements * bytes)
+}
+
+/// Numbers that are unpacked at a time: whole blocks of each kind.
+const STRETCH: usize = 64 * NUMBERS;
+
+/// The bytes of numbers of f32, made a stretch at a time: the largest matrix is not held twice.
+fn unpacked(count: usize, mut unpack: impl FnMut(usize, &mut [f32])) -> Vec<u8> {
+    let mut bytes = vec![0; count * size_of::<f32>()];
+    let mut numbers = [0.0; STRETCH];
+    for (number, to) in bytes.as_chunks_mut::<4>().0.chunks_mut(STRETCH).enumerate() {
+        let numbers = &mut numbers[..to.len()];
+        unpack(number * STRETCH, numbers);
+        to.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.to_le_bytes());
+    }
+    bytes
 }

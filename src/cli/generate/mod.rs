@@ -41,35 +41,13 @@ mod writing;
 pub(super) fn generate(args: &GenerateArgs, console: &Console) -> Result<()> {
     check_sampling(args)?;
     let file = ModelFile::read(&args.model, args.shape.trust.links())?;
-    let stated = tokens::generation(&file)?;
-    tokens::unheeded(&stated).iter().for_each(|line| console.note(line));
-    if let Some(options) = tokens::drawn(&stated).filter(|_| args.temperature == 0.0) {
-        console.note(&format!("the likeliest tokens are taken; the model's files draw them: {options}"));
-    }
     let (mut writing, prompt) = Writing::of(args, &file, console)?;
     let longest = longest(args, &file, console)?;
     if prompt.len() as i64 > longest {
         let message = format!("the prompt has {} tokens, and the context holds {longest}", prompt.len());
         return Err(Error::usage("--context", message).with_help("a larger --context, or a shorter prompt"));
     }
-    let left = match args.max_tokens {
-        Some(count) => count,
-        None => most_tokens(&stated, prompt.len(), console)?,
-    };
-    let mut text = Text {
-        prompt: prompt.len(),
-        tokens: prompt,
-        rules: Rules::of(&stated)?,
-        left,
-        ends: tokens::ends(&file)?,
-        sampling: Sampling {
-            temperature: args.temperature,
-            top_k: args.top_k.filter(|&count| count > 0),
-            top_p: args.top_p,
-            random: Rng::new(args.placement.seed),
-        },
-        told: Vec::new(),
-    };
+    let mut text = Text::new(args, &file, prompt, console)?;
     let request = Request::new(args, file, longest, console)?;
     let flag = if args.prompt.is_some() { "--prompt" } else { "--tokens" };
     request.expect_known(&text.tokens, flag)?;
@@ -164,6 +142,35 @@ struct Text {
 }
 
 impl Text {
+    /// Begins with a prompt, by the rules of the model's files; what these say and is not done is told.
+    ///
+    /// Error: files that are damaged, or fields of values that they cannot have.
+    fn new(args: &GenerateArgs, file: &ModelFile, prompt: Vec<i64>, console: &Console) -> Result<Self> {
+        let stated = tokens::generation(file)?;
+        tokens::unheeded(&stated).iter().for_each(|line| console.note(line));
+        if let Some(options) = tokens::drawn(&stated).filter(|_| args.temperature == 0.0) {
+            console.note(&format!("the likeliest tokens are taken; the model's files draw them: {options}"));
+        }
+        let left = match args.max_tokens {
+            Some(count) => count,
+            None => most_tokens(&stated, prompt.len(), console)?,
+        };
+        Ok(Self {
+            prompt: prompt.len(),
+            tokens: prompt,
+            rules: Rules::of(&stated)?,
+            left,
+            ends: tokens::ends(file)?,
+            sampling: Sampling {
+                temperature: args.temperature,
+                top_k: args.top_k.filter(|&count| count > 0),
+                top_p: args.top_p,
+                random: Rng::new(args.placement.seed),
+            },
+            told: Vec::new(),
+        })
+    }
+
     /// Plans, loads and generates; false where the caches are full before the text ends.
     fn goes_on(
         &mut self,

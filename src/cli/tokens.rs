@@ -26,15 +26,14 @@ pub(super) fn ends(file: &ModelFile) -> Result<BTreeSet<i64>> {
     if recognise(&file.bytes).is_ok_and(|format| format == Format::Gguf) {
         return Ok(gguf_ends(&file.bytes)?.into_iter().collect());
     }
-    let mut found = BTreeSet::new();
-    let own: Option<Value> = serde_json::from_slice(&file.bytes).ok();
-    for config in [Some(generation(file)?), own].into_iter().flatten() {
-        found.extend(ids(&config["eos_token_id"], "eos_token_id")?);
+    let own = serde_json::from_slice(&file.bytes).unwrap_or(Value::Null);
+    for (place, config) in [(GENERATION.to_owned(), generation(file)?), (file.name(), own)] {
+        let found = ids(&config["eos_token_id"]).ok_or_else(|| malformed(&place, "eos_token_id"))?;
         if !found.is_empty() {
-            break;
+            return Ok(found.into_iter().collect());
         }
     }
-    Ok(found)
+    Ok(BTreeSet::new())
 }
 
 /// What the folder says of how to generate; null where it says nothing.
@@ -47,10 +46,9 @@ pub(super) fn generation(file: &ModelFile) -> Result<Value> {
         error.with_help("mend the file, or take it away: its tokens end texts, its rules choose tokens")
     };
     let stated = serde_json::from_slice(&read(&path)?).map_err(|error| wrong(error.to_string()))?;
-    if matches!(stated, Value::Object(_)) {
-        Ok(stated)
-    } else {
-        Err(wrong("is no object of fields".to_owned()))
+    match stated {
+        Value::Object(_) => Ok(stated),
+        _ => Err(wrong("is no object of fields".to_owned())),
     }
 }
 
@@ -62,7 +60,7 @@ pub(super) fn most(stated: &Value, prompt: usize) -> Result<Option<(usize, &'sta
         Value::Null => Ok(None),
         value => {
             let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
-            count.map(|count| Some((count, field))).ok_or_else(|| malformed(field))
+            count.map(|count| Some((count, field))).ok_or_else(|| malformed_rule(field))
         }
     };
     if let Some(found) = count("max_new_tokens")? {
@@ -73,22 +71,24 @@ pub(super) fn most(stated: &Value, prompt: usize) -> Result<Option<(usize, &'sta
     Ok(left.map(|(all, field)| (all - prompt, field)))
 }
 
-/// Numbers of tokens: one, a list of them, or none.
-///
-/// Error: another value.
-pub(super) fn ids(value: &Value, field: &str) -> Result<Vec<i64>> {
-    let id = |value: &Value| value.as_i64().ok_or_else(|| malformed(field));
+/// Numbers of tokens: one, a list of them, or none. None for another value.
+pub(super) fn ids(value: &Value) -> Option<Vec<i64>> {
     match value {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(list) => list.iter().map(id).collect(),
-        one => Ok(vec![id(one)?]),
+        Value::Null => Some(Vec::new()),
+        Value::Array(list) => list.iter().map(Value::as_i64).collect(),
+        one => Some(vec![one.as_i64()?]),
     }
 }
 
-/// A field of a value that it cannot have.
-pub(super) fn malformed(field: &str) -> Error {
-    Error::format(format!("{GENERATION}: {field}"), "this is no value for it")
+/// A field of a file has a value that it cannot have.
+fn malformed(place: &str, field: &str) -> Error {
+    Error::format(format!("{place}: {field}"), "this is no value for it")
         .with_help("mend the file, or leave the field out")
+}
+
+/// The same of what says how to generate.
+pub(super) fn malformed_rule(field: &str) -> Error {
+    malformed(GENERATION, field)
 }
 
 /// What a model's files say of choosing tokens that is not done here, a line each.

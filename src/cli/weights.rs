@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::terminal::Console;
 use crate::error::{Error, Report, Result};
-use crate::ir::{Data, Graph, NodeId, Op, ParamId, Piece, Tensor};
+use crate::ir::{Data, Graph, NodeId, Op, ParamId, Piece, Repacked, Tensor};
 use crate::load::fill_param;
 use crate::load::weights::{Arrays, Loaded, ParamReader, match_params, shard_of};
 
@@ -66,14 +66,14 @@ pub(super) fn note_rounded(graph: &Graph, asked: Option<&str>, console: &Console
     let mut opened: BTreeMap<&Path, Arrays> = BTreeMap::new();
     let (mut count, mut format) = (0, None);
     for param in graph.params() {
-        let (Some(held), Some(Data::Array { path, name, .. })) = (&param.repacked, &param.data) else {
-            continue;
-        };
+        let is_made = |held: &&Repacked| held.piece == Piece::Bytes && held.format.is_made();
+        let held = param.repacked.as_ref().filter(is_made);
+        let (Some(held), Some(Data::Array { path, name })) = (held, &param.data) else { continue };
         let arrays = match opened.entry(path) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(Arrays::open_weights(path)?),
         };
-        if held.piece == Piece::Bytes && held.format.is_made() && arrays.blocks(name)?.is_none() {
+        if arrays.blocks(name)?.is_none() {
             (count, format) = (count + 1, Some(held.format));
         }
     }

@@ -24,6 +24,8 @@ mod runner;
 mod session;
 mod slices;
 
+#[cfg(all(feature = "cli", feature = "tokenizer"))]
+pub(crate) use executor::panic_message;
 pub use executor::{
     Batch, DeviceReport, Engines, ExecAction, ExecBuffer, ExecDevice, ExecOptions, ExecPlan, ExecStep, Hook,
     Program, RunReport,

@@ -24,7 +24,7 @@ pub(super) struct NamedTokens {
     /// By number.
     pub(super) numbered: BTreeMap<u32, AddedToken>,
     /// Those that are left out of texts.
-    pub(super) special: Vec<String>,
+    pub(super) special: Vec<AddedToken>,
     /// What is said and not done, a line each.
     pub(super) unheeded: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl NamedTokens {
                 let token = with_flags(token).ok_or_else(|| no_number(CONFIG, number))?;
                 let number = number.parse().map_err(|_| no_number(CONFIG, number))?;
                 if token.special {
-                    named.special.push(token.content.clone());
+                    named.special.push(token.clone());
                 }
                 named.numbered.insert(number, token);
             }
@@ -68,7 +68,7 @@ impl NamedTokens {
             _ => Vec::new(),
         };
         let named = SPECIAL.iter().map(|field| &config[*field]).chain(lists.iter().flat_map(of_list));
-        self.special.extend(named.filter_map(content));
+        self.special.extend(named.filter_map(content).map(|token| AddedToken::from(token, true)));
     }
 }
 

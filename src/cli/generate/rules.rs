@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::tokens::{ids, malformed};
+use super::super::tokens::{self, malformed_rule as malformed};
 use crate::error::{Error, Result};
 
 /// Rules over the scores of the next token, as the library that publishes the file applies them before anything is drawn.
@@ -186,6 +186,11 @@ fn number<T>(stated: &Value, field: &str, read: impl Fn(&Value) -> Option<T>) ->
         Value::Null => Ok(None),
         value => read(value).map(Some).ok_or_else(|| malformed(field)),
     }
+}
+
+/// Numbers of tokens.
+fn ids(value: &Value, field: &str) -> Result<Vec<i64>> {
+    tokens::ids(value).ok_or_else(|| malformed(field))
 }
 
 /// Sequences of tokens, and what is added to the score of the last: `[[[3, 4], -1.5], ...]`.

@@ -14,6 +14,7 @@ use super::super::tokens::{beside, read};
 use super::named_tokens::NamedTokens;
 use crate::error::{Error, Report, Result};
 use crate::load::{Format, gguf_tokenizer, recognise};
+use crate::run::panic_message;
 
 /// The tokenizer itself.
 const FILE: &str = "tokenizer.json";
@@ -86,8 +87,8 @@ impl Tokenizer {
         }
         let special: Vec<AddedToken> = {
             let known = self.inner.get_added_vocabulary();
-            let is_new = |token: &String| !known.is_special_token(token);
-            named.special.into_iter().filter(is_new).map(|token| AddedToken::from(token, true)).collect()
+            let is_new = |token: &AddedToken| !known.is_special_token(&token.content);
+            named.special.into_iter().filter(is_new).collect()
         };
         self.inner.add_special_tokens(special).map_err(|error| unreadable(place, &*error))?;
         self.unheeded = named.unheeded;
@@ -118,11 +119,7 @@ fn guarded<T>(work: impl FnOnce() -> T) -> std::result::Result<T, String> {
     let done = panic::catch_unwind(AssertUnwindSafe(work));
     panic::set_hook(hook);
     drop(alone);
-    done.map_err(|payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason is given");
-        format!("the tokenizer fails at it: {text}")
-    })
+    done.map_err(|payload| format!("the tokenizer fails at it: {}", panic_message(&*payload)))
 }
 
 /// Whether a decoder takes characters from the start and the end of each token: the library panics where a token is nothing

@@ -19,6 +19,9 @@ pub(super) mod ports;
 mod worker;
 mod write_set;
 
+#[cfg(all(feature = "cli", feature = "tokenizer"))]
+pub(crate) use worker::panic_message;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicUsize;

@@ -360,6 +360,28 @@ impl Problem<'_> {
         Err(Error::Infeasible(why))
     }
 
+    /// Plans a way to split a network where none is known to fit: what lacks much with the least effort is not sought
+    /// with more.
+    fn first_way(&self, network: &Network) -> Result<Planned> {
+        if is_large(network) || self.options.place.effort == place::Effort::Fast {
+            return self.plan_as(network, As::Way);
+        }
+        match self.found(network, As::Trial) {
+            Err(Error::Infeasible(trial)) if trial.proven || self.is_far(&trial) => {
+                Err(Error::Infeasible(trial))
+            }
+            Err(error) if !is_no_plan(&error) => Err(error),
+            _ => self.plan_as(network, As::Way),
+        }
+    }
+
+    /// Whether what came closest lacks more than half of the memory that all devices have.
+    fn is_far(&self, closest: &Infeasible) -> bool {
+        let lacking = closest.short.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(bytes.get()));
+        let memory = self.topology.computing().map(|id| self.topology.device(id).memory.get());
+        lacking > memory.fold(0u64, u64::saturating_add) / 2
+    }
+
     /// Plans ways to split a network, from the coarsest: as far as the first that fits, and a few that are finer. Where
     /// others fit already, only a few.
     fn try_ways(
@@ -382,7 +404,9 @@ impl Problem<'_> {
             left -= nodes;
             let network = parted.network(assumed.to_vec(), dims.clone())?;
             let is_quick = nodes <= QUICK;
-            match self.plan_as(&network, As::Way) {
+            let planned =
+                if tried.best.is_some() { self.plan_as(&network, As::Way) } else { self.first_way(&network) };
+            match planned {
                 Ok(planned) => tried.take(planned, network),
                 Err(error) if tried.best.is_some() && is_no_plan(&error) => {}
                 Err(error) => tried.failed(error, network)?,

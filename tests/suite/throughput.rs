@@ -4,8 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use partition::Control;
+use partition::unstable::costgraph::{Builder, NodeSpec};
 use partition::unstable::load::read_workload;
-use partition::unstable::place::{Effort, Objective, Options, certificate, place};
+use partition::unstable::place::{Effort, Objective, Options, certificate, evaluate, place};
+use partition::unstable::topology::Topology;
+use partition::unstable::units::{Bytes, Nanos};
 use serde_json::{Map, Value};
 
 use crate::shared;
@@ -52,6 +55,40 @@ fn even_little_effort_beats_the_best_contiguous_plans() {
         let Some((load, reference)) = scored(workload) else { return };
         let contiguous = reference["contiguous_optimum"].as_f64().unwrap();
         assert!(load < contiguous, "{workload}: {load}, contiguous {contiguous}");
+    }
+}
+
+/// A convolutional network in small: what its first layers make is large, what its last layers hold is.
+#[test]
+fn devices_share_the_work_although_activations_leave_little_room() {
+    let unit = 1024;
+    let mut builder = Builder::new("narrowing", vec!["a100-80g".into()]);
+    let made = |stage: u64| Bytes((8 >> stage) * unit);
+    let input = NodeSpec { name: "x", op: "input", outputs: &[made(0)], ..NodeSpec::default() };
+    let mut last = builder.add(&input).unwrap();
+    for layer in 0..32 {
+        let stage = layer / 8;
+        let node = NodeSpec {
+            name: &format!("layer{layer}"),
+            op: "f",
+            times: &[Some(Nanos(10_000))],
+            param_bytes: Bytes([1, 2, 4, 16][stage as usize] * unit),
+            outputs: &[made(stage)],
+            ..NodeSpec::default()
+        };
+        let node = builder.add(&node).unwrap();
+        builder.connect(last, 0, node);
+        last = node;
+    }
+    let graph = builder.finish().unwrap();
+    let options = Options { objective: Objective::Throughput, ..Options::default() };
+    // All hold 184 units, and the first layers need 16 of them beside what they hold.
+    for cap in [64, 66, 68] {
+        let topology = Topology::parse(&format!("4xa100-80g:memory={}B", cap * unit)).unwrap();
+        let placement = place(&graph, &topology, &options).unwrap();
+        let found = evaluate(&graph, &topology, &placement).unwrap();
+        assert!(found.memory.iter().all(|held| held.get() <= cap * unit), "{cap}");
+        assert_eq!(found.max_load, Nanos(80_000), "{cap}: a quarter of the work each");
     }
 }
 

@@ -12,6 +12,7 @@ mod climb;
 mod clusters;
 mod energy;
 mod model;
+mod peaks;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use anneal::{Best, Bounds};
 use charges::Charges;
 use climb::{Budget, Climb};
 use model::{Choices, Model};
+use peaks::Peaks;
 
 use super::bound;
 use super::context::{Context, Incumbents};
@@ -76,6 +78,13 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effor
     let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
     let Some(best) = start.best().or(start.closest.as_ref()) else { return incumbents.pool };
+    eprintln!(
+        "LOAD start feasible {} load {} caps {:?} mem {:?}",
+        best.is_feasible(),
+        best.evaluation.max_load.get(),
+        &problem.caps,
+        best.evaluation.memory
+    );
     let effort = if best.is_feasible() { effort } else { place::Effort::Fast };
     let Effort { seeds, budget, precision } = Effort::new(effort, problem.unit_count());
     let load = if best.is_feasible() { best.evaluation.max_load.get() } else { u64::MAX };
@@ -91,7 +100,7 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effor
     }
     let choices = Choices::new(problem);
     let Some(model) = Model::new(context, &charges, &choices) else { return incumbents.pool };
-    let mut bounds = bounds(context, best);
+    let mut bounds = bounds(context, &model, best);
     let start = Best { device: best.units.iter().map(|id| id.0).collect(), load };
     let mut starts = vec![start; seeds];
     for _ in 0..ROUNDS {
@@ -108,7 +117,14 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effor
             let units = device.into_iter().map(DeviceId).collect();
             let candidate = incumbents.consider(units, &context.order);
             fits |= candidate.is_feasible();
-            tighten(context, &candidate, &before, &mut bounds);
+            eprintln!(
+                "  LOAD {number} feasible {} load {} levels {:?} mem {:?}",
+                candidate.is_feasible(),
+                candidate.evaluation.max_load.get(),
+                &before.levels[..problem.caps.len()],
+                candidate.evaluation.memory
+            );
+            tighten(context, &model, &candidate, &before, &mut bounds);
         }
         if fits || context.control.stopped() {
             break;
@@ -118,17 +134,34 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effor
 }
 
 /// What may not be exceeded: the room that the start's activations leave.
-fn bounds(context: &Context<'_, '_>, start: &Candidate) -> Bounds {
-    let mut levels = context.capacity(start);
+fn bounds(context: &Context<'_, '_>, model: &Model<'_>, start: &Candidate) -> Bounds {
+    let mut levels = capacity(context, model, start);
     levels.extend_from_slice(context.limits);
     let mut bounds = Bounds { levels, keep_used: context.problem.count.is_some() };
-    tighten(context, start, &bounds.clone(), &mut bounds);
+    tighten(context, model, start, &bounds.clone(), &mut bounds);
     bounds
 }
 
+/// Bytes that each device may hold, those that a unit needs while it computes included, beside what else a placement
+/// keeps alive there.
+fn capacity(context: &Context<'_, '_>, model: &Model<'_>, placed: &Candidate) -> Vec<u64> {
+    let mut peaks = Peaks::new(context.problem.topology.len());
+    for (unit, id) in placed.units.iter().enumerate() {
+        peaks.enter(&model.needs, unit, id.index());
+    }
+    let with_peak = |(device, bytes): (usize, u64)| bytes.saturating_add(peaks.of(&model.needs, device));
+    context.capacity(placed).into_iter().enumerate().map(with_peak).collect()
+}
+
 /// Takes off what a placement holds on a device by how much it exceeds the cap: that placement has no room any more.
-fn tighten(context: &Context<'_, '_>, candidate: &Candidate, bounds: &Bounds, tighter: &mut Bounds) {
-    let held = context.capacity(candidate);
+fn tighten(
+    context: &Context<'_, '_>,
+    model: &Model<'_>,
+    candidate: &Candidate,
+    bounds: &Bounds,
+    tighter: &mut Bounds,
+) {
+    let held = capacity(context, model, candidate);
     for (device, &cap) in context.problem.caps.iter().enumerate() {
         let over = candidate.evaluation.memory[device].get().saturating_sub(cap);
         if over > 0 {

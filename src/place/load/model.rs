@@ -1,10 +1,11 @@
 //! What the loads of a placement depend on, in flat arrays: times of units, nets with their times
-//! at each rate, and the bytes that stay.
+//! at each rate, the bytes that stay, and those that are needed for a moment.
 //!
 //! A model is made of a problem, or of a finer model whose units were put together to clusters;
 //! both have the same loads wherever clusters are placed whole.
 
 use super::charges::Charges;
+use super::peaks::Needs;
 use crate::costgraph::{CostGraph, NodeIx, Role, TensorIx};
 use crate::csr::Csr;
 use crate::place::context::Context;
@@ -69,6 +70,8 @@ pub(super) struct Model<'c> {
     unit_time: Vec<u64>,
     /// Bytes that stay with each unit.
     pub(super) resident: Vec<u64>,
+    /// What each unit needs while it computes.
+    pub(super) needs: Needs,
     /// The units in the order in which the forward pass reaches them.
     pub(super) line: Vec<u32>,
     /// Where each unit stands in `line`.
@@ -133,7 +136,8 @@ impl<'c> Model<'c> {
         }
         let line = orders::units(problem, &context.order);
         let resident = context.nets.resident.clone();
-        let model = draft.finish(choices, unit_time, resident, choices.of_unit.clone(), line);
+        let held = Held { resident, needs: Needs::new(problem) };
+        let model = draft.finish(choices, unit_time, held, choices.of_unit.clone(), line);
         (model.most_time() < MOST_TIME).then_some(model)
     }
 
@@ -182,7 +186,8 @@ impl<'c> Model<'c> {
                 line.push(of[unit as usize]);
             }
         }
-        draft.finish(self.choices, unit_time, resident, choice, line)
+        let held = Held { resident, needs: self.needs.coarsened(of, clusters) };
+        draft.finish(self.choices, unit_time, held, choice, line)
     }
 
     /// Number of units.
@@ -241,6 +246,12 @@ impl<'c> Model<'c> {
 fn is_bundle(problem: &Problem<'_>, node: NodeIx) -> bool {
     let graph = problem.graph;
     graph.role(node) == Role::Input && graph.outputs(node).len() > 1 && !problem.homes.contains_key(&node)
+}
+
+/// What units hold.
+struct Held {
+    resident: Vec<u64>,
+    needs: Needs,
 }
 
 /// A model's nets while they are collected.
@@ -360,7 +371,7 @@ impl<'c> Draft<'c> {
         self,
         choices: &'c Choices,
         unit_time: Vec<u64>,
-        resident: Vec<u64>,
+        Held { resident, needs }: Held,
         choice: Vec<u32>,
         line: Vec<u32>,
     ) -> Model<'c> {
@@ -407,6 +418,7 @@ impl<'c> Draft<'c> {
             bundles,
             unit_time,
             resident,
+            needs,
             line,
             position,
             choice,

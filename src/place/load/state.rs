@@ -7,6 +7,7 @@
 
 use super::charges::members;
 use super::model::{Model, Source};
+use super::peaks::Peaks;
 
 /// The levels that a state keeps: loads of resources, then bytes held and compute time by device.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub(super) struct State<'m, 'c> {
     /// Units on each device.
     pub(super) population: Vec<u32>,
     levels: Vec<u64>,
+    peaks: Peaks,
     /// By net and device, units of the net there.
     count: Vec<u32>,
     /// By net, the devices that it touches.
@@ -38,6 +40,7 @@ impl<'m, 'c> State<'m, 'c> {
             model,
             population: vec![0; devices],
             levels: vec![0; levels],
+            peaks: Peaks::new(devices),
             count: vec![0; model.net_count() * devices],
             touched: vec![0; model.net_count()],
             changed: Vec::new(),
@@ -144,6 +147,8 @@ impl<'m, 'c> State<'m, 'c> {
                 self.leave(net, to as usize);
                 self.enter(net, from as usize);
             }
+            self.peaks.leave(&self.model.needs, unit as usize, to as usize);
+            self.peaks.enter(&self.model.needs, unit as usize, from as usize);
             self.population[to as usize] -= 1;
             self.population[from as usize] += 1;
             self.device[unit as usize] = from;
@@ -245,6 +250,9 @@ impl<'m, 'c> State<'m, 'c> {
         self.raise(resource, time);
         self.raise(self.held_at(device), model.resident[unit]);
         self.raise(model.charges.resources + model.charges.devices + device, time);
+        let before = self.peaks.of(&model.needs, device);
+        self.peaks.enter(&model.needs, unit, device);
+        self.raise(self.held_at(device), self.peaks.of(&model.needs, device) - before);
         self.population[device] += 1;
     }
 
@@ -254,6 +262,9 @@ impl<'m, 'c> State<'m, 'c> {
         self.lower(resource, time);
         self.lower(self.held_at(device), model.resident[unit]);
         self.lower(model.charges.resources + model.charges.devices + device, time);
+        let before = self.peaks.of(&model.needs, device);
+        self.peaks.leave(&model.needs, unit, device);
+        self.lower(self.held_at(device), before - self.peaks.of(&model.needs, device));
         self.population[device] -= 1;
     }
 

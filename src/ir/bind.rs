@@ -15,7 +15,7 @@ impl Graph {
     /// become negative; 0, where the graph was read for sizes of 1 and more.
     pub fn bind(&mut self, values: &BTreeMap<String, i64>) -> Result<()> {
         for (name, value) in values {
-            if !self.dims.iter().any(|dim| dim.name == *name) {
+            let Some(dim) = self.find_dim(name) else {
                 let names: Vec<&str> = self.dims.iter().map(|dim| dim.name.as_str()).collect();
                 let help = if names.is_empty() {
                     "the model has no named dimensions".to_owned()
@@ -24,7 +24,7 @@ impl Graph {
                 };
                 return Err(Error::usage(format!("dimension {name}"), "the model has no such dimension")
                     .with_help(help));
-            }
+            };
             if *value < 0 {
                 return Err(Error::usage(format!("dimension {name}"), format!("{value} is less than 0")));
             }
@@ -35,7 +35,7 @@ impl Graph {
                     .with_help(format!("--dim {name}=0, or inputs of such sizes")));
             }
             self.rules().check_dim(name, *value)?;
-            if let Some(is) = self.dims.iter().find(|dim| dim.name == *name).and_then(|dim| dim.is.as_ref())
+            if let Some(is) = &self.dims[dim.index()].is
                 && is.known() != Some(*value)
             {
                 let names = |dim: DimId| self.dims[dim.index()].name.as_str();

@@ -1,7 +1,7 @@
 //! The arena: nodes and values, and tables of what they refer to.
 
 #[cfg(feature = "run")]
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::infer::unequal;
@@ -88,6 +88,8 @@ pub struct Graph {
     /// The network's name.
     pub name: String,
     pub(super) dims: Vec<Dim>,
+    /// By name: the dimension.
+    dim_of: BTreeMap<String, DimId>,
     pub(super) sources: Vec<Source>,
     pub(super) nodes: Vec<Node>,
     pub(super) values: Vec<Value>,
@@ -119,15 +121,19 @@ impl Graph {
         self.notes.push(line);
     }
 
-    /// The dimension with this name, added where it is new. O(dimensions).
+    /// The dimension with this name, added where it is new. O(log dimensions).
     pub fn dim(&mut self, name: &str) -> DimId {
-        match self.dims.iter().position(|dim| dim.name == name) {
-            Some(position) => DimId(position as u32),
-            None => {
-                self.dims.push(Dim { name: name.to_owned(), is: None });
-                DimId(self.dims.len() as u32 - 1)
-            }
-        }
+        self.find_dim(name).unwrap_or_else(|| {
+            let id = DimId(self.dims.len() as u32);
+            self.dims.push(Dim { name: name.to_owned(), is: None });
+            self.dim_of.insert(name.to_owned(), id);
+            id
+        })
+    }
+
+    /// The dimension with this name. O(log dimensions).
+    pub(super) fn find_dim(&self, name: &str) -> Option<DimId> {
+        self.dim_of.get(name).copied()
     }
 
     /// Adds a source node.
@@ -487,6 +493,7 @@ impl Graph {
         Self {
             name: self.name.clone(),
             dims: self.dims.clone(),
+            dim_of: self.dim_of.clone(),
             sources: self.sources.clone(),
             ports: self.ports.clone(),
             rules: self.rules.clone(),

@@ -30,6 +30,9 @@ pub struct Affine {
     pub terms: Vec<(DimId, i64)>,
 }
 
+/// Dimensions that one size may depend on: sums of sums of open sizes take no more memory than their file does.
+const MOST_TERMS: usize = 256;
+
 impl From<i64> for Size {
     fn from(value: i64) -> Self {
         Self::Known(value)
@@ -42,7 +45,7 @@ impl Size {
         Self::Affine(Box::new(Affine { constant: 0, terms: vec![(dim, 1)] }))
     }
 
-    /// The canonical size of these parts; none where a sum overflows.
+    /// The canonical size of these parts; none where a sum overflows or has too many terms.
     pub fn new(constant: i64, terms: impl IntoIterator<Item = (DimId, i64)>) -> Option<Self> {
         let mut sorted: Vec<(DimId, i64)> = terms.into_iter().collect();
         sorted.sort_by_key(|term| term.0);
@@ -54,6 +57,9 @@ impl Size {
             }
         }
         merged.retain(|term| term.1 != 0);
+        if merged.len() > MOST_TERMS {
+            return None;
+        }
         Some(if merged.is_empty() {
             Self::Known(constant)
         } else {
@@ -85,7 +91,7 @@ impl Size {
         }
     }
 
-    /// The sum; none where it overflows.
+    /// The sum; none where it overflows or has too many terms.
     pub fn add(&self, other: &Self) -> Option<Self> {
         if let (Some(one), Some(other)) = (self.known(), other.known()) {
             return one.checked_add(other).map(Self::Known);
@@ -121,14 +127,9 @@ impl Size {
 
     /// The quotient where it is exact for every value of the dimensions; none otherwise.
     pub fn div_exact(&self, divisor: i64) -> Option<Self> {
-        if divisor == 0
-            || self.constant() % divisor != 0
-            || self.terms().iter().any(|term| term.1 % divisor != 0)
-        {
-            return None;
-        }
-        let constant = self.constant().checked_div(divisor)?;
-        Self::new(constant, self.terms().iter().map(|&(dim, c)| (dim, c / divisor)))
+        let constant = quotient(self.constant(), divisor)?;
+        let terms = self.terms().iter().map(|&(dim, c)| Some((dim, quotient(c, divisor)?)));
+        Self::new(constant, terms.collect::<Option<Vec<_>>>()?)
     }
 
     /// The quotient by another size where it is a number for every value of the dimensions.
@@ -137,7 +138,7 @@ impl Size {
             return self.div_exact(divisor)?.known();
         }
         let (lead, unit) = (*self.terms().first()?, *divisor.terms().first()?);
-        let factor = (lead.1 % unit.1 == 0).then(|| lead.1 / unit.1)?;
+        let factor = quotient(lead.1, unit.1)?;
         (divisor.scale(factor)? == *self).then_some(factor)
     }
 
@@ -184,6 +185,11 @@ impl Size {
     pub fn display<'a>(&'a self, names: &'a dyn Fn(DimId) -> &'a str) -> impl fmt::Display + 'a {
         DisplaySize { size: self, names }
     }
+}
+
+/// The quotient where it is exact; none where it is not, or does not fit.
+fn quotient(number: i64, divisor: i64) -> Option<i64> {
+    (number.checked_rem(divisor)? == 0).then(|| number / divisor)
 }
 
 struct DisplaySize<'a> {

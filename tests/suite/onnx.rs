@@ -670,6 +670,44 @@ fn memory_does_not_follow_from_sizes_that_a_file_names() {
     }
 }
 
+/// Each makes what is longer than all before it: memory is refused that grows with the square of the file.
+#[test]
+fn sums_of_sizes_and_sequences_of_sequences_have_an_end() {
+    let count = 6_000;
+    let names: Vec<String> = (0..count).map(|at| format!("x{at}")).collect();
+    let open = |name: &String| float(name, &[&format!("size_{name}")]);
+    let joined = |at: usize| {
+        let (last, next) = (format!("s{}", at - 1), format!("s{at}"));
+        with_axis(node(&next, "Concat", &[if at == 1 { "x0" } else { &last }, &names[at]], &[&next]), 0)
+    };
+    let sums = (1..count).map(joined).collect();
+    let sums = model(sums, names.iter().map(open).collect(), Vec::new(), &[&format!("s{}", count - 1)]);
+    let mut longer = vec![node("empty", "SequenceEmpty", &[], &["s0"])];
+    longer.extend((1..count).map(|at| {
+        let (last, next) = (format!("s{}", at - 1), format!("s{at}"));
+        node(&next, "SequenceInsert", &[&last, "x"], &[&next])
+    }));
+    longer.push(node("first", "SequenceAt", &[&format!("s{}", count - 1), "at"], &["y"]));
+    let longer = model(longer, vec![float("x", &["1"])], vec![integers("at", &[0])], &["y"]);
+    for (bytes, part) in [(sums, "s256"), (longer, "8388608")] {
+        let error = load(&bytes, None, &[]).expect_err("more than is kept");
+        let told = format!("{error} {:?}", error.details());
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+/// A number of groups below 1, of channels that are open and negative.
+#[test]
+fn groups_are_positive() {
+    let widened = node("widened", "Pad", &["x", "pads"], &["p"]);
+    let mut grouped = node("grouped", "GroupNormalization", &["p", "scale", "bias"], &["y"]);
+    grouped.attribute = vec![AttributeProto { name: "num_groups".into(), i: -1, r#type: 2 }];
+    let pads =
+        vec![integers("pads", &[0, i64::MIN, 0, 0, 0, 0]), floats("scale", &[1.0]), floats("bias", &[0.0])];
+    let bytes = model(vec![widened, grouped], vec![float("x", &["n", "c", "4"])], pads, &["y"]);
+    load(&bytes, None, &[]).expect_err("there are no such channels");
+}
+
 /// A declaration of integers, three of them.
 /// As onnxruntime has it: an array that is an input as well stands in for what the caller does not give.
 #[test]

@@ -5,9 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    BlockFormat, BoxOf, ConstId, Counted, DType, Data, Dim, DimId, Distribution, Fan, Graph, Init, NodeId,
-    Noise, NoiseKind, Op, Param, ParamId, Phase, Piece, Repacked, Shape, Size, Source, SourceId, SourceRole,
-    State, Statistic, StatisticKind, Tensor, Type, ValueId,
+    BlockFormat, BoxOf, ConstId, Counted, DType, Data, Distribution, Fan, Graph, Init, NodeId, Noise,
+    NoiseKind, Op, Param, ParamId, Phase, Piece, Repacked, Shape, Size, Source, SourceId, SourceRole, State,
+    Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -83,11 +83,10 @@ impl Parser {
 
     fn dim(&mut self, cursor: &mut Cursor<'_>) -> Result<()> {
         let name = cursor.dim_name()?;
-        let id = DimId(self.dims.len() as u32);
+        let id = self.graph.dim(&name);
         if self.dims.insert(name.clone(), id).is_some() {
             return Err(cursor.fail(format!("the dimension {name} is there twice")));
         }
-        self.graph.dims.push(Dim { name, is: None });
         Ok(())
     }
 

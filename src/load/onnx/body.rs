@@ -17,6 +17,9 @@ const DEPTH: usize = 32;
 /// How many nodes bodies may add, each counted as often as it is lowered.
 const INLINED: usize = 1 << 20;
 
+/// How many entries all sequences may have: each is a list of its own, whatever it was made of.
+const LISTED: usize = 1 << 23;
+
 /// The names that one graph gives.
 #[derive(Default)]
 pub(super) struct Scope {
@@ -265,6 +268,19 @@ impl At<'_> {
     pub(super) fn set_form(&mut self, i: usize, form: Form) {
         let binding = Binding::of_form(self.source(), form);
         self.set_output(i, binding);
+    }
+
+    /// Makes output `i` the list of these bindings. Error: all lists of the file have too many entries.
+    pub(super) fn set_sequence(&mut self, i: usize, items: Vec<usize>) -> Result<()> {
+        let lowering = self.lowering();
+        lowering.listed += items.len();
+        if lowering.listed > LISTED {
+            return Err(
+                self.wrong(format!("sequences of more than {LISTED} entries in all are not supported yet"))
+            );
+        }
+        self.set_form(i, Form::Sequence(items.into()));
+        Ok(())
     }
 
     /// How much of input `i` counts, where that depends on data.

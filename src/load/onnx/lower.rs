@@ -5,6 +5,7 @@
 //! arithmetic that serve only as attributes leave no node behind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use prost::Message;
 
@@ -32,7 +33,7 @@ use crate::order::first_ready;
 pub(super) enum Form {
     Tensor,
     /// A list of bindings.
-    Sequence(Vec<usize>),
+    Sequence(Rc<[usize]>),
     /// One binding, or nothing.
     Optional(Option<usize>),
 }
@@ -95,6 +96,8 @@ pub(super) struct Lowering {
     pub(super) file: File,
     /// Nodes of bodies that were lowered, each as often as it was.
     pub(super) inlined: usize,
+    /// Entries of all sequences so far.
+    pub(super) listed: usize,
     /// How often a dimension was replaced because an operation fits only so.
     pub(super) equations: usize,
     /// Steps of recurrent layers that were spelled out.
@@ -187,6 +190,7 @@ fn lowered(
         scopes: vec![Scope::default()],
         file,
         inlined: 0,
+        listed: 0,
         equations: 0,
         steps: 0,
         tables: HashMap::new(),

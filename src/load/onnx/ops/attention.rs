@@ -97,7 +97,7 @@ fn heads(at: &mut At<'_>) -> Result<Heads> {
 /// `[batch, rows, heads * size]` as `[batch, rows, heads, size]`.
 fn split_heads(at: &mut At<'_>, x: ValueId, heads: i64) -> Result<ValueId> {
     let sizes = at.sizes_of(x);
-    let width = sizes[2].div_exact(heads).filter(|_| heads > 0);
+    let width = (heads > 0).then(|| sizes[2].div_exact(heads)).flatten();
     let Some(width) = width else {
         return Err(at.wrong(format!("{heads} heads do not divide {}", at.show(&sizes[2]))));
     };

@@ -2,6 +2,7 @@
 //! the condition selects. Scans are unrolled.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::super::body::Body;
 use super::super::known::Known;
@@ -287,14 +288,13 @@ pub(super) fn sequence_map(at: &mut At<'_>) -> Result<()> {
         let outputs = at.run(&body, &arguments, &format!("{i}"))?;
         results.iter_mut().zip(outputs).for_each(|(parts, part)| parts.push(part));
     }
-    results.into_iter().enumerate().for_each(|(i, parts)| at.set_form(i, Form::Sequence(parts)));
-    Ok(())
+    results.into_iter().enumerate().try_for_each(|(i, parts)| at.set_sequence(i, parts))
 }
 
 // Sequences and optional values.
 
 /// The bindings of a sequence.
-fn sequence(at: &mut At<'_>, i: usize) -> Result<Vec<usize>> {
+fn sequence(at: &mut At<'_>, i: usize) -> Result<Rc<[usize]>> {
     let Some(mut index) = at.binding(i) else { return Err(at.wrong(format!("its input {i} is missing"))) };
     loop {
         match at.form(index) {
@@ -320,14 +320,12 @@ fn position(at: &At<'_>, i: usize, count: usize) -> Result<usize> {
 
 pub(super) fn sequence_construct(at: &mut At<'_>) -> Result<()> {
     let items = (0..at.input_count()).filter_map(|i| at.binding(i)).collect();
-    at.set_form(0, Form::Sequence(items));
-    Ok(())
+    at.set_sequence(0, items)
 }
 
 pub(super) fn sequence_empty(at: &mut At<'_>) -> Result<()> {
     at.ignore(&["dtype"]);
-    at.set_form(0, Form::Sequence(Vec::new()));
-    Ok(())
+    at.set_sequence(0, Vec::new())
 }
 
 pub(super) fn sequence_at(at: &mut At<'_>) -> Result<()> {
@@ -343,7 +341,7 @@ pub(super) fn sequence_length(at: &mut At<'_>) -> Result<()> {
 }
 
 pub(super) fn sequence_insert(at: &mut At<'_>) -> Result<()> {
-    let mut items = sequence(at, 0)?;
+    let mut items = sequence(at, 0)?.to_vec();
     let Some(item) = at.binding(1) else { return Err(at.wrong("its input 1 is missing")) };
     // The position after the last is one too.
     let place = match at.has(2) {
@@ -354,20 +352,18 @@ pub(super) fn sequence_insert(at: &mut At<'_>) -> Result<()> {
         false => items.len(),
     };
     items.insert(place, item);
-    at.set_form(0, Form::Sequence(items));
-    Ok(())
+    at.set_sequence(0, items)
 }
 
 pub(super) fn sequence_erase(at: &mut At<'_>) -> Result<()> {
-    let mut items = sequence(at, 0)?;
+    let mut items = sequence(at, 0)?.to_vec();
     let last = items.len().saturating_sub(1);
     let place = if at.has(1) { position(at, 1, items.len())? } else { last };
     if items.is_empty() {
         return Err(at.wrong("its sequence is empty"));
     }
     items.remove(place);
-    at.set_form(0, Form::Sequence(items));
-    Ok(())
+    at.set_sequence(0, items)
 }
 
 pub(super) fn concat_from_sequence(at: &mut At<'_>) -> Result<()> {
@@ -425,8 +421,7 @@ pub(super) fn split_to_sequence(at: &mut At<'_>) -> Result<()> {
         start += size;
         items.push(at.bound(part));
     }
-    at.set_form(0, Form::Sequence(items));
-    Ok(())
+    at.set_sequence(0, items)
 }
 
 pub(super) fn optional(at: &mut At<'_>) -> Result<()> {

@@ -216,7 +216,7 @@ pub(super) fn group_normalization(at: &mut At<'_>) -> Result<()> {
     let groups = at.int_or("num_groups", 0)?;
     let shape = at.ty(0)?.shape;
     let rank = shape.rank();
-    let channels = (rank >= 2).then(|| shape[1].div_exact(groups)).flatten();
+    let channels = (rank >= 2 && groups > 0).then(|| shape[1].div_exact(groups)).flatten();
     let Some(channels) = channels else {
         return Err(at.wrong(format!("{groups} groups do not divide its channels")));
     };

@@ -311,7 +311,7 @@ fn fault(node: &NodeSpec<'_>, message: impl Into<String>) -> Error {
 fn check_in_place(graph: &CostGraph) -> Result<()> {
     for &(node, input, output) in &graph.in_place {
         let read = graph.inputs(node).get(input as usize).copied();
-        let written = graph.outputs(node).nth(output as usize);
+        let written = graph.output(node, output);
         let sizes =
             read.zip(written).map(|(read, written)| (graph.tensor_bytes(read), graph.tensor_bytes(written)));
         if sizes.is_none_or(|(read, written)| read != written) {
@@ -434,6 +434,7 @@ impl CostGraph {
     /// Errors: an in-place pair, an update or a view that cannot be, a cycle.
     pub(super) fn checked(mut self) -> Result<Self> {
         self.mark_unread();
+        self.in_place.sort_unstable_by_key(|&(node, input, output)| (node, output, input));
         check_in_place(&self)?;
         check_updates(&self)?;
         check_views(&self)?;

@@ -5,6 +5,8 @@
 //! other; what each instance and each tensor came from is kept, so that plans name the source.
 //! Parameters keep their numbers and are shared by all instances.
 
+use std::collections::HashMap;
+
 use super::{CostGraph, NONE, NodeIx, TensorIx, some};
 use crate::error::{Error, Result};
 
@@ -265,12 +267,17 @@ impl<'a> Derivation<'a> {
 fn in_place(base: &CostGraph, graph: &mut CostGraph, instances: &[Instance], tensors: &[TensorIx]) {
     let mut pairs = Vec::new();
     for (node, instance) in graph.nodes().zip(instances) {
-        for (input, output) in base.in_place(instance.node) {
+        let mut pairs_of_node = base.in_place(instance.node).peekable();
+        if pairs_of_node.peek().is_none() {
+            continue;
+        }
+        let inputs = graph.inputs(node);
+        // The first that stands for a tensor.
+        let position_of: HashMap<TensorIx, usize> =
+            inputs.iter().enumerate().rev().map(|(at, input)| (tensors[input.index()], at)).collect();
+        for (input, output) in pairs_of_node {
             let read = base.inputs(instance.node)[input as usize];
-            let inputs = graph.inputs(node);
-            let Some(input) = inputs.iter().position(|input| tensors[input.index()] == read) else {
-                continue;
-            };
+            let Some(&input) = position_of.get(&read) else { continue };
             let written = TensorIx(graph.output_start[node.index()] + output);
             if graph.tensor_bytes(inputs[input]) == graph.tensor_bytes(written) {
                 pairs.push((node, input as u32, output));
@@ -284,7 +291,7 @@ fn in_place(base: &CostGraph, graph: &mut CostGraph, instances: &[Instance], ten
 fn updates(base: &CostGraph, derived: &Derived) -> Vec<(TensorIx, TensorIx)> {
     let once = |tensor: TensorIx| {
         let node = derived.find(Instance::once(base.producer(tensor)))?;
-        derived.graph.outputs(node).nth(base.output_index(tensor) as usize)
+        derived.graph.output(node, base.output_index(tensor))
     };
     let pairs = base.updates.iter().filter_map(|&(new, state)| Some((once(new)?, once(state)?)));
     let same = |&(new, state): &(TensorIx, TensorIx)| {

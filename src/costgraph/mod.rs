@@ -237,11 +237,19 @@ impl CostGraph {
     }
 
     /// (input, output) pairs of which the output may be written where the input is, by their
-    /// positions among [`CostGraph::inputs`] and [`CostGraph::outputs`]. O(log nodes).
+    /// positions among [`CostGraph::inputs`] and [`CostGraph::outputs`], by output. O(log pairs).
     pub fn in_place(&self, node: NodeIx) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = self.in_place.partition_point(|&(other, ..)| other < node);
         let own = self.in_place[first..].iter().take_while(move |&&(other, ..)| other == node);
         own.map(|&(_, input, output)| (input, output))
+    }
+
+    /// Positions of the inputs in whose place a tensor may be written by the node that makes it. O(log pairs).
+    fn in_place_of(&self, tensor: TensorIx) -> impl Iterator<Item = u32> + '_ {
+        let (node, output) = (self.producer(tensor), self.output_index(tensor));
+        let first = self.in_place.partition_point(|&(other, _, written)| (other, written) < (node, output));
+        let own = self.in_place[first..].iter().take_while(move |pair| (pair.0, pair.2) == (node, output));
+        own.map(|&(_, input, _)| input)
     }
 
     /// The state that a tensor takes the place of after the step: an input's tensor, as large, which
@@ -268,16 +276,19 @@ impl CostGraph {
         !self.views.is_empty()
     }
 
-    /// The state in whose place an output of a node can be written, where both are on one device and all others that read
-    /// the state come before. O(outputs + pairs).
-    pub fn overwritten(&self, node: NodeIx, tensor: TensorIx) -> Option<TensorIx> {
+    /// The state in whose place a tensor can be written, where both are on one device and all others that read
+    /// the state come before. O(pairs of the tensor + readers of the state).
+    pub fn overwritten(&self, tensor: TensorIx) -> Option<TensorIx> {
         let state = self.updated(tensor)?;
-        let input = self.inputs(node).iter().position(|&input| input == state);
-        let own = self.in_place(node).any(|(read, write)| {
-            Some(read as usize) == input && self.outputs(node).nth(write as usize) == Some(tensor)
-        });
+        let node = self.producer(tensor);
+        let own = self.in_place_of(tensor).any(|input| self.inputs(node)[input as usize] == state);
         // A state that is a result itself is still there when the step ends.
-        (!self.is_result(state) && (own || input.is_none())).then_some(state)
+        (!self.is_result(state) && (own || !self.reads(node, state))).then_some(state)
+    }
+
+    /// Whether a node reads a tensor. O(readers of the tensor).
+    pub(crate) fn reads(&self, node: NodeIx, tensor: TensorIx) -> bool {
+        self.consumers(tensor).contains(&node)
     }
 
     /// Bytes that a tensor takes where it is made: none where it lies in another's.
@@ -288,18 +299,26 @@ impl CostGraph {
         }
     }
 
-    /// The node's outputs that cannot be where one of its inputs is. O(outputs x pairs).
+    /// Whether a tensor cannot be where an input of its node is. O(log pairs).
+    pub(crate) fn is_distinct(&self, tensor: TensorIx) -> bool {
+        self.in_place_of(tensor).next().is_none()
+    }
+
+    /// The node's outputs that cannot be where one of its inputs is. O(outputs x log pairs).
     pub fn distinct_outputs(&self, node: NodeIx) -> impl Iterator<Item = TensorIx> + '_ {
-        let outputs = self.outputs(node).enumerate();
-        let disjoint =
-            outputs.filter(move |&(at, _)| self.in_place(node).all(|(_, output)| output as usize != at));
-        disjoint.map(|(_, tensor)| tensor)
+        self.outputs(node).filter(|&tensor| self.is_distinct(tensor))
     }
 
     /// The node's outputs.
     pub fn outputs(&self, node: NodeIx) -> impl ExactSizeIterator<Item = TensorIx> + use<> {
         let range = self.output_start[node.index()]..self.output_start[node.index() + 1];
         range.map(TensorIx)
+    }
+
+    /// The node's output at a position.
+    pub(crate) fn output(&self, node: NodeIx, position: u32) -> Option<TensorIx> {
+        let tensor = self.output_start[node.index()].checked_add(position)?;
+        (tensor < self.output_start[node.index() + 1]).then_some(TensorIx(tensor))
     }
 
     /// The node that makes a tensor.

@@ -366,7 +366,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     fn overwrites(&self, node: NodeIx, tensor: TensorIx, device: &[DeviceId]) -> bool {
         let graph = self.problem.graph;
         graph.is_result(tensor)
-            && graph.overwritten(node, tensor).is_some_and(|state| {
+            && graph.overwritten(tensor).is_some_and(|state| {
                 let position = self.position[node.index()];
                 let mut readers = graph.consumers(state).iter();
                 device[graph.producer(state).index()] == device[node.index()]

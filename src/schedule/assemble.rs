@@ -254,7 +254,8 @@ impl Buffers {
                     let added = self.add(device, Content::Tensor(tensor), kind, offset, bytes);
                     self.home[tensor.index()] = added.0;
                     if problem.graph.view(node).is_some() {
-                        self.buffers[added.index()].within = Some(BufferIx(self.cut_from(problem, node)));
+                        let base = storage(&self.buffers, self.cut_from(problem, node));
+                        self.buffers[added.index()].within = Some(BufferIx(base));
                     }
                 }
                 let workspace = problem.graph.workspace_bytes(node);
@@ -354,24 +355,34 @@ impl Buffers {
         }
     }
 
+    /// The buffers in whose bytes operands of a node lie that have none of their own, ascending.
+    fn lying_in(&self, problem: &Problem<'_>, node: NodeIx) -> Vec<u32> {
+        let operands = (0..problem.graph.inputs(node).len()).map(|input| self.operand(problem, node, input));
+        let within = operands.filter_map(|operand| self.buffers.get(operand as usize)?.within);
+        let mut bases: Vec<u32> = within.map(|base| base.0).collect();
+        bases.sort_unstable();
+        bases
+    }
+
     /// (operand, result) of each launch of which the second may be where the first does, as far as
     /// the operation goes.
     fn in_place(&self, problem: &Problem<'_>, steps: &[Step]) -> Vec<(u32, u32)> {
         let mut pairs = Vec::new();
         for step in steps {
             let Action::Launch(node) = step.action else { continue };
-            for (input, output) in problem.graph.in_place(node) {
+            let mut pairs_of_node = problem.graph.in_place(node).peekable();
+            if pairs_of_node.peek().is_none() {
+                continue;
+            }
+            let lying_in = self.lying_in(problem, node);
+            for (input, output) in pairs_of_node {
                 let operand = self.operand(problem, node, input as usize);
-                let result = problem.graph.outputs(node).nth(output as usize);
+                let result = problem.graph.output(node, output);
                 let result = result.map(|result| self.home[result.index()]);
                 let has_own = |buffer: u32| buffer != NONE && self.buffers[buffer as usize].within.is_none();
                 let result = result.filter(|&result| has_own(result) && !self.is_resident(result));
                 // What else the launch reads of the same bytes would be written over before it is read.
-                let others =
-                    (0..problem.graph.inputs(node).len()).map(|other| self.operand(problem, node, other));
-                let mut others = others.filter(|&other| other != NONE && other != operand);
-                let is_free =
-                    has_own(operand) && others.all(|other| storage(&self.buffers, other) != operand);
+                let is_free = has_own(operand) && lying_in.binary_search(&operand).is_err();
                 pairs.extend(result.filter(|_| is_free).map(|result| (operand, result)));
             }
         }

@@ -1,9 +1,14 @@
 //! Cost graph JSON: reading, writing, and every kind of bad input.
 
+use std::time::{Duration, Instant};
+
 use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec, Role};
 use partition::unstable::load::{read_costgraph, write_costgraph};
+use partition::unstable::place::Options;
+use partition::unstable::strategy::{Problem, solve};
+use partition::unstable::topology::Topology;
 use partition::unstable::units::{Bytes, Nanos};
-use partition::{Error, Result};
+use partition::{Control, Error, Result};
 
 use crate::bad;
 
@@ -189,4 +194,71 @@ fn a_long_chain_is_read_without_recursion() {
     assert_eq!((graph.node_count(), graph.edge_count()), (count, count - 1));
     let error = read_costgraph(text.replace(r#"["n0",0,"n1"]"#, r#"["n7",0,"n1"],["n5",0,"n1"]"#).as_bytes());
     assert!(matches!(error, Err(Error::Model(_))));
+}
+
+/// Plans a graph on two devices in a few seconds.
+fn is_planned_soon(graph: &CostGraph, what: &str) {
+    let topology = Topology::parse("cpu[2x1GB]").unwrap();
+    let begun = Instant::now();
+    let options = Options::default();
+    let (placement, schedule) = solve(Problem::new(graph, &topology, &options), &Control::new()).unwrap();
+    assert_eq!(placement.device.len(), graph.node_count());
+    assert!(!schedule.steps.is_empty());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{what}: {:?}", begun.elapsed());
+}
+
+/// As an optimizer that updates all tensors in one launch.
+#[test]
+fn a_node_of_many_updates_is_planned_in_the_time_of_many_nodes() {
+    let count = 40_000;
+    let mut builder = Builder::new("updates", vec!["cpu".into()]);
+    let made = vec![Bytes(64); count];
+    let pairs: Vec<(u32, u32)> = (0..count as u32).rev().map(|at| (at, at)).collect();
+    let state = |builder: &mut Builder, number: usize| {
+        let name = format!("s{number}");
+        let spec = NodeSpec { name: &name, op: "input", outputs: &made[..1], ..NodeSpec::default() };
+        builder.add(&spec).unwrap()
+    };
+    let states: Vec<NodeIx> = (0..count).map(|number| state(&mut builder, number)).collect();
+    let update = NodeSpec {
+        name: "update",
+        op: "f",
+        times: &[Some(Nanos(1000))],
+        outputs: &made,
+        in_place: &pairs,
+        ..NodeSpec::default()
+    };
+    let update = builder.add(&update).unwrap();
+    for (number, &state) in states.iter().enumerate() {
+        builder.connect(state, 0, update);
+        builder.set_update(state, update, number as u32);
+    }
+    is_planned_soon(&builder.finish().unwrap(), "updates");
+}
+
+#[test]
+fn views_of_views_are_planned_in_the_time_of_views() {
+    let mut builder = Builder::new("views", vec!["cpu".into()]);
+    let input = NodeSpec { name: "x", op: "input", outputs: &[Bytes(64)], ..NodeSpec::default() };
+    let input = builder.add(&input).unwrap();
+    let times = [Some(Nanos(1000))];
+    let first =
+        NodeSpec { name: "first", op: "f", times: &times, outputs: &[Bytes(512)], ..NodeSpec::default() };
+    let mut last = builder.add(&first).unwrap();
+    builder.connect(input, 0, last);
+    for number in 0..40_000 {
+        let name = format!("v{number}");
+        let view = NodeSpec {
+            name: &name,
+            op: "view",
+            times: &[Some(Nanos(0))],
+            outputs: &[Bytes(512)],
+            view: Some(0),
+            ..NodeSpec::default()
+        };
+        let view = builder.add(&view).unwrap();
+        builder.connect(last, 0, view);
+        last = view;
+    }
+    is_planned_soon(&builder.finish().unwrap(), "views");
 }

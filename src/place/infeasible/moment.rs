@@ -68,7 +68,7 @@ fn live(graph: &CostGraph, node: NodeIx) -> Vec<Thing> {
         match graph.role(producer) {
             Role::Param => false,
             Role::Input => true,
-            Role::Compute if producer == node => graph.distinct_outputs(node).any(|output| output == tensor),
+            Role::Compute if producer == node => graph.is_distinct(tensor),
             Role::Compute => before.is_visited(&producer) && waits(tensor),
         }
     });

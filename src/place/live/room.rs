@@ -154,7 +154,7 @@ impl<'r, 'a> Rooms<'r, 'a> {
         let is_here = |state: TensorIx| {
             self.would_live(state, id) || self.holds[state.index()].get(&id) == Some(&Hold::Own)
         };
-        let overwritten = graph.overwritten(node, tensor).filter(|_| graph.is_result(tensor));
+        let overwritten = graph.overwritten(tensor).filter(|_| graph.is_result(tensor));
         match overwritten.is_some_and(|state| is_last(state) && is_here(state)) {
             true => 0,
             false => aligned(graph.made_bytes(tensor)),

@@ -78,13 +78,6 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effor
     let mut incumbents = Incumbents::new(context);
     let problem = context.problem;
     let Some(best) = start.best().or(start.closest.as_ref()) else { return incumbents.pool };
-    eprintln!(
-        "LOAD start feasible {} load {} caps {:?} mem {:?}",
-        best.is_feasible(),
-        best.evaluation.max_load.get(),
-        &problem.caps,
-        best.evaluation.memory
-    );
     let effort = if best.is_feasible() { effort } else { place::Effort::Fast };
     let Effort { seeds, budget, precision } = Effort::new(effort, problem.unit_count());
     let load = if best.is_feasible() { best.evaluation.max_load.get() } else { u64::MAX };
@@ -117,13 +110,6 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effor
             let units = device.into_iter().map(DeviceId).collect();
             let candidate = incumbents.consider(units, &context.order);
             fits |= candidate.is_feasible();
-            eprintln!(
-                "  LOAD {number} feasible {} load {} levels {:?} mem {:?}",
-                candidate.is_feasible(),
-                candidate.evaluation.max_load.get(),
-                &before.levels[..problem.caps.len()],
-                candidate.evaluation.memory
-            );
             tighten(context, &model, &candidate, &before, &mut bounds);
         }
         if fits || context.control.stopped() {

@@ -229,7 +229,7 @@ impl<'a> Proof<'a> {
     fn copy(&mut self, step: &Step, copy: &CopyAction, event: Event, past: &Past<'_>) {
         let (name, output) = (copy.node.as_deref().unwrap_or_default(), copy.output.unwrap_or_default());
         let node = self.find(name, copy.microbatch);
-        let tensor = node.and_then(|node| self.graph.outputs(node).nth(output as usize));
+        let tensor = node.and_then(|node| self.graph.output(node, output));
         let device = |name: &str| self.devices.get(name).copied().map(DeviceId);
         let devices = (device(&copy.from), device(&copy.to));
         let (Some(tensor), (Some(from), Some(to))) = (tensor, devices) else {

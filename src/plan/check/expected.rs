@@ -212,7 +212,7 @@ impl Values {
     fn in_place(&self, graph: &CostGraph, node: NodeIx) -> Vec<InPlace> {
         let pairs = graph.in_place(node).filter_map(|(input, output)| {
             let read = graph.inputs(node).get(input as usize)?;
-            let written = graph.outputs(node).nth(output as usize)?;
+            let written = graph.output(node, output)?;
             Some(InPlace { operand: self.tensors[read.index()], result: self.tensors[written.index()] })
         });
         pairs.collect()

@@ -159,17 +159,19 @@ impl<'p, 'a> Planner<'p, 'a> {
                 None => readers[target.tensor.index()] += 1,
             }
         }
+        let states = graph.updates().iter().map(|&(_, state)| (state, copied(problem, state)));
+        let mut state_readers: BTreeMap<TensorIx, u32> = states.collect();
         for node in graph.nodes() {
             for (&tensor, source) in graph.inputs(node).iter().zip(copies.sources(node)) {
                 match *source {
                     Source::Local(_) => readers[tensor.index()] += 1,
                     Source::Copied(arrival) => arrival_readers[arrival.index()] += 1,
-                    Source::Resident => {}
+                    Source::Resident => {
+                        state_readers.entry(tensor).and_modify(|readers| *readers += 1);
+                    }
                 }
             }
         }
-        let states = graph.updates().iter().map(|&(_, state)| (state, state_readers(problem, state)));
-        let state_readers = states.collect();
         let layout = Layout {
             tensors: vec![0; graph.tensor_count()],
             updates: Vec::new(),
@@ -294,11 +296,11 @@ impl<'p, 'a> Planner<'p, 'a> {
     /// that read the state come before it: launches do so on its own lane, copies are waited for.
     fn updates_in_place(&mut self, node: NodeIx, tensor: TensorIx, position: u32) -> bool {
         let graph = self.problem.graph;
-        let Some(state) = graph.overwritten(node, tensor) else { return false };
+        let Some(state) = graph.overwritten(tensor) else { return false };
         let home = self.problem.device(graph.producer(state));
         // The state is free once none but this launch is left to read it.
         let left = self.state_readers.get(&state).copied().unwrap_or(0);
-        let own = graph.inputs(node).contains(&state);
+        let own = graph.reads(node, state);
         if home != self.problem.device(node) || left != u32::from(own) {
             return false;
         }
@@ -563,16 +565,11 @@ fn inputs(residents: &Residents) -> BTreeMap<TensorIx, u64> {
     residents.buffers.iter().filter_map(of).collect()
 }
 
-/// Launches and copies that read a state where it is.
-fn state_readers(problem: &Problem<'_>, state: TensorIx) -> u32 {
+/// Copies that read a state where it is.
+fn copied(problem: &Problem<'_>, state: TensorIx) -> u32 {
     let copies = &problem.copies;
     let arrivals = copies.of(state).filter(|&arrival| copies.arrival(arrival).origin.is_none());
-    let copied: usize = arrivals.map(|arrival| copies.filling(arrival).count()).sum();
-    let here = problem.graph.consumers(state).iter().filter(|&&node| {
-        let at = problem.graph.inputs(node).iter().position(|&input| input == state);
-        at.is_some_and(|at| matches!(copies.sources(node)[at], Source::Resident))
-    });
-    (copied + here.count()) as u32
+    arrivals.map(|arrival| copies.filling(arrival).count() as u32).sum()
 }
 
 /// Adds a step, or puts it in place of an earlier one of the same lane.

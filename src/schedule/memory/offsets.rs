@@ -30,11 +30,8 @@ pub(crate) fn arenas(buffers: &[Buffer], devices: usize) -> Vec<Bytes> {
 }
 
 /// The buffer whose bytes a buffer has: itself, where it lies in no other.
-pub(crate) fn storage(buffers: &[Buffer], mut buffer: u32) -> u32 {
-    while let Some(within) = buffers[buffer as usize].within {
-        buffer = within.0;
-    }
-    buffer
+pub(crate) fn storage(buffers: &[Buffer], buffer: u32) -> u32 {
+    buffers[buffer as usize].within.map_or(buffer, |within| within.0)
 }
 
 /// Of each buffer that lies in another: that, and how far it begins behind it.

@@ -101,17 +101,18 @@ impl Uses {
             }
             let read = |&tensor: &TensorIx| accesses.operand(node, tensor, step.device).map(|read| read.0);
             let lying_in = graph.inputs(node).iter().filter_map(read).filter(|&read| !uses.has_own(read));
-            let lying_in: Vec<u32> = lying_in.map(|read| uses.storage[read as usize]).collect();
+            let mut lying_in: Vec<u32> = lying_in.map(|read| uses.storage[read as usize]).collect();
+            lying_in.sort_unstable();
             for (input, output) in graph.in_place(node) {
                 let operand = accesses.operand(node, graph.inputs(node)[input as usize], step.device);
-                let result = graph.outputs(node).nth(output as usize);
+                let result = graph.output(node, output);
                 let result = result.and_then(|tensor| accesses.find(Content::Tensor(tensor), step.device));
                 let result = result.filter(|result| !schedule.buffers[result.index()].kind.is_resident());
                 let pair = operand.zip(result).map(|(operand, result)| (operand.0, result.0));
                 // What lies in other bytes is not free when it is read for the last time, and what else the launch reads
                 // of the same bytes would be written over before.
                 let pair = pair.filter(|&(operand, result)| {
-                    uses.has_own(operand) && uses.has_own(result) && !lying_in.contains(&operand)
+                    uses.has_own(operand) && uses.has_own(result) && lying_in.binary_search(&operand).is_err()
                 });
                 uses.in_place.extend(pair);
             }

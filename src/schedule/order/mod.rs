@@ -68,23 +68,25 @@ fn updates_late(problem: &Problem<'_>, order: Vec<u32>) -> Vec<u32> {
     let mut position = vec![0u32; problem.task_count()];
     order.iter().zip(0..).for_each(|(&task, at)| position[task as usize] = at);
     let mut until: BTreeMap<u32, u32> = BTreeMap::new();
-    for &(new, state) in graph.updates() {
-        let node = graph.producer(new);
+    let producer = |update: &(TensorIx, TensorIx)| graph.producer(update.0);
+    for updates in graph.updates().chunk_by(|one, other| producer(one) == producer(other)) {
+        let node = producer(&updates[0]);
         // Something waits for what it makes, so it stays.
         if graph.outputs(node).any(|tensor| !graph.consumers(tensor).is_empty()) {
             continue;
         }
-        let home = problem.device(graph.producer(state));
-        let readers = graph
-            .consumers(state)
-            .iter()
-            .filter(|&&reader| reader != node && problem.device(reader) == home && problem.runs(reader.0));
-        let sent = copies.leaves_first(state).into_iter().flat_map(|arrival| copies.filling(arrival));
-        let tasks = readers.map(|reader| reader.0).chain(sent.map(|copy| problem.copy_task(copy)));
-        let last = tasks.map(|task| position[task as usize]).max().unwrap_or(0);
-        if last > position[node.index()] {
-            let known = until.entry(node.0).or_insert(last);
-            *known = last.max(*known);
+        for &(_, state) in updates {
+            let home = problem.device(graph.producer(state));
+            let readers = graph.consumers(state).iter().filter(|&&reader| {
+                reader != node && problem.device(reader) == home && problem.runs(reader.0)
+            });
+            let sent = copies.leaves_first(state).into_iter().flat_map(|arrival| copies.filling(arrival));
+            let tasks = readers.map(|reader| reader.0).chain(sent.map(|copy| problem.copy_task(copy)));
+            let last = tasks.map(|task| position[task as usize]).max().unwrap_or(0);
+            if last > position[node.index()] {
+                let known = until.entry(node.0).or_insert(last);
+                *known = last.max(*known);
+            }
         }
     }
     let mut later: Vec<(u32, u32)> = until.into_iter().map(|(node, last)| (last, node)).collect();

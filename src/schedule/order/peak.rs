@@ -1,5 +1,7 @@
 //! How much an order holds, where one lane runs all of it.
 
+use std::collections::HashSet;
+
 use super::super::problem::{Problem, Task};
 use super::is_freed;
 use crate::costgraph::{NodeIx, TensorIx};
@@ -45,16 +47,17 @@ pub(crate) fn peak(problem: &Problem<'_>, order: &[u32]) -> u128 {
 /// Bytes of results that lie where operands lay that this launch is the last to read, each counted once.
 fn in_place(problem: &Problem<'_>, node: NodeIx, dies: impl Fn(&TensorIx) -> bool) -> u128 {
     let graph = problem.graph;
-    let (mut operands, mut results) = (Vec::new(), Vec::new());
+    let (mut operands, mut last) = (HashSet::new(), None);
     let mut saved = 0u128;
     for (input, output) in graph.in_place(node) {
         let Some(&operand) = graph.inputs(node).get(input as usize) else { continue };
-        let Some(result) = graph.outputs(node).nth(output as usize) else { continue };
-        let is_new = !operands.contains(&operand) && !results.contains(&result);
+        let Some(result) = graph.output(node, output) else { continue };
+        // Pairs of one result follow each other.
+        let is_new = last != Some(result) && !operands.contains(&operand);
         if is_new && dies(&operand) && graph.updated(result).is_none() {
             saved += u128::from(graph.tensor_bytes(result).0);
-            operands.push(operand);
-            results.push(result);
+            operands.insert(operand);
+            last = Some(result);
         }
     }
     saved

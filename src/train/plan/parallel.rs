@@ -153,6 +153,19 @@ impl Estimate {
     }
 }
 
+impl Estimate {
+    /// That of as many parts of a batch, one after the other.
+    fn times(self, parts: u32) -> Self {
+        let all = |number: u64| number.saturating_mul(parts.into());
+        Self {
+            step: Nanos(all(self.step.get())),
+            load: Nanos(all(self.load.get())),
+            moved: Bytes(all(self.moved.get())),
+            ..self
+        }
+    }
+}
+
 /// A way that was planned for: what it costs, or why there is no plan.
 #[derive(Debug)]
 pub struct Candidate {
@@ -184,8 +197,12 @@ pub fn candidates(
         let mut asked = spread(options, strategy);
         asked.compile.place.effort = Effort::Fast;
         asked.compile.place.objective = Objective::Latency;
-        let planned = planned(graph.clone(), topology, &asked, control);
-        Candidate { strategy, estimate: planned.map(|planned| Estimate::of(planned.plan())) }
+        let parts = asked.recipe.updates.microbatches;
+        let planned = asked.of_a_part().and_then(|part| planned(graph.clone(), topology, &part, control));
+        Candidate {
+            strategy,
+            estimate: planned.map(|planned| Estimate::of(planned.plan()).times(parts.max(1))),
+        }
     };
     let mut ways = way.strategies(topology, options);
     if way == Parallel::Auto && compile::not_apart(graph, &options.compile.bind)?.is_some() {

@@ -73,6 +73,8 @@ pub(super) struct Evaluator<'p, 'a> {
     /// one before.
     sent_head: Vec<u32>,
     sent_next: Vec<u32>,
+    /// Of the node at hand, operands that are written over.
+    operands: Vec<TensorIx>,
 }
 
 /// Running sums of one evaluation.
@@ -109,6 +111,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             freed: vec![0; nodes],
             sent_head: vec![NONE; nodes],
             sent_next: vec![NONE; problem.graph.tensor_count()],
+            operands: Vec::new(),
         }
     }
 
@@ -349,7 +352,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
         // Workspace ends with the node: it raises the peak, not what stays.
         let working = sums.live[d].saturating_add(aligned(graph.workspace_bytes(node)));
-        sums.peak[d] = sums.peak[d].max(working);
+        sums.peak[d] = sums.peak[d].max(working.saturating_sub(self.written_over(node, device)));
         // Before anything is freed: an output that nobody reads is freed after this very node.
         self.produce(node, end, device, order, sums);
         sums.live[d] = sums.live[d].saturating_sub(self.freed[node.index()]);
@@ -360,6 +363,52 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             *sender = sender.saturating_sub(self.made_bytes(TensorIx(sent)));
             sent = self.sent_next[sent as usize];
         }
+    }
+
+    /// Bytes of a node's outputs that lie where operands lay which it is the last to read. O(pairs + their readers).
+    fn written_over(&mut self, node: NodeIx, device: &[DeviceId]) -> u64 {
+        let graph = self.problem.graph;
+        let mut operands = std::mem::take(&mut self.operands);
+        operands.clear();
+        let mut last = None;
+        for (input, output) in graph.in_place(node) {
+            // One operand for each output, whose pairs follow each other.
+            let operand = graph.inputs(node)[input as usize];
+            let made = graph.output(node, output);
+            if last != made
+                && made.is_some_and(|made| graph.updated(made).is_none())
+                && self.dies(operand, node, device)
+            {
+                last = made;
+                operands.push(operand);
+            }
+        }
+        operands.sort_unstable();
+        operands.dedup();
+        let sizes = operands.iter().map(|&operand| aligned(graph.tensor_bytes(operand)));
+        let bytes = sizes.fold(0, u64::saturating_add);
+        self.operands = operands;
+        bytes
+    }
+
+    /// Whether a node is the last to need the bytes of an operand where it reads them.
+    fn dies(&self, operand: TensorIx, node: NodeIx, device: &[DeviceId]) -> bool {
+        let graph = self.problem.graph;
+        let (maker, here) = (graph.producer(operand), device[node.index()]);
+        let position = self.position[node.index()];
+        let is_copy = device[maker.index()] != here;
+        // Inputs and results stay, and what lies in another has no bytes of its own.
+        let stays =
+            graph.role(maker) != Role::Compute || graph.is_result(operand) || graph.view(maker).is_some();
+        let is_lain_in = self.lain_in.get(operand.index()).is_some_and(|&until| until >= position);
+        if !is_copy && (stays || is_lain_in) || graph.role(maker) == Role::Param {
+            return false;
+        }
+        // Before it is sent it cannot be written over, and who reads it elsewhere tells when that is at the latest.
+        let mut readers = graph.consumers(operand).iter().filter(|&&reader| reader != node);
+        readers.all(|reader| {
+            is_copy && device[reader.index()] != here || self.position[reader.index()] < position
+        })
     }
 
     /// Whether an output is written in the place of the state that it becomes. It then stays to the end of the step.

@@ -58,7 +58,8 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         let found = method(context, &pool);
         pool.merge(found);
     }
-    if context.problem.options.objective == Objective::Throughput {
+    let is_cramped = cuts && is_cramped(context, &pool);
+    if context.problem.options.objective == Objective::Throughput || is_cramped {
         let found = load::find(context, &pool, context.problem.options.effort);
         pool.merge(found);
     }
@@ -77,6 +78,15 @@ fn packed(context: &Context<'_, '_>, pool: &Pool) -> Pool {
 fn cut(context: &Context<'_, '_>, pool: &Pool) -> Pool {
     let seeds: Vec<Vec<DeviceId>> = pool.found.iter().map(|found| found.nodes.clone()).collect();
     multilevel::find(context, seeds.iter().map(Vec::as_slice))
+}
+
+/// Whether little room is left on a device of the best placement: which nodes are together decides what is alive beside
+/// what stays, and so what else there is room for.
+fn is_cramped(context: &Context<'_, '_>, pool: &Pool) -> bool {
+    let caps = &context.problem.caps;
+    pool.best().is_some_and(|best| {
+        best.evaluation.memory.iter().zip(caps).any(|(held, &cap)| held.get() > cap / 8 * 7)
+    })
 }
 
 /// Bytes that a method takes about that evaluates what it finds.

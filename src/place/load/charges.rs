@@ -13,6 +13,9 @@ use crate::units::Rate;
 /// Devices up to which tables are made: a set of devices is one `u128`.
 pub(super) const MOST_DEVICES: usize = 128;
 
+/// At which the time of bytes is their number.
+const BYTE_A_NANOSECOND: Rate = Rate(1_000_000_000);
+
 /// No group.
 const NONE: u32 = u32::MAX;
 
@@ -32,8 +35,10 @@ pub(super) struct Charges {
     pub(super) devices: usize,
     /// Number of resources: cores of each device, physical devices, channels.
     pub(super) resources: usize,
-    /// The resource whose time a device's kernels take.
-    pub(super) compute: Vec<u32>,
+    /// The resource whose time a device's kernels take, where that counts.
+    pub(super) compute: Vec<Option<u32>>,
+    /// Whether parameters count as copies that several devices read: each but the first is sent them before the step.
+    pub(super) with_params: bool,
     /// By resource, the devices that compute with it or copy over it.
     pub(super) users: Vec<u128>,
     /// The rates at which bytes cross anything.
@@ -67,7 +72,8 @@ impl Charges {
         let mut charges = Self {
             devices,
             resources: devices + topology.physicals.len() + topology.channels.len(),
-            compute: compute_resources(topology),
+            compute: compute_resources(topology).into_iter().map(Some).collect(),
+            with_params: false,
             users: Vec::new(),
             rates: Vec::new(),
             fresh: Vec::new(),
@@ -83,10 +89,36 @@ impl Charges {
         Some(charges)
     }
 
+    /// One resource that each copy loads with its bytes, wherever it comes from and goes to, and nothing else does; none
+    /// where there are too many devices. O(devices^2).
+    pub(super) fn of_bytes(topology: &Topology) -> Option<Self> {
+        let devices = topology.len();
+        if devices > MOST_DEVICES {
+            return None;
+        }
+        let copy = |pair: usize| match pair / devices == pair % devices {
+            true => Vec::new(),
+            false => vec![Charge { resource: 0, rate: 0 }],
+        };
+        let pairs: Vec<Vec<Charge>> = (0..devices * devices).map(copy).collect();
+        Some(Self {
+            devices,
+            resources: 1,
+            compute: vec![None; devices],
+            with_params: true,
+            users: vec![u128::MAX >> (MOST_DEVICES - devices)],
+            rates: vec![BYTE_A_NANOSECOND],
+            repeated: pairs.clone(),
+            fresh: pairs,
+            group: vec![NONE; devices * devices],
+            staged: vec![0; devices * devices],
+        })
+    }
+
     fn find_users(&mut self, first_channel: usize) {
         self.users = vec![0; self.resources];
-        for (device, &resource) in self.compute.iter().enumerate() {
-            self.users[resource as usize] |= 1 << device;
+        for (device, resource) in self.compute.iter().enumerate() {
+            resource.iter().for_each(|&resource| self.users[resource as usize] |= 1 << device);
         }
         for (pair, list) in self.fresh.iter().enumerate() {
             let ends = 1 << (pair / self.devices) | 1 << (pair % self.devices);
@@ -156,7 +188,8 @@ impl Charges {
     /// What a copy adds to the load of the device at one of its ends.
     fn added(&mut self, topology: &Topology, id: DeviceId, hop: &Hop) -> Option<Charge> {
         let added = topology.device(id).communication == Communication::Added;
-        added.then(|| Charge { resource: self.compute[id.index()], rate: self.rate(hop.bandwidth) })
+        let resource = self.compute[id.index()].filter(|_| added)?;
+        Some(Charge { resource, rate: self.rate(hop.bandwidth) })
     }
 
     fn rate(&mut self, rate: Rate) -> u32 {

@@ -26,7 +26,7 @@ use peaks::Peaks;
 use super::bound;
 use super::context::{Context, Incumbents};
 use super::pool::{Candidate, Pool};
-use crate::place;
+use crate::place::{self, Objective};
 use crate::random::Rng;
 use crate::topology::DeviceId;
 
@@ -38,6 +38,12 @@ const LARGE: usize = 2_000;
 
 /// Cycles that find nothing better after which one search ends.
 const IDLE: usize = 12;
+
+/// Searches for fewer bytes, at most.
+const SEEDS_OF_BYTES: usize = 4;
+
+/// Of so many cycles for low loads, one is made for few bytes.
+const CYCLES_OF_BYTES: usize = 8;
 
 /// How much is tried.
 struct Effort {
@@ -65,6 +71,13 @@ impl Effort {
         }
     }
 
+    /// Where bytes are to be few: other methods are for that, and this one for what little room does to them.
+    fn of_bytes(effort: place::Effort, units: usize) -> Self {
+        let Self { seeds, budget: Budget { cycles, idle, moves }, precision } = Self::new(effort, units);
+        let (seeds, cycles) = (seeds.min(SEEDS_OF_BYTES), cycles.div_ceil(CYCLES_OF_BYTES));
+        Self { seeds, budget: Budget { cycles, idle: idle.min(cycles), moves }, precision }
+    }
+
     /// The same, but no search ends before its last cycle.
     fn untiring(mut self) -> Self {
         self.budget.idle = self.budget.cycles;
@@ -79,14 +92,19 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effor
     let problem = context.problem;
     let Some(best) = start.best().or(start.closest.as_ref()) else { return incumbents.pool };
     let effort = if best.is_feasible() { effort } else { place::Effort::Fast };
-    let Effort { seeds, budget, precision } = Effort::new(effort, problem.unit_count());
-    let load = if best.is_feasible() { best.evaluation.max_load.get() } else { u64::MAX };
-    let floor = bound::shared_work(problem, best.evaluation.max_load.get());
+    let in_bytes = problem.options.objective == Objective::Transfer;
+    let limits = if in_bytes { Effort::of_bytes } else { Effort::new };
+    let Effort { seeds, budget, precision } = limits(effort, problem.unit_count());
+    let reached =
+        if in_bytes { best.evaluation.transfer_bytes().get() } else { best.evaluation.max_load.get() };
+    let load = if best.is_feasible() { reached } else { u64::MAX };
+    let floor = if in_bytes { 0 } else { bound::shared_work(problem, reached) };
     let enough = floor.saturating_add(floor / precision);
     if problem.devices.len() < 2 || load <= enough {
         return incumbents.pool;
     }
-    let Some(charges) = Charges::new(problem.topology) else { return incumbents.pool };
+    let charges = if in_bytes { Charges::of_bytes(problem.topology) } else { Charges::new(problem.topology) };
+    let Some(charges) = charges else { return incumbents.pool };
     let cells = context.nets.len().saturating_mul(problem.topology.len()) as u64;
     if !context.control.affords(cells.saturating_mul(8)) {
         return incumbents.pool;

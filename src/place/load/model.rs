@@ -12,6 +12,7 @@ use crate::place::context::Context;
 use crate::place::nets::NetKind;
 use crate::place::orders;
 use crate::place::problem::{Home, NONE, Problem};
+use crate::units::Bytes;
 
 /// Cells of the tables by net and device, or by net and rate, that a model may have.
 const MOST_CELLS: usize = 1 << 26;
@@ -28,7 +29,7 @@ pub(super) enum Source {
     Device(u32),
     /// An input that lives with the reader where most of its bytes are read.
     Floating,
-    /// A parameter, held by each device that reads it; no time.
+    /// A parameter, held by each device that reads it.
     Resident,
     /// As [`Source::Resident`], and held on this device too.
     ResidentAt(u32),
@@ -119,7 +120,9 @@ impl<'c> Model<'c> {
             let home = context.nets.home[net];
             let source = if home == NONE { Source::Resident } else { Source::ResidentAt(home) };
             draft.units.extend(context.nets.units.row(net));
-            draft.push(source, context.nets.weight[net], &[]);
+            let bytes = Bytes(context.nets.weight[net]);
+            let times = if charges.with_params { draft.times(bytes) } else { Vec::new() };
+            draft.push(source, bytes.get(), &times);
         }
         for node in problem.graph.nodes().filter(|&node| is_bundle(problem, node)) {
             draft.bundle(problem, node);
@@ -323,8 +326,13 @@ impl<'c> Draft<'c> {
             self.touch(unit_of[reader.index()]);
         }
         let bytes = graph.tensor_bytes(tensor);
-        let times: Vec<u64> = self.charges.rates.iter().map(|rate| rate.time(bytes).get()).collect();
+        let times = self.times(bytes);
         self.push(source, bytes.get(), &times);
+    }
+
+    /// At each rate, the time that bytes take.
+    fn times(&self, bytes: Bytes) -> Vec<u64> {
+        self.charges.rates.iter().map(|rate| rate.time(bytes).get()).collect()
     }
 
     fn bundle(&mut self, problem: &Problem<'_>, node: NodeIx) {

@@ -169,6 +169,10 @@ impl<'m, 'c> State<'m, 'c> {
         if model.source[net].is_resident() {
             members(before & !after).for_each(|id| self.lower(self.held_at(id), model.bytes[net]));
             members(after & !before).for_each(|id| self.raise(self.held_at(id), model.bytes[net]));
+            if model.charges.with_params && before != after {
+                self.remove_load(net, self.resident_home(net, before), before);
+                self.add_load(net, self.resident_home(net, after), after);
+            }
             return;
         }
         let made = model.source[net] == Source::Unit && model.nets.row(net)[0] as usize == unit;
@@ -207,8 +211,13 @@ impl<'m, 'c> State<'m, 'c> {
                 None => lowest(self.touched[net]),
                 Some(&(first, end)) => self.home_of_bundle(first..end),
             },
-            Source::Resident => 0,
+            Source::Resident => lowest(self.touched[net]),
         }
+    }
+
+    /// The device that sends a parameter to the others that it touches.
+    fn resident_home(&self, net: usize, touched: u128) -> usize {
+        self.model.source[net].device().unwrap_or_else(|| lowest(touched))
     }
 
     /// The reader's device that needs most bytes of an input's tensors, the lowest of equals.
@@ -235,7 +244,7 @@ impl<'m, 'c> State<'m, 'c> {
 
     fn each_load(&mut self, net: usize, home: usize, touched: u128, change: fn(&mut Self, usize, u64)) {
         let model = self.model;
-        if model.source[net].is_resident() {
+        if model.source[net].is_resident() && !model.charges.with_params {
             return;
         }
         let times = model.net_times(net);
@@ -245,9 +254,11 @@ impl<'m, 'c> State<'m, 'c> {
     }
 
     fn settle(&mut self, unit: usize, device: usize) {
-        let (model, resource) = (self.model, self.model.charges.compute[device] as usize);
+        let model = self.model;
         let time = model.time(unit, device);
-        self.raise(resource, time);
+        if let Some(resource) = model.charges.compute[device] {
+            self.raise(resource as usize, time);
+        }
         self.raise(self.held_at(device), model.resident[unit]);
         self.raise(model.charges.resources + model.charges.devices + device, time);
         let before = self.peaks.of(&model.needs, device);
@@ -257,9 +268,11 @@ impl<'m, 'c> State<'m, 'c> {
     }
 
     fn unsettle(&mut self, unit: usize, device: usize) {
-        let (model, resource) = (self.model, self.model.charges.compute[device] as usize);
+        let model = self.model;
         let time = model.time(unit, device);
-        self.lower(resource, time);
+        if let Some(resource) = model.charges.compute[device] {
+            self.lower(resource as usize, time);
+        }
         self.lower(self.held_at(device), model.resident[unit]);
         self.lower(model.charges.resources + model.charges.devices + device, time);
         let before = self.peaks.of(&model.needs, device);

@@ -9,7 +9,7 @@ use super::state::State;
 use crate::control::Control;
 use crate::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use crate::place::context::Context;
-use crate::place::evaluate::Evaluator;
+use crate::place::evaluate::{Evaluation, Evaluator};
 use crate::place::nets::Nets;
 use crate::place::problem::{Backward, Problem};
 use crate::place::{Objective, Options, infeasible};
@@ -107,10 +107,14 @@ fn with_problem(seed: u64, nodes: usize, test: impl FnOnce(&Context<'_, '_>, &mu
 }
 
 fn evaluated(context: &Context<'_, '_>, device: &[u32]) -> u64 {
+    evaluation(context, device).max_load.get()
+}
+
+fn evaluation(context: &Context<'_, '_>, device: &[u32]) -> Evaluation {
     let mut evaluator = Evaluator::new(context.problem);
     let units: Vec<DeviceId> = device.iter().map(|&id| DeviceId(id)).collect();
     let nodes = evaluator.spread(&units);
-    evaluator.evaluate(&nodes, &context.order).max_load.get()
+    evaluator.evaluate(&nodes, &context.order)
 }
 
 /// A random device for each unit.
@@ -153,6 +157,30 @@ fn loads_are_those_of_the_evaluation_after_every_move() {
         });
     }
     assert!(compared > 5_000, "{compared}");
+}
+
+#[test]
+fn bytes_are_those_of_the_evaluation_after_every_move() {
+    let mut moved = 0;
+    for seed in 0..150 {
+        with_problem(seed, 4 + seed as usize % 40, |context, rng| {
+            let charges = Charges::of_bytes(context.problem.topology).unwrap();
+            let choices = Choices::new(context.problem);
+            let model = Model::new(context, &charges, &choices).unwrap();
+            let mut state = State::new(&model, drawn(&model, rng));
+            for _ in 0..40 {
+                let bytes = evaluation(context, &state.device).transfer_bytes().get();
+                assert_eq!(state.max_load(), bytes, "seed {seed}");
+                moved += usize::from(bytes > 0);
+                let Some(last) = model.unit_count().checked_sub(1) else { return };
+                let unit = rng.below(last + 1);
+                let to = model.allowed(unit)[rng.below(model.allowed(unit).len())];
+                state.shift(unit, to);
+                if rng.below(2) == 0 { state.keep() } else { state.revert() }
+            }
+        });
+    }
+    assert!(moved > 2_000, "{moved}");
 }
 
 #[test]

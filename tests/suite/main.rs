@@ -91,6 +91,7 @@ mod onnx;
 mod onnx_nodes;
 mod onnx_parts;
 mod onnx_random;
+mod onnx_training;
 mod open_sizes;
 mod packed;
 mod parts;

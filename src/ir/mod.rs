@@ -55,7 +55,9 @@ pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
 pub use packed::{BlockFormat, E2M1, Packed, PackedRow, UNEQUAL, Zeros};
 pub(crate) use packed::{codes, with_code};
-pub use param::{Data, Distribution, Fan, Init, Param, Piece, Repacked, State, Statistic, StatisticKind};
+pub use param::{
+    Data, Distribution, Fan, Init, LowRank, Param, Piece, Repacked, State, Statistic, StatisticKind,
+};
 pub use ports::Counted;
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, Coding, InputRule, Limit, Penalty, Rules, TargetRules};

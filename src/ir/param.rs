@@ -111,6 +111,29 @@ pub enum Data {
         /// The array's name in it.
         name: String,
     },
+    /// A matrix and what an adapter adds to it, in f32.
+    Sum {
+        /// The matrix.
+        matrix: Box<Data>,
+        /// What is added.
+        added: Box<LowRank>,
+    },
+}
+
+/// A matrix of low rank: a factor times the product of two arrays of a file, of which the first has few columns and the
+/// second as few rows (Hu et al., LoRA, 2021).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LowRank {
+    /// The file, which may be absent.
+    pub path: PathBuf,
+    /// The array of few columns.
+    pub left: String,
+    /// The array of few rows.
+    pub right: String,
+    /// What their product is multiplied by.
+    pub factor: Real,
+    /// It is the product's transpose.
+    pub turned: bool,
 }
 
 /// What a stored statistic of a normalisation is.

@@ -5,6 +5,7 @@
 #[macro_use]
 mod sweep;
 
+mod adapters;
 mod allocations;
 mod anytime;
 mod architecture;

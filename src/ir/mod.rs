@@ -22,6 +22,7 @@ mod names;
 mod noise;
 mod op;
 pub(crate) mod packed;
+pub(crate) mod packing;
 mod param;
 mod ports;
 mod precision;

@@ -24,6 +24,7 @@ mod keras;
 mod merge;
 mod npy;
 mod npz;
+mod numbers;
 mod params;
 mod safetensors;
 mod scaled;

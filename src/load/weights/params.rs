@@ -11,6 +11,7 @@ use super::merge::Merge;
 use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
 use crate::files;
+use crate::ir::packing::Packing;
 use crate::ir::{DType, Data, Graph, LowRank, NodeId, Param, ParamId, Tensor};
 
 /// What [`load_params`] did.
@@ -202,6 +203,9 @@ impl ParamReader {
         if let Some(rows) = self.rows_as_held(graph, param).map_err(place)? {
             return param.part_as_held(graph, rows).map(Some);
         }
+        if let Some(rows) = self.rows_packed(graph, param).map_err(place)? {
+            return param.part_as_held(graph, rows).map(Some);
+        }
         let Some(data) = &param.data else { return Ok(None) };
         let tensor = self.tensor(data, graph, (ty.dtype, &dims)).map_err(place)?;
         let held = graph.ty(graph.node(param.node).first_result).dtype;
@@ -217,6 +221,32 @@ impl ParamReader {
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
         }
         param.own_part(graph, tensor).map(Some).map_err(place)
+    }
+
+    /// The blocks that are made of a matrix of numbers, packed a stretch of rows at a time as it is read; none where it is in no
+    /// blocks that are made, or not read in parts.
+    fn rows_packed(&mut self, graph: &Graph, param: &Param) -> Result<Option<Tensor>> {
+        let Some(repacked) = param.repacked.filter(|repacked| repacked.format.is_made()) else {
+            return Ok(None);
+        };
+        let (matrix, added) = match &param.data {
+            Some(Data::Sum { matrix, added }) => (Some(&**matrix), Some(added)),
+            matrix => (matrix.as_ref(), None),
+        };
+        let Some(Data::Array { path, name }) = matrix else { return Ok(None) };
+        let merge = added.map(|added| self.merge(added)).transpose()?;
+        let Some(mut rows) = self.opened(path, graph)?.rows_of_numbers(name) else { return Ok(None) };
+        let mut packing = Packing::new(repacked, rows.dims())?;
+        let mut taken = 0;
+        while rows.left() > 0 {
+            let mut numbers = rows.read(packing.stretch())?;
+            if let Some(merge) = &merge {
+                merge.add_to(taken, &mut numbers);
+            }
+            packing.add(&numbers)?;
+            taken += packing.stretch();
+        }
+        packing.finish().map(Some)
     }
 
     /// The array that some data is; what has no header is of this type and sizes.

@@ -75,12 +75,17 @@ pub(super) fn devices_file(spec: Option<&str>) -> Option<&Path> {
 
 /// The files that a network's parameters lie in: external data, weights.
 pub(super) fn files_of(graph: &Graph) -> BTreeSet<&Path> {
-    let data = graph.params().iter().filter_map(|param| param.data.as_ref());
-    data.filter_map(|data| match data {
-        Data::Inline(_) => None,
-        Data::File { path, .. } | Data::Array { path, .. } => Some(path.as_path()),
-    })
-    .collect()
+    graph.params().iter().filter_map(|param| param.data.as_ref()).flat_map(files_of_data).collect()
+}
+
+fn files_of_data(data: &Data) -> Vec<&Path> {
+    match data {
+        Data::Inline(_) => Vec::new(),
+        Data::File { path, .. } | Data::Array { path, .. } => vec![path],
+        Data::Sum { matrix, added } => {
+            files_of_data(matrix).into_iter().chain([added.path.as_path()]).collect()
+        }
+    }
 }
 
 /// What a file of this name holds; none for a name that says nothing.

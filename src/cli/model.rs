@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "run")]
+use super::args::ModelArgs;
 use crate::compile;
 use crate::error::{Error, Report, Result};
 use crate::files::{self, Links};
 use crate::ir::Graph;
 #[cfg(feature = "run")]
 use crate::load::Format;
+#[cfg(feature = "run")]
+use crate::load::weights::ADAPTER;
 use crate::load::{
     FindDims, Inside, LoadOptions, Model, load, load_with, may_be_model, model_inside, recognise,
 };
@@ -41,16 +45,29 @@ pub(super) struct ModelFile {
     holds_weights: bool,
 }
 
-/// Error: an adapter lies beside the weights, which the library that reads the folder adds to them.
+/// The weights of a network, and what is merged into them.
 #[cfg(feature = "run")]
-fn expect_no_adapter(folder: &Path) -> Result<()> {
-    let path = folder.join(ADAPTER);
-    if !path.is_file() {
-        return Ok(());
+#[derive(Default)]
+pub(super) struct WeightFiles {
+    /// None where the model holds its own, if any.
+    pub(super) weights: Option<PathBuf>,
+    /// The folder of an adapter.
+    pub(super) adapter: Option<PathBuf>,
+}
+
+#[cfg(feature = "run")]
+impl WeightFiles {
+    /// The folder of weights that lie beside an adapter which is not merged.
+    pub(super) fn adapter_beside(&self) -> Option<&Path> {
+        let weights = self.weights.as_deref().filter(|_| self.adapter.is_none())?;
+        let folder = if weights.is_dir() { weights } else { weights.parent()? };
+        folder.join(ADAPTER).is_file().then_some(folder)
     }
-    let report = Report::new(path.display().to_string(), "an adapter beside the weights is not applied");
-    let help = "weights into which it is merged (merge_and_unload), or --weights FILE for those without it";
-    Err(Error::Unsupported(report.help(help)))
+
+    /// Both.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.weights.iter().chain(&self.adapter).map(PathBuf::as_path)
+    }
 }
 
 impl ModelFile {
@@ -151,28 +168,49 @@ impl ModelFile {
         Ok(all.inputs().iter().map(|(name, _)| name.clone()).find(is_beyond))
     }
 
-    /// The weights: those that the caller names, those of the file itself, or those beside a transformers
-    /// `config.json`. Error: there are some beside it in a form that is not read.
+    /// The weights: those that the caller names, those of the file itself, or those beside a transformers `config.json`, where
+    /// an adapter may lie too; the one that the caller names comes before it.
+    ///
+    /// Errors: there are weights beside it in a form that is not read; an adapter of a model of another kind.
     #[cfg(feature = "run")]
-    pub(super) fn weights(&self, named: Option<&Path>) -> Result<Option<PathBuf>> {
-        let beside = || {
-            let path = self.path.as_deref().filter(|path| path.file_name() == Some(CONFIG.as_ref()))?;
-            recognise(&self.bytes)
-                .is_ok_and(|format| format == Format::Transformers)
-                .then_some(path.parent()?)
-        };
-        if named.is_none() && self.holds_weights {
-            return Ok(self.path.clone());
+    pub(super) fn weights(&self, args: &ModelArgs) -> Result<WeightFiles> {
+        let adapter = args.adapter.clone();
+        if adapter.is_some() {
+            self.expect_adaptable()?;
         }
-        match (named, beside()) {
-            (Some(named), _) => Ok(Some(named.to_owned())),
-            (None, Some(folder)) => {
-                let folder = if folder == Path::new("") { Path::new(".") } else { folder };
-                expect_no_adapter(folder)?;
-                crate::load::weights::weights_in(folder)
-            }
-            (None, None) => Ok(None),
+        if args.weights.is_some() {
+            return Ok(WeightFiles { weights: args.weights.clone(), adapter });
         }
+        if self.holds_weights {
+            return Ok(WeightFiles { weights: self.path.clone(), adapter });
+        }
+        let Some(folder) = self.folder() else { return Ok(WeightFiles { weights: None, adapter }) };
+        let beside = || folder.join(ADAPTER).is_file().then(|| folder.to_owned());
+        let weights = crate::load::weights::weights_in(folder)?;
+        Ok(WeightFiles { weights, adapter: adapter.or_else(beside) })
+    }
+
+    /// The folder of a transformers model.
+    #[cfg(feature = "run")]
+    fn folder(&self) -> Option<&Path> {
+        let path = self.path.as_deref().filter(|path| path.file_name() == Some(CONFIG.as_ref()))?;
+        let is_one = recognise(&self.bytes).is_ok_and(|format| format == Format::Transformers);
+        let folder = path.parent().filter(|_| is_one)?;
+        Some(if folder == Path::new("") { Path::new(".") } else { folder })
+    }
+
+    /// Error: parameters of this model have names that no adapter knows, or blocks of few bits.
+    #[cfg(feature = "run")]
+    fn expect_adaptable(&self) -> Result<()> {
+        if recognise(&self.bytes).is_ok_and(|format| format == Format::Transformers) {
+            return Ok(());
+        }
+        let message = format!(
+            "an adapter is merged into weights of a transformers folder, which {} is not",
+            self.name()
+        );
+        let help = "the folder that the adapter was trained with, or weights into which it is merged (merge_and_unload)";
+        Err(Error::Unsupported(Report::new("--adapter", message).help(help)))
     }
 
     /// The name for messages.
@@ -275,9 +313,6 @@ fn apart(dims: &BTreeMap<String, i64>) -> (BTreeMap<String, i64>, Option<i64>) {
     (dims, context)
 }
 
-/// What says of an adapter to which weights it is added.
-#[cfg(feature = "run")]
-const ADAPTER: &str = "adapter_config.json";
 /// What a folder's model is called.
 const CONFIG: &str = "config.json";
 
@@ -291,9 +326,11 @@ fn in_folder(path: &Path) -> Result<PathBuf> {
         return Ok(config);
     }
     let report = Report::new(path.display().to_string(), "the folder holds no config.json");
-    Err(Error::Format(
-        report.help("as a folder, a model is one of transformers: config.json beside its weights"),
-    ))
+    let help = match path.join("adapter_config.json").is_file() {
+        true => "it holds an adapter: partition BASE --adapter FOLDER, of the model that it was trained with",
+        false => "as a folder, a model is one of transformers: config.json beside its weights",
+    };
+    Err(Error::Format(report.help(help)))
 }
 
 /// A model that cannot be opened, with the way out where it is the name of one that the hub has.

@@ -63,6 +63,7 @@ const FIT: &[&str] = &[
     "precision",
     "weights_as",
     "weights",
+    "adapter",
     "with_inputs",
     "colocate",
     "rules",
@@ -149,6 +150,7 @@ const SHAPE: &[&str] = &[
     "precision",
     "weights_as",
     "weights",
+    "adapter",
     "with_inputs",
 ];
 
@@ -196,7 +198,8 @@ const RUNNING: &[&str] = &[
 
 /// What belongs to the network of a plan: its file, its weights, and a precision to compare with the plan's.
 #[cfg(feature = "run")]
-const OF_PLAN: &[&str] = &["model", "plan_model", "weights", "precision", "weights_as", "with_inputs"];
+const OF_PLAN: &[&str] =
+    &["model", "plan_model", "weights", "adapter", "precision", "weights_as", "with_inputs"];
 
 /// Error: an option that a run of this kind does not heed.
 #[cfg(feature = "run")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::args::{Batch, Emit, PlanArgs};
+use super::args::{Batch, Emit, ModelArgs, PlanArgs};
 use super::deliver::{deliver, emitted, is_summarised, summary};
 use super::destinations::{Destinations, devices_file, files_of};
 use super::fit::{Wanted, fit};
@@ -34,7 +34,13 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     }
     let emit = emitted(args)?;
     let output = Destinations::new([("--output", args.output.as_ref())])?;
-    let read = [Some(path), args.shape.weights.as_ref(), args.from.as_ref(), args.score.as_ref()];
+    let read = [
+        Some(path),
+        args.shape.weights.as_ref(),
+        args.shape.adapter.as_ref(),
+        args.from.as_ref(),
+        args.score.as_ref(),
+    ];
     let others = [args.placement.profile.as_ref(), args.fit.as_ref()];
     let read = read.into_iter().chain(others).flatten().map(|path| path.as_path());
     output.are_not_read(read.chain(devices_file(args.devices.as_deref())))?;
@@ -103,8 +109,8 @@ fn read_model(
     if let Model::Graph(graph) = &model {
         note_network(graph, &options.dims, console);
     }
-    if let Some(weights) = &args.shape.weights {
-        check_weights(&mut model, weights, console)?;
+    if args.shape.weights.is_some() || args.shape.adapter.is_some() {
+        check_weights(&mut model, file, &args.shape, console)?;
     }
     Ok(model)
 }
@@ -179,12 +185,12 @@ fn topology_for(spec: Option<&str>, model: &Model) -> Result<Topology> {
 }
 
 /// Weights do not change a plan, but those that do not fit the model are found now.
-fn check_weights(model: &mut Model, path: &Path, console: &Console) -> Result<()> {
+fn check_weights(model: &mut Model, file: &ModelFile, args: &ModelArgs, console: &Console) -> Result<()> {
     #[cfg(feature = "run")]
     if let Model::Graph(graph) = model {
         use super::weights::{Missing, take_weights};
-        return take_weights(graph, Some(path), Missing::Refused, console);
+        return take_weights(graph, &file.weights(args)?, Missing::Refused, console);
     }
-    let _ = (model, path, console);
+    let _ = (model, file, args, console);
     Ok(())
 }

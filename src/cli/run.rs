@@ -215,9 +215,9 @@ impl Request {
         let mut graph = sized_network(&file, arrays, &mut options, console)?;
         arrays.check_names(&graph)?;
         can_be_written(args, &graph)?;
-        let weights = file.weights(args.shape.weights.as_deref())?;
-        take_weights(&mut graph, weights.as_deref(), missing, console)?;
-        written.are_not_read(weights.as_deref().into_iter().chain(files_of(&graph)))?;
+        let weights = file.weights(&args.shape)?;
+        take_weights(&mut graph, &weights, missing, console)?;
+        written.are_not_read(weights.paths().chain(files_of(&graph)))?;
         options.model_hash = file.hash();
         options.model_path = file.path.as_ref().map(|path| path.display().to_string());
         Ok(Self { graph, topology: with_profile(topology, &options, console)?, options })
@@ -296,9 +296,9 @@ fn from_plan(
     let mut graph = graph_of(&model, model.load(&options.dims)?)?;
     note_network(&graph, &options.dims, console);
     can_be_written(args, &graph)?;
-    let weights = model.weights(args.shape.weights.as_deref())?;
-    take_weights(&mut graph, weights.as_deref(), missing, console)?;
-    written.are_not_read(weights.as_deref().into_iter().chain(files_of(&graph)))?;
+    let weights = model.weights(&args.shape)?;
+    take_weights(&mut graph, &weights, missing, console)?;
+    written.are_not_read(weights.paths().chain(files_of(&graph)))?;
     compile::check_model(&plan, Model::Graph(graph.clone()), &options)
         .map_err(|error| error.within(&name))?;
     let model = model.taking(arrays.input_names().chain(args.shape.with_inputs.iter().cloned()));

@@ -123,8 +123,8 @@ fn asked(args: &TrainArgs, outputs: &Outputs, console: &Console) -> Result<Asked
         return Err(Error::usage("--batch max", "ways of spreading a step are compared for one batch")
             .with_help("a --batch of your own, or --parallel with one way"));
     }
-    let weights = file.weights(args.shape.weights.as_deref())?;
-    take_weights(&mut graph, weights.as_deref(), Missing::MadeUp, console)?;
+    let weights = file.weights(&args.shape)?;
+    take_weights(&mut graph, &weights, Missing::MadeUp, console)?;
     outputs.hold(&graph)?;
     open_dims(args, &graph, &mut options, console)?;
     let records = records(args, &graph, &options, &fitting)?;

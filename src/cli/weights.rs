@@ -4,11 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::model::WeightFiles;
 use super::terminal::Console;
 use crate::error::{Error, Report, Result};
 use crate::ir::{Data, Graph, NodeId, Op, ParamId, Piece, Repacked, Tensor};
 use crate::load::fill_param;
-use crate::load::weights::{Arrays, Loaded, ParamReader, match_params, shard_of};
+use crate::load::weights::{Arrays, Loaded, ParamReader, apply_adapter, match_params, shard_of};
 
 /// Names told of arrays that nothing takes.
 const MOST_NAMES: usize = 12;
@@ -22,17 +23,27 @@ pub(super) enum Missing {
     MadeUp,
 }
 
-/// Gives the parameters their arrays, and tells of arrays that none takes. Error: they do not fit, or
-/// some parameters have none and are not to be made up.
+/// Gives the parameters their arrays, with what an adapter adds to them, and tells of arrays that none takes. Error: they do
+/// not fit, or some parameters have none and are not to be made up.
 pub(super) fn take_weights(
     graph: &mut Graph,
-    path: Option<&Path>,
+    files: &WeightFiles,
     missing: Missing,
     console: &Console,
 ) -> Result<()> {
-    let Some(path) = path else { return Ok(()) };
+    let Some(path) = &files.weights else {
+        return files.adapter.iter().try_for_each(|folder| apply_adapter(graph, folder).map(|_| ()));
+    };
     let arrays = Arrays::open_weights(path)?.read_as(graph.rules().arrays.coding);
-    let loaded = match_params(graph, &arrays)?;
+    let mut loaded = match_params(graph, &arrays)?;
+    if let Some(beside) = files.adapter_beside() {
+        let folder = beside.display();
+        console.note(&format!("{folder}: the adapter is not applied; --adapter {folder} merges it"));
+    }
+    if let Some(folder) = &files.adapter {
+        let whole = take_adapter(graph, &arrays, folder)?;
+        loaded.missing.retain(|name| !whole.contains(name));
+    }
     check_constants(graph, &arrays, &loaded)?;
     report_extra(&arrays, &loaded, console);
     if let Some(first) = loaded.kept.first().filter(|_| loaded.params > 0) {
@@ -53,6 +64,18 @@ pub(super) fn take_weights(
         }
         (Some(_), Missing::Refused) => Err(incomplete(&arrays, loaded)),
     }
+}
+
+/// Merges an adapter; the names of the parameters that it has whole.
+///
+/// Errors: it does not fit the network; the file has blocks of few bits.
+fn take_adapter(graph: &mut Graph, arrays: &Arrays, folder: &Path) -> Result<BTreeSet<String>> {
+    if arrays.is_gguf() {
+        let message = format!("an adapter is not merged into the blocks of {}", arrays.path().display());
+        let help = "weights in safetensors, which --weights-as packs";
+        return Err(Error::Unsupported(Report::new("--adapter", message).help(help)));
+    }
+    apply_adapter(graph, folder)
 }
 
 /// Tells of matrices that a plan holds in blocks of a few bits because the model's file has them so, and whose numbers come
@@ -168,6 +191,12 @@ fn absent(data: Option<&Data>) -> String {
         Some(Data::File { path, .. } | Data::Array { path, .. }) => {
             format!("{} is not there", path.display())
         }
+        Some(Data::Sum { matrix, added }) => match matrix.as_ref() {
+            Data::File { path, .. } | Data::Array { path, .. } if !path.exists() => {
+                format!("{} is not there", path.display())
+            }
+            _ => format!("{} is not there", added.path.display()),
+        },
         Some(Data::Inline(_)) | None => "the model has no data for it".to_owned(),
     }
 }

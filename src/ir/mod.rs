@@ -22,6 +22,7 @@ mod names;
 mod noise;
 mod op;
 pub(crate) mod packed;
+pub(crate) mod packing;
 mod param;
 mod ports;
 mod precision;
@@ -55,7 +56,9 @@ pub use noise::{Noise, NoiseKind, random_bits};
 pub use op::{Op, OpName};
 pub use packed::{BlockFormat, E2M1, Packed, PackedRow, UNEQUAL, Zeros};
 pub(crate) use packed::{codes, with_code};
-pub use param::{Data, Distribution, Fan, Init, Param, Piece, Repacked, State, Statistic, StatisticKind};
+pub use param::{
+    Data, Distribution, Fan, Init, LowRank, Param, Piece, Repacked, State, Statistic, StatisticKind,
+};
 pub use ports::Counted;
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, Coding, InputRule, Limit, Penalty, Rules, TargetRules};

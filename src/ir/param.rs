@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use super::packing::Packing;
 use super::{BlockFormat, BoxOf, DType, Graph, NodeId, Packed, Real, Shape, Size, Tensor, Type};
 use crate::error::{Error, Result};
 
@@ -111,6 +112,29 @@ pub enum Data {
         /// The array's name in it.
         name: String,
     },
+    /// A matrix and what an adapter adds to it, in f32.
+    Sum {
+        /// The matrix.
+        matrix: Box<Data>,
+        /// What is added.
+        added: Box<LowRank>,
+    },
+}
+
+/// A matrix of low rank: a factor times the product of two arrays of a file, of which the first has few columns and the
+/// second as few rows (Hu et al., LoRA, 2021).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LowRank {
+    /// The file, which may be absent.
+    pub path: PathBuf,
+    /// The array of few columns.
+    pub left: String,
+    /// The array of few rows.
+    pub right: String,
+    /// What their product is multiplied by.
+    pub factor: Real,
+    /// It is the product's transpose.
+    pub turned: bool,
 }
 
 /// What a stored statistic of a normalisation is.
@@ -200,54 +224,18 @@ impl Repacked {
         Shape::new(if self.turned { [columns, rows] } else { [rows, columns] })
     }
 
-    /// The blocks of a matrix of f32. Errors: blocks of this format are not made; it is none, or its rows are no whole
-    /// blocks.
+    /// The blocks of a matrix of f32. Errors: those of [`Packing`]; it is none.
     fn pack(self, matrix: &Tensor) -> Result<Tensor> {
-        let wrong = || Error::Internal(format!("a matrix of {:?} is packed", matrix.dims()));
-        let (DType::F32, &[height, width]) = (matrix.dtype(), matrix.dims()) else { return Err(wrong()) };
-        // As they lie: a copy of the largest matrix is more than all blocks take.
-        let (numbers, number) =
-            (matrix.bytes().as_chunks::<4>().0, |&bytes: &[u8; 4]| f32::from_le_bytes(bytes));
-        let (rows, columns) = if self.turned { (width, height) } else { (height, width) };
-        let packed = self.packed();
-        if columns != self.columns.unsigned_abs() || !columns.is_multiple_of(self.format.elements()) {
-            return Err(wrong());
-        }
-        if !self.format.is_made() {
-            let format = self.format.name();
-            let message =
-                format!("it is held in blocks of {format}, which other numbers are not packed into");
-            return Err(Error::model("", message).with_help("plan with --weights-as f32, q8_0 or q4_0"));
-        }
-        self.expect_scales(numbers.iter().map(number))?;
-        let mut bytes = Vec::with_capacity((rows * packed.row_bytes()) as usize);
-        let mut row = Vec::with_capacity(columns as usize);
-        for at in 0..rows as usize {
-            row.clear();
-            match self.turned {
-                true => row.extend(numbers[at..].iter().step_by(width as usize).map(number)),
-                false => row.extend(numbers[at * width as usize..][..width as usize].iter().map(number)),
-            }
-            bytes.extend(self.format.pack(&row).ok_or_else(wrong)?);
-        }
-        Tensor::new(DType::U8, vec![rows, packed.row_bytes()], bytes)
-    }
-
-    /// Error: numbers that are none, or all so large or small that the scales of blocks, which are f16, do not tell them.
-    fn expect_scales(&self, numbers: impl Iterator<Item = f32>) -> Result<()> {
-        let size = |number: f32| if number.is_finite() { number.abs() } else { f32::INFINITY };
-        let largest = numbers.map(size).fold(0.0, f32::max);
-        let fits = self.format.largest_packed().is_none_or(|range| range.contains(&largest));
-        if largest == 0.0 || fits {
-            return Ok(());
-        }
-        let format = self.format.name();
-        let message = if largest.is_finite() {
-            format!("its numbers, up to {largest:e}, are beyond the scales of {format}, which are f16")
-        } else {
-            format!("it has numbers that are not finite, which {format} cannot hold")
+        let (DType::F32, &[_, width]) = (matrix.dtype(), matrix.dims()) else {
+            return Err(Error::Internal(format!("a matrix of {:?} is packed", matrix.dims())));
         };
-        Err(Error::model("", message).with_help("leave out --weights-as, or say --weights-as f32"))
+        let mut packing = Packing::new(self, matrix.dims())?;
+        let stretch = packing.stretch() * (width as usize).max(1);
+        for numbers in matrix.bytes().as_chunks::<4>().0.chunks(stretch) {
+            let numbers: Vec<f32> = numbers.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+            packing.add(&numbers)?;
+        }
+        packing.finish()
     }
 }
 

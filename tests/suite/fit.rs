@@ -354,6 +354,7 @@ fn every_option_is_heeded_or_refused() {
         "--precision",
         "--weights-as",
         "--weights",
+        "--adapter",
         "--with-input",
         "--allow-outside",
         "--colocate",

@@ -51,6 +51,7 @@ fn every_option_of_a_run_is_heeded_or_refused_with_a_plan() {
         "--timeout",
         "--simulate-hosts",
         "--weights",
+        "--adapter",
         "--with-input",
         "--precision",
         "--weights-as",

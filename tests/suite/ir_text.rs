@@ -101,6 +101,16 @@ fn data_prints_exactly() {
         Data::Inline(long),
         Data::File { path: "a dir/w.bin".into(), offset: u64::MAX, length: 2400 },
         Data::Array { path: "w.npz".into(), name: "dense/kernel".to_owned() },
+        Data::Sum {
+            matrix: Box::new(Data::Array { path: "w.npz".into(), name: "dense/kernel".to_owned() }),
+            added: Box::new(LowRank {
+                path: "an adapter/w.safetensors".into(),
+                left: "dense.lora_B".to_owned(),
+                right: "dense.lora_A".to_owned(),
+                factor: Real(0.1),
+                turned: true,
+            }),
+        },
     ];
     for (index, data) in datas.into_iter().enumerate() {
         graph.add_param(format!("w{index}"), ty.clone(), Init::zeros(), Some(data), s);

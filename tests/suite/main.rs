@@ -5,6 +5,7 @@
 #[macro_use]
 mod sweep;
 
+mod adapters;
 mod allocations;
 mod anytime;
 mod architecture;
@@ -91,6 +92,7 @@ mod onnx;
 mod onnx_nodes;
 mod onnx_parts;
 mod onnx_random;
+mod onnx_training;
 mod open_sizes;
 mod packed;
 mod parts;

@@ -3,15 +3,18 @@
 
 use partition::unstable::compile::{Options, compile};
 use partition::unstable::ir::{
-    BlockFormat, DType, Graph, Init, Op, Packed, PackedRow, ParamId, Shape, Source, SourceRole, Tensor, Type,
-    Unary, Zeros, infer,
+    BlockFormat, DType, Data, Graph, Init, LowRank, Op, Packed, PackedRow, ParamId, Real, Shape, Source,
+    SourceRole, Tensor, Type, Unary, Zeros, infer,
 };
 use partition::unstable::load::Model;
+use partition::unstable::load::weights::{Arrays, ParamReader, match_params, write_npz};
 use partition::unstable::pass::WeightsAs;
 use partition::unstable::place::{self, DeviceUse};
 use partition::unstable::run::{ExecOptions, Program, exec_plan};
+use partition::unstable::state::write_safetensors;
 use partition::unstable::topology::Topology;
 
+use crate::allocations::with_largest;
 use crate::reference::Array;
 use crate::run_ops::{Random, array, check, run, ty};
 
@@ -383,5 +386,99 @@ fn weights_are_packed_when_they_are_loaded() {
                 assert!((found - plain).abs() <= most * largest, "{format:?}: {found} of {plain}");
             }
         }
+    }
+}
+
+/// A product with a matrix of `dims`, held in blocks; the matrix is turned where its columns are.
+fn one_product(dims: [u64; 2], turned: bool, format: BlockFormat) -> Graph {
+    let mut graph = Graph::new("one product");
+    let data = graph.add_source(Source::new("data", "Test", SourceRole::Data));
+    let node = graph.add_source(Source::new("product", "Test", SourceRole::Node));
+    let [height, width] = dims.map(|dim| dim as i64);
+    let terms = if turned { height } else { width };
+    let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[1, terms])), data);
+    let matrix = Type::new(DType::F32, Shape::known(&[height, width]));
+    let matrix = graph.add_param("w", matrix, Init::zeros(), None, data);
+    let product = Op::MatMul { transpose_left: false, transpose_right: !turned, wide: false, rounds: false };
+    let y = graph.apply(product, &[x, matrix], node).unwrap();
+    graph.add_output("y", y);
+    graph.record_consumers();
+    assert_eq!(
+        partition::unstable::pass::pack_weights(&mut graph, Some(WeightsAs::Blocks(format))).unwrap(),
+        1
+    );
+    graph
+}
+
+/// The blocks that are held, and what is in memory of a stretch of numbers: never the matrix in f32.
+#[test]
+fn a_matrix_is_packed_a_stretch_at_a_time_as_it_is_read() {
+    const DIMS: [u64; 2] = [1536, 1024];
+    let folder = tempfile::tempdir().unwrap();
+    let numbers: Vec<f32> =
+        (0..DIMS[0] * DIMS[1]).map(|at| ((at * 7919 % 10_007) as f32 - 5003.0) / 4000.0).collect();
+    let path = folder.path().join("w.npz");
+    write_npz(&path, &[("w".to_owned(), Tensor::from_f32(DIMS.to_vec(), &numbers).unwrap())]).unwrap();
+    for (turned, format) in [(false, BlockFormat::Q8_0), (true, BlockFormat::Q4_0)] {
+        let mut graph = one_product(DIMS, turned, format);
+        let arrays = Arrays::open(&path).unwrap();
+        assert_eq!(match_params(&mut graph, &arrays).unwrap().params, 1);
+        let (found, largest) = with_largest(|| ParamReader::new().read(&graph, ParamId(0)).unwrap().unwrap());
+        let (width, height) = (DIMS[1] as usize, DIMS[0] as usize);
+        let row = |at: usize| -> Vec<f32> {
+            match turned {
+                true => (0..height).map(|row| numbers[row * width + at]).collect(),
+                false => numbers[at * width..][..width].to_vec(),
+            }
+        };
+        let rows = if turned { width } else { height };
+        let expected: Vec<u8> = (0..rows).flat_map(|at| format.pack(&row(at)).unwrap()).collect();
+        assert!(found.bytes() == expected, "{format:?}");
+        let whole = DIMS[0] * DIMS[1] * 4;
+        assert!(largest <= whole / 2, "{format:?}: {largest} bytes at once, the matrix in f32 has {whole}");
+    }
+}
+
+/// Exact in f32 in any order: quarters, and whole numbers times a half.
+#[test]
+fn a_matrix_is_packed_with_what_an_adapter_adds_to_it() {
+    const DIMS: [usize; 2] = [1536, 1024];
+    const RANK: usize = 2;
+    let folder = tempfile::tempdir().unwrap();
+    let (path, adapter) = (folder.path().join("w.npz"), folder.path().join("adapter.safetensors"));
+    let made = |count: usize, prime: usize, scale: f32| -> Vec<f32> {
+        (0..count).map(|at| ((at * prime % 61) as f32 - 30.0) * scale).collect()
+    };
+    let numbers = made(DIMS[0] * DIMS[1], 7919, 0.25);
+    let (left, right) = (made(DIMS[1] * RANK, 31, 1.0), made(RANK * DIMS[0], 17, 1.0));
+    let tensor = |dims: [usize; 2], numbers: &[f32]| {
+        Tensor::from_f32(dims.map(|dim| dim as u64).to_vec(), numbers).unwrap()
+    };
+    write_npz(&path, &[("w".to_owned(), tensor(DIMS, &numbers))]).unwrap();
+    let arrays =
+        [("b".to_owned(), tensor([DIMS[1], RANK], &left)), ("a".to_owned(), tensor([RANK, DIMS[0]], &right))];
+    write_safetensors(&adapter, &arrays).unwrap();
+    // The product is [1024, 1536]; the matrix is its transpose's size.
+    let sum = |row: usize, column: usize| -> f32 {
+        let product: f32 = (0..RANK).map(|k| left[column * RANK + k] * right[k * DIMS[0] + row]).sum();
+        numbers[row * DIMS[1] + column] + 0.5 * product
+    };
+    for turned in [false, true] {
+        let format = BlockFormat::Q8_0;
+        let mut graph = one_product(DIMS.map(|dim| dim as u64), turned, format);
+        let (left, right) = ("b".to_owned(), "a".to_owned());
+        let added = LowRank { path: adapter.clone(), left, right, factor: Real(0.5), turned: true };
+        let matrix = Box::new(Data::Array { path: path.clone(), name: "w".to_owned() });
+        graph.param_mut(ParamId(0)).data = Some(Data::Sum { matrix, added: Box::new(added) });
+        let found = ParamReader::new().read(&graph, ParamId(0)).unwrap().unwrap();
+        let row = |at: usize| -> Vec<f32> {
+            match turned {
+                true => (0..DIMS[0]).map(|row| sum(row, at)).collect(),
+                false => (0..DIMS[1]).map(|column| sum(at, column)).collect(),
+            }
+        };
+        let rows = if turned { DIMS[1] } else { DIMS[0] };
+        let expected: Vec<u8> = (0..rows).flat_map(|at| format.pack(&row(at)).unwrap()).collect();
+        assert!(found.bytes() == expected, "turned: {turned}");
     }
 }

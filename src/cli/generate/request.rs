@@ -78,8 +78,8 @@ impl Request {
         };
         let tokens = tokens.clone();
         let missing = if args.exec.init.is_some() { Missing::MadeUp } else { Missing::Refused };
-        let weights = file.weights(args.shape.weights.as_deref())?;
-        take_weights(&mut graph, weights.as_deref(), missing, console)?;
+        let weights = file.weights(&args.shape)?;
+        take_weights(&mut graph, &weights, missing, console)?;
         options.model_hash = file.hash();
         let topology = with_profile(topology, &options, console)?;
         let (context, placement) = (context as usize, args.placement.clone());

@@ -5,9 +5,9 @@
 
 use super::super::verify::{verify, verify_node};
 use super::super::{
-    BlockFormat, BoxOf, ConstId, Counted, DType, Data, Distribution, Fan, Graph, Init, NodeId, Noise,
-    NoiseKind, Op, Param, ParamId, Phase, Piece, Repacked, Shape, Size, Source, SourceId, SourceRole, State,
-    Statistic, StatisticKind, Tensor, Type, ValueId,
+    BlockFormat, BoxOf, ConstId, Counted, DType, Data, Distribution, Fan, Graph, Init, LowRank, NodeId,
+    Noise, NoiseKind, Op, Param, ParamId, Phase, Piece, Repacked, Shape, Size, Source, SourceId, SourceRole,
+    State, Statistic, StatisticKind, Tensor, Type, ValueId,
 };
 use super::cursor::{Cursor, Dims};
 use super::parse_op::op;
@@ -358,6 +358,18 @@ fn statistic(cursor: &mut Cursor<'_>) -> Result<Statistic> {
 }
 
 fn data(cursor: &mut Cursor<'_>, ty: &Type) -> Result<Data> {
+    if !cursor.eat("sum(") {
+        return stored(cursor, ty);
+    }
+    let matrix = Box::new(stored(cursor, ty)?);
+    cursor.expect(",")?;
+    let added = Box::new(low_rank(cursor)?);
+    cursor.expect(")")?;
+    Ok(Data::Sum { matrix, added })
+}
+
+/// Data that is in one place.
+fn stored(cursor: &mut Cursor<'_>, ty: &Type) -> Result<Data> {
     let kind = cursor.word()?;
     cursor.expect("(")?;
     let data = match kind {
@@ -374,10 +386,23 @@ fn data(cursor: &mut Cursor<'_>, ty: &Type) -> Result<Data> {
             cursor.expect(",")?;
             Data::Array { path, name: cursor.string()? }
         }
-        other => return Err(cursor.fail(format!("expected inline, file or array, found {other}"))),
+        other => return Err(cursor.fail(format!("expected inline, file, array or sum, found {other}"))),
     };
     cursor.expect(")")?;
     Ok(data)
+}
+
+fn low_rank(cursor: &mut Cursor<'_>) -> Result<LowRank> {
+    let path = cursor.string()?.into();
+    cursor.expect(",")?;
+    let left = cursor.string()?;
+    cursor.expect(",")?;
+    let right = cursor.string()?;
+    cursor.expect(",")?;
+    let factor = cursor.real()?;
+    cursor.expect(",")?;
+    let turned = cursor.one_of("true or false", |word| word.parse().ok())?;
+    Ok(LowRank { path, left, right, factor, turned })
 }
 
 fn init(cursor: &mut Cursor<'_>) -> Result<Init> {

@@ -4,8 +4,8 @@ use crate::escape::is_harmless;
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::{
-    BlockFormat, BoxOf, DType, Data, DimId, Distribution, Fan, Graph, Init, Node, Op, Param, Phase, Real,
-    Repacked, Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
+    BlockFormat, BoxOf, DType, Data, DimId, Distribution, Fan, Graph, Init, LowRank, Node, Op, Param, Phase,
+    Real, Repacked, Size, Source, SourceRole, State, StatisticKind, Tensor, Type, each_element, integers,
 };
 use super::print_op::{attributes, real};
 use super::{SHORT, is_identifier};
@@ -155,6 +155,10 @@ impl<'g> Printer<'g> {
         }
         let Some(data) = &param.data else { return Ok(()) };
         f.write_str(" data=")?;
+        self.data(f, data)
+    }
+
+    fn data(&self, f: &mut Formatter<'_>, data: &Data) -> fmt::Result {
         match data {
             Data::Inline(tensor) => {
                 f.write_str("inline(")?;
@@ -166,6 +170,13 @@ impl<'g> Printer<'g> {
             }
             Data::Array { path, name } => {
                 write!(f, "array({}, {})", Quoted(&path.to_string_lossy()), Quoted(name))
+            }
+            Data::Sum { matrix, added } => {
+                f.write_str("sum(")?;
+                self.data(f, matrix)?;
+                let LowRank { path, left, right, factor, turned } = &**added;
+                let path = path.to_string_lossy();
+                write!(f, ", {}, {}, {}, {factor}, {turned})", Quoted(&path), Quoted(left), Quoted(right))
             }
         }
     }

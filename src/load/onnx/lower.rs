@@ -17,7 +17,7 @@ use super::known::{Items, Known};
 use super::narrow::{self, Narrow, Texts};
 use super::node::At;
 use super::proto::{DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto};
-use super::trained::Declared;
+use super::trained::{AsTrained, Declared};
 use super::{ops, sparse, tensor, trained};
 use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
@@ -85,6 +85,8 @@ pub(super) struct File {
     pub(super) functions: Functions,
     /// Where external data lies.
     pub(super) folder: Folder,
+    /// One of torch's exporters wrote it.
+    pub(super) is_of_torch: bool,
 }
 
 /// The state of a lowering.
@@ -111,6 +113,8 @@ pub(super) struct Lowering {
     pub(super) untied: HashMap<String, ValueId>,
     /// Names of initialisers that are parameters, also where they have one element.
     parameters: HashSet<String>,
+    /// What was exported as it trains.
+    pub(super) trained: AsTrained,
 }
 
 /// What a table of a transform is, and its type and sizes.
@@ -142,7 +146,13 @@ pub(super) fn lower_named(
     more: FindDims<'_>,
     naming: Option<Naming<'_>>,
 ) -> Result<Graph> {
-    lowered(proto, file, dims, more, naming).map(|lowering| lowering.graph)
+    let is_of_torch = file.is_of_torch;
+    let mut graph = lowered(proto, file, dims, more, naming)?.graph;
+    if is_of_torch {
+        // An operator has no field for which variance is kept.
+        graph.follow_sample_variances();
+    }
+    Ok(graph)
 }
 
 /// The types of some values of a file, in its own terms; none of what it has otherwise than it is computed with.
@@ -199,6 +209,7 @@ fn lowered(
         untied: HashMap::new(),
         // Who builds a model of another form says himself what of it is trained.
         parameters: if naming.is_none() { trained::parameters(&proto) } else { HashSet::new() },
+        trained: AsTrained::default(),
     };
     let initializers = sparse::initializers(&mut proto)?;
     // What is stated of arrays beside them, as converters leave it, says nothing.
@@ -237,6 +248,7 @@ impl Lowering {
         self.nodes(&proto.node, &sources, &order)?;
         self.outputs(&proto.output)?;
         self.compare_declared(&proto.output, &proto.value_info)?;
+        self.trained.lines().into_iter().for_each(|line| self.graph.note(line));
         self.graph.record_consumers();
         Ok(self)
     }

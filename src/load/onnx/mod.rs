@@ -122,5 +122,6 @@ fn beside(model: &proto::ModelProto, path: Option<&Path>, options: &LoadOptions)
         opsets: function::opsets(&model.opset_import),
         functions: function::Functions::of(&model.functions)?,
         folder: Folder::of(path, options.links),
+        is_of_torch: model.producer_name == b"pytorch",
     })
 }

@@ -243,7 +243,8 @@ impl ModelBuilder {
         let versions = [of("", OPSET), of(OWN, 1)];
         // It names no file but itself.
         let folder = Folder::of(path, Links::Outside);
-        let file = File { opsets: opsets(&versions), functions: Functions::default(), folder };
+        let file =
+            File { opsets: opsets(&versions), functions: Functions::default(), folder, is_of_torch: true };
         lower::lower_named(self.graph, file, &options.dims, find, Some((&self.names, &self.of_node)))
     }
 }

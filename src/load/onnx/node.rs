@@ -192,6 +192,18 @@ impl<'a> At<'a> {
         self.lowering.graph.set_statistic(param, statistic);
     }
 
+    /// Takes note of a node that drops elements wherever it is run, as the file says, and here in training alone.
+    pub(super) fn drops_in_training(&mut self) {
+        let name = self.name();
+        self.lowering.trained.dropping.push(name);
+    }
+
+    /// Takes note of a node that normalises by its batch wherever it is run.
+    pub(super) fn normalises_by_batch(&mut self) {
+        let name = self.name();
+        self.lowering.trained.normalising.push(name);
+    }
+
     /// A value as a node that disturbs it leaves it at inference.
     pub(super) fn disturbed(&mut self, x: ValueId, noise: Noise) -> Result<ValueId> {
         self.lowering.graph.disturbed(x, noise, self.source)

@@ -236,7 +236,7 @@ impl<'g> Cut<'g> {
         [inputs, outputs]: [&[String]; 2],
         context: &Context<'_>,
     ) -> Result<ModelProto> {
-        let ModelProto { ir_version, opset_import, functions, .. } = context.model;
+        let ModelProto { ir_version, producer_name, opset_import, functions, .. } = context.model;
         let dense = self.graph.initializer.len();
         let mut initializer: Vec<TensorProto> =
             held.range(..dense).map(|&place| self.graph.initializer[place].clone()).collect();
@@ -262,6 +262,7 @@ impl<'g> Cut<'g> {
         };
         Ok(ModelProto {
             ir_version: *ir_version,
+            producer_name: producer_name.clone(),
             graph: Some(graph),
             opset_import: opset_import.clone(),
             functions: functions.clone(),

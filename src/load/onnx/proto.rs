@@ -7,6 +7,8 @@
 pub(super) struct ModelProto {
     #[prost(int64, tag = "1")]
     pub ir_version: i64,
+    #[prost(bytes = "vec", tag = "2")]
+    pub producer_name: Vec<u8>,
     #[prost(message, optional, tag = "7")]
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]

@@ -35,15 +35,14 @@ fn weights(node: &NodeProto) -> &[String] {
     let behind_data = &node.input[1.min(node.input.len())..];
     match node.op_type.as_str() {
         "MatMul" => &node.input,
-        "PRelu" => behind_data,
+        "PRelu" | "BatchNormalization" => behind_data,
         "Gemm"
         | "Conv"
         | "ConvTranspose"
         | "LayerNormalization"
         | "RMSNormalization"
         | "GroupNormalization"
-        | "InstanceNormalization"
-        | "BatchNormalization" => &behind_data[..2.min(behind_data.len())],
+        | "InstanceNormalization" => &behind_data[..2.min(behind_data.len())],
         _ => &[],
     }
 }
@@ -92,13 +91,27 @@ impl Declared {
         lines.extend(listed("arrays of 0 and large negative numbers are masks, and not trained", &masks));
         let what = "the file does not tell whether these are parameters, and they are trained (--freeze leaves them)";
         lines.extend(listed(what, &unsure));
-        if !self.parameters.is_empty() {
-            // Torch's exporter wrote it, and an operator has no field for which variance is kept.
-            graph.follow_sample_variances();
-        }
         let rules = graph.rules_mut();
         rules.unheeded.extend(lines);
         rules.frozen.extend(self.others.into_iter().chain(masks));
+    }
+}
+
+/// Names of the nodes that a file has in the form in which they train.
+#[derive(Default)]
+pub(super) struct AsTrained {
+    pub(super) dropping: Vec<String>,
+    pub(super) normalising: Vec<String>,
+}
+
+impl AsTrained {
+    /// What to tell of them.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let dropping = "these drop elements in training alone, though the file has them in training mode";
+        let normalising =
+            "these normalise by each batch's own mean and variance, as the file has them in training mode";
+        let lines = [listed(dropping, &self.dropping), listed(normalising, &self.normalising)];
+        lines.into_iter().flatten().collect()
     }
 }
 

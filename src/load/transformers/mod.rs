@@ -48,9 +48,6 @@ mod rotary;
 mod settings;
 mod slopes;
 
-/// What says that a folder holds an adapter to a model, and not only a model.
-const ADAPTER: &str = "adapter_config.json";
-
 /// Reads a configuration. O(layers).
 ///
 /// Errors: malformed JSON, an architecture or setting that is not supported or not known, sizes that
@@ -148,11 +145,6 @@ fn written(
     *graph.rules_mut() = rules;
     if let Some(note) = note {
         graph.note(note);
-    }
-    let adapter = path.and_then(Path::parent).map(|folder| folder.join(ADAPTER));
-    if let Some(adapter) = adapter.filter(|adapter| adapter.is_file()) {
-        graph
-            .note(format!("{}: the adapter is not applied: this is the model without it", adapter.display()));
     }
     Ok(graph)
 }

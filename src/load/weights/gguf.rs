@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Seek, SeekFrom};
 use std::sync::Mutex;
 
+use super::floats::numbers;
 use super::{byte_count, bytes_at, damaged};
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType, PackedRow, Tensor, Zeros};
@@ -62,24 +63,37 @@ impl Gguf {
                 let bytes = self.bytes(place, byte_count(dtype, &dims)?)?;
                 Tensor::new(dtype, dims, bytes).map(Some)
             }
-            Kind::Blocks(format) => {
-                let packed =
-                    self.bytes(place, bytes_of_blocks((format.elements(), format.bytes()), &dims)?)?;
-                let count = packed.len() / format.bytes() as usize * format.elements() as usize;
-                let row = PackedRow { bytes: &packed, scales: &[], zeros: Zeros::Middle };
-                let bytes = unpacked(count, |first, out| format.unpack(row, first, out));
+            kind @ (Kind::Blocks(_) | Kind::Lattice(_)) => {
+                let (elements, bytes) = block(&kind);
+                let packed = self.bytes(place, bytes_of_blocks((elements, bytes), &dims)?)?;
+                let count = packed.len() / bytes as usize * elements as usize;
+                let bytes = unpacked(count, |first, out| unpack(&kind, &packed, first, out));
                 Tensor::new(DType::F32, dims, bytes).map(Some)
             }
-            Kind::Lattice(lattice) => {
-                let packed = self.bytes(place, bytes_of_blocks((NUMBERS as u64, lattice.bytes()), &dims)?)?;
-                let block = lattice.bytes() as usize;
-                let bytes = unpacked(packed.len() / block * NUMBERS, |first, out| {
-                    let blocks = packed[first / NUMBERS * block..].chunks_exact(block);
-                    blocks
-                        .zip(out.chunks_exact_mut(NUMBERS))
-                        .for_each(|(block, out)| lattice.unpack(block, out));
-                });
-                Tensor::new(DType::F32, dims, bytes).map(Some)
+        }
+    }
+
+    /// So many numbers of an array of floats or blocks in f32, from one on, at which a block begins. Errors: it holds none, or
+    /// has fewer; the file is too short for them.
+    pub(super) fn numbers(&self, name: &str, first: u64, count: u64) -> Result<Vec<f32>> {
+        let place = self.places.get(name).ok_or_else(|| Error::Internal("an array that was found".into()))?;
+        let kind = Kind::of(place.kind)?;
+        let (elements, bytes) = block(&kind);
+        let whole = bytes_of_blocks((elements, bytes), &place.dims)?;
+        let (start, length) = (first / elements * bytes, count / elements * bytes);
+        if start.checked_add(length).is_none_or(|end| end > whole) {
+            return Err(Error::Internal("rows beyond an array".into()));
+        }
+        let part = Place { at: place.at.saturating_add(start), ..place.clone() };
+        let packed = self.bytes(&part, length)?;
+        match kind {
+            Kind::Plain(dtype) => numbers(Tensor::new(dtype, vec![count], packed)?),
+            Kind::Blocks(_) | Kind::Lattice(_) => {
+                let mut out = vec![0.0; count as usize];
+                for (number, out) in out.chunks_mut(STRETCH).enumerate() {
+                    unpack(&kind, &packed, number * STRETCH, out);
+                }
+                Ok(out)
             }
         }
     }
@@ -116,6 +130,30 @@ impl Gguf {
             return Err(Error::format("", "its data is cut off"));
         }
         Ok(bytes)
+    }
+}
+
+/// How many elements a block has, and how many bytes.
+fn block(kind: &Kind) -> (u64, u64) {
+    match kind {
+        Kind::Plain(dtype) => (1, dtype.size()),
+        Kind::Blocks(format) => (format.elements(), format.bytes()),
+        Kind::Lattice(lattice) => (NUMBERS as u64, lattice.bytes()),
+    }
+}
+
+/// Numbers of packed rows, from one on at which a block begins: whole blocks.
+fn unpack(kind: &Kind, packed: &[u8], first: usize, out: &mut [f32]) {
+    match kind {
+        Kind::Plain(_) => {}
+        Kind::Blocks(format) => {
+            format.unpack(PackedRow { bytes: packed, scales: &[], zeros: Zeros::Middle }, first, out);
+        }
+        Kind::Lattice(lattice) => {
+            let block = lattice.bytes() as usize;
+            let blocks = packed[first / NUMBERS * block..].chunks_exact(block);
+            blocks.zip(out.chunks_exact_mut(NUMBERS)).for_each(|(block, out)| lattice.unpack(block, out));
+        }
     }
 }
 

@@ -13,19 +13,24 @@ use crate::error::{Error, Report, Result};
 use crate::files;
 use crate::ir::{BlockFormat, DType, Graph, Tensor};
 
+mod adapter;
 mod checkpoint;
 mod coded;
 mod extra;
+mod floats;
 mod gguf;
 mod hdf5;
 mod keras;
+mod merge;
 mod npy;
 mod npz;
+mod numbers;
 mod params;
 mod safetensors;
 mod scaled;
 mod stream;
 
+pub use adapter::{CONFIG as ADAPTER, apply_adapter};
 pub use checkpoint::{shard_of, weights_in};
 pub use npz::{check_npz_names, write_npz};
 pub use params::{Loaded, ParamReader, load_params, match_params};
@@ -114,6 +119,11 @@ impl Arrays {
             Source::Shards(shards) => shards.of(name).map_or(&self.path, |arrays| &arrays.path),
             Source::Npz(_) | Source::Safetensors(_) | Source::Hdf5(_) | Source::Gguf(_) => &self.path,
         }
+    }
+
+    /// Whether it is a file of GGUF.
+    pub fn is_gguf(&self) -> bool {
+        matches!(self.source, Source::Gguf(_))
     }
 
     /// Names of the arrays, in the order of the file.

@@ -6,10 +6,13 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use super::floats::numbers;
+use super::merge::Merge;
 use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
 use crate::files;
-use crate::ir::{DType, Data, Graph, NodeId, Param, ParamId, Tensor};
+use crate::ir::packing::Packing;
+use crate::ir::{DType, Data, Graph, LowRank, NodeId, Param, ParamId, Tensor};
 
 /// What [`load_params`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,7 +143,7 @@ fn is_read_as(from: DType, to: DType) -> bool {
 }
 
 /// What is wrong with an array as a parameter, in words; none where it fits.
-fn mismatch(graph: &Graph, param: &Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
+pub(super) fn mismatch(graph: &Graph, param: &Param, arrays: &Arrays, array: &str) -> Result<Option<String>> {
     let ty = param.whole_type(graph);
     let Some((dtype, dims)) = arrays.header(array)? else { return Ok(None) };
     let expected: Option<Vec<u64>> =
@@ -163,6 +166,7 @@ fn has_data(data: Option<&Data>) -> bool {
         None => false,
         Some(Data::Inline(_)) => true,
         Some(Data::File { path, .. } | Data::Array { path, .. }) => path.exists(),
+        Some(Data::Sum { matrix, added }) => has_data(Some(matrix)) && added.path.exists(),
     }
 }
 
@@ -199,14 +203,11 @@ impl ParamReader {
         if let Some(rows) = self.rows_as_held(graph, param).map_err(place)? {
             return param.part_as_held(graph, rows).map(Some);
         }
-        let tensor = match &param.data {
-            None => return Ok(None),
-            Some(Data::Inline(tensor)) => tensor.clone(),
-            Some(Data::File { path, offset, length }) => {
-                self.raw(path, *offset, *length, ty.dtype, &dims).map_err(place)?
-            }
-            Some(Data::Array { path, name }) => self.array(path, name, graph).map_err(place)?,
-        };
+        if let Some(rows) = self.rows_packed(graph, param).map_err(place)? {
+            return param.part_as_held(graph, rows).map(Some);
+        }
+        let Some(data) = &param.data else { return Ok(None) };
+        let tensor = self.tensor(data, graph, (ty.dtype, &dims)).map_err(place)?;
         let held = graph.ty(graph.node(param.node).first_result).dtype;
         let is_held = tensor.dtype().is_half() && tensor.dtype() == held;
         let halves = tensor.dtype().is_half() && ty.dtype == DType::F32;
@@ -220,6 +221,62 @@ impl ParamReader {
             return Err(place(Error::model("", format!("expected {}{dims:?}, found {found}", ty.dtype))));
         }
         param.own_part(graph, tensor).map(Some).map_err(place)
+    }
+
+    /// The blocks that are made of a matrix of numbers, packed a stretch of rows at a time as it is read; none where it is in no
+    /// blocks that are made, or not read in parts.
+    fn rows_packed(&mut self, graph: &Graph, param: &Param) -> Result<Option<Tensor>> {
+        let Some(repacked) = param.repacked.filter(|repacked| repacked.format.is_made()) else {
+            return Ok(None);
+        };
+        let (matrix, added) = match &param.data {
+            Some(Data::Sum { matrix, added }) => (Some(&**matrix), Some(added)),
+            matrix => (matrix.as_ref(), None),
+        };
+        let Some(Data::Array { path, name }) = matrix else { return Ok(None) };
+        let merge = added.map(|added| self.merge(added)).transpose()?;
+        let Some(mut rows) = self.opened(path, graph)?.rows_of_numbers(name) else { return Ok(None) };
+        let mut packing = Packing::new(repacked, rows.dims())?;
+        let mut taken = 0;
+        while rows.left() > 0 {
+            let mut numbers = rows.read(packing.stretch())?;
+            if let Some(merge) = &merge {
+                merge.add_to(taken, &mut numbers);
+            }
+            packing.add(&numbers)?;
+            taken += packing.stretch();
+        }
+        packing.finish().map(Some)
+    }
+
+    /// The array that some data is; what has no header is of this type and sizes.
+    fn tensor(&mut self, data: &Data, graph: &Graph, (dtype, dims): (DType, &[u64])) -> Result<Tensor> {
+        match data {
+            Data::Inline(tensor) => Ok(tensor.clone()),
+            Data::File { path, offset, length } => self.raw(path, *offset, *length, dtype, dims),
+            Data::Array { path, name } => self.array(path, name, graph),
+            Data::Sum { matrix, added } => {
+                let matrix = self.tensor(matrix, graph, (dtype, dims))?;
+                self.merged(matrix, added, dtype)
+            }
+        }
+    }
+
+    /// A matrix with what an adapter adds to it, in f32, or rounded where it is supplied in halves.
+    fn merged(&mut self, matrix: Tensor, added: &LowRank, supplied: DType) -> Result<Tensor> {
+        let dims = matrix.dims().to_vec();
+        let mut numbers = numbers(matrix)?;
+        self.merge(added)?.add_to(0, &mut numbers);
+        let merged = Tensor::from_f32(dims, &numbers)?;
+        if supplied.is_half() { merged.rounded(supplied) } else { Ok(merged) }
+    }
+
+    fn merge(&mut self, added: &LowRank) -> Result<Merge> {
+        let arrays = match self.arrays.entry(added.path.clone()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => place.insert(Arrays::open_safetensors(&added.path)?),
+        };
+        Merge::read(arrays, added)
     }
 
     /// The blocks of a parameter that holds a matrix as its array does; none where it holds it otherwise.

@@ -21,6 +21,7 @@ use crate::train::step::noise::disturb;
 use crate::train::step::penalty::{penalised, penalty, penalty_source};
 use crate::train::step::scaling::Scale;
 use crate::train::step::statistics::{Moved, batch_statistics};
+use crate::train::step::stored::by_stored_statistics;
 use crate::train::step::{Recipe, Step, Target, batch_of, check_without_buffers, targets, trainable};
 
 /// The training step of a batch over replicas; `bound` gives the network for a number of samples.
@@ -76,6 +77,7 @@ impl Network {
     fn new(mut graph: Graph, freeze: &[String]) -> Result<Self> {
         check_without_buffers(&graph, "of replicas")?;
         unroll(&mut graph)?;
+        by_stored_statistics(&mut graph)?;
         let batch = batch_of(&graph);
         disturb(&mut graph, batch)?;
         let moved = batch_statistics(&mut graph, freeze)?;

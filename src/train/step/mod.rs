@@ -7,6 +7,7 @@ pub(crate) mod noise;
 pub(crate) mod penalty;
 pub(crate) mod scaling;
 pub(crate) mod statistics;
+pub(crate) mod stored;
 
 use wildmatch::WildMatch;
 
@@ -21,6 +22,7 @@ use crate::train::step::noise::disturb;
 use crate::train::step::penalty::with_penalties;
 use crate::train::step::scaling::{Scale, Scaling};
 use crate::train::step::statistics::{Moved, batch_statistics};
+use crate::train::step::stored::by_stored_statistics;
 
 /// Name of the output that holds the loss.
 pub const LOSS: &str = "loss";
@@ -259,6 +261,7 @@ struct Lossy {
 
 fn with_loss(graph: &mut Graph, recipe: &Recipe) -> Result<Lossy> {
     unroll(graph)?;
+    by_stored_statistics(graph)?;
     let batch = batch_of(graph);
     let disturbed = disturb(graph, batch)?;
     let mut statistics = batch_statistics(graph, &recipe.freeze)?;
@@ -450,6 +453,7 @@ pub(crate) fn loss_outputs(targets: &[Target]) -> Vec<(String, Option<Ignoring>)
 ///
 /// Errors: those of [`targets`] and of [`trainable`].
 pub(super) fn evaluation(mut graph: Graph, loss: &Loss) -> Result<(Graph, Vec<Target>)> {
+    by_stored_statistics(&mut graph)?;
     let targets = targets(&graph, loss)?;
     let outputs = fitted(&graph);
     let named = loss_outputs(&targets);

@@ -86,7 +86,7 @@ struct Moves {
 }
 
 /// The stored statistic that a value is, perhaps in another type.
-fn statistic(graph: &Graph, value: ValueId) -> Option<ParamId> {
+pub(super) fn statistic(graph: &Graph, value: ValueId) -> Option<ParamId> {
     let maker = graph.maker(value);
     let stored = if matches!(maker.op, Op::Convert { .. }) { graph.maker(maker.operands[0]) } else { maker };
     match stored.op {
@@ -96,7 +96,7 @@ fn statistic(graph: &Graph, value: ValueId) -> Option<ParamId> {
 }
 
 /// By source: the statistics that its nodes read, each once.
-fn readers(graph: &Graph) -> Vec<Vec<ParamId>> {
+pub(super) fn readers(graph: &Graph) -> Vec<Vec<ParamId>> {
     let mut readers: Vec<Vec<ParamId>> = vec![Vec::new(); graph.sources().len()];
     for node in graph.node_ids() {
         let data = graph.node(node);

@@ -161,7 +161,8 @@ fn cast_to(at: &mut At<'_>, to: DType) -> Result<()> {
     Ok(())
 }
 
-/// What inference makes of a dropout: nothing. In training it disturbs, whatever its training mode.
+/// What inference makes of a dropout: nothing. In training it disturbs, whatever its training mode; a note says which nodes
+/// are run otherwise than they say.
 pub(super) fn dropout(at: &mut At<'_>) -> Result<()> {
     at.ignore(&["seed"]);
     let ratio = match at.opset < 12 {
@@ -170,7 +171,7 @@ pub(super) fn dropout(at: &mut At<'_>) -> Result<()> {
         false => 0.5,
     };
     if at.has(2) && at.integer(2, "training mode")? != 0 && ratio != 0.0 {
-        return Err(at.unsupported("in training mode, which drops at random,"));
+        at.drops_in_training();
     }
     let noise = Noise::new(NoiseKind::Dropout, ratio)
         .ok_or_else(|| at.wrong(format!("its ratio is {ratio}, expected one from 0 to 1")))?;

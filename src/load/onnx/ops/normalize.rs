@@ -42,14 +42,13 @@ fn per_channel(at: &mut At<'_>, vector: ValueId, rank: usize) -> Result<ValueId>
 /// With the stored mean and variance: `x * a + b`, where `a` and `b` are vectors.
 pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
     let momentum = Real(at.float_or("momentum", f64::from(0.9f32))?);
-    if at.flag("training_mode", false)? {
-        return batch_statistics(at, momentum.0);
-    }
-    if (1..at.output_count()).any(|i| at.wants(i)) {
-        return Err(at.unsupported("in training mode of this opset"));
-    }
     if !at.flag("spatial", true)? {
         return Err(at.unsupported("with spatial 0"));
+    }
+    // Before there was an attribute, the outputs that are named said it.
+    let trains = at.opset < 14 && (1..at.output_count()).any(|i| at.wants(i));
+    if at.flag("training_mode", false)? || trains {
+        return batch_statistics(at, momentum);
     }
     let epsilon = at.float_or("epsilon", f64::from(1e-5f32))?;
     let rank = at.rank(0)?;
@@ -81,11 +80,12 @@ pub(super) fn batch_normalization(at: &mut At<'_>) -> Result<()> {
     Ok(())
 }
 
-/// With the mean and the variance of the batch, which move the running ones: those are results too.
-fn batch_statistics(at: &mut At<'_>, momentum: f64) -> Result<()> {
-    at.ignore(&["spatial"]);
+/// With the mean and the variance of the batch, which move the running ones: those are results too, and before opset 14
+/// what the batch has.
+fn batch_statistics(at: &mut At<'_>, momentum: Real) -> Result<()> {
+    at.normalises_by_batch();
     let epsilon = at.float_or("epsilon", f64::from(1e-5f32))?;
-    let x = at.value(0)?;
+    let (x, running) = (at.value(0)?, [at.untied(3)?, at.untied(4)?]);
     let (rank, dtype) = (at.sizes_of(x).len(), at.graph().ty(x).dtype);
     if rank < 2 {
         return Err(at.wrong(format!("its input has rank {rank}, and so no channels")));
@@ -98,14 +98,17 @@ fn batch_statistics(at: &mut At<'_>, momentum: f64) -> Result<()> {
     let normal = at.convert(normal, dtype)?;
     let y = channel_scale_and_shift(at, normal, rank)?;
     at.set(0, y);
-    for (output, (input, fresh)) in [(3, mean), (4, variance)].into_iter().enumerate() {
-        let running = at.value(input)?;
-        let kind = at.graph().ty(running).dtype;
-        let fresh = at.convert(fresh, kind)?;
-        let old = at.binary_scalar(Binary::Mul, running, momentum)?;
-        let new = at.binary_scalar(Binary::Mul, fresh, 1.0 - momentum)?;
+    let found = [(StatisticKind::Mean, mean), (StatisticKind::Variance, variance)];
+    for (output, ((kind, fresh), running)) in found.into_iter().zip(running).enumerate() {
+        at.statistic(running, Statistic { kind, momentum });
+        let stored = at.graph().ty(running).dtype;
+        let fresh = at.convert(fresh, stored)?;
+        // These nodes tell training which statistics are the layer's, though nothing else may read them.
+        let old = at.binary_scalar(Binary::Mul, running, momentum.0)?;
+        let new = at.binary_scalar(Binary::Mul, fresh, 1.0 - momentum.0)?;
         let moved = at.binary(Binary::Add, old, new)?;
         at.set(output + 1, moved);
+        at.set(output + 3, fresh);
     }
     Ok(())
 }

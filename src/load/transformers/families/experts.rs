@@ -17,6 +17,8 @@ pub(super) const MIXTRAL: Family = Family {
     class: "Mixtral",
     other_prefix: None,
     network: Network::Text(mixtral),
+    // Later versions of the library call their modules so, and adapters name these.
+    renamed: &[("block_sparse_moe.", "mlp.")],
     ..LLAMA
 };
 

@@ -5,6 +5,9 @@
 //! latency each copy starts when its tensor is made, for the memory just before its first reader.
 //! The scheduler's own figures take their place later. One evaluation is O(nodes + edges + devices).
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use super::problem::{Home, NONE, Problem};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
 use crate::topology::{ChannelId, Communication, Contention, DeviceId, Hop, Route, Topology};
@@ -75,6 +78,8 @@ pub(super) struct Evaluator<'p, 'a> {
     sent_next: Vec<u32>,
     /// Of the node at hand, operands that are written over.
     operands: Vec<TensorIx>,
+    /// Parameters and inputs that nobody reads: bytes and nodes, the largest first.
+    unread: Vec<(u64, Vec<NodeIx>)>,
 }
 
 /// Running sums of one evaluation.
@@ -112,6 +117,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             sent_head: vec![NONE; nodes],
             sent_next: vec![NONE; problem.graph.tensor_count()],
             operands: Vec::new(),
+            unread: unread(problem),
         }
     }
 
@@ -152,6 +158,54 @@ impl<'p, 'a> Evaluator<'p, 'a> {
                 device[node.index()] = self.home_input(node, device);
             }
         }
+        self.home_unread(device);
+    }
+
+    /// Parameters and inputs that nobody reads live on the first device where that has ample room, else where there is most:
+    /// the largest first. O(nodes + edges + unread x devices) where there are any.
+    fn home_unread(&self, device: &mut [DeviceId]) {
+        let problem = self.problem;
+        if self.unread.is_empty() {
+            return;
+        }
+        let mut room = self.room_beside_readers(device);
+        for (bytes, nodes) in &self.unread {
+            let first = problem.devices[0];
+            let roomiest = problem.devices.iter().copied().max_by_key(|id| (room[id.index()], Reverse(*id)));
+            let home = if room[first.index()] / 2 >= *bytes { first } else { roomiest.unwrap_or(first) };
+            room[home.index()] = room[home.index()].saturating_sub(*bytes);
+            nodes.iter().for_each(|node| device[node.index()] = home);
+        }
+    }
+
+    /// By device: its cap less what stays there for readers, and less what the node needs that needs most.
+    fn room_beside_readers(&self, device: &[DeviceId]) -> Vec<u64> {
+        let graph = self.problem.graph;
+        let mut taken = vec![0u64; self.problem.topology.len()];
+        let mut running = vec![0u64; taken.len()];
+        let mut add = |id: DeviceId, bytes: Bytes| {
+            taken[id.index()] = taken[id.index()].saturating_add(aligned(bytes));
+        };
+        let mut holders = BTreeSet::new();
+        for node in graph.nodes() {
+            let id = device[node.index()];
+            match graph.role(node) {
+                Role::Compute => {
+                    add(id, graph.owned_bytes(node));
+                    running[id.index()] = running[id.index()].max(needed(graph, node));
+                    let params =
+                        graph.inputs(node).iter().filter_map(|&read| graph.param(graph.producer(read)));
+                    holders.extend(params.map(|param| (param, id)));
+                }
+                Role::Input if !is_unread(self.problem, node) => {
+                    graph.outputs(node).for_each(|tensor| add(id, graph.tensor_bytes(tensor)));
+                }
+                Role::Input | Role::Param => {}
+            }
+        }
+        holders.into_iter().for_each(|(param, id)| add(id, graph.param_bytes(param)));
+        let beside = taken.iter().zip(running).map(|(taken, running)| taken.saturating_add(running));
+        self.problem.caps.iter().zip(beside).map(|(cap, beside)| cap.saturating_sub(beside)).collect()
     }
 
     /// All `param` nodes of one parameter live on the lowest-numbered device that reads it, or
@@ -182,7 +236,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
                 *saved.entry(receiver).or_insert(Bytes::ZERO) += graph.tensor_bytes(tensor);
             }
         }
-        let best = saved.iter().max_by_key(|&(&id, &bytes)| (bytes, std::cmp::Reverse(id)));
+        let best = saved.iter().max_by_key(|&(&id, &bytes)| (bytes, Reverse(id)));
         best.map_or(self.problem.devices[0], |(&id, _)| id)
     }
 
@@ -538,6 +592,47 @@ impl<'p, 'a> Evaluator<'p, 'a> {
 
 fn first_channel(route: &Route) -> Option<ChannelId> {
     route.hops.first()?.channels.first().copied()
+}
+
+/// Whether nobody reads what a `param` or `input` node stands for, and nothing says where it lives.
+fn is_unread(problem: &Problem<'_>, node: NodeIx) -> bool {
+    let graph = problem.graph;
+    let is_read = |tensor: TensorIx| !graph.consumers(tensor).is_empty();
+    graph.role(node) != Role::Compute
+        && !problem.homes.contains_key(&node)
+        && !graph.outputs(node).any(is_read)
+}
+
+/// Parameters and inputs that nobody reads: bytes and nodes, the largest first, of equals those that stand first.
+pub(super) fn unread(problem: &Problem<'_>) -> Vec<(u64, Vec<NodeIx>)> {
+    let graph = problem.graph;
+    let params = (0..graph.param_count() as u32).map(|param| {
+        let nodes = problem.tied.row(param as usize).iter().map(|&node| NodeIx(node)).collect();
+        (aligned(graph.param_bytes(ParamIx(param))), nodes)
+    });
+    let inputs = graph.nodes().filter(|&node| graph.role(node) == Role::Input).map(|node| {
+        let bytes = graph.outputs(node).map(|tensor| aligned(graph.tensor_bytes(tensor)));
+        (bytes.fold(0, u64::saturating_add), vec![node])
+    });
+    let is_unread = |(bytes, nodes): &(u64, Vec<NodeIx>)| {
+        *bytes > 0 && nodes.iter().all(|&node| is_unread(problem, node))
+    };
+    let mut unread: Vec<(u64, Vec<NodeIx>)> = params.chain(inputs).filter(is_unread).collect();
+    unread.sort_by_key(|(bytes, _)| Reverse(*bytes));
+    unread
+}
+
+/// Bytes that are there while a node computes, parameters aside.
+pub(super) fn needed(graph: &CostGraph, node: NodeIx) -> u64 {
+    let mut read = graph.inputs(node).to_vec();
+    read.sort_unstable();
+    read.dedup();
+    read.retain(|&tensor| graph.role(graph.producer(tensor)) != Role::Param);
+    // What lies in an operand takes no more.
+    let made = graph.distinct_outputs(node).filter(|_| graph.view(node).is_none());
+    let tensors = read.into_iter().chain(made);
+    let bytes = tensors.map(|tensor| aligned(graph.tensor_bytes(tensor)));
+    bytes.fold(aligned(graph.workspace_bytes(node)), u64::saturating_add)
 }
 
 /// Occupies one hop's channels; the time at which the copy has crossed it.

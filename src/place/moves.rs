@@ -1,6 +1,6 @@
 //! Placements that differ from a given one by where a single unit is, for judging them.
 
-use super::evaluate::Evaluator;
+use super::evaluate::{Evaluator, unread};
 use super::problem::{Backward, NONE, Problem};
 use super::{Options, Placement, infeasible};
 use crate::costgraph::{CostGraph, NodeIx, Role};
@@ -116,12 +116,18 @@ impl<'a> Moves<'a> {
         self.spread(&self.units)
     }
 
-    /// The placement with a unit on another device; parameters and inputs follow their readers.
+    /// The placement with a unit on another device; parameters and inputs follow their readers, and what nobody reads stays.
     /// O(nodes + edges).
     pub fn moved(&self, unit: usize, to: DeviceId) -> Placement {
         let mut units = self.units.clone();
         units[unit] = to;
-        self.spread(&units)
+        let mut moved = self.spread(&units);
+        let unread: Vec<NodeIx> = unread(&self.problem).into_iter().flat_map(|(_, nodes)| nodes).collect();
+        if !unread.is_empty() {
+            let here = self.placement();
+            unread.into_iter().for_each(|node| moved.device[node.index()] = here.device[node.index()]);
+        }
+        moved
     }
 
     fn spread(&self, units: &[DeviceId]) -> Placement {

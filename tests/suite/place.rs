@@ -49,7 +49,8 @@ pub(crate) fn spread(graph: &CostGraph, chosen: &[DeviceId]) -> Placement {
             Role::Param => {
                 let tied = graph.nodes().filter(|&other| graph.param(other) == graph.param(node));
                 let all = tied.flat_map(readers).map(|reader| chosen[reader.index()]);
-                device[node.index()] = all.min().unwrap_or(DeviceId(0));
+                // What nobody reads stays where it is.
+                device[node.index()] = all.min().unwrap_or(chosen[node.index()]);
             }
             Role::Input => {
                 let mut here: Vec<DeviceId> = readers(node).iter().map(|r| chosen[r.index()]).collect();
@@ -66,7 +67,7 @@ pub(crate) fn spread(graph: &CostGraph, chosen: &[DeviceId]) -> Placement {
                     graph.outputs(node).map(one).sum()
                 };
                 device[node.index()] =
-                    here.into_iter().min_by_key(|&home| (copied(home), home)).unwrap_or(DeviceId(0));
+                    here.into_iter().min_by_key(|&home| (copied(home), home)).unwrap_or(chosen[node.index()]);
             }
         }
     }
@@ -520,4 +521,55 @@ fn what_both_ends_of_a_network_share_is_held_once_where_caps_are_tight() {
     let found = place(&graph, &topology, &Options::default()).unwrap();
     let evaluation = evaluate(&graph, &topology, &found).unwrap();
     assert_eq!(evaluation.transfer_bytes(), Bytes(2 * 64));
+}
+
+/// A node with these outputs, its input written over where `over`, and a time for each kind.
+fn add(
+    builder: &mut Builder,
+    name: &str,
+    op: &str,
+    outputs: &[Bytes],
+    over: bool,
+    times: &[Option<Nanos>],
+) -> NodeIx {
+    let in_place: &[(u32, u32)] = if over { &[(0, 0)] } else { &[] };
+    builder.add(&NodeSpec { name, op, outputs, in_place, times, ..NodeSpec::default() }).unwrap()
+}
+
+#[test]
+fn what_is_written_in_place_is_counted_once() {
+    let megabytes = |count: u64| [Bytes(count * 1_000_000)];
+    let time = [Some(Nanos(1_000_000))];
+    let mut builder = Builder::new("in place", vec!["a100-80g".into()]);
+    let first = add(&mut builder, "first", "f", &megabytes(600), false, &time);
+    let second = add(&mut builder, "second", "f", &megabytes(600), true, &time);
+    builder.connect(first, 0, second);
+    add(&mut builder, "other", "f", &megabytes(500), false, &time);
+    let graph = builder.finish().unwrap();
+    let topology = Topology::parse("2xa100-80g:memory=1GB").unwrap();
+    for objective in Objective::ALL {
+        let options = Options { objective, ..Options::default() };
+        let placement = place(&graph, &topology, &options).unwrap();
+        let held = evaluate(&graph, &topology, &placement).unwrap().memory;
+        assert_eq!(placement.device[0], placement.device[1], "{objective:?}");
+        assert!(held.contains(&Bytes(600_000_000)) && held.contains(&Bytes(500_000_000)), "{held:?}");
+    }
+}
+
+/// A hundred times as fast is where the work belongs, whatever lies there unread.
+#[test]
+fn what_nobody_reads_makes_room_for_what_is_read() {
+    let mut builder = Builder::new("unread", vec!["a100-80g".into(), "h100-80g".into()]);
+    let input = add(&mut builder, "x", "input", &[Bytes(500_000_000)], false, &[]);
+    add(&mut builder, "unread", "input", &[Bytes(480_000_000)], false, &[]);
+    let times = [Some(Nanos(100_000_000)), Some(Nanos(1_000_000))];
+    let work = add(&mut builder, "work", "f", &[Bytes(100_000_000)], false, &times);
+    builder.connect(input, 0, work);
+    let graph = builder.finish().unwrap();
+    for spec in ["h100-80g:memory=1GB+a100-80g:memory=1GB", "a100-80g:memory=1GB+h100-80g:memory=1GB"] {
+        let topology = Topology::parse(spec).unwrap();
+        let options = Options { objective: Objective::Latency, ..Options::default() };
+        let placement = place(&graph, &topology, &options).unwrap();
+        assert_eq!(topology.device(placement.device[work.index()]).kind, "h100-80g", "{spec}");
+    }
 }

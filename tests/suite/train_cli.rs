@@ -623,6 +623,30 @@ fn devices_without_work_are_told_and_a_forced_way_is_the_one_that_was_compared()
     );
 }
 
+/// Halves, and a batch in parts, are of each way as they are of the run.
+#[test]
+fn every_way_to_spread_is_planned_as_it_is_trained() {
+    let folder = Folder::new();
+    let table = |rest: &[&str]| {
+        let spread =
+            ["-d", "2xcpu:cores=1", "--dry-run", "--parallel", "auto", "--batch", "8", "--loss", "mse"];
+        let ran =
+            folder.run(&[&["train", &example("mlp.json"), "--optimizer", "sgd"][..], &spread, rest].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let is_row = |line: &&str| line.get(2..).is_some_and(|line| line.starts_with("one device"));
+        let row = ran.stdout.lines().find(is_row).expect("a row").to_owned();
+        (ran.stdout, row)
+    };
+    for half in ["bf16", "f16"] {
+        let (all, _) = table(&["--precision", half]);
+        assert!(!all.contains("cannot") && all.contains("pipeline"), "{all}");
+    }
+    // Of the same work a part takes a quarter of the memory that a batch takes beside parameters.
+    let arena = |row: &str| row.split_whitespace().rev().take(2).map(str::to_owned).collect::<Vec<_>>();
+    let [whole, parts] = [&[][..], &["--microbatches", "4"]].map(|rest| arena(&table(rest).1));
+    assert_ne!(whole, parts);
+}
+
 /// `y[b, s, 0] = x[b, s, 0] + x[b, s, 1]`, in sequences of any length.
 const SEQUENCE: &str = r#"{"partition_model": 1, "name": "seq", "inputs": [{"name": "x", "type": "f32[batch,seq,2]"}],
     "params": [{"name": "w", "type": "f32[2,1]", "init": {"kind": "constant", "value": 1}}],

@@ -1,8 +1,8 @@
 //! What a device needs for a moment: while a unit computes, what it reads and makes is there beside what stays. The unit
 //! that needs most counts, in steps of a sixty-third of what any unit needs.
 
-use crate::costgraph::{CostGraph, NodeIx, Role};
-use crate::place::evaluate::aligned;
+use crate::costgraph::Role;
+use crate::place::evaluate::needed;
 use crate::place::problem::Problem;
 
 /// Sizes that are told apart, nothing included: one bit of a mask for each.
@@ -39,19 +39,6 @@ impl Needs {
         }
         Self { step: self.step, size }
     }
-}
-
-/// Bytes that are there while a node computes, parameters aside.
-fn needed(graph: &CostGraph, node: NodeIx) -> u64 {
-    let mut read = graph.inputs(node).to_vec();
-    read.sort_unstable();
-    read.dedup();
-    read.retain(|&tensor| graph.role(graph.producer(tensor)) != Role::Param);
-    // What lies in an operand takes no more.
-    let made = graph.distinct_outputs(node).filter(|_| graph.view(node).is_none());
-    let tensors = read.into_iter().chain(made);
-    let bytes = tensors.map(|tensor| aligned(graph.tensor_bytes(tensor)));
-    bytes.fold(aligned(graph.workspace_bytes(node)), u64::saturating_add)
 }
 
 /// The units of each device, by what they need.

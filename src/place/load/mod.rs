@@ -1,8 +1,9 @@
 //! Search for the lowest load: placements that need not be contiguous, for the objective
-//! `throughput`.
+//! `throughput`. Where memory is short also for the fewest bytes, as the load of one resource that all copies share.
 //!
 //! `charges` says what a copy between two devices loads, `model` what the loads of a placement
-//! depend on, and `state` keeps a placement's loads exact move by move. `energy` is what `anneal`
+//! depend on, and `state` keeps a placement's loads exact move by move; `peaks` knows what a device needs for a moment
+//! beside what stays. `energy` is what `anneal`
 //! makes small, `clusters` are what is moved before single units are, and `climb` goes up and down
 //! their levels. [`find`] does so with several seeds, and evaluates what comes out.
 

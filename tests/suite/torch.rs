@@ -249,6 +249,15 @@ fn nodes_keep_their_names_and_arrays_theirs() {
     }
 }
 
+/// `turned` is `nn.Parameter(torch.randn(3, 4).t())`, `moved` one of permuted axes.
+#[test]
+fn parameters_that_lie_otherwise_have_the_sizes_of_pytorch() {
+    let text = partition(&[stored("laid.pt2").to_str().unwrap(), "-d", "cpu", "--emit", "ir"]);
+    for param in ["f32[4, 3] = param \"turned\"", "f32[4, 2, 3] = param \"moved\""] {
+        assert!(told(&text).contains(param), "{param} in {}", told(&text));
+    }
+}
+
 #[test]
 fn open_sizes_are_dimensions() {
     let path = stored("mlp.pt2");

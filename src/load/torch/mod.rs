@@ -18,6 +18,7 @@ pub(super) mod archive;
 mod bound;
 mod call;
 mod inline;
+mod laid;
 mod memory;
 mod ops;
 mod program;
@@ -48,6 +49,7 @@ pub(super) fn load_with(
         return Err(Error::Unsupported(Report::new("", message).help(help)));
     }
     inline::inline(&mut document.program.graph_module.graph)?;
+    laid::in_order(&mut document.arrays, path)?;
     let inputs = program::inputs(&document)?;
     let found = asked(&document.name, &inputs, options, find)?;
     let symbols = options.dims.clone().into_iter().chain(found.clone()).collect();

@@ -430,9 +430,10 @@ fn places(emit: &mut Emit<'_>, dims: &[i64], strides: &[i64]) -> Result<Vec<i64>
 
 fn add_array(emit: &mut Emit<'_>, name: &str, array: &StoredArray, digits: Option<&str>) -> Result<()> {
     let dims = stored_dims(&array.meta).ok_or_else(|| Error::model("", "its sizes are no numbers"))?;
-    let bytes = match digits {
-        None => Bytes::File { offset: array.offset, length: array.length },
-        Some(digits) => Bytes::Inline(from_digits(digits)?),
+    let bytes = match (&array.bytes, digits) {
+        (Some(bytes), _) => Bytes::Inline(bytes.clone()),
+        (None, Some(digits)) => Bytes::Inline(from_digits(digits)?),
+        (None, None) => Bytes::File { offset: array.offset, length: array.length },
     };
     match array.meta.small_float() {
         Some(of) => emit.model.small_floats(name, of, &dims, bytes),

@@ -31,6 +31,9 @@ pub(super) struct StoredArray {
     pub(super) length: u64,
     #[serde(default)]
     pub(super) digits: Option<String>,
+    /// Its elements row by row, where they do not lie so in the file.
+    #[serde(skip)]
+    pub(super) bytes: Option<Vec<u8>>,
 }
 
 #[derive(Deserialize)]

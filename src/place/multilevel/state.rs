@@ -5,6 +5,7 @@
 //! of Gottesbüren, Heuer, Sanders, Schlag, Scalable Shared-Memory Hypergraph Partitioning, 2021.
 
 use super::hypergraph::{Blocks, Hypergraph};
+use crate::csr::Csr;
 
 /// A net with more vertices than this does not wake its vertices when one of them moves.
 const WAKING: usize = 400;
@@ -40,6 +41,21 @@ pub(super) struct State<'h> {
     near: Vec<i64>,
     /// Weight of a vertex's nets.
     all: Vec<i64>,
+    /// By vertex, where bytes bind: those of its nets whose bytes each block holds that reads them.
+    held: Csr,
+}
+
+/// By vertex: its nets whose bytes blocks hold; nobody asks where no block's bytes are limited. O(pins).
+fn held(graph: &Hypergraph, blocks: &Blocks) -> Csr {
+    let mut held = Csr::new();
+    for vertex in 0..graph.len() {
+        if blocks.bytes_bind {
+            let nets = graph.of_vertex.row(vertex).iter().filter(|&&net| graph.resident[net as usize] > 0);
+            nets.for_each(|&net| held.push(net));
+        }
+        held.end_row();
+    }
+    held
 }
 
 /// How many vertices of a net a block has.
@@ -68,6 +84,7 @@ impl<'h> State<'h> {
             alone: vec![0; vertices],
             near: vec![0; vertices * k],
             all: vec![0; vertices],
+            held: held(graph, blocks),
         };
         state.weigh();
         state.tabulate();
@@ -166,7 +183,7 @@ impl<'h> State<'h> {
 
     /// Bytes that a block would hold more of with a vertex.
     fn arriving(&self, vertex: usize, to: usize) -> u64 {
-        let nets = self.graph.of_vertex.row(vertex).iter().map(|&net| net as usize);
+        let nets = self.held.row(vertex).iter().map(|&net| net as usize);
         let new = nets.filter(|&net| self.count[net * self.blocks.len() + to] == 0);
         new.map(|net| self.graph.resident[net]).fold(self.graph.bytes[vertex], u64::saturating_add)
     }

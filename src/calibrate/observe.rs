@@ -18,12 +18,13 @@ use crate::units::{Bytes, Nanos};
 pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile) -> Result<()> {
     let seen = Seen::new(plan);
     let kinds = plan.topology.kind_keys();
+    let devices = plan.topology.by_name();
     let mut kernels: BTreeMap<(&str, u64), Mean> = BTreeMap::new();
     let mut copies: BTreeMap<(&str, Bytes), Mean> = BTreeMap::new();
     let mut gaps: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut cores: BTreeMap<&str, Option<u32>> = BTreeMap::new();
     for (position, step) in plan.steps.iter().enumerate() {
-        let Some(device) = plan.topology.find(&step.device) else { continue };
+        let Some(&device) = devices.get(step.device.as_str()) else { continue };
         // Copies and kernels of devices of a kind are those of its plain name: cores do not differ.
         let kind = plain(&kinds[device.index()]);
         let own = Some(plan.topology.cores(device));

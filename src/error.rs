@@ -366,6 +366,24 @@ impl fmt::Display for Infeasible {
     }
 }
 
+/// The report of an error, borrowed as the error is.
+macro_rules! report_of {
+    ($error:expr) => {
+        match $error {
+            Self::Format(report)
+            | Self::Spec(report)
+            | Self::Model(report)
+            | Self::Unsupported(report)
+            | Self::Usage(report)
+            | Self::Overfull(report)
+            | Self::Check(report)
+            | Self::Run(report)
+            | Self::Device { report, .. } => Some(report),
+            Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
+        }
+    };
+}
+
 impl Error {
     /// A malformed file.
     pub fn format(place: impl Into<String>, message: impl Into<String>) -> Self {
@@ -435,33 +453,11 @@ impl Error {
     }
 
     fn report(&self) -> Option<&Report> {
-        match self {
-            Self::Format(report)
-            | Self::Spec(report)
-            | Self::Model(report)
-            | Self::Unsupported(report)
-            | Self::Usage(report)
-            | Self::Overfull(report)
-            | Self::Check(report)
-            | Self::Run(report)
-            | Self::Device { report, .. } => Some(report),
-            Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
-        }
+        report_of!(self)
     }
 
     fn report_mut(&mut self) -> Option<&mut Report> {
-        match self {
-            Self::Format(report)
-            | Self::Spec(report)
-            | Self::Model(report)
-            | Self::Unsupported(report)
-            | Self::Usage(report)
-            | Self::Overfull(report)
-            | Self::Check(report)
-            | Self::Run(report)
-            | Self::Device { report, .. } => Some(report),
-            Self::Io { .. } | Self::Infeasible(_) | Self::Cancelled | Self::Internal(_) => None,
-        }
+        report_of!(self)
     }
 }
 

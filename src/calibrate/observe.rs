@@ -18,12 +18,13 @@ use crate::units::{Bytes, Nanos};
 pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile) -> Result<()> {
     let seen = Seen::new(plan);
     let kinds = plan.topology.kind_keys();
-    let mut kernels: BTreeMap<(&str, u64), Mean> = BTreeMap::new();
+    let devices = plan.topology.by_name();
+    let mut kernels: BTreeMap<(&str, u64), (&str, Mean)> = BTreeMap::new();
     let mut copies: BTreeMap<(&str, Bytes), Mean> = BTreeMap::new();
     let mut gaps: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut cores: BTreeMap<&str, Option<u32>> = BTreeMap::new();
     for (position, step) in plan.steps.iter().enumerate() {
-        let Some(device) = plan.topology.find(&step.device) else { continue };
+        let Some(&device) = devices.get(step.device.as_str()) else { continue };
         // Copies and kernels of devices of a kind are those of its plain name: cores do not differ.
         let kind = plain(&kinds[device.index()]);
         let own = Some(plan.topology.cores(device));
@@ -32,12 +33,12 @@ pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile)
         match &step.action {
             Action::Launch(launch) => {
                 let kernel = launch.kernel.as_deref().and_then(|id| seen.kernels.get(id));
-                let Some(&(hash, _)) = kernel else { continue };
+                let Some(&(hash, hero)) = kernel else { continue };
                 let time = median(reports.iter().map(|report| {
                     let (start, end) = report.steps[position];
                     length(start, end)
                 }));
-                kernels.entry((kind, hash)).or_default().add(time);
+                kernels.entry((kind, hash)).or_insert((hero, Mean::default())).1.add(time);
                 let follows = reports.iter().filter_map(|report| seen.gap(position, report));
                 gaps.entry(kind).or_default().extend(follows);
             }
@@ -47,8 +48,7 @@ pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile)
             }
         }
     }
-    for ((kind, hash), mean) in kernels {
-        let hero = seen.kernels.values().find(|(other, _)| *other == hash).map_or("", |(_, hero)| hero);
+    for ((kind, hash), (hero, mean)) in kernels {
         let known = &mut profile.kind_mut(kind).kernels;
         let time = KernelTime { hash, hero: hero.to_owned(), time_ns: mean.value() };
         match known.binary_search_by_key(&hash, |kernel| kernel.hash) {
@@ -109,7 +109,7 @@ fn length(start: Duration, end: Duration) -> u64 {
 
 /// What of a plan tells when a step could have started.
 struct Seen<'a> {
-    /// By id: digest and hero.
+    /// By id: digest and hero. Looked up, never iterated.
     kernels: HashMap<&'a str, (u64, &'a str)>,
     /// By step: the positions that it waits for.
     after: Vec<Vec<usize>>,

@@ -14,11 +14,12 @@ use crate::topology::{Engine, Preset};
 /// Errors: those of lowering, printing and compiling a group.
 pub(super) fn kernels(network: &Network, plan: &Plan) -> Result<String> {
     let topology = &plan.topology;
-    let is_cpu =
-        |name: &str| topology.find(name).is_some_and(|id| topology.device(id).engine() == Engine::Cpu);
+    let devices = topology.by_name();
+    let device = |name: &str| devices.get(name).map(|&id| topology.device(id));
+    let is_cpu = |name: &str| device(name).is_some_and(|device| device.engine() == Engine::Cpu);
     // What a GPU gives kernels; what all since sm_80 do where nobody says which one it is. None: it is a CPU.
     let gives_of = |name: &str| {
-        let kind = topology.find(name).map_or("cuda", |id| &topology.device(id).kind);
+        let kind = device(name).map_or("cuda", |device| &device.kind);
         let architecture = Preset::find(kind).and_then(Preset::architecture);
         (!is_cpu(name)).then(|| architecture.map_or(Gives::SM_80, Gives::of))
     };

@@ -9,7 +9,8 @@ use crate::topology::{Engine, Topology};
 /// where the plan runs they are one. None where there are no two.
 pub(super) fn shared_cores<'p>(topology: &Topology, used: impl Iterator<Item = &'p str>) -> Option<String> {
     let mut hosts: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for id in used.filter_map(|name| topology.find(name)) {
+    let devices = topology.by_name();
+    for id in used.filter_map(|name| devices.get(name).copied()) {
         let device = topology.device(id);
         let physicals = hosts.entry(topology.physical(id).host).or_default();
         if device.engine() == Engine::Cpu && device.cores.is_none() && !physicals.contains(&device.physical) {

@@ -1,5 +1,6 @@
 //! `partition run --stats`: what each step was predicted to take, took, and reached.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::machine::Products;
@@ -8,7 +9,7 @@ use crate::cost::{self, Lowered, node_flops};
 use crate::error::Result;
 use crate::escape::escaped;
 use crate::kernel::type_text;
-use crate::plan::{Action, CopyAction, Plan, Step};
+use crate::plan::{Action, Buffer, CopyAction, Plan, Step};
 use crate::report::{Column, TextTable, clipped};
 use crate::run::RunReport;
 use crate::topology::{DeviceId, Route, Topology};
@@ -17,7 +18,7 @@ use crate::units::Nanos;
 /// One line for each step, in the plan's order: what it runs, what was predicted where nothing else
 /// runs, the median of what was measured, bytes and operations per second, and the larger of the two as a
 /// fraction of the peak. Of a kernel those are the bytes read and written and the peak of the device; of a
-/// copy the bytes moved and the bandwidth of the way. O(steps x (reports log reports + buffers) + lowering).
+/// copy the bytes moved and the bandwidth of the way. O(steps x reports log reports + buffers + devices + lowering).
 ///
 /// Errors: those of lowering a network.
 pub(super) fn stats(
@@ -27,9 +28,10 @@ pub(super) fn stats(
     width: Option<usize>,
 ) -> Result<String> {
     let lowered = cost::lower(&network.graph, &network.grouping, &plan.topology, plan.profile.as_ref())?;
-    let table = Table { plan, network, lowered, kinds: Vec::new() };
-    let kinds = plan.topology.kinds_in(&table.lowered.graph.kinds);
-    Ok(Table { kinds, ..table }.text(reports, width))
+    let kinds = plan.topology.kinds_in(&lowered.graph.kinds);
+    let devices = plan.topology.by_name();
+    let buffers = plan.buffers.iter().map(|buffer| (buffer.id.as_str(), buffer)).collect();
+    Ok(Table { plan, network, lowered, kinds, devices, buffers }.text(reports, width))
 }
 
 /// One line for each product of a library.
@@ -61,6 +63,10 @@ struct Table<'a> {
     lowered: Lowered,
     /// By device: its kind in the cost graph.
     kinds: Vec<Option<usize>>,
+    /// By name. Looked up, never iterated, as are buffers.
+    devices: HashMap<&'a str, DeviceId>,
+    /// By id.
+    buffers: HashMap<&'a str, &'a Buffer>,
 }
 
 /// What a step does, and how much of it.
@@ -94,7 +100,7 @@ impl Table<'_> {
             Column::words("what"),
         ]);
         for (position, step) in self.plan.steps.iter().enumerate() {
-            let device = self.plan.topology.find(&step.device);
+            let device = self.devices.get(step.device.as_str()).copied();
             let work = self.work(step, device);
             let nanos = median(reports, position).as_nanos().max(1) as f64;
             let (bytes, flops) = (work.bytes as f64 / nanos, work.flops as f64 / nanos);
@@ -125,8 +131,8 @@ impl Table<'_> {
     }
 
     fn copy(&self, copy: &CopyAction, device: Option<DeviceId>) -> DeviceWork {
-        let source = self.plan.buffers.iter().find(|buffer| buffer.id == copy.from);
-        let from = source.and_then(|buffer| self.plan.topology.find(&buffer.device));
+        let source = self.buffers.get(copy.from.as_str());
+        let from = source.and_then(|buffer| self.devices.get(buffer.device.as_str()).copied());
         let ends = from.zip(device).filter(|(from, to)| from != to);
         let route = ends.map(|(from, to)| self.plan.topology.route(from, to));
         let least = |route: &Route| route.hops.iter().map(|hop| hop.bandwidth.time(copy.bytes)).sum();

@@ -128,7 +128,8 @@ pub(super) fn source_devices(
     placement: &Placement,
 ) -> Vec<(String, DeviceId)> {
     let graph = &network.graph;
-    let pin = |source: &Source| source.pin.as_deref().and_then(|name| topology.find(name));
+    let devices = topology.by_name();
+    let pin = |source: &Source| source.pin.as_deref().and_then(|name| devices.get(name).copied());
     let mut device: Vec<Option<DeviceId>> = graph.sources().iter().map(pin).collect();
     for node in lowered.graph.nodes() {
         let here = placement.device[node.index()];

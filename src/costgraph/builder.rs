@@ -18,7 +18,7 @@ pub struct NodeSpec<'a> {
     /// are there before the step.
     pub op: &'a str,
     /// Time for each kind of the graph, in order; none where that kind cannot run it. May be
-    /// empty for `param` and `input`.
+    /// empty for `param`, `input` and a view.
     pub times: &'a [Option<Nanos>],
     /// Bytes of parameters or state that live where the node is.
     pub param_bytes: Bytes,
@@ -99,8 +99,10 @@ impl Builder {
         graph.roles.push(role);
         for kind in 0..graph.kinds.len() {
             let time = match role {
-                Role::Compute => node.times[kind].map_or(u64::MAX, |time| time.0.min(u64::MAX - 1)),
-                Role::Param | Role::Input => 0,
+                Role::Compute if !node.times.is_empty() => {
+                    node.times[kind].map_or(u64::MAX, |time| time.0.min(u64::MAX - 1))
+                }
+                Role::Compute | Role::Param | Role::Input => 0,
             };
             graph.times.push(time);
         }
@@ -141,7 +143,8 @@ impl Builder {
         }
         let ix = NodeIx(graph.roles.len() as u32);
         let (expected, found) = (graph.kinds.len(), node.times.len());
-        if found != expected && !(role != Role::Compute && node.times.is_empty()) {
+        let needs_times = role == Role::Compute && node.view.is_none();
+        if found != expected && (needs_times || found > 0) {
             let message = format!("expected {expected} times, one for each kind, found {found}");
             return Err(fault(node, message));
         }

@@ -41,8 +41,9 @@ impl Reduced {
         let mut kept = topology.first_of_equals(&caps, computing.max(asked).max(1));
         let named: BTreeSet<&str> = graph.pins().iter().map(|(_, name)| name.as_str()).collect();
         let named = named.into_iter().chain(options.pins.iter().map(|(_, name)| name.as_str()));
+        let devices = topology.by_name();
         for name in named {
-            kept[topology.find(name)?.index()] = true;
+            kept[devices.get(name)?.index()] = true;
         }
         let whole: Vec<DeviceId> = topology.ids().filter(|id| kept[id.index()]).collect();
         if whole.len() > topology.len() / 2 {

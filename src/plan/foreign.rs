@@ -164,7 +164,7 @@ impl<'f> Lookup<'f> {
     }
 
     /// The device that a name is given: its own entry's, else that of the longest prefix. None
-    /// where no entry says anything, or names a device that is not there. O(length).
+    /// where no entry says anything, or names a device that is not there. O(length x parts).
     pub fn find(&mut self, name: &str) -> Option<DeviceId> {
         let at = match self.exact.get(name) {
             Some(&at) => at,
@@ -174,7 +174,7 @@ impl<'f> Lookup<'f> {
         self.devices[at as usize].as_ref().ok().copied()
     }
 
-    /// The name of the device that a name is given, there or not. O(length).
+    /// The name of the device that a name is given, there or not. O(length x parts).
     pub fn device_name(&self, name: &str) -> Option<String> {
         let at = self.exact.get(name).copied().or_else(|| self.longest_prefix(name))? as usize;
         Some(match (&self.devices[at], &self.entries[at].1) {
@@ -185,11 +185,12 @@ impl<'f> Lookup<'f> {
         })
     }
 
-    /// True where some entry speaks of a name, whether or not its device is there. O(length).
+    /// True where some entry speaks of a name, whether or not its device is there. O(length x parts).
     pub fn covers(&self, name: &str) -> bool {
         self.exact.contains_key(name) || self.longest_prefix(name).is_some()
     }
 
+    /// O(length x parts): each prefix is hashed anew.
     fn longest_prefix(&self, name: &str) -> Option<u32> {
         let path = module_path(name);
         let mut end = path.len();

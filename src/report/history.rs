@@ -1,5 +1,6 @@
 //! What a training run measured, epoch by epoch, as CSV or JSON.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -78,10 +79,13 @@ pub(crate) fn is_csv(path: &Path) -> Result<bool> {
 
 fn csv(rows: &[Vec<(String, f64)>]) -> String {
     let mut names: Vec<&str> = Vec::new();
+    // By name. Looked up, never iterated.
+    let mut columns: HashMap<&str, usize> = HashMap::new();
     for (name, _) in rows.iter().flatten() {
-        if !names.contains(&name.as_str()) {
+        columns.entry(name).or_insert_with(|| {
             names.push(name);
-        }
+            names.len() - 1
+        });
     }
     let quoted = |name: &&str| match name.contains([',', '"', '\n']) {
         true => format!("\"{}\"", name.replace('"', "\"\"")),
@@ -89,11 +93,12 @@ fn csv(rows: &[Vec<(String, f64)>]) -> String {
     };
     let mut text = names.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n";
     for row in rows {
-        let cell = |name: &&str| {
-            let found = row.iter().find(|(own, _)| own == name);
-            found.map_or_else(String::new, |(_, value)| value.to_string())
-        };
-        text += &(names.iter().map(cell).collect::<Vec<_>>().join(",") + "\n");
+        let mut cells = vec![String::new(); names.len()];
+        // Of two values of a name the first.
+        for (name, value) in row.iter().rev() {
+            cells[columns[name.as_str()]] = value.to_string();
+        }
+        text += &(cells.join(",") + "\n");
     }
     text
 }

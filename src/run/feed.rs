@@ -1,7 +1,7 @@
 //! Arrays of a file matched to a network's inputs and outputs, dimensions read off the inputs'
 //! sizes, and results compared with what was expected.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, Report, Result};
 use crate::ir::{Absent, DType, DimId, Equations, Graph, Init, InputRule, Real, Refused, Size, Tensor, Type};
@@ -24,38 +24,41 @@ pub enum Role {
 }
 
 /// The role of each name. Inputs are called by their name, `in_NAME` or `in_NUMBER`; outputs by
-/// theirs, `out_NAME`, `out_NUMBER`, or `outsampleK_NAME` for every K-th element.
+/// theirs, `out_NAME`, `out_NUMBER`, or `outsampleK_NAME` for every K-th element. O(names + inputs + outputs).
 pub fn roles(graph: &Graph, names: &[String]) -> Vec<Role> {
-    let find = |list: &[(String, crate::ir::ValueId)], name: &str| {
-        let by_name = list.iter().position(|(one, _)| one == name);
-        by_name.or_else(|| name.parse().ok().filter(|&number: &usize| number < list.len()))
+    let (inputs, outputs) = (numbers(graph.inputs()), numbers(graph.outputs()));
+    let find = |list: &HashMap<&str, usize>, count: usize, name: &str| {
+        let by_name = list.get(name).copied();
+        by_name.or_else(|| name.parse().ok().filter(|&number| number < count))
     };
-    let exact =
-        |list: &[(String, crate::ir::ValueId)], name: &str| list.iter().position(|(one, _)| one == name);
+    let find_output = |name: &str| find(&outputs, graph.outputs().len(), name);
     names
         .iter()
         .map(|name| {
             // Names first: an input may be called `in_0` itself.
-            if let Some(input) = exact(graph.inputs(), name) {
+            if let Some(&input) = inputs.get(name.as_str()) {
                 return Role::Input(input);
             }
-            if let Some(output) = exact(graph.outputs(), name) {
+            if let Some(&output) = outputs.get(name.as_str()) {
                 return Role::Output { output, stride: 1 };
             }
             if let Some(rest) = name.strip_prefix("in_") {
-                return find(graph.inputs(), rest).map_or(Role::Unknown, Role::Input);
+                return find(&inputs, graph.inputs().len(), rest).map_or(Role::Unknown, Role::Input);
             }
             if let Some(rest) = name.strip_prefix("out_") {
-                let output = find(graph.outputs(), rest);
+                let output = find_output(rest);
                 return output.map_or(Role::Unknown, |output| Role::Output { output, stride: 1 });
             }
             sampled(name)
-                .and_then(|(stride, rest)| {
-                    Some(Role::Output { output: find(graph.outputs(), rest)?, stride })
-                })
+                .and_then(|(stride, rest)| Some(Role::Output { output: find_output(rest)?, stride }))
                 .unwrap_or(Role::Unknown)
         })
         .collect()
+}
+
+/// The number of each name in a list, the first where there are several. Looked up, never iterated.
+fn numbers(list: &[(String, crate::ir::ValueId)]) -> HashMap<&str, usize> {
+    list.iter().enumerate().rev().map(|(number, (name, _))| (name.as_str(), number)).collect()
 }
 
 /// `outsampleK_NAME` as (K, NAME).

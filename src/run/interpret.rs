@@ -1,6 +1,7 @@
 //! Runs a graph node by node, without a plan: what results are compared with.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result};
 use crate::ir::{BoxOf, DType, Graph, NodeId, Op, ParamId, Tensor, Type, ValueId};
@@ -55,11 +56,11 @@ fn walk<'g>(
     go_on: &mut dyn FnMut(&Interpreter<'g>, NodeId) -> bool,
 ) -> Result<Interpreter<'g>> {
     let names = graph.inputs().iter().map(|(name, _)| graph.input_box(name).map_or(name, |part| &part.name));
-    known_inputs(names.map(String::as_str), inputs)?;
+    let inputs = known_inputs(names.map(String::as_str), inputs)?;
     let mut interpreter = Interpreter::new(graph)?;
     for node in graph.node_ids() {
         let place = || format!("node {}", graph.source(graph.node(node).source).name);
-        interpreter.step(node, inputs, weights).map_err(|error| error.within(&place()))?;
+        interpreter.step(node, &inputs, weights).map_err(|error| error.within(&place()))?;
         if !go_on(&interpreter, node) {
             break;
         }
@@ -67,32 +68,37 @@ fn walk<'g>(
     Ok(interpreter)
 }
 
-/// Every input of the graph is given once, and nothing else.
+/// What is given, by name. Looked up, never iterated.
+pub(super) type Inputs<'a> = HashMap<&'a str, &'a Tensor>;
+
+/// What is given for inputs of these names, by name. O(names + inputs).
+///
+/// Errors: one that is given twice, or is none of them.
 pub(super) fn known_inputs<'a>(
     names: impl Iterator<Item = &'a str>,
-    inputs: &[(String, Tensor)],
-) -> Result<()> {
+    inputs: &'a [(String, Tensor)],
+) -> Result<Inputs<'a>> {
     let mut names: Vec<&str> = names.collect();
     // Boxes of one input are handed over together.
     names.dedup();
-    for (position, (name, _)) in inputs.iter().enumerate() {
-        if !names.contains(&name.as_str()) {
+    let known: HashSet<&str> = names.iter().copied().collect();
+    let mut found = Inputs::with_capacity(inputs.len());
+    for (name, tensor) in inputs {
+        if !known.contains(name.as_str()) {
             return Err(Error::usage(format!("input {name}"), "the model has no such input")
                 .with_help(format!("its inputs are: {}", names.join(", "))));
         }
-        if inputs[..position].iter().any(|(other, _)| other == name) {
+        if found.insert(name, tensor).is_some() {
             return Err(Error::usage(format!("input {name}"), "given twice"));
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The tensor given for an input.
-pub(super) fn input<'a>(inputs: &'a [(String, Tensor)], name: &str) -> Result<&'a Tensor> {
-    let found = inputs.iter().find(|(other, _)| other == name);
-    found
-        .map(|(_, tensor)| tensor)
-        .ok_or_else(|| Error::usage(format!("input {name}"), "no data is given").with_help("--inputs F.npz"))
+pub(super) fn input<'a>(inputs: &Inputs<'a>, name: &str) -> Result<&'a Tensor> {
+    let found = inputs.get(name).copied();
+    found.ok_or_else(|| Error::usage(format!("input {name}"), "no data is given").with_help("--inputs F.npz"))
 }
 
 /// What of a caller's input an input of type `seen` is: all of it, or its box.
@@ -166,6 +172,8 @@ struct Interpreter<'a> {
     dims: Vec<Vec<i64>>,
     values: Vec<Option<Buffer>>,
     last_reader: Vec<Option<NodeId>>,
+    /// By value: its number among the graph's inputs. Looked up, never iterated.
+    numbers: HashMap<ValueId, usize>,
 }
 
 impl<'a> Interpreter<'a> {
@@ -179,15 +187,16 @@ impl<'a> Interpreter<'a> {
         graph.outputs().iter().for_each(|(_, value)| last_reader[value.index()] = None);
         let dims = (0..count).map(|value| dims(graph.ty(ValueId(value as u32)))).collect::<Result<_>>()?;
         let values = std::iter::repeat_with(|| None).take(count).collect();
-        Ok(Self { graph, dims, values, last_reader })
+        let inputs = graph.inputs().iter().enumerate();
+        let numbers = inputs.map(|(number, (_, value))| (*value, number)).collect();
+        Ok(Self { graph, dims, values, last_reader, numbers })
     }
 
-    fn step(&mut self, id: NodeId, inputs: &[(String, Tensor)], weights: Weights<'_>) -> Result<()> {
+    fn step(&mut self, id: NodeId, inputs: &Inputs<'_>, weights: Weights<'_>) -> Result<()> {
         let node = self.graph.node(id);
         match &node.op {
             Op::Input => {
-                let position = self.graph.inputs().iter().position(|(_, value)| *value == node.first_result);
-                let Some(number) = position else {
+                let Some(&number) = self.numbers.get(&node.first_result) else {
                     return Err(Error::Internal("a nameless input".to_owned()));
                 };
                 let name = &self.graph.inputs()[number].0;

@@ -57,8 +57,9 @@ fn updates(graph: &Graph, residents: &Residents, outputs: &[(String, u32)]) -> V
 /// The devices of a plan. Those without cores of their own share all that this machine has.
 fn devices(plan: &Plan) -> Vec<ExecDevice> {
     let machine = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let ids = plan.topology.by_name();
     let device = |(number, device): (usize, &crate::plan::PlanDevice)| {
-        let id = plan.topology.find(&device.name);
+        let id = ids.get(device.name.as_str()).copied();
         let own = id.and_then(|id| plan.topology.device(id).cores);
         let shared = id.map_or(number as u32, |id| plan.topology.device(id).physical);
         ExecDevice {

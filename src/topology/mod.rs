@@ -22,7 +22,7 @@ mod spec;
 mod subset;
 mod summary;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -339,7 +339,14 @@ impl Topology {
         self.device(id).cores.unwrap_or(self.physical(id).cores)
     }
 
-    /// The device with this name. O(devices).
+    /// The devices by name, to look many up: never iterated. O(devices).
+    pub(crate) fn by_name(&self) -> HashMap<&str, DeviceId> {
+        // The first of a name, as in `find`.
+        let devices = self.devices.iter().enumerate().rev();
+        devices.map(|(at, device)| (device.name.as_str(), DeviceId(at as u32))).collect()
+    }
+
+    /// The device with this name. O(devices): many names are looked up in a map of them.
     pub fn find(&self, name: &str) -> Option<DeviceId> {
         self.ids().find(|&id| self.device(id).name == name)
     }

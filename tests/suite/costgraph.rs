@@ -153,6 +153,7 @@ fn wrong_graphs_are_named() {
             with(&node(r#""time_ns":[1],"outputs":[1],"view":0"#), ""),
             "node a: a view is one output within one input",
         ),
+        (with(&node(r#""time_ns":[1,2],"outputs":[1],"view":0"#), ""), "node a: expected 1 times"),
         (updating(r#"["a",0,"z",0]"#), "update of z by a: there is no node z"),
         (updating(r#"["a",0,"x",1]"#), "update of x by a: output 1 of x does not exist"),
         (updating(r#"["x",0,"x",0]"#), "node x: an update is of an input as large"),
@@ -234,6 +235,21 @@ fn a_node_of_many_updates_is_planned_in_the_time_of_many_nodes() {
         builder.set_update(state, update, number as u32);
     }
     is_planned_soon(&builder.finish().unwrap(), "updates");
+}
+
+#[test]
+fn a_view_without_times_takes_no_time() {
+    let read = |times: &str| {
+        let text = format!(
+            r#"{{"costgraph":1,"kinds":["cpu","gpu"],"nodes":[{{"id":"a","op":"f","time_ns":[1,2],"outputs":[128]}},
+               {{"id":"v","op":"slice"{times},"outputs":[64],"view":64}}],"edges":[["a",0,"v"]]}}"#
+        );
+        read_costgraph(text.as_bytes()).expect("a graph")
+    };
+    let expected = read(r#","time_ns":[0,0]"#);
+    for times in ["", r#","time_ns":null"#, r#","time_ns":[]"#] {
+        assert_eq!(read(times).digest(), expected.digest(), "{times}");
+    }
 }
 
 #[test]

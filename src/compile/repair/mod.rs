@@ -348,7 +348,8 @@ impl Trial<'_, '_> {
         let names = short.into_iter().map(|(name, _)| name).chain(caps.map(|member| &member.name));
         let mut ids: Vec<DeviceId> = Vec::new();
         let mut alike = Vec::new();
-        for id in names.filter_map(|name| self.topology.find(name)).chain(self.topology.ids()) {
+        let devices = self.topology.by_name();
+        for id in names.filter_map(|name| devices.get(name.as_str()).copied()).chain(self.topology.ids()) {
             let device = self.topology.device(id);
             // Without pins, devices of one kind and size are as good as one another.
             let sort = (&device.kind, device.memory);

@@ -1,7 +1,7 @@
 //! Typed access to a layer's configuration. Absent fields and `null` are the same.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -301,26 +301,37 @@ fn describe(value: &Value) -> String {
 
 /// What a model needs and this loader does not do yet, collected over all its layers.
 #[derive(Default)]
-pub(super) struct Unsupported(Vec<String>);
+pub(super) struct Unsupported {
+    lines: Vec<String>,
+    /// The lines again. Looked up, never iterated.
+    known: HashSet<String>,
+}
+
+/// Lines that are collected at most.
+const MOST_LINES: usize = 10_000;
 
 impl Unsupported {
     pub(super) fn add(&mut self, place: &str, what: impl std::fmt::Display) {
+        if self.lines.len() == MOST_LINES {
+            return;
+        }
         let line = format!("{place}: {what}");
-        if !self.0.contains(&line) && self.0.len() < 10_000 {
-            self.0.push(line);
+        if self.known.insert(line.clone()) {
+            self.lines.push(line);
         }
     }
 
     /// Error: something was collected.
     pub(super) fn check(self) -> Result<()> {
-        match self.0.len() {
+        let lines = self.lines;
+        match lines.len() {
             0 => Ok(()),
             1 => Err(Error::Unsupported(
-                Report::new("", format!("not supported yet: {}", self.0[0])).details(self.0),
+                Report::new("", format!("not supported yet: {}", lines[0])).details(lines),
             )),
             count => Err(Error::Unsupported(
-                Report::new("", format!("{count} things are not supported yet, the first: {}", self.0[0]))
-                    .details(self.0),
+                Report::new("", format!("{count} things are not supported yet, the first: {}", lines[0]))
+                    .details(lines),
             )),
         }
     }

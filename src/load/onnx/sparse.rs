@@ -71,14 +71,22 @@ fn places(indices: &TensorProto, dims: &[u64]) -> Result<Vec<u64>> {
         other => return Err(Error::model("", format!("indices of sizes {other:?} for {} axes", dims.len()))),
     };
     let place = |index: &[i64]| {
-        index.iter().zip(dims).try_fold(0u64, |place, (&index, &dim)| Ok(place * dim + checked(index, dim)?))
+        index.iter().zip(dims).try_fold(0u64, |place, (&index, &dim)| {
+            // Beyond 2^64 only where a further axis has no elements.
+            let next = place.checked_mul(dim).and_then(|first| first.checked_add(checked(index, dim).ok()?));
+            next.ok_or_else(|| out_of_range(index))
+        })
     };
     numbers.chunks_exact(by_axis).map(place).collect()
 }
 
 fn checked(index: i64, size: u64) -> Result<u64> {
     let found = u64::try_from(index).ok().filter(|&index| index < size);
-    found.ok_or_else(|| Error::model("", format!("index {index} is out of range")))
+    found.ok_or_else(|| out_of_range(index))
+}
+
+fn out_of_range(index: i64) -> Error {
+    Error::model("", format!("index {index} is out of range"))
 }
 
 #[cfg(test)]
@@ -116,6 +124,7 @@ mod tests {
             (&[2, 3], (&[1, 3], &[0, 0, 0])),
             (&[2, 3], (&[2], &[0, 1])),
             (&[1 << 30, 1 << 30], (&[1], &[0])),
+            (&[1 << 62, 1 << 62, 0], (&[1, 3], &[1 << 61, 0, 0])),
             (&[1 << 20, 1 << 10], (&[1], &[0])),
         ] {
             assert!(floats(sparse(dims, places, &[1.0])).is_err(), "{dims:?} {places:?}");

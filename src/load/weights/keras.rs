@@ -6,7 +6,7 @@
 //! releases note the layer's name beside them. Names decide where all of them are those of the model;
 //! else the order of layers does, as in Keras itself, and sizes must agree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::hdf5::Hdf5;
 use crate::error::{Error, Report, Result};
@@ -140,10 +140,11 @@ fn by_name(graph: &Graph, layers: &[Layer]) -> Vec<Option<String>> {
             .copied()
             .filter(|&at| !names[at][layer.name.len() + 1..].contains('/'))
             .collect();
+        let mut ends = Ends::new(&names, positions);
         for (number, (path, weight)) in layer.arrays.iter().enumerate() {
             let position = match weight {
                 None => direct.get(number).copied().filter(|_| direct.len() == layer.arrays.len()),
-                Some(weight) => of_weight(&names, positions, &chosen, weight),
+                Some(weight) => ends.take(weight, &chosen),
             };
             if let Some(position) = position {
                 chosen[position] = Some(path.clone());
@@ -153,16 +154,34 @@ fn by_name(graph: &Graph, layers: &[Layer]) -> Vec<Option<String>> {
     chosen
 }
 
-/// The parameter of a layer that a weight's name means: the same path, or its end, or at least the
-/// same last part; one that has no dataset yet.
-fn of_weight(names: &[&str], positions: &[usize], chosen: &[Option<String>], weight: &str) -> Option<usize> {
-    let free = || positions.iter().copied().filter(|&at| chosen[at].is_none());
-    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
-    free()
-        .find(|&at| {
-            names[at] == weight || names[at].strip_suffix(weight).is_some_and(|rest| rest.ends_with('/'))
+/// The parameters of a layer by each end of their paths, the last first. Looked up, never iterated.
+struct Ends<'g>(HashMap<&'g str, Vec<usize>>);
+
+impl<'g> Ends<'g> {
+    /// O(parts of the paths).
+    fn new(names: &[&'g str], positions: &[usize]) -> Self {
+        let mut ends: HashMap<&str, Vec<usize>> = HashMap::new();
+        for &at in positions.iter().rev() {
+            let name = names[at];
+            let parts = name.match_indices('/').map(|(slash, _)| slash + 1);
+            std::iter::once(0).chain(parts).for_each(|from| ends.entry(&name[from..]).or_default().push(at));
+        }
+        Self(ends)
+    }
+
+    /// The parameter that a weight's name means: the same path, or its end, or at least the same last part;
+    /// the first that has no dataset yet.
+    fn take(&mut self, weight: &str, chosen: &[Option<String>]) -> Option<usize> {
+        let last = weight.rsplit('/').next().unwrap_or_default();
+        [weight, last].into_iter().find_map(|end| {
+            let positions = self.0.get_mut(end)?;
+            // Those that have a dataset never lose it.
+            while positions.last().is_some_and(|&at| chosen[at].is_some()) {
+                positions.pop();
+            }
+            positions.last().copied()
         })
-        .or_else(|| free().find(|&at| last(names[at]) == last(weight)))
+    }
 }
 
 /// Layers one after another, in the order of the model: each takes the next of a kind whose sizes

@@ -79,7 +79,8 @@ pub(super) fn unit_need(problem: &Problem<'_>, unit: usize, seen: &mut [u32]) ->
     (resident.saturating_add(worst.0), worst.1)
 }
 
-/// The first unit that exceeds the cap of every device that it may be on. O(nodes + edges).
+/// The first unit that exceeds the cap of every device that it may be on.
+/// O((nodes + edges) log (in-place pairs + views) + units x devices).
 pub(super) fn oversized(problem: &Problem<'_>) -> Option<(usize, NodeIx)> {
     let mut seen = vec![u32::MAX; problem.graph.param_count()];
     (0..problem.unit_count()).find_map(|unit| {

@@ -60,15 +60,16 @@ pub(crate) fn no_match(option: &str, pattern: &str, names: &[&str]) -> Error {
 
 /// The device that each node is pinned to, by the graph and, above it, by the caller.
 pub(in crate::place) fn pins(graph: &CostGraph, topology: &Topology, options: &Options) -> Result<Vec<u32>> {
+    let devices = topology.by_name();
     let mut pins = vec![NONE; graph.node_count()];
     for (node, name) in graph.pins() {
         let place = || format!("node {}", graph.node_name(*node));
-        pins[node.index()] = find_device(topology, name).map_err(|error| error.within(&place()))?.0;
+        pins[node.index()] = find_device(topology, &devices, name).map_err(|error| error.within(&place()))?.0;
     }
     check_pins(&options.pins, topology)?;
     for (pattern, name) in &options.pins {
         let place = || format!("--pin {pattern}={name}");
-        let device = find_device(topology, name).map_err(|error| error.within(&place()))?;
+        let device = find_device(topology, &devices, name).map_err(|error| error.within(&place()))?;
         let mut found = false;
         for node in matching(graph, pattern) {
             pins[node.index()] = device.0;
@@ -83,10 +84,11 @@ pub(in crate::place) fn pins(graph: &CostGraph, topology: &Topology, options: &O
 
 /// Error: a pin names a device that is not there, or two say different things of one pattern.
 pub(crate) fn check_pins(pins: &[(String, String)], topology: &Topology) -> Result<()> {
+    let devices = topology.by_name();
     let mut found = HashMap::new();
     for (pattern, name) in pins {
         let place = format!("--pin {pattern}={name}");
-        let device = find_device(topology, name).map_err(|error| error.within(&place))?;
+        let device = find_device(topology, &devices, name).map_err(|error| error.within(&place))?;
         if let Some(other) = found.insert(pattern, device).filter(|other| *other != device) {
             let message = format!("the same nodes are pinned to {} too", topology.device(other).name);
             return Err(Error::usage(place, message).with_help("give one device for a pattern"));
@@ -98,8 +100,8 @@ pub(crate) fn check_pins(pins: &[(String, String)], topology: &Topology) -> Resu
 /// Devices that are listed in a message.
 const LISTED: usize = 8;
 
-fn find_device(topology: &Topology, name: &str) -> Result<DeviceId> {
-    topology.find(name).ok_or_else(|| {
+fn find_device(topology: &Topology, devices: &HashMap<&str, DeviceId>, name: &str) -> Result<DeviceId> {
+    devices.get(name).copied().ok_or_else(|| {
         let names = topology.devices.iter().map(|device| device.name.as_str());
         let near = near::suggestion(name, names.clone().filter(|other| other.len() > 1));
         let shown: Vec<&str> = names.take(LISTED).collect();

@@ -201,17 +201,7 @@ macro_rules! float {
                             x
                         }
                     }),
-                    Unary::Exp
-                    | Unary::Expm1
-                    | Unary::Tanh
-                    | Unary::Sinh
-                    | Unary::Cosh
-                    | Unary::Sigmoid
-                    | Unary::Erf
-                    | Unary::Gelu
-                    | Unary::GeluTanh
-                    | Unary::Silu
-                    | Unary::Softplus => {
+                    math::elementary!() => {
                         out.copy_from_slice(x);
                         Self::elementary(op, out);
                     }

@@ -23,42 +23,32 @@ pub(super) trait Stored: Plain {
 /// Numbers of the widest vector.
 const WIDEST: usize = 16;
 
-impl Stored for Bf16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        half::bf16_to_f32(self.0)
-    }
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        Self(half::f32_to_bf16(value))
-    }
-    #[inline(always)]
-    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
-        lanes.load_bfloats(bytemuck::cast_slice(from))
-    }
-    #[inline(always)]
-    fn store<L: Lanes<f32>>(lanes: L, vector: L::Vector, to: &mut [Self]) {
-        lanes.store_bfloats(vector, bytemuck::cast_slice_mut(to));
-    }
+macro_rules! stored {
+    ($($half:ident: $widen:ident, $narrow:ident, $load:ident, $store:ident;)*) => {$(
+        impl Stored for $half {
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                half::$widen(self.0)
+            }
+            #[inline(always)]
+            fn narrow(value: f32) -> Self {
+                Self(half::$narrow(value))
+            }
+            #[inline(always)]
+            fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
+                lanes.$load(bytemuck::cast_slice(from))
+            }
+            #[inline(always)]
+            fn store<L: Lanes<f32>>(lanes: L, vector: L::Vector, to: &mut [Self]) {
+                lanes.$store(vector, bytemuck::cast_slice_mut(to));
+            }
+        }
+    )*};
 }
 
-impl Stored for F16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        half::f16_to_f32(self.0)
-    }
-    #[inline(always)]
-    fn narrow(value: f32) -> Self {
-        Self(half::f32_to_f16(value))
-    }
-    #[inline(always)]
-    fn load<L: Lanes<f32>>(lanes: L, from: &[Self]) -> L::Vector {
-        lanes.load_halves(bytemuck::cast_slice(from))
-    }
-    #[inline(always)]
-    fn store<L: Lanes<f32>>(lanes: L, vector: L::Vector, to: &mut [Self]) {
-        lanes.store_halves(vector, bytemuck::cast_slice_mut(to));
-    }
+stored! {
+    Bf16: bf16_to_f32, f32_to_bf16, load_bfloats, store_bfloats;
+    F16: f16_to_f32, f32_to_f16, load_halves, store_halves;
 }
 
 /// Numbers of f32 that are read as the halves next to them.

@@ -82,11 +82,11 @@ impl Ports {
         inputs: &[(String, Tensor)],
         write: &mut dyn FnMut(Located, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        known_inputs(self.graph_inputs.iter().map(Port::callers_name), inputs)?;
+        let inputs = known_inputs(self.graph_inputs.iter().map(Port::callers_name), inputs)?;
         let parts = self.inputs.chunks(self.batch.count.max(1) as usize);
         for ((port, parts), axis) in self.graph_inputs.iter().zip(parts).zip(&self.batch.inputs) {
             let within = |error: Error| error.within(&format!("input {}", port.callers_name()));
-            let own = input(inputs, port.callers_name())?;
+            let own = input(&inputs, port.callers_name())?;
             let own = supplied(own, port.part.as_ref(), &port.seen).map_err(within)?;
             let whole = as_held(&own, &port.seen, &port.held).map_err(within)?;
             for (number, places) in parts.iter().enumerate() {

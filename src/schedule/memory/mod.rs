@@ -354,21 +354,25 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    /// Counts a reader at home off a tensor; the last one gives its bytes back.
-    fn read(&mut self, tensor: TensorIx) {
+    /// Counts a reader at home off a tensor; the last one gives its bytes back. A view's last reader was
+    /// one of what it lies in: a loop, as views can lie in views without end.
+    fn read(&mut self, mut tensor: TensorIx) {
         let graph = self.problem.graph;
-        self.readers[tensor.index()] -= 1;
-        if self.readers[tensor.index()] == 0 && !graph.is_result(tensor) {
+        loop {
+            self.readers[tensor.index()] -= 1;
+            if self.readers[tensor.index()] != 0 || graph.is_result(tensor) {
+                return;
+            }
             match self.under.get(&tensor) {
-                Some(&Under::Tensor(other)) => return self.read(other),
+                Some(&Under::Tensor(other)) => tensor = other,
                 Some(&Under::Arrival(arrival)) => return self.read_arrival(arrival),
                 Some(Under::Resident) => return,
-                None => {}
+                None => break,
             }
-            let device = self.problem.device(graph.producer(tensor));
-            let offset = self.layout.tensors[tensor.index()];
-            self.release(device, offset, graph.tensor_bytes(tensor), Occupant::Tensor(tensor.0));
         }
+        let device = self.problem.device(graph.producer(tensor));
+        let offset = self.layout.tensors[tensor.index()];
+        self.release(device, offset, graph.tensor_bytes(tensor), Occupant::Tensor(tensor.0));
     }
 
     /// Counts a reader off an arrival; the last one gives its bytes back.

@@ -16,7 +16,7 @@ pub(crate) fn is_one_lane(problem: &Problem<'_>) -> bool {
 }
 
 /// Most bytes that the launches of one lane make and still need at once, workspaces included and what is
-/// written in place counted once. O(nodes + edges).
+/// written in place counted once. O((nodes + edges) log (in-place pairs + updates)).
 pub(crate) fn peak(problem: &Problem<'_>, order: &[u32]) -> u128 {
     let graph = problem.graph;
     let mut readers: Vec<u32> = graph.tensors().map(|tensor| graph.consumers(tensor).len() as u32).collect();

@@ -208,8 +208,9 @@ pub(super) fn pinned_jobs(step: UnrolledStep<'_>) -> Result<(Placement, [Jobs; 1
 fn pinned(problem: Problem<'_>) -> Result<Placement> {
     let Problem { graph, topology, options } = problem;
     let mut device: Vec<Option<DeviceId>> = vec![None; graph.node_count()];
+    let devices = topology.by_name();
     for (node, name) in graph.pins() {
-        let found = topology.find(name);
+        let found = devices.get(name.as_str()).copied();
         let missing = || Error::usage(format!("device {name}"), "there is none of this name");
         device[node.index()] = Some(found.ok_or_else(missing)?);
     }

@@ -145,7 +145,8 @@ fn replicas_of(own: &PlanReplicas, plan: &Plan) -> Result<Replicas> {
     if stages == 0 || own.devices.iter().any(|devices| devices.len() != stages) {
         return Err(Error::format(place("devices"), "expected as many for each replica"));
     }
-    if let Some(name) = own.devices.iter().flatten().find(|name| plan.topology.find(name).is_none()) {
+    let devices = plan.topology.by_name();
+    if let Some(name) = own.devices.iter().flatten().find(|name| !devices.contains_key(name.as_str())) {
         return Err(Error::format(place("devices"), format!("the plan has no device {name}")));
     }
     if own.shards > plan.placement.len() {

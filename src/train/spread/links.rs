@@ -56,8 +56,9 @@ impl Links {
     /// Those among devices of replicas that do the same: of several such sets, the slowest. O(devices x replicas).
     pub(crate) fn of(topology: &Topology, groups: &ReplicaGroups) -> Self {
         let stages = groups.devices.iter().map(Vec::len).min().unwrap_or(0);
+        let devices = topology.by_name();
         let peers = |stage: usize| -> Vec<DeviceId> {
-            groups.devices.iter().filter_map(|own| topology.find(&own[stage])).collect()
+            groups.devices.iter().filter_map(|own| devices.get(own[stage].as_str()).copied()).collect()
         };
         let each = (0..stages).map(|stage| Self::among(topology, &peers(stage)));
         let slowest = each.max_by_key(|links| links.copy.at(MANY));

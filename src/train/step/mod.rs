@@ -9,6 +9,8 @@ pub(crate) mod scaling;
 pub(crate) mod statistics;
 pub(crate) mod stored;
 
+use std::collections::HashMap;
+
 use wildmatch::WildMatch;
 
 use crate::error::{Error, Result};
@@ -97,18 +99,25 @@ pub(super) fn fitted(graph: &Graph) -> Vec<(String, ValueId)> {
     graph.outputs().iter().filter(|(name, _)| !buffers.contains_key(name)).cloned().collect()
 }
 
-/// What the buffers become that the network itself writes over. O(outputs * parameters).
+/// Parameters by name. Looked up, never iterated.
+fn params_by_name(graph: &Graph) -> HashMap<&str, ParamId> {
+    // The first of a name.
+    let params = graph.params().iter().enumerate().rev();
+    params.map(|(at, param)| (param.name.as_str(), ParamId(at as u32))).collect()
+}
+
+/// What the buffers become that the network itself writes over. O(outputs + parameters).
 ///
 /// Error: a buffer that the network has as a constant.
 fn moved_buffers(graph: &Graph) -> Result<Vec<Moved>> {
+    let params = params_by_name(graph);
     let mut moved = Vec::new();
     for (output, value) in graph.outputs() {
         let Some(buffer) = graph.rules().buffers.get(output) else { continue };
-        let at = graph.params().iter().position(|param| param.name == *buffer);
-        let at = at.ok_or_else(|| {
+        let param = params.get(buffer.as_str()).copied().ok_or_else(|| {
             Error::usage(format!("buffer {buffer}"), "it is written over, and cannot be kept in training")
         })?;
-        moved.push(Moved { param: ParamId(at as u32), value: *value });
+        moved.push(Moved { param, value: *value });
     }
     Ok(moved)
 }
@@ -228,8 +237,10 @@ pub(super) fn gradient_step(mut graph: Graph, recipe: &Recipe) -> Result<(Step, 
 pub(super) fn update_step(network: &Graph, trained: &[String], recipe: &Recipe) -> Result<Graph> {
     let mut graph = Graph::new(network.name.clone());
     let mut gradients = Vec::new();
+    let params = params_by_name(network);
     for name in trained {
-        let Some(param) = network.params().iter().find(|param| param.name == *name) else { continue };
+        let Some(&param) = params.get(name.as_str()) else { continue };
+        let param = network.param(param);
         let ty = network.ty(network.node(param.node).first_result).clone();
         let data = graph.add_source(Source::new(name.clone(), "weight", SourceRole::Data));
         let value = graph.add_param(name.clone(), ty.clone(), param.init.clone(), param.data.clone(), data);

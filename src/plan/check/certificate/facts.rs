@@ -114,13 +114,14 @@ fn used(plan: &Plan, workers: &[DeviceId]) -> Result<Option<usize>, String> {
 
 /// The device that each node is pinned to by the options, else by the graph.
 fn pins(graph: &CostGraph, topology: &Topology, patterns: &Patterns<'_>) -> BTreeMap<NodeIx, DeviceId> {
+    let devices = topology.by_name();
     let mut pins = BTreeMap::new();
     for (node, name) in graph.pins() {
-        pins.extend(topology.find(name).map(|device| (*node, device)));
+        pins.extend(devices.get(name.as_str()).map(|&device| (*node, device)));
     }
     for pin in patterns.pins {
         let Some((pattern, name)) = pin.rsplit_once('=') else { continue };
-        let Some(device) = topology.find(name) else { continue };
+        let Some(&device) = devices.get(name) else { continue };
         let glob = WildMatch::new(pattern);
         pins.extend(
             graph.nodes().filter(|&node| glob.matches(patterns.name(graph, node))).map(|node| (node, device)),

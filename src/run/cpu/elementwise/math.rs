@@ -27,10 +27,9 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN_2: f32 = std::f32::consts::LN_2;
 const LN_2_PARTS: [f32; 2] = [0.693359375, -2.1219444e-4];
 
-/// True for the functions that [`apply`] computes.
-pub(crate) fn is_elementary(op: Unary) -> bool {
-    matches!(
-        op,
+/// The functions that [`apply`] computes, as a pattern.
+macro_rules! elementary {
+    () => {
         Unary::Exp
             | Unary::Expm1
             | Unary::Tanh
@@ -42,7 +41,13 @@ pub(crate) fn is_elementary(op: Unary) -> bool {
             | Unary::GeluTanh
             | Unary::Silu
             | Unary::Softplus
-    )
+    };
+}
+pub(crate) use elementary;
+
+/// True for the functions that [`apply`] computes.
+pub(crate) fn is_elementary(op: Unary) -> bool {
+    matches!(op, elementary!())
 }
 
 /// Computes an elementary function in place, as chains of operations do; others change nothing.

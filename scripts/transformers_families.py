@@ -3,6 +3,7 @@
     pip install torch transformers safetensors
     python scripts/transformers_families.py store tests/transformers [FAMILY...]  # the stored checkpoints of FAMILIES
     python scripts/transformers_families.py vary target/debug/partition 200 [SEED] [FAMILY...]
+    python scripts/transformers_families.py names tests/transformers    # what the library's models hold: names.txt there
 
 `store` writes one folder for each family: configuration, weights, inputs, the library's outputs. `vary` draws
 sizes, heads and settings at random, and runs the program on each against the library.
@@ -541,12 +542,83 @@ def store(folder, count, names):
             stored += 1
 
 
+# By family, what its classes end in, as docs/transformers.md lists them.
+ENDINGS = {
+    "ForCausalLM Model": "granite cohere cohere2",
+    "ForCausalLM ForSequenceClassification Model": "olmo2 olmo3 olmo",
+    "ForCausalLM ForSequenceClassification ForTokenClassification Model":
+        "gemma gemma2 phi phi3 stablelm starcoder2 glm glm4 gpt_bigcode gpt_oss",
+    "ForCausalLM ForSequenceClassification ForTokenClassification ForQuestionAnswering Model":
+        "llama mistral qwen2 qwen3 mixtral qwen2_moe qwen3_moe smollm3 nemotron gpt_neox gpt_neo falcon bloom",
+    "ForCausalLM ForSequenceClassification ForQuestionAnswering Model": "gptj opt",
+    "LMHeadModel ForSequenceClassification ForTokenClassification ForQuestionAnswering Model": "gpt2",
+    "ForCausalLM TextForSequenceClassification TextModel": "gemma3",
+    "ForMaskedLM LMHeadModel ForNextSentencePrediction ForSequenceClassification ForTokenClassification "
+    "ForQuestionAnswering Model": "bert",
+    "ForMaskedLM ForCausalLM ForSequenceClassification ForTokenClassification ForQuestionAnswering Model": "roberta",
+    "ForMaskedLM ForSequenceClassification ForTokenClassification ForQuestionAnswering Model":
+        "xlm_roberta camembert distilbert",
+    "ForConditionalGeneration EncoderModel Model": "t5",
+    "ForConditionalGeneration Model": "whisper",
+    "Model": "clip",
+    "ModelWithProjection Model": "clip_text clip_vision",
+    "ForImageClassification Model": "vit",
+}
+
+
+def braced(tree):
+    """Names as `{a.{b,c},d}`."""
+    parts = [part if not inner else f"{part}.{inner if inner == '@' else braced(inner)}" for part, inner in sorted(tree.items())]
+    return parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}"
+
+
+def tree_of(names):
+    tree = {}
+    for name in names:
+        at = tree
+        for part in name.split("."):
+            at = at.setdefault(part, {})
+    return tree
+
+
+def names(folder):
+    """Writes, for each class and the first stored configuration of its family, the names of what a model holds. `@` is
+    what the family's class without a head holds."""
+    from accelerate import init_empty_weights
+
+    lines = []
+    for endings, families in ENDINGS.items():
+        for family in families.split():
+            path = f"{folder}/families/{family}.0/config.json"
+            start = FAMILIES[family][0].removesuffix("Config").removesuffix("Text" if family == "gemma3" else "")
+            bare = None
+            for ending in reversed(endings.split()):
+                cls = getattr(hf, start + ending)
+                held = {}
+                for tied in (True, False):
+                    config = cls.config_class.from_pretrained(path)
+                    config.tie_word_embeddings = tied
+                    with init_empty_weights():
+                        model = cls(config)
+                    model.tie_weights()
+                    held[tied] = braced({part: "@" if bare and inner == bare else inner
+                                         for part, inner in tree_of(model.state_dict()).items()})
+                    bare = bare or tree_of(model.state_dict())
+                for tied in (True, False)[:1 if held[True] == held[False] else 2]:
+                    how = "any" if held[True] == held[False] else ["untied", "tied"][tied]
+                    lines.append(f"{family} {start}{ending} {how} {held[tied]}\n")
+    with open(f"{folder}/names.txt", "w") as file:
+        file.writelines(sorted(lines))
+
+
 if __name__ == "__main__":
     hf.logging.set_verbosity_error()
     hf.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     if sys.argv[1] == "store":
         store(f"{sys.argv[2]}/families", 2, sys.argv[3:])
+    elif sys.argv[1] == "names":
+        names(sys.argv[2])
     elif sys.argv[1] == "vary":
         given = sys.argv[4:]
         first = given.pop(0) if given and given[0].isdigit() else "0"

@@ -8,7 +8,8 @@
 //!    takes over flat arrays, [`read_costgraph`] reads a file's bytes.)
 //! 2. A [`Topology`] is parsed from a specification, read from a file, or built from a [`Description`].
 //! 3. [`plan()`], or [`plan_with`] under a [`Control`], gives a [`Plan`] for them, as the [`Options`] ask.
-//! 4. The engine follows the plan's [`Step`]s. A plan that was read from a file is proven by [`check()`] first.
+//! 4. The engine follows the plan's [`Step`]s. A plan that was read from a file is proven by [`check()`] first,
+//!    which is all that the file alone can prove; [`check_costgraph`] proves it against the graph, its times included.
 //!
 //! ```
 //! use partition::{Action, Builder, Bytes, Nanos, NodeSpec, Options, Topology};
@@ -89,7 +90,7 @@ pub use topology::{
 };
 
 // What is asked for.
-pub use compile::embed::{Options, plan, plan_with};
+pub use compile::embed::{Options, check_costgraph, plan, plan_with};
 pub use control::{Control, Mark, Progress};
 pub use place::{DeviceUse, Effort, Objective, Previous, Stability};
 pub use strategy::pipeline::{Options as Pipeline, Order as PipelineOrder};
@@ -99,7 +100,7 @@ pub use cost::{Class as KernelClass, ClassRate, CopyTime, KernelTime, KindProfil
 pub use error::{Error, FaultKind, Infeasible, Member, MemberKind, Repair, Report, Result};
 pub use plan::{
     Action, Bound, Buffer, BufferKind, Checked, CopyAction, Cost, Kernel, Lane, Launch, MovedState, Plan,
-    PlanDevice, PlanModel, PlanOptions, PlanSplit, Replan, Step, check, check_costgraph,
+    PlanDevice, PlanModel, PlanOptions, PlanSplit, Replan, Step, check,
 };
 pub use units::{Bytes, Flops, Nanos, Rate};
 

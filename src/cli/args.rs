@@ -488,7 +488,7 @@ pub(super) struct ExportArgs {
     /// manifest.json that lists them in this order.
     #[arg(long, value_name = "NAME")]
     pub(super) format: String,
-    /// Model of the plan, for onnx-parts [default: the file that was planned]
+    /// Model of the plan, for accelerate and onnx-parts [default: the file that was planned]
     #[arg(long, value_name = "MODEL")]
     pub(super) model: Option<PathBuf>,
     /// Write to a file; for onnx-parts, to a folder

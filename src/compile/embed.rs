@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::costgraph::CostGraph;
 use crate::error::Result;
 use crate::place::{self, DeviceUse, Effort, Objective, Previous};
-use crate::plan::Plan;
+use crate::plan::{self, Checked, Plan};
 use crate::strategy::pipeline::Options as Pipeline;
 use crate::topology::Topology;
 use crate::units::Bytes;
@@ -102,4 +102,20 @@ pub fn plan_with(
     control: &Control<'_>,
 ) -> Result<Plan> {
     super::plan_with(graph, topology, options, control)
+}
+
+/// Proves a plan without buffers sound, and a plan of this cost graph: every node that runs is launched once, on a device
+/// that can run it, after all that it reads has been made there or copied there, whatever the interleaving (where the step is
+/// divided into microbatches, once for each of them or once for all, and from what its own microbatch made); copies have the
+/// tensors' sizes; the figures for parameters follow from the placement; no peak is smaller than what its device must hold at
+/// once; the certificate proves what it says; and the steps, simulated anew on the plan's topology, take the time and load
+/// the devices as the plan says. The simulator is the planner's own, all else shares no code with the planner.
+/// O(steps x lanes + steps log steps + edges), edges once for each microbatch.
+///
+/// Errors: [`Error::Check`](crate::Error::Check), with the violations of [`check()`](crate::check()) alone where there are
+/// any, and the times alone where nothing else is wrong.
+pub fn check_costgraph(plan: &Plan, graph: &CostGraph) -> Result<Checked> {
+    let checked = plan::check_costgraph(plan, graph)?;
+    super::explain::check_costgraph_times(plan, graph)?;
+    Ok(checked)
 }

@@ -46,7 +46,21 @@ pub fn explain_node(plan: &Plan, model: Model, name: &str, control: &Control<'_>
 /// Errors: [`Error::Check`] where they take another time, or load a device or link for another, than the plan says; the
 /// plan is not of this model; those of lowering it.
 pub fn check_times(plan: &Plan, model: Model) -> Result<()> {
-    let Some(found) = with_subject(plan, model, explain::replayed)? else { return Ok(()) };
+    let found = with_subject(plan, model, explain::replayed)?;
+    compare_times(plan, found)
+}
+
+/// As [`check_times`], of a plan of this cost graph.
+///
+/// Errors: those of [`check_times`].
+pub(super) fn check_costgraph_times(plan: &Plan, graph: &CostGraph) -> Result<()> {
+    let found = with_cost_graph(plan, graph, explain::replayed)?;
+    compare_times(plan, found)
+}
+
+/// Error: the steps were simulated, and what they cost is not what the plan says.
+fn compare_times(plan: &Plan, found: Option<Cost>) -> Result<()> {
+    let Some(found) = found else { return Ok(()) };
     let (latency, load) = (plan.cost.latency_ns, plan.cost.max_load_ns);
     let fault = match () {
         () if found.latency != latency => {
@@ -62,17 +76,10 @@ pub fn check_times(plan: &Plan, model: Model) -> Result<()> {
 
 /// Puts the plan's placement on its model.
 fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>) -> Result<T>) -> Result<T> {
-    let mut options = place_options(plan)?;
     match model {
-        Model::CostGraph { graph, .. } => {
-            let bound = bind_cost_graph(plan, &graph)?;
-            if let Some(derived) = bound.divided() {
-                name_instances(&mut options, derived);
-            }
-            let names = graph.nodes().map(|node| (graph.node_name(node).to_owned(), node)).collect();
-            explain(&subject(plan, &graph, &options, &bound, names))
-        }
+        Model::CostGraph { graph, .. } => with_cost_graph(plan, &graph, explain),
         Model::Graph(network) => {
+            let mut options = place_options(plan)?;
             let network = prepare(network, &Options::of_plan(plan)?)?;
             check_sources(plan, &network.graph)?;
             let lowered =
@@ -83,6 +90,21 @@ fn with_subject<T>(plan: &Plan, model: Model, explain: impl FnOnce(&Subject<'_>)
             explain(&subject(plan, &lowered.graph, &options, &bound, source_names(&network, &lowered)))
         }
     }
+}
+
+/// The same with a plan of a bare cost graph.
+fn with_cost_graph<T>(
+    plan: &Plan,
+    graph: &CostGraph,
+    explain: impl FnOnce(&Subject<'_>) -> Result<T>,
+) -> Result<T> {
+    let mut options = place_options(plan)?;
+    let bound = bind_cost_graph(plan, graph)?;
+    if let Some(derived) = bound.divided() {
+        name_instances(&mut options, derived);
+    }
+    let names = graph.nodes().map(|node| (graph.node_name(node).to_owned(), node)).collect();
+    explain(&subject(plan, graph, &options, &bound, names))
 }
 
 /// The plan of a bare cost graph, whose launches and copies name its nodes.

@@ -100,6 +100,9 @@ pub struct ArrayNames {
     /// Other names of a parameter's array, by the parameter's own. A file may hold several of one
     /// parameter, if they are equal: tied layers were written twice.
     pub aliases: BTreeMap<String, Vec<String>>,
+    /// Arrays that the source's own library holds, in some version, in a model of this class: each with the parameter that it
+    /// holds a second time or is another name of; none where it is of no parameter.
+    pub held: Vec<(String, Option<String>)>,
     /// Patterns (`*`, `?`) of arrays that such files hold and nothing reads: masks, frequencies.
     pub unread: Vec<String>,
     /// Blocks of few bits that the rows of a parameter's array are, by the parameter's own name.

@@ -8,6 +8,7 @@
 
 mod build;
 pub mod check;
+mod device_map;
 mod diff;
 mod dtensor;
 mod export;
@@ -35,8 +36,9 @@ pub use check::{
     Checked, ExpectedLaunch, ExpectedModel, ExpectedValue, InPlace, Origin, check, check_bound,
     check_costgraph, check_model, check_peaks,
 };
+pub use device_map::{cut_blocks, cut_experts, device_map};
 pub use diff::{Bounds, Change, Diff, Flow, Move, Quality, StateDiff, diff, diff_with_state};
-pub use export::{FORMATS, cut_blocks, export};
+pub use export::{FORMATS, export};
 pub(crate) use foreign::listed;
 pub use foreign::{Foreign, Lookup};
 #[cfg(feature = "cli")]

@@ -579,11 +579,16 @@ const DAMAGES: &[Damage] = &[
         }
         true
     }),
-    ("cost graph: a part is left out", true, &["leave a gap", "receive all", "is there"], |plan, rng| {
-        let Some(i) = later_part(plan, rng) else { return false };
-        remove(plan, i);
-        true
-    }),
+    (
+        "cost graph: a part is left out",
+        true,
+        &["leave a gap", "receive all", "is there", "before it is on"],
+        |plan, rng| {
+            let Some(i) = later_part(plan, rng) else { return false };
+            remove(plan, i);
+            true
+        },
+    ),
     ("cost graph: parts overlap", true, &["a second time"], |plan, rng| {
         let Some(i) = later_part(plan, rng) else { return false };
         let part = copy(plan, i).part.as_mut().expect("a part");
@@ -599,7 +604,7 @@ const DAMAGES: &[Damage] = &[
     (
         "cost graph: a value comes back for one that does not read it",
         true,
-        &["does not read"],
+        &["does not read", "too late", "is launched before"],
         |plan, rng| {
             let back = copies_where(plan, |_, _, copy| !copy.readers.is_empty());
             let Some(i) = any(&back, rng) else { return false };
@@ -611,7 +616,7 @@ const DAMAGES: &[Damage] = &[
     (
         "cost graph: a reader does not wait for what comes back",
         true,
-        &["is there", "too late"],
+        &["is there", "too late", "before it is on", "is launched before"],
         |plan, rng| {
             let back = copies_where(plan, |_, _, copy| !copy.readers.is_empty());
             let Some(i) = any(&back, rng) else { return false };

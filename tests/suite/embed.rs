@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use partition::{
-    Bytes, Communication, Control, CostGraph, Effort, Error, Nanos, Objective, Options, Pipeline,
-    PipelineOrder, Plan, Previous, Stability, Topology, check, plan, plan_with,
+    Builder, Bytes, Communication, Control, CostGraph, Effort, Error, Nanos, NodeIx, NodeSpec, Objective,
+    Options, Pipeline, PipelineOrder, Plan, Previous, Stability, Topology, check, check_costgraph, plan,
+    plan_with,
 };
 
 use crate::cli::{Folder, example};
@@ -57,6 +58,80 @@ fn what_a_caller_may_set_wrong_is_an_error() {
     let pipeline = Some(Pipeline { microbatches: u32::MAX, order: PipelineOrder::Auto });
     let asked = Options { pipeline, ..Options::default() };
     assert!(matches!(plan(&graph, &devices, &asked), Err(Error::Usage(_))));
+}
+
+/// A chain over two devices, as a plan for few bytes has it, with one copy.
+fn chain() -> (CostGraph, Plan) {
+    let mut builder = Builder::new("chain", vec!["l4-24g".into()]);
+    let mut last: Option<NodeIx> = None;
+    for name in ["a", "b", "c"] {
+        let spec = NodeSpec {
+            name,
+            op: "layer",
+            times: &[Some(Nanos(4_000_000))],
+            param_bytes: Bytes(2_000_000_000),
+            outputs: &[Bytes(8_000_000)],
+            ..NodeSpec::default()
+        };
+        let node = builder.add(&spec).expect("a node");
+        if let Some(last) = last {
+            builder.connect(last, 0, node);
+        }
+        last = Some(node);
+    }
+    let graph = builder.finish().expect("a graph");
+    let devices = Topology::parse("2xl4-24g:memory=5GB").expect("a specification");
+    let plan = plan(&graph, &devices, &Options::default()).expect("room enough");
+    (graph, plan)
+}
+
+/// What a plan's own file shows to be wrong is found without its graph.
+#[test]
+fn a_copy_that_does_not_wait_for_its_value_is_refused_from_the_file_alone() {
+    let (_, sound) = chain();
+    check(&sound).expect("sound");
+    let refused = |plan: &Plan, why: &str| {
+        let error = check(plan).expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    let mut unordered = sound.clone();
+    unordered.steps.iter_mut().for_each(|step| step.after.clear());
+    refused(&unordered, "before it is on cuda");
+    let mut small = sound;
+    small.devices.iter_mut().for_each(|device| device.peak = Bytes(1));
+    refused(&small, "holds at least 8000000 bytes at once");
+}
+
+/// The graph says what each node takes, so that times are proven with it.
+#[test]
+fn times_that_the_steps_do_not_take_are_refused_with_the_graph() {
+    let (graph, sound) = chain();
+    check_costgraph(&sound, &graph).expect("sound");
+    let changes: [(&str, fn(&mut Plan)); 2] = [
+        ("cost.latency_ns", |plan| plan.cost.latency_ns = Nanos(1)),
+        ("cost.max_load_ns", |plan| plan.cost.max_load_ns = Nanos(1)),
+    ];
+    for (name, change) in changes {
+        let mut plan = sound.clone();
+        change(&mut plan);
+        check(&plan).expect("the file alone does not say what its nodes take");
+        let error = check_costgraph(&plan, &graph).expect_err(name).to_string();
+        assert!(error.contains(name), "{error}");
+    }
+    let mut rng = Rng::new(19);
+    let devices = topology(3, 1, Bytes(1 << 30), Links::Staged, Nanos(100), Communication::Overlapped);
+    for case in 0..12 {
+        let graph = cost_graph(&mut rng, 20);
+        for objective in Objective::ALL {
+            let pipeline = Some(Pipeline { microbatches: 3, order: PipelineOrder::Auto });
+            for pipeline in [None, pipeline] {
+                let options = Options { objective, pipeline, effort: Effort::Fast, ..Options::default() };
+                let plan = plan(&graph, &devices, &options).expect("room enough");
+                let told = |error: Error| panic!("case {case}, {objective}: {error}");
+                check_costgraph(&plan, &graph).unwrap_or_else(told);
+            }
+        }
+    }
 }
 
 /// Each of them a kind of its own: their orders are not counted.

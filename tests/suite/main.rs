@@ -33,6 +33,7 @@ mod cuda_tiles;
 mod cuda_wide;
 mod curves;
 mod data;
+mod device_maps;
 mod differential;
 mod embed;
 mod empty;

@@ -895,11 +895,16 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
             .iter()
             .any(|step| matches!(&step.action, Action::Copy(c) if c.node.as_ref() == Some(&node)))
     }),
-    ("cost graph: unknown node", By::Graph, &["does not have", "is not there"], |plan, rng| {
-        let i = some!(a_launch(plan, rng));
-        let nodes = &mut launch(plan, i).nodes;
-        let old = std::mem::replace(&mut nodes[0], "renamed".into());
-        plan.placement.iter_mut().find(|(name, _)| *name == old).unwrap().0 = "renamed".into();
-        true
-    }),
+    (
+        "cost graph: unknown node",
+        By::Graph,
+        &["does not have", "is not there", "before it is on"],
+        |plan, rng| {
+            let i = some!(a_launch(plan, rng));
+            let nodes = &mut launch(plan, i).nodes;
+            let old = std::mem::replace(&mut nodes[0], "renamed".into());
+            plan.placement.iter_mut().find(|(name, _)| *name == old).unwrap().0 = "renamed".into();
+            true
+        },
+    ),
 ];

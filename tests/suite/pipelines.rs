@@ -572,7 +572,7 @@ const DAMAGES: &[Damage] = &[
         copy.microbatch = Some(number - 1);
         true
     }),
-    ("a copy of no microbatch", &["which is not there"], |plan, i| {
+    ("a copy of no microbatch", &["which is not there", "before it is on"], |plan, i| {
         let Action::Copy(copy) = &mut plan.steps[i].action else { return false };
         copy.microbatch.take().is_some()
     }),

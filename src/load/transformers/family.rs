@@ -30,6 +30,8 @@ pub(super) struct Family {
     pub(super) copies: &'static [(&'static str, &'static str)],
     /// Arrays that a model whose layers are not tied holds and does not read.
     pub(super) idle: &'static [&'static str],
+    /// Arrays that the class without a head holds, and that nothing reads.
+    pub(super) bare: &'static [&'static str],
     /// Pieces of parameters' names, and what files of other versions of the library have in their place.
     pub(super) renamed: &'static [(&'static str, &'static str)],
 }
@@ -48,6 +50,7 @@ impl Family {
             other_prefix: None,
             copies: &[],
             idle: &[],
+            bare: &[],
             renamed: &[],
         }
     }

@@ -18,11 +18,13 @@ pub(super) fn collect(net: &mut Net, family: &Family, prefix: &str, tied: bool) 
     let params: Vec<String> = net.param_names().map(str::to_owned).collect();
     let mut unread: Vec<String> = BUFFERS.iter().map(ToString::to_string).collect();
     let mut aliases = Vec::new();
+    let mut held: Vec<(String, Option<String>)> = Vec::new();
     for param in &params {
         let mut names = other_prefixes(param, prefix, family);
-        if tied {
-            names.extend(copies(param, prefix, family));
-        }
+        let again = if tied { copies(param, prefix, family) } else { Vec::new() };
+        let of_library = again.iter().cloned().chain(renamed(param, family));
+        held.extend(of_library.map(|name| (name, Some(param.clone()))));
+        names.extend(again);
         let both: Vec<String> =
             std::iter::once(param).chain(&names).filter_map(|name| of_tensorflow(name)).collect();
         names.extend(both);
@@ -34,7 +36,11 @@ pub(super) fn collect(net: &mut Net, family: &Family, prefix: &str, tied: bool) 
     if !tied {
         unread.extend(family.idle.iter().map(ToString::to_string));
     }
+    let of_none: &[&str] = if tied { &[] } else { family.idle };
+    let bare = if prefix == family.bare_prefix && prefix != family.prefix { family.bare } else { &[] };
+    held.extend(of_none.iter().chain(bare).map(|name| ((*name).to_owned(), None)));
     let arrays = net.array_names();
+    arrays.held.extend(held);
     arrays.aliases.extend(aliases);
     arrays.unread.extend(unread);
 }

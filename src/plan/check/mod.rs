@@ -31,6 +31,7 @@ mod expected;
 mod instances;
 mod memory;
 mod model;
+mod node_copies;
 mod order;
 mod parts;
 mod placement;
@@ -65,9 +66,11 @@ pub struct Checked {
     pub moved: Bytes,
 }
 
-/// Proves a plan sound; see the module's documentation. A plan from a cost graph has no buffers,
-/// and its data dependencies are not in it: [`check_costgraph`] proves them too. Which buffers
-/// hold results, and which share their bytes, is what the plan says: [`check_model`] proves that too.
+/// Proves a plan sound; see the module's documentation. A plan from a cost graph has no buffers: that each of its copies
+/// waits for what it moves, and what reads a value that comes back for its copy, is proven; what else launches read is not in
+/// it, nor how much memory they need, and [`check_costgraph`] proves these too. Which buffers hold results, and which share
+/// their bytes, is what the plan says: [`check_model`] proves that too. Times (`cost.latency_ns`, `cost.max_load_ns`) follow
+/// from what the model's nodes take, which the plan does not say: nothing is proven of them here.
 ///
 /// Errors: [`Error::Check`] with one line for each violation, the first twenty of them.
 pub fn check(plan: &Plan) -> Result<Checked> {
@@ -97,6 +100,9 @@ fn prove<'a>(
         instances::check(plan, resolved, faults);
         bounds::check(plan, resolved, faults);
         (checked.copies, checked.moved) = costs::check(plan, resolved, faults);
+        if plan.buffers.is_empty() {
+            node_copies::check(plan, resolved, faults);
+        }
         let kept = |buffer: &Buffer| {
             buffer.kind == BufferKind::Output || model.is_some_and(|names| names.is_declared_result(buffer))
         };

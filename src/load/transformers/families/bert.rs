@@ -37,8 +37,12 @@ pub(super) const BERT: Family = Family {
         ("cls.predictions.decoder.bias", "cls.predictions.bias"),
     ],
     idle: &["cls.predictions.bias"],
+    bare: POOLER,
     renamed: &[],
 };
+
+/// A layer behind the first token, which gives no output of ours.
+pub(super) const POOLER: &[&str] = &["pooler.dense.weight", "pooler.dense.bias"];
 
 const POOLED: First = First {
     pooler: ".pooler.dense",
@@ -174,6 +178,7 @@ pub(super) const DISTILBERT: Family = Family {
     prefix: "distilbert.",
     copies: &[("vocab_projector.weight", ".embeddings.word_embeddings.weight")],
     idle: &[],
+    bare: &[],
     ..BERT
 };
 

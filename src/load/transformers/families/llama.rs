@@ -66,13 +66,8 @@ pub(super) const GRANITE: Family = Family {
     ..LLAMA
 };
 
-pub(super) const SMOLLM3: Family = Family {
-    name: "smollm3",
-    class: "SmolLM3",
-    other_prefix: None,
-    network: Network::Text(smollm3),
-    ..LLAMA
-};
+pub(super) const SMOLLM3: Family =
+    Family { name: "smollm3", class: "SmolLM3", network: Network::Text(smollm3), ..LLAMA };
 
 pub(super) const STARCODER2: Family = Family {
     name: "starcoder2",

@@ -19,6 +19,7 @@ pub(super) const VIT: Family = Family {
     heads: &[("Model", Head::Bare), ("ForImageClassification", Head::Image("classifier"))],
     usual: Head::Bare,
     prefix: "vit.",
+    bare: super::bert::POOLER,
     // As later versions of the library name them.
     renamed: &[
         ("encoder.layer.", "layers."),

@@ -164,7 +164,7 @@ pub(super) struct ModelArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) weights: Option<PathBuf>,
     /// Merge a LoRA adapter into the weights of a transformers model [default: the one beside its weights]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(hide_short_help = true, long, value_name = "FOLDER")]
     pub(super) adapter: Option<PathBuf>,
     /// Give a transformers model an optional input: attention_mask, token_type_ids, position_ids (repeatable;
     /// implied by --inputs)

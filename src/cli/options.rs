@@ -54,6 +54,10 @@ pub(super) fn compile_options(shape: &ModelArgs, placement: &PlacementArgs) -> R
         return Err(Error::usage("--microbatches 0", "expected at least 1"));
     }
     let mut dims = dims(&shape.dims)?;
+    if let Some(&given) = dims.get("batch").filter(|given| shape.batch.is_some() && batch != Some(**given)) {
+        let place = format!("--dim batch={given}");
+        return Err(Error::usage(place, "--batch gives another batch").with_help("leave one of them out"));
+    }
     if let Some(context) = shape.context {
         if context < 1 {
             return Err(Error::usage(format!("--context {context}"), "caches hold at least 1 token"));

@@ -11,15 +11,7 @@ use crate::ir::Graph;
 pub(super) fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<String, i64>)> {
     let mut values = options.bind.clone();
     match (options.batch, batch_dim(graph)) {
-        (Some(batch), Some(name)) => {
-            let place = format!("--batch {batch}");
-            if let Some(other) = values.insert(name.clone(), batch).filter(|&other| other != batch) {
-                return Err(Error::usage(
-                    place,
-                    format!("dimension {name} is the batch, and is given as {other}"),
-                ));
-            }
-        }
+        (Some(batch), Some(name)) => drop(values.insert(name, batch)),
         (Some(batch), None) if first_sizes(graph).next().is_none_or(|(_, size)| size != batch) => {
             return Err(Error::usage(format!("--batch {batch}"), fixed_batch(graph))
                 .with_help("leave --batch out; a model that is exported with an open batch takes any"));

@@ -186,6 +186,8 @@ fn a_batch_that_is_asked_for_is_that_of_the_arrays() {
         let error = folder.fails(1, &[&run[..], batch].concat());
         assert!(error.contains("input x: axis 0: expected 4, found 3"), "{error}");
     }
+    let error = folder.fails(2, &[&run[..], &["--batch", "3", "--dim", "batch=4"]].concat());
+    assert!(error.contains("--batch gives another batch"), "{error}");
     let microbatches = ["--microbatches", "3", "-d", "2xcpu:cores=1"];
     folder.ok(&[&run[..], &microbatches].concat());
     let fixed =

@@ -1,7 +1,8 @@
 //! The arena: nodes and values, and tables of what they refer to.
 
+use std::collections::BTreeMap;
 #[cfg(feature = "run")]
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 
 use super::infer::unequal;

@@ -22,8 +22,13 @@ pub(super) const MIXTRAL: Family = Family {
     ..LLAMA
 };
 
-pub(super) const QWEN2_MOE: Family =
-    Family { name: "qwen2_moe", class: "Qwen2Moe", network: Network::Text(qwen2_moe), ..LLAMA };
+pub(super) const QWEN2_MOE: Family = Family {
+    name: "qwen2_moe",
+    class: "Qwen2Moe",
+    other_prefix: None,
+    network: Network::Text(qwen2_moe),
+    ..LLAMA
+};
 
 pub(super) const QWEN3_MOE: Family =
     Family { name: "qwen3_moe", class: "Qwen3Moe", network: Network::Text(qwen3_moe), ..LLAMA };

@@ -6,7 +6,6 @@
 //! The scheduler's own figures take their place later. One evaluation is O(nodes + edges + devices).
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use super::problem::{Home, NONE, Problem};
 use crate::costgraph::{CostGraph, NodeIx, ParamIx, Role, TensorIx};
@@ -93,6 +92,22 @@ struct Sums {
     channel_free: Vec<u64>,
 }
 
+impl Sums {
+    fn new(topology: &Topology) -> Self {
+        let (devices, channels) = (topology.len(), topology.channels.len());
+        let resources = devices + topology.physicals.len();
+        Self {
+            result: Evaluation { compute: vec![Nanos::ZERO; devices], ..Evaluation::default() },
+            live: vec![0; devices],
+            peak: vec![0; devices],
+            resource_load: vec![0; resources],
+            resource_free: vec![0; resources],
+            channel_load: vec![0; channels],
+            channel_free: vec![0; channels],
+        }
+    }
+}
+
 impl<'p, 'a> Evaluator<'p, 'a> {
     /// Prepares to evaluate placements of a problem.
     pub(super) fn new(problem: &'p Problem<'a>) -> Self {
@@ -163,7 +178,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
 
     /// Parameters and inputs that nobody reads live on the first device where that has ample room, else where there is most:
     /// the largest first. O(nodes + edges + unread x devices) where there are any.
-    fn home_unread(&self, device: &mut [DeviceId]) {
+    fn home_unread(&mut self, device: &mut [DeviceId]) {
         let problem = self.problem;
         if self.unread.is_empty() {
             return;
@@ -179,32 +194,23 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     }
 
     /// By device: its cap less what stays there for readers, and less what the node needs that needs most.
-    fn room_beside_readers(&self, device: &[DeviceId]) -> Vec<u64> {
+    fn room_beside_readers(&mut self, device: &[DeviceId]) -> Vec<u64> {
         let graph = self.problem.graph;
-        let mut taken = vec![0u64; self.problem.topology.len()];
-        let mut running = vec![0u64; taken.len()];
-        let mut add = |id: DeviceId, bytes: Bytes| {
-            taken[id.index()] = taken[id.index()].saturating_add(aligned(bytes));
-        };
-        let mut holders = BTreeSet::new();
-        for node in graph.nodes() {
-            let id = device[node.index()];
-            match graph.role(node) {
-                Role::Compute => {
-                    add(id, graph.owned_bytes(node));
-                    running[id.index()] = running[id.index()].max(needed(graph, node));
-                    let params =
-                        graph.inputs(node).iter().filter_map(|&read| graph.param(graph.producer(read)));
-                    holders.extend(params.map(|param| (param, id)));
-                }
-                Role::Input if !is_unread(self.problem, node) => {
-                    graph.outputs(node).for_each(|tensor| add(id, graph.tensor_bytes(tensor)));
-                }
-                Role::Input | Role::Param => {}
-            }
+        let mut sums = Sums::new(self.problem.topology);
+        self.stamp.fill(NONE);
+        self.resident(device, &mut sums);
+        // Stamps of parameters would pass for those of tensors.
+        self.stamp.fill(NONE);
+        for (bytes, nodes) in &self.unread {
+            let here = &mut sums.live[device[nodes[0].index()].index()];
+            *here = here.saturating_sub(*bytes);
         }
-        holders.into_iter().for_each(|(param, id)| add(id, graph.param_bytes(param)));
-        let beside = taken.iter().zip(running).map(|(taken, running)| taken.saturating_add(running));
+        let mut running = vec![0u64; sums.live.len()];
+        for node in graph.nodes().filter(|&node| graph.role(node) == Role::Compute) {
+            let most = &mut running[device[node.index()].index()];
+            *most = needed(graph, node).max(*most);
+        }
+        let beside = sums.live.iter().zip(running).map(|(stays, running)| stays.saturating_add(running));
         self.problem.caps.iter().zip(beside).map(|(cap, beside)| cap.saturating_sub(beside)).collect()
     }
 
@@ -277,15 +283,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
         self.find_lain_in(device, order);
         let devices = topology.len();
-        let mut sums = Sums {
-            result: Evaluation { compute: vec![Nanos::ZERO; devices], ..Evaluation::default() },
-            live: vec![0; devices],
-            peak: vec![0; devices],
-            resource_load: vec![0; devices + topology.physicals.len()],
-            resource_free: vec![0; devices + topology.physicals.len()],
-            channel_load: vec![0; topology.channels.len()],
-            channel_free: vec![0; topology.channels.len()],
-        };
+        let mut sums = Sums::new(topology);
         self.resident(device, &mut sums);
         // `resident` stamped devices with numbers of parameters, which tensors have too.
         self.stamp.fill(NONE);
@@ -615,7 +613,7 @@ pub(super) fn unread(problem: &Problem<'_>) -> Vec<(u64, Vec<NodeIx>)> {
         (bytes.fold(0, u64::saturating_add), vec![node])
     });
     let is_unread = |(bytes, nodes): &(u64, Vec<NodeIx>)| {
-        *bytes > 0 && nodes.iter().all(|&node| is_unread(problem, node))
+        *bytes > 0 && !nodes.is_empty() && nodes.iter().all(|&node| is_unread(problem, node))
     };
     let mut unread: Vec<(u64, Vec<NodeIx>)> = params.chain(inputs).filter(is_unread).collect();
     unread.sort_by_key(|(bytes, _)| Reverse(*bytes));

@@ -58,8 +58,9 @@ fn by_rows(array: &StoredArray, file: &mut File) -> std::io::Result<Option<Vec<u
     let mut laid = Vec::new();
     file.seek(SeekFrom::Start(array.offset))?;
     file.take(array.length).read_to_end(&mut laid)?;
-    let count: usize = dims.iter().map(|&dim| dim as usize).product();
-    if laid.len() != count * size {
+    let elements = |count: usize, &dim: &i64| count.checked_mul(usize::try_from(dim).ok()?);
+    let Some(count) = dims.iter().try_fold(1, elements) else { return Ok(None) };
+    if count == 0 || count.checked_mul(size) != Some(laid.len()) {
         return Ok(None);
     }
     // By axis: elements from one index to the next in memory.

@@ -112,6 +112,10 @@ fn fill(group: &DeviceGroup, accelerated: bool, index: usize) -> Result<DeviceGr
     }
     fill_memory(&mut filled, preset, index)?;
     fill_rates(&mut filled, preset);
+    if filled.link == Some(Rate(0)) && filled.port.is_some() {
+        return Err(fault("port", "a port for links that there are not".to_owned())
+            .help("give the group a `link`, or drop `port`"));
+    }
     filled.role = Some(match (group.role, group.engine() == Engine::Cpu) {
         (Some(Role::Host), false) => {
             return Err(fault("use", format!("`{}` cannot be a host: only CPUs are", group.kind))
@@ -240,9 +244,11 @@ fn fill_rates(group: &mut DeviceGroup, preset: Option<&Preset>) {
     group.host_latency.get_or_insert(if is_cpu { CPU_LATENCY } else { HOST_LATENCY });
     // A latency alone asks for direct links as fast as the way through the host.
     let peer = preset.and_then(|preset| preset.peer_link).or(group.latency.map(|_| host_link));
+    let port = preset.and_then(|preset| preset.peer_port).filter(|_| group.link.is_none());
     let link = group.link.or(peer).unwrap_or(Rate(0));
     group.link = Some(link);
     group.latency = (link != Rate(0)).then(|| group.latency.unwrap_or(PEER_LATENCY));
+    group.port = group.port.or(port).filter(|&port| port != Rate(0));
 }
 
 /// The hosts' names: [`FIRST_HOST`] first where a group names none, then in order of mention.

@@ -49,6 +49,9 @@ pub struct DeviceGroup {
     pub link: Option<Rate>,
     /// Latency of those links.
     pub latency: Option<Nanos>,
+    /// What one device sends, or receives, over all those links at once. [`Rate`] zero: each link has its whole rate.
+    /// The kind's where `link` is the kind's.
+    pub port: Option<Rate>,
     /// How copies share the group's links, to each other and to the host.
     pub contention: Contention,
     /// Rate of each device's link to its host, in each direction. [`Rate`] zero: none, it is
@@ -82,6 +85,7 @@ impl DeviceGroup {
             communication: Communication::default(),
             link: None,
             latency: None,
+            port: None,
             contention: Contention::default(),
             host_link: None,
             host_latency: None,

@@ -26,7 +26,7 @@ use crate::units::{Bytes, Flops, Nanos, Rate};
 /// Bytes of the longest file that is read.
 const LONGEST: u64 = 64 << 20;
 
-const DEVICE_KEYS: [&str; 18] = [
+const DEVICE_KEYS: [&str; 19] = [
     "name",
     "kind",
     "count",
@@ -42,6 +42,7 @@ const DEVICE_KEYS: [&str; 18] = [
     "communication",
     "link",
     "latency",
+    "port",
     "contention",
     "host_link",
     "host_latency",
@@ -346,6 +347,7 @@ fn set_device(group: &mut DeviceGroup, key: &str, value: &Value) -> Result<(), S
         "communication" => group.communication = communication(string(value)?)?,
         "link" => group.link = Some(optional_link(value)?),
         "latency" => group.latency = Some(quantity(value, Nanos)?),
+        "port" => group.port = Some(optional_link(value)?),
         "contention" => group.contention = contention(string(value)?)?,
         "host_link" => group.host_link = Some(optional_link(value)?),
         "host_latency" => group.host_latency = Some(quantity(value, Nanos)?),
@@ -388,6 +390,7 @@ fn device_fields(group: &DeviceGroup) -> Fields {
         ("communication", (group.communication == Communication::Added).then(|| text("added"))),
         ("link", group.link.map(link)),
         ("latency", group.latency.map(|time| time.exact().into())),
+        ("port", group.port.map(link)),
         ("contention", (group.contention == Contention::None).then(|| text("none"))),
         ("host_link", group.host_link.map(link)),
         ("host_latency", group.host_latency.map(|time| time.exact().into())),

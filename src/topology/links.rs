@@ -26,6 +26,8 @@ pub(super) struct Rule {
     pub(super) contention: Contention,
     /// The bus they are on.
     pub(super) shared: Option<String>,
+    /// What each device sends, or receives, over all of them at once.
+    pub(super) port: Option<Rate>,
 }
 
 /// What governs a pair of devices; positions in [`Links::rules`].
@@ -127,7 +129,8 @@ impl Links {
             let rate = groups[group].link.filter(|&rate| rate != Rate(0));
             if let Some(rate) = rate.filter(|_| members > 1) {
                 let latency = groups[group].latency.unwrap_or(PEER_LATENCY);
-                let rule = Rule { rate, latency, contention: groups[group].contention, shared: None };
+                let (contention, port) = (groups[group].contention, groups[group].port);
+                let rule = Rule { rate, latency, contention, shared: None, port };
                 let rule = self.add(rule);
                 for from in first..first + members {
                     for to in first..from {
@@ -246,6 +249,7 @@ fn rule(link: &LinkGroup) -> Option<Rule> {
         latency: link.latency.unwrap_or(PEER_LATENCY),
         contention: link.contention,
         shared: link.shared.clone(),
+        port: None,
     })
 }
 

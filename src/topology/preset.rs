@@ -28,6 +28,9 @@ pub struct Preset {
     /// Rate of its direct links to others of its kind in one host, in each direction; none where
     /// they are joined through the host.
     pub peer_link: Option<Rate>,
+    /// What it sends, or receives, over all those links at once: they meet in a switch, or are so many in all. None
+    /// where each pair has a link of its own at that rate.
+    pub peer_port: Option<Rate>,
 }
 
 /// Cores of `cpu` where the spec does not say.
@@ -62,6 +65,7 @@ const fn gpu(
     title: &'static str,
     [memory_gb, flops, half_flops, bandwidth, pcie, peer]: [u64; 6],
 ) -> Preset {
+    let peer = if peer == 0 { None } else { Some(Rate(peer * 1_000_000)) };
     Preset {
         name,
         title,
@@ -71,8 +75,14 @@ const fn gpu(
         bandwidth: Rate(bandwidth * 1_000_000),
         launch: GPU_LAUNCH,
         host_link: Rate(pcie * 1_000_000),
-        peer_link: if peer == 0 { None } else { Some(Rate(peer * 1_000_000)) },
+        peer_link: peer,
+        peer_port: peer,
     }
+}
+
+/// As [`gpu`], of which each two are joined by a link of their own.
+const fn meshed(name: &'static str, title: &'static str, figures: [u64; 6]) -> Preset {
+    Preset { peer_port: None, ..gpu(name, title, figures) }
 }
 
 /// What most people run a CPU plan on: a small cloud machine of [`CPU_CORES`] cores, with as much of its host's memory
@@ -88,6 +98,7 @@ const CPU: Preset = Preset {
     launch: Nanos(1_000),
     host_link: Rate(51_200_000_000),
     peer_link: None,
+    peer_port: None,
 };
 
 /// A GPU that nothing is known about but that it runs CUDA: about a mid-range one of 2020.
@@ -101,6 +112,7 @@ const CUDA: Preset = Preset {
     launch: GPU_LAUNCH,
     host_link: Rate(PCIE4 * 1_000_000),
     peer_link: None,
+    peer_port: None,
 };
 
 /// Every kind that a spec can name, `cpu` and `cuda` first.
@@ -155,15 +167,15 @@ pub const PRESETS: [Preset; 25] = [
     gpu("rtx5090-32g", "NVIDIA GeForce RTX 5090 32 GB", [32, 104_800, 209_500, 1_792_000, PCIE5, 0]),
     // AMD Instinct MI210 data sheet (2022): f32 vector 22.6, bf16 181 TFLOPS, 1,638.4 GB/s,
     // three Infinity Fabric links of 100 GB/s in both directions together.
-    gpu("mi210-64g", "AMD Instinct MI210 64 GB", [64, 22_600, 181_000, 1_638_400, PCIE4, 50_000]),
+    meshed("mi210-64g", "AMD Instinct MI210 64 GB", [64, 22_600, 181_000, 1_638_400, PCIE4, 50_000]),
     // AMD Instinct MI250 data sheet (2021), both dies: f32 vector 45.3, bf16 362.1 TFLOPS,
     // 3,276.8 GB/s; 100 GB/s for each Infinity Fabric link in both directions together.
-    gpu("mi250-128g", "AMD Instinct MI250 128 GB", [128, 45_300, 362_100, 3_276_800, PCIE4, 50_000]),
+    meshed("mi250-128g", "AMD Instinct MI250 128 GB", [128, 45_300, 362_100, 3_276_800, PCIE4, 50_000]),
     // AMD Instinct MI300X data sheet (2023): f32 vector 163.4, bf16 1,307.4 TFLOPS, 5.3 TB/s;
     // 128 GB/s for each Infinity Fabric link in both directions together.
-    gpu("mi300x-192g", "AMD Instinct MI300X 192 GB", [192, 163_400, 1_307_400, 5_300_000, PCIE5, 64_000]),
+    meshed("mi300x-192g", "AMD Instinct MI300X 192 GB", [192, 163_400, 1_307_400, 5_300_000, PCIE5, 64_000]),
     // AMD Instinct MI325X data sheet (2024): as MI300X with 256 GB at 6 TB/s.
-    gpu("mi325x-256g", "AMD Instinct MI325X 256 GB", [256, 163_400, 1_307_400, 6_000_000, PCIE5, 64_000]),
+    meshed("mi325x-256g", "AMD Instinct MI325X 256 GB", [256, 163_400, 1_307_400, 6_000_000, PCIE5, 64_000]),
 ];
 
 impl Preset {

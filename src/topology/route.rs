@@ -98,11 +98,27 @@ impl Channels {
 fn direct_legs(links: &Links, physicals: &[Physical], channels: &mut Channels) -> Vec<Option<Leg>> {
     let count = physicals.len();
     let mut legs = Vec::with_capacity(count * count);
+    let mut ports = vec![None; count];
     for from in 0..count {
         for to in 0..count {
             legs.push(links.plain(from, to).map(|rule| {
-                let channel = channels.of_rule(rule, &physicals[from].name, &physicals[to].name);
-                Leg { channels: vec![channel], latency: rule.latency, rate: rule.rate }
+                let (latency, rate) = (rule.latency, rule.rate);
+                let Some(port) = rule.port else {
+                    let channel = channels.of_rule(rule, &physicals[from].name, &physicals[to].name);
+                    return Leg { channels: vec![channel], latency, rate };
+                };
+                let mut port_of = |device: usize| {
+                    *ports[device].get_or_insert_with(|| {
+                        let name = &physicals[device].name;
+                        let mut way = |name| channels.add(name, port, rule.contention);
+                        (way(format!("{name}->peers")), way(format!("peers->{name}")))
+                    })
+                };
+                let mut crossed = vec![port_of(from).0, port_of(to).1];
+                if rate < port {
+                    crossed.push(channels.of_rule(rule, &physicals[from].name, &physicals[to].name));
+                }
+                Leg { channels: crossed, latency, rate: rate.min(port) }
             }));
         }
     }

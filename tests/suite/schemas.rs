@@ -58,7 +58,7 @@ const PLAN: &str = r#"{"version":1,
  "topology":{"device":[
    {"name":"npu","kind":"npu","count":2,"memory":"1000B","slices":"2x500B","flops":"1TFLOP/s","half_flops":"2TFLOP/s",
     "bandwidth":"100GB/s","launch":"1us","use":"compute","host":"h0","communication":"added","link":"50GB/s",
-    "latency":"5us","contention":"none","host_link":"25GB/s","host_latency":"5us"},
+    "latency":"5us","port":"300GB/s","contention":"none","host_link":"25GB/s","host_latency":"5us"},
    {"kind":"cpu","cores":4,"memory":"1GB","use":"host"}],
   "link":[{"between":["npu0","npu1"],"bandwidth":"10GB/s","latency":"1us","contention":"none","shared":"bus"},
    {"between":["npu*","npu*"],"bandwidth":"12GB/s","via":"cpu0"}]},

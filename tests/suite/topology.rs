@@ -224,6 +224,29 @@ fn slices_share_what_their_device_has() {
     assert_eq!(topology.physical(id("cuda0.0")).memory, Some(Bytes(80_000_000_000)));
 }
 
+/// What meets in a switch, or goes over the same few links, is sent and received at one rate to all.
+#[test]
+fn devices_send_and_receive_to_all_others_at_once() {
+    let topology = spec("4xh100-80g");
+    assert_eq!(route_of(&topology, "cuda0", "cuda1"), "[cuda0->peers peers->cuda1, 450 GB/s, 3 us]");
+    assert_eq!(route_of(&topology, "cuda0", "cuda2"), "[cuda0->peers peers->cuda2, 450 GB/s, 3 us]");
+    let topology = spec("4xmi300x-192g");
+    assert_eq!(route_of(&topology, "cuda0", "cuda1"), "[cuda0->cuda1, 64 GB/s, 3 us]", "a link for each two");
+    let topology = spec("4xh100-80g:link=100GB/s");
+    assert_eq!(route_of(&topology, "cuda0", "cuda1"), "[cuda0->cuda1, 100 GB/s, 3 us]", "as stated");
+    let group =
+        |keys: &str| load("ports.toml", &format!("[[device]]\nkind = \"h100-80g\"\ncount = 4\n{keys}"));
+    let stated = group("link = \"100GB/s\"\nport = \"150GB/s\"").unwrap();
+    let way = "[cuda0->peers peers->cuda1 cuda0->cuda1, 100 GB/s, 3 us]";
+    assert_eq!(route_of(&stated, "cuda0", "cuda1"), way, "the link, and what all links of a device share");
+    let free = group("port = \"none\"").unwrap();
+    assert_eq!(route_of(&free, "cuda0", "cuda1"), "[cuda0->cuda1, 450 GB/s, 3 us]");
+    assert_reads_back(&stated);
+    assert_reads_back(&free);
+    let refused = group("link = \"none\"\nport = \"150GB/s\"").unwrap_err();
+    assert!(refused.contains("port: a port for links that there are not"), "{refused}");
+}
+
 #[test]
 fn contention_none_frees_all_channels_of_a_group() {
     let topology = spec("2xa100-80g[2x1GB]:contention=none+cpu");

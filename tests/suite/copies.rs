@@ -101,6 +101,19 @@ fn copies_from_peer_to_peer_share_a_link_in_one_direction_only() {
     assert_eq!(spans, [(100, 650), (100, 1150), (1100, 2150)]);
 }
 
+/// Each of four sends 1000 B to each other: what waits for one that receives keeps its sender from no other.
+#[test]
+fn all_ports_are_busy_while_all_exchange() {
+    let topology = machine(4, "port = \"1GB/s\"\n");
+    let made = ["a", "b", "c", "d"];
+    let mut nodes: Vec<(&str, u64, u64, &[&str])> = made.map(|name| (name, 100, 1000, &[][..])).to_vec();
+    nodes.extend(["w", "x", "y", "z"].map(|name| (name, 1, 1, &made[..])));
+    let placed = on(&[0, 1, 2, 3, 0, 1, 2, 3]);
+    let spans = times(&plain(&graph(&nodes), &topology, &placed));
+    assert_eq!(spans.len(), 12);
+    assert_eq!(spans.iter().map(|&(_, end)| end).max(), Some(100 + 3 * 1000 + 50));
+}
+
 #[test]
 fn copies_that_are_staged_queue_at_each_hop() {
     // Two uploads of 1000 B by two senders at once; both downloads go over the one receiver's channel.

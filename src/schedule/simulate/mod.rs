@@ -7,15 +7,15 @@
 //!   its engine, which serves the most urgent waiting launch at full speed; a slice with cores of
 //!   its own has an engine of its own.
 //! - **Copies** start as soon as what they wait for is done, and pass the hops of their route one
-//!   after the other. A hop holds each of its channels for bytes over that channel's bandwidth;
-//!   copies on one channel are served first come, first served, so together they take as long as
-//!   sharing the bandwidth would. Where contention is off, copies do not hinder one another. A hop
-//!   ends its latency and its bytes over its least bandwidth after it began.
+//!   after the other. A hop holds each of its channels for bytes over that channel's bandwidth, and
+//!   begins when all of them are free; copies that wait for one channel are served first come, first
+//!   served, so together they take as long as sharing the bandwidth would, and one that waits for
+//!   another channel too holds nobody up. Where contention is off, copies do not hinder one another.
+//!   A hop ends its latency and its bytes over its least bandwidth after it began.
 //! - **Arrivals.** Copies to one device may be under way together, and complete in list order: who
 //!   waits for one has all before it on that lane.
 //! - **Added communication.** Where copies take a device's own time, a hop also holds the engine
-//!   of the device that it leaves or reaches. First come, first served here too: a launch that is
-//!   ready later waits.
+//!   of the device that it leaves or reaches, before the launches that are ready with it.
 //! - **Staged copies** of one tensor over one upload channel share one upload.
 
 pub(crate) mod critical_path;
@@ -113,7 +113,7 @@ pub struct Timeline {
 /// a topology that refers to what it does not hold.
 pub fn simulate(topology: &Topology, steps: &[SimulatedStep<'_>]) -> Result<Timeline> {
     let machine = Machine::new(topology)?;
-    if steps.len() + topology.len() >= u32::MAX as usize {
+    if steps.len() + machine.engine_count() + machine.channel_count() >= u32::MAX as usize {
         return Err(Error::model("steps", "more than 2^32 steps"));
     }
     for (position, step) in steps.iter().enumerate() {
@@ -208,10 +208,29 @@ struct Arrivals {
     next: Vec<u32>,
 }
 
+/// A copy that asks for its next hop: since which round, how urgent, which.
+type Request = (u64, u64, u32);
+
+/// What one at a time holds: an engine or a channel.
 #[derive(Clone, Default)]
-struct Engine {
+struct Resource {
+    /// From when on nothing holds it.
     free: Nanos,
-    ready: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Copies that wait for it.
+    waiting: BinaryHeap<Reverse<Request>>,
+    /// An event is due when it is free.
+    is_watched: bool,
+}
+
+/// A copy to a host that others go on from.
+#[derive(Clone, Default)]
+enum Upload {
+    #[default]
+    Unasked,
+    /// One copy asks for it; these go with it.
+    Asked(Vec<u32>),
+    /// From when until when.
+    Begun(Nanos, Nanos),
 }
 
 /// Not yet begun.
@@ -223,27 +242,26 @@ struct Simulation<'a> {
     tasks: Tasks<'a>,
     arrivals: Option<Arrivals>,
     now: Nanos,
-    /// (time, task that ends a launch or a hop, or number of tasks + engine that becomes free).
+    /// (time, task that ends a launch or a hop, or number of tasks + resource that becomes free).
     events: BinaryHeap<Reverse<(Nanos, u32)>>,
-    engines: Vec<Engine>,
-    channels: Vec<Nanos>,
-    /// By shared upload: start and end.
-    uploads: Vec<(Nanos, Nanos)>,
+    /// Engines, then channels.
+    resources: Vec<Resource>,
+    /// By engine: launches that are ready, the most urgent first.
+    ready: Vec<BinaryHeap<Reverse<(u64, u32)>>>,
+    uploads: Vec<Upload>,
     /// By task: hops begun; of a copy that has arrived, `ARRIVED`.
     hops: Vec<u16>,
-    requests: Vec<(u64, u32)>,
+    requests: Vec<Request>,
+    /// How often copies have been served.
+    round: u64,
+    /// Engines that may have become free for a launch.
     touched: Vec<u32>,
+    /// Resources that have become free for a copy.
+    freed: Vec<u32>,
     run: Run,
 }
 
 const ARRIVED: u16 = u16::MAX;
-
-/// The devices that a hop leaves and reaches; none where it begins or ends on the way.
-#[derive(Clone, Copy)]
-struct HopEnds {
-    from: Option<DeviceId>,
-    to: Option<DeviceId>,
-}
 
 impl<'a> Simulation<'a> {
     fn new(
@@ -266,12 +284,14 @@ impl<'a> Simulation<'a> {
             arrivals,
             now: Nanos::ZERO,
             events: BinaryHeap::new(),
-            engines: vec![Engine::default(); machine.engine_count()],
-            channels: vec![Nanos::ZERO; machine.channel_count()],
-            uploads: vec![(NEVER, NEVER); uploads],
+            resources: vec![Resource::default(); machine.engine_count() + machine.channel_count()],
+            ready: vec![BinaryHeap::new(); machine.engine_count()],
+            uploads: vec![Upload::Unasked; uploads],
             hops: vec![0; count],
             requests: Vec::new(),
+            round: 0,
             touched: Vec::new(),
+            freed: Vec::new(),
             run: Run { timeline, order: Vec::with_capacity(count) },
         }
     }
@@ -304,16 +324,21 @@ impl<'a> Simulation<'a> {
         match self.tasks.work[task as usize] {
             Work::Run { device, .. } => {
                 let engine = self.machine.engine(device);
-                self.engines[engine].ready.push(Reverse((priority, task)));
+                self.ready[engine].push(Reverse((priority, task)));
                 self.touched.push(engine as u32);
             }
-            Work::Move { .. } => self.requests.push((priority, task)),
+            Work::Move { .. } => self.requests.push((self.round, priority, task)),
         }
     }
 
     fn happen(&mut self, event: u32) {
         let Some(work) = self.tasks.work.get(event as usize) else {
-            self.touched.push(event - self.tasks.work.len() as u32);
+            let resource = event - self.tasks.work.len() as u32;
+            self.resources[resource as usize].is_watched = false;
+            self.freed.push(resource);
+            if (resource as usize) < self.ready.len() {
+                self.touched.push(resource);
+            }
             return;
         };
         match *work {
@@ -323,7 +348,7 @@ impl<'a> Simulation<'a> {
             }
             Work::Move { from, to, .. } => {
                 if usize::from(self.hops[event as usize]) < self.topology.route(from, to).hops.len() {
-                    self.requests.push((self.tasks.priority[event as usize], event));
+                    self.requests.push((self.round, self.tasks.priority[event as usize], event));
                 } else {
                     self.arrive(event, to);
                 }
@@ -369,9 +394,9 @@ impl<'a> Simulation<'a> {
         touched.sort_unstable();
         touched.dedup();
         for &number in &touched {
-            let engine = &mut self.engines[number as usize];
+            let engine = &mut self.resources[number as usize];
             while engine.free <= self.now
-                && let Some(Reverse((_, task))) = engine.ready.pop()
+                && let Some(Reverse((_, task))) = self.ready[number as usize].pop()
             {
                 let Work::Run { time, .. } = self.tasks.work[task as usize] else { continue };
                 self.run.timeline.start[task as usize] = self.now;
@@ -385,63 +410,123 @@ impl<'a> Simulation<'a> {
     }
 
     fn serve_copies(&mut self) {
-        let mut requests = std::mem::take(&mut self.requests);
-        requests.sort_unstable();
-        for &(_, task) in &requests {
-            self.begin_hop(task);
+        let mut freed = std::mem::take(&mut self.freed);
+        let mut requests = Vec::new();
+        // Those that wait came first. Of those that wait for one resource one after the other, until one takes it.
+        while !freed.is_empty() {
+            freed.sort_unstable();
+            freed.dedup();
+            freed.retain(|&number| {
+                let next = self.next_waiting(number);
+                requests.extend(next);
+                next.is_some()
+            });
+            self.begin(&mut requests);
         }
-        requests.clear();
+        self.freed = freed;
+        let mut requests = std::mem::take(&mut self.requests);
+        self.begin(&mut requests);
         self.requests = requests;
+        self.round += 1;
     }
 
-    fn begin_hop(&mut self, task: u32) {
+    fn begin(&mut self, requests: &mut Vec<Request>) {
+        requests.sort_unstable();
+        requests.drain(..).for_each(|request| self.begin_hop(request));
+    }
+
+    /// Takes the first copy that waits for a resource off its queue, where the resource is free; else watches it.
+    fn next_waiting(&mut self, number: u32) -> Option<Request> {
+        let resource = &mut self.resources[number as usize];
+        if resource.free <= self.now {
+            return resource.waiting.pop().map(|Reverse(request)| request);
+        }
+        if !resource.waiting.is_empty() && !std::mem::replace(&mut resource.is_watched, true) {
+            self.events.push(Reverse((resource.free, self.tasks.work.len() as u32 + number)));
+        }
+        None
+    }
+
+    fn begin_hop(&mut self, request: Request) {
+        let (_, _, task) = request;
         let Work::Move { from, to, bytes, upload } = self.tasks.work[task as usize] else { return };
         let route = self.topology.route(from, to);
         let number = usize::from(self.hops[task as usize]);
         let (first, last) = (number == 0, number + 1 == route.hops.len());
-        let ends = HopEnds { from: first.then_some(from), to: last.then_some(to) };
-        let (start, end) = match (route.hops.get(number), upload.filter(|_| first)) {
-            (None, _) => (self.now, self.now),
-            (Some(hop), None) => self.cross(task, hop, bytes, ends),
-            (Some(hop), Some(upload)) => {
-                if self.uploads[upload as usize].0 == NEVER {
-                    self.uploads[upload as usize] = self.cross(task, hop, bytes, ends);
-                }
-                // Uploaded by another copy: this one goes on from there.
-                let (start, end) = self.uploads[upload as usize];
-                (start.max(self.now), end.max(self.now))
-            }
+        let Some(hop) = route.hops.get(number) else {
+            return self.note_hop(task, self.now, self.now);
         };
-        if first {
+        let upload = upload.filter(|_| first).map(|upload| upload as usize);
+        if let Some(upload) = upload {
+            match &mut self.uploads[upload] {
+                state @ Upload::Unasked => *state = Upload::Asked(vec![task]),
+                Upload::Asked(all) if all.first() == Some(&task) => {}
+                // Another copy uploads: this one goes on from there.
+                Upload::Asked(all) => return all.push(task),
+                &mut Upload::Begun(start, end) => {
+                    return self.note_hop(task, start.max(self.now), end.max(self.now));
+                }
+            }
+        }
+        let crossing =
+            Crossed { task, hop, bytes, engines: self.engines_of(first.then_some(from), last.then_some(to)) };
+        if let Some(busy) = self.busy(&crossing) {
+            self.resources[busy as usize].waiting.push(Reverse(request));
+            self.next_waiting(busy);
+            return;
+        }
+        self.cross(&crossing);
+        let end = self.now + hop.latency + hop.bandwidth.time(bytes);
+        let together =
+            upload.map(|upload| std::mem::replace(&mut self.uploads[upload], Upload::Begun(self.now, end)));
+        match together {
+            Some(Upload::Asked(all)) => all.iter().for_each(|&task| self.note_hop(task, self.now, end)),
+            _ => self.note_hop(task, self.now, end),
+        }
+    }
+
+    /// Notes that a copy is under way over its next hop.
+    fn note_hop(&mut self, task: u32, start: Nanos, end: Nanos) {
+        if self.hops[task as usize] == 0 {
             self.run.timeline.start[task as usize] = start;
         }
         self.hops[task as usize] += 1;
         self.events.push(Reverse((end, task)));
     }
 
-    /// Takes a hop's channels (and engines, where copies take a device's own time) from the first
-    /// moment at which all are free.
-    fn cross(&mut self, task: u32, hop: &Hop, bytes: Bytes, ends: HopEnds) -> (Nanos, Nanos) {
-        let sender = ends.from.and_then(|from| self.machine.copying_engine(from));
-        // One engine at both ends is taken once.
-        let receiver = ends.to.and_then(|to| {
-            self.machine.copying_engine(to).filter(|_| sender != Some(self.machine.engine(to)))
-        });
-        let engines = [sender, receiver];
-        let mut start = self.now;
-        for &channel in &hop.channels {
-            if self.machine.occupies(channel, bytes).is_some() {
-                start = start.max(self.channels[channel.index()]);
-            }
-        }
-        for engine in engines.into_iter().flatten() {
-            start = start.max(self.engines[engine].free);
-        }
-        let time = hop.bandwidth.time(bytes);
+    /// The engines that a hop between these devices keeps busy; one engine at both ends is taken once.
+    fn engines_of(&self, from: Option<DeviceId>, to: Option<DeviceId>) -> [Option<usize>; 2] {
+        let sender = from.and_then(|from| self.machine.copying_engine(from));
+        let receiver = to.and_then(|to| self.machine.copying_engine(to));
+        [sender, receiver.filter(|_| sender != receiver)]
+    }
+
+    /// Of what a hop needs, what is taken for the longest.
+    fn busy(&self, crossed: &Crossed<'_>) -> Option<u32> {
+        let engines = crossed.engines.into_iter().flatten();
+        let needed = crossed
+            .hop
+            .channels
+            .iter()
+            .filter(|&&channel| self.machine.occupies(channel, crossed.bytes).is_some());
+        let needed = engines.chain(needed.map(|&channel| self.resource_of(channel)));
+        let last = needed.max_by_key(|&number| self.resources[number].free)?;
+        (self.resources[last].free > self.now).then_some(last as u32)
+    }
+
+    fn resource_of(&self, channel: ChannelId) -> usize {
+        self.ready.len() + channel.index()
+    }
+
+    /// Takes a hop's channels (and engines, where copies take a device's own time).
+    fn cross(&mut self, crossed: &Crossed<'_>) {
+        let &Crossed { task, hop, bytes, engines } = crossed;
+        let (start, time) = (self.now, hop.bandwidth.time(bytes));
         for &channel in &hop.channels {
             let occupied = self.machine.occupies(channel, bytes);
             if let Some(occupied) = occupied {
-                self.channels[channel.index()] = start + occupied;
+                let resource = self.resource_of(channel);
+                self.resources[resource].free = start + occupied;
             }
             if self.tasks.record {
                 let end = start + occupied.unwrap_or(time);
@@ -449,9 +534,17 @@ impl<'a> Simulation<'a> {
             }
         }
         for engine in engines.into_iter().flatten() {
-            self.engines[engine].free = start + time;
+            self.resources[engine].free = start + time;
+            // Launches may wait for it.
             self.events.push(Reverse((start + time, (self.tasks.work.len() + engine) as u32)));
         }
-        (start, start + hop.latency + time)
     }
+}
+
+/// A copy over one hop, and the engines that it keeps busy.
+struct Crossed<'a> {
+    task: u32,
+    hop: &'a Hop,
+    bytes: Bytes,
+    engines: [Option<usize>; 2],
 }

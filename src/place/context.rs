@@ -191,6 +191,14 @@ impl<'c, 'a> Incumbents<'c, 'a> {
         candidate
     }
 
+    /// As [`Incumbents::consider`], of a placement of nodes: each unit goes where the first of its nodes is.
+    pub(super) fn consider_nodes(&mut self, nodes: &[DeviceId]) -> Candidate {
+        let problem = self.context.problem;
+        let first =
+            |unit: usize| problem.unit(unit).next().map_or(problem.devices[0], |node| nodes[node.index()]);
+        self.consider((0..problem.unit_count()).map(first).collect(), &self.context.order)
+    }
+
     /// As [`Incumbents::consider`], for a placement whose compute nodes are meant to be launched in `order`.
     /// Where that order takes too much memory and the latency is what counts, the placement is to be
     /// timed nevertheless if it might fit in another order.

@@ -682,6 +682,16 @@ pub(super) fn compute_resources(topology: &Topology) -> Vec<u32> {
     topology.ids().map(resource).collect()
 }
 
+/// Bytes that are there when a step ends, wherever its nodes are: [`resident_bytes`], and the results that can lie in no
+/// other tensor's bytes.
+pub(super) fn lasting_bytes(graph: &CostGraph) -> u64 {
+    let results = graph.tensors().filter(|&tensor| {
+        let is_made = graph.role(graph.producer(tensor)) == Role::Compute;
+        is_made && graph.is_result(tensor) && graph.is_distinct(tensor)
+    });
+    results.fold(resident_bytes(graph), |sum, tensor| sum.saturating_add(aligned(graph.made_bytes(tensor))))
+}
+
 /// Bytes that all of a graph takes on one device, activations left out.
 pub(super) fn resident_bytes(graph: &CostGraph) -> u64 {
     let params = (0..graph.param_count() as u32).map(|param| aligned(graph.param_bytes(ParamIx(param))));

@@ -147,7 +147,10 @@ fn candidates_among_all(
     let mut closest = None;
     if follows {
         let problem = Problem::new(graph, topology, options, Backward::Follows)?.timed_by(clock);
-        let pool = solve(&problem, control)?;
+        let pool = match infeasible::is_overfull(&problem) {
+            true => Pool::new(options.objective),
+            false => solve(&problem, control)?,
+        };
         if pool.best().is_some() {
             let aside = aside(&problem, &pool);
             let mut found = placements(&problem, pool);
@@ -155,7 +158,7 @@ fn candidates_among_all(
             let parts = match options.objective {
                 Objective::Transfer => options.from.is_none() && !settled,
                 Objective::Latency => true,
-                Objective::Throughput => false,
+                Objective::Throughput => options.from.is_none(),
             };
             if parts {
                 let free = Problem::new(graph, topology, options, Backward::Free)?.timed_by(clock);
@@ -207,6 +210,11 @@ pub fn resident_bytes(graph: &CostGraph) -> Bytes {
     Bytes(evaluate::resident_bytes(graph))
 }
 
+/// Bytes that a graph takes when its step ends, wherever its nodes are. O(nodes + tensors).
+pub(crate) fn lasting_bytes(graph: &CostGraph) -> Bytes {
+    Bytes(evaluate::lasting_bytes(graph))
+}
+
 fn solve(problem: &Problem<'_>, control: &Control<'_>) -> Result<Pool> {
     let limits = infeasible::limits(problem)?;
     let nets = Nets::new(problem);
@@ -229,7 +237,8 @@ fn parted(problem: &Problem<'_>, seeds: &[Ranked], control: &Control<'_>) -> Res
     let seeds = seeds.iter().map(|(_, placement)| placement.device.as_slice());
     let mut found = match problem.options.objective {
         Objective::Transfer => multilevel::find(&context, seeds),
-        Objective::Latency | Objective::Throughput => makespan::find(&context, seeds),
+        Objective::Latency => makespan::find(&context, seeds),
+        Objective::Throughput => load::from_nodes(&context, seeds),
     };
     first_readers::settle(&context, &mut found);
     Ok(placements(problem, found))

@@ -1,5 +1,7 @@
 //! Why nothing fits: conflicts against brute force over their members, repairs against planning.
 
+use std::time::Instant;
+
 use partition::Control;
 use partition::Error;
 use partition::unstable::compile::{self, repair};
@@ -188,6 +190,30 @@ fn no_member_of_a_conflict_can_be_left_out() {
         several += usize::from(members.iter().filter(|member| member.kind == MemberKind::Cap).count() > 1);
     }
     assert!(conflicts >= 150 && pinned >= 20 && several >= 20, "{conflicts}, {pinned}, {several}");
+}
+
+/// No search is made where the sizes of results rule all plans out.
+#[test]
+fn more_results_than_all_devices_hold_are_a_conflict() {
+    let mut builder = Builder::new("star", vec!["cpu".into()]);
+    let add = |builder: &mut Builder, name: &str, outputs: &[Bytes]| {
+        let spec = NodeSpec { name, op: "f", times: &[Some(Nanos(1))], outputs, ..NodeSpec::default() };
+        builder.add(&spec).unwrap()
+    };
+    let root = add(&mut builder, "root", &[Bytes(64)]);
+    for leaf in 0..20_000 {
+        let node = add(&mut builder, &format!("leaf{leaf}"), &[Bytes(128)]);
+        builder.connect(root, 0, node);
+    }
+    let graph = builder.finish().unwrap();
+    let topology = Topology::parse("2xcpu:memory=1279KB").unwrap();
+    let searched = Instant::now();
+    let found = refused(&graph, &topology, &Options::default()).unwrap();
+    let refusing = searched.elapsed();
+    assert!(found.proven, "{}", found.conflict);
+    let searched = Instant::now();
+    assert!(plans(&graph, &Topology::parse("2xcpu:memory=1281KB").unwrap(), &Options::default()));
+    assert!(refusing < searched.elapsed(), "{refusing:?}");
 }
 
 /// Devices of parameters and inputs for chosen ones of the nodes that compute.

@@ -92,6 +92,25 @@ fn devices_share_the_work_although_activations_leave_little_room() {
     }
 }
 
+/// Backward nodes prefer the devices of their forward nodes, and no more than that.
+#[test]
+fn backward_nodes_part_from_their_forward_nodes_where_that_pays() {
+    let mut builder = Builder::new("pair", vec!["cpu".into()]);
+    let add = |builder: &mut Builder, name: &str, time: u64| {
+        let times = &[Some(Nanos(time))];
+        builder.add(&NodeSpec { name, op: "f", times, outputs: &[Bytes(64)], ..NodeSpec::default() }).unwrap()
+    };
+    let forward = add(&mut builder, "forward", 10_000);
+    let backward = add(&mut builder, "backward", 10_000);
+    builder.connect(forward, 0, backward);
+    builder.set_forward(backward, forward);
+    let graph = builder.finish().unwrap();
+    let topology = Topology::parse("2xcpu").unwrap();
+    let options = Options { objective: Objective::Throughput, ..Options::default() };
+    let placement = place(&graph, &topology, &options).unwrap();
+    assert_eq!(evaluate(&graph, &topology, &placement).unwrap().max_load, Nanos(10_000));
+}
+
 /// That of the network of recurrent layers is proven by weights of few whole numbers, and by no others that are sought.
 #[test]
 fn bounds_on_the_load_are_as_high_as_those_of_the_reference() {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::load::Model;
 use crate::schedule::Schedule;
 use crate::strategy::pipeline::{self, pipeline, pipeline_within_memory};
-use crate::strategy::{self, Problem, What, rewrite};
+use crate::strategy::{self, Problem, What, is_rewritable, rewrite};
 use crate::topology::Topology;
 
 /// Graphs beyond this many nodes, in all microbatches, are not rewritten for an attempt.
@@ -41,7 +41,8 @@ pub(super) fn fit(
     way: Attempt,
     control: &Control<'_>,
 ) -> Option<Fit> {
-    if control.stopped() {
+    // The same holds for parts of a batch.
+    if control.stopped() || !is_rewritable(problem).ok()? {
         return None;
     }
     if let Some(asked) = divided {

@@ -20,7 +20,7 @@ const PACKED: usize = 20;
 /// Constraints that are tried to be left out, each with a proof anew ...
 const FILTERED: usize = 400;
 /// ... as long as the proofs look at no more than this many nodes.
-const LOOKED: usize = 4_000_000;
+const LOOKED: usize = 1_000_000;
 
 /// A conflict with the unit that it is about, where it is one.
 pub(super) struct Conflict {

@@ -14,6 +14,7 @@ mod words;
 pub(crate) use binding::binding;
 pub(super) use closest::not_found;
 
+use super::evaluate::lasting_bytes;
 use super::problem::Problem;
 use crate::costgraph::NodeIx;
 use crate::error::{Error, Infeasible, Member, MemberKind, Result};
@@ -67,8 +68,12 @@ fn check_count(problem: &Problem<'_>) -> Result<()> {
 /// True where a look at the sizes alone tells that nothing fits; [`proven`] finds out why.
 /// O(nodes + edges).
 pub(super) fn is_certain(problem: &Problem<'_>) -> bool {
-    let capacity = problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap));
-    super::evaluate::resident_bytes(problem.graph) > capacity || conflict::oversized(problem).is_some()
+    is_overfull(problem) || conflict::oversized(problem).is_some()
+}
+
+/// True where what is there when the step ends is more than all devices hold. O(nodes + tensors).
+pub(super) fn is_overfull(problem: &Problem<'_>) -> bool {
+    lasting_bytes(problem.graph) > problem.caps.iter().fold(0u64, |sum, &cap| sum.saturating_add(cap))
 }
 
 /// Fails where it is certain that nothing fits, with the smallest conflict.

@@ -86,6 +86,15 @@ impl Effort {
     }
 }
 
+/// Climbs from placements of nodes whose units were others.
+pub(super) fn from_nodes<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'s [DeviceId]>) -> Pool {
+    let mut incumbents = Incumbents::new(context);
+    seeds.for_each(|nodes| _ = incumbents.consider_nodes(nodes));
+    let mut pool = incumbents.pool;
+    pool.merge(find(context, &pool, context.problem.options.effort));
+    pool
+}
+
 /// Climbs from the best of `start`, or from what comes closest; nothing where there is nothing to
 /// choose.
 pub(super) fn find(context: &Context<'_, '_>, start: &Pool, effort: place::Effort) -> Pool {

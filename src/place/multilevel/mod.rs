@@ -93,11 +93,7 @@ pub(super) fn find<'s>(context: &Context<'_, '_>, seeds: impl Iterator<Item = &'
         return incumbents.pool;
     }
     for seed in seeds.take(work.seeds) {
-        let first = |unit: usize| {
-            context.problem.unit(unit).next().map_or(context.problem.devices[0], |node| seed[node.index()])
-        };
-        let units = (0..context.problem.unit_count()).map(first).collect();
-        incumbents.consider(units, &context.order);
+        incumbents.consider_nodes(seed);
     }
     let capacity = capacity(context, &incumbents.pool);
     let mut instance = Instance::new(context);

@@ -144,14 +144,14 @@ pub fn rewritten_graph(graph: &CostGraph, device: &[DeviceId], runs: Vec<(NodeIx
     Ok(derived)
 }
 
-/// True where all devices together hold what is there before the step, which rewriting does not
-/// change. O(nodes).
+/// True where all devices together hold what is there when the step ends, which rewriting does not
+/// change. O(nodes + tensors).
 ///
 /// Error: a list of caps of another length than that of devices.
 pub fn is_rewritable(problem: Problem<'_>) -> Result<bool> {
     let Problem { graph, topology, options } = problem;
     let capacity: Bytes = options.arena_caps(topology)?.into_iter().sum();
-    Ok(place::resident_bytes(graph) <= capacity)
+    Ok(place::lasting_bytes(graph) <= capacity)
 }
 
 /// A rewritten step and what the scheduler makes of it.

@@ -124,10 +124,40 @@ pub(crate) fn candidates_timed(
     clock: Option<Clock>,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
+    let manner = Manner { clock, in_stages: false };
+    found(graph, topology, options, manner, control)
+}
+
+/// As [`candidates`], of stages that run forward and backward: backward nodes part from their forward nodes only where
+/// nothing fits otherwise.
+pub(crate) fn candidates_in_stages(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    control: &Control<'_>,
+) -> Result<Vec<Placement>> {
+    let manner = Manner { clock: None, in_stages: true };
+    found(graph, topology, options, manner, control)
+}
+
+/// How placements are looked for, beside what the options say.
+#[derive(Clone, Copy)]
+struct Manner {
+    clock: Option<Clock>,
+    in_stages: bool,
+}
+
+fn found(
+    graph: &CostGraph,
+    topology: &Topology,
+    options: &Options,
+    manner: Manner,
+    control: &Control<'_>,
+) -> Result<Vec<Placement>> {
     match Reduced::of(graph, topology, options) {
-        None => candidates_among_all(graph, topology, options, clock, control),
+        None => candidates_among_all(graph, topology, options, manner, control),
         Some(reduced) => {
-            let found = candidates_among_all(graph, &reduced.topology, &reduced.options, clock, control)?;
+            let found = candidates_among_all(graph, &reduced.topology, &reduced.options, manner, control)?;
             Ok(found.into_iter().map(|placement| reduced.on_whole(placement)).collect())
         }
     }
@@ -138,7 +168,7 @@ fn candidates_among_all(
     graph: &CostGraph,
     topology: &Topology,
     options: &Options,
-    clock: Option<Clock>,
+    manner: Manner,
     control: &Control<'_>,
 ) -> Result<Vec<Placement>> {
     // At first backward nodes go with their forward nodes: that halves the units, and what is kept for the
@@ -146,7 +176,7 @@ fn candidates_among_all(
     let follows = graph.nodes().any(|node| graph.forward(node).is_some());
     let mut closest = None;
     if follows {
-        let problem = Problem::new(graph, topology, options, Backward::Follows)?.timed_by(clock);
+        let problem = Problem::new(graph, topology, options, Backward::Follows)?.timed_by(manner.clock);
         let pool = match infeasible::is_overfull(&problem) {
             true => Pool::new(options.objective),
             false => solve(&problem, control)?,
@@ -158,10 +188,10 @@ fn candidates_among_all(
             let parts = match options.objective {
                 Objective::Transfer => options.from.is_none() && !settled,
                 Objective::Latency => true,
-                Objective::Throughput => options.from.is_none(),
+                Objective::Throughput => options.from.is_none() && !manner.in_stages,
             };
             if parts {
-                let free = Problem::new(graph, topology, options, Backward::Free)?.timed_by(clock);
+                let free = Problem::new(graph, topology, options, Backward::Free)?.timed_by(manner.clock);
                 found.extend(parted(&free, &found, control)?);
                 found.sort_by_key(|(key, _)| *key);
                 found.truncate(pool::KEPT);
@@ -170,7 +200,7 @@ fn candidates_among_all(
         }
         closest = pool.closest;
     }
-    let problem = Problem::new(graph, topology, options, Backward::Free)?.timed_by(clock);
+    let problem = Problem::new(graph, topology, options, Backward::Free)?.timed_by(manner.clock);
     // Where sizes alone settle it, no search is paid for.
     if infeasible::is_certain(&problem) {
         infeasible::proven(&problem)?;

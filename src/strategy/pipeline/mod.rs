@@ -383,7 +383,7 @@ fn placements(
         }
     }
     let throughput = place::Options { objective: Objective::Throughput, ..options.clone() };
-    match place::candidates(microbatch.graph, microbatch.topology, &throughput, control) {
+    match place::candidates_in_stages(microbatch.graph, microbatch.topology, &throughput, control) {
         Ok(candidates) => {
             for placement in candidates {
                 if seen.insert(placement.device.clone()) {

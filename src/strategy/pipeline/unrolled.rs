@@ -107,7 +107,7 @@ fn relaxed(
             return Ok(found);
         }
         let throughput = place::Options { objective: Objective::Throughput, ..options.clone() };
-        place::candidates(microbatch.graph, microbatch.topology, &throughput, control)
+        place::candidates_in_stages(microbatch.graph, microbatch.topology, &throughput, control)
     };
     let refused = match under(options) {
         Err(error @ Error::Infeasible(_)) => error,

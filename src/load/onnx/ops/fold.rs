@@ -448,7 +448,62 @@ pub(super) fn expand(at: &At<'_>) -> Folded {
     Ok(dims.and_then(|dims| input(at, 0)?.broadcast(&dims)))
 }
 
-/// Reductions of vectors to one element.
+/// One of two values at each index along a new axis, the other elsewhere.
+pub(super) fn one_hot(at: &At<'_>) -> Folded {
+    let (Some(index), Some(depth), Some(values)) = (input(at, 0), input(at, 1), input(at, 2)) else {
+        return Ok(None);
+    };
+    let axis = at.axis(at.int_or("axis", -1)?, index.rank() + 1)?;
+    Ok(evaluate_one_hot(index, depth, values, axis))
+}
+
+/// O(elements).
+fn evaluate_one_hot(index: &Known, depth: &Known, values: &Known, axis: usize) -> Option<Known> {
+    let [depth] = whole_numbers(depth)?[..] else { return None };
+    let index_of: Vec<i64> = whole_numbers(index)?;
+    let mut dims = index.dims.clone();
+    dims.insert(axis, u64::try_from(depth).ok()?);
+    known::elements(&dims).filter(|&count| count <= LIMIT)?;
+    let inner: usize = index.dims[axis..].iter().product::<u64>() as usize;
+    let mut positions = Vec::new();
+    for outer in index_of.chunks(inner.max(1)) {
+        for place in 0..depth {
+            let is_hot = |&at: &i64| at == place || at < 0 && at + depth == place;
+            positions.extend(outer.iter().map(|at| usize::from(is_hot(at))));
+        }
+    }
+    values.pick(&positions, dims)
+}
+
+/// Elements that are whole numbers; none where one is a size that is no number.
+fn whole_numbers(known: &Known) -> Option<Vec<i64>> {
+    match &known.items {
+        Items::Sizes(sizes) => sizes.iter().map(Size::known).collect(),
+        Items::Reals(reals) => Some(reals.iter().map(|&real| real as i64).collect()),
+    }
+}
+
+/// A vector with some of its elements replaced.
+pub(super) fn scatter_nd(at: &At<'_>) -> Folded {
+    let (Some(data), Some(indices), Some(updates)) = (input(at, 0), input(at, 1), input(at, 2)) else {
+        return Ok(None);
+    };
+    if data.rank() != 1 || indices.dims.last() != Some(&1) || at.text("reduction", "none")? != "none" {
+        return Ok(None);
+    }
+    Ok(evaluate_scatter(data, indices, updates))
+}
+
+fn evaluate_scatter(data: &Known, indices: &Known, updates: &Known) -> Option<Known> {
+    let (mut sizes, new) = (data.sizes()?.to_vec(), updates.sizes()?);
+    let count = sizes.len() as i64;
+    for (at, new) in whole_numbers(indices)?.into_iter().zip(new) {
+        let at = usize::try_from(if at < 0 { at + count } else { at }).ok()?;
+        *sizes.get_mut(at)? = new.clone();
+    }
+    fits(Known { dtype: data.dtype, dims: data.dims.clone(), items: Items::Sizes(sizes) })
+}
+
 /// Running sums of a vector.
 pub(super) fn cum_sum(at: &At<'_>) -> Folded {
     let Some(x) = input(at, 0) else { return Ok(None) };
@@ -464,6 +519,7 @@ pub(super) fn cum_sum(at: &At<'_>) -> Folded {
     Ok(fits(Known { dtype: x.dtype, dims: x.dims.clone(), items: Items::Sizes(sums) }))
 }
 
+/// Reductions of vectors to one element.
 pub(super) fn reduce(at: &At<'_>, kind: ReduceKind) -> Folded {
     let Some(x) = input(at, 0) else { return Ok(None) };
     let plan = reduce::plan(at)?;

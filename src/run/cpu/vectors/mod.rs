@@ -192,6 +192,24 @@ pub(super) trait Task<T> {
     fn run<L: Lanes<T>>(self, lanes: L);
 }
 
+/// Work that is compiled for each instruction set, of whatever numbers: what the compiler makes of its loops. Implementations
+/// are marked `#[inline(always)]`.
+pub(super) trait Compiled {
+    fn run(self);
+}
+
+/// Does work with the widest vectors that this processor has.
+pub(super) fn compiled(work: impl Compiled) {
+    struct Loops<W>(W);
+    impl<W: Compiled> Task<f32> for Loops<W> {
+        #[inline(always)]
+        fn run<L: Lanes<f32>>(self, _: L) {
+            self.0.run();
+        }
+    }
+    f32::dispatch(Loops(work));
+}
+
 /// Numbers that there are vectors of.
 pub(super) trait Vectorised: Plain {
     /// Runs a task with the widest vectors that this processor has.

@@ -2,10 +2,14 @@
 //!
 //! Sums of floats are accumulated in f64, in one fixed order.
 
+mod arg;
+mod rows;
+
 use crate::error::{Error, Result};
-use crate::ir::{ArgReduce, CumSum, ReduceKind, ReduceOp};
+use crate::ir::{CumSum, ReduceKind, ReduceOp};
 
 use super::team::Team;
+use super::vectors::compiled;
 use super::view::{Typed, View, ViewMut, with_element};
 use super::walk::{PerAxis, Space, sizes, strides};
 use super::{exactly, only};
@@ -65,7 +69,9 @@ pub(super) fn execute(
     let ([x], out) = (exactly(inputs)?, only(outputs)?);
     match op {
         ReduceOp::Reduce { kind, axes, .. } => reduce(team, kind, axes, x, out),
-        ReduceOp::ArgReduce { kind, axis, last, .. } => arg_reduce(kind, axis, last, x, out),
+        ReduceOp::ArgReduce { kind, axis, last, .. } => {
+            arg::execute(team, arg::Wanted { kind, axis, last }, x, out)
+        }
         ReduceOp::CumSum(op) => cum_sum(op, x, out),
     }
 }
@@ -91,6 +97,13 @@ fn reduce_as<T: Typed>(
     let parts = Parts::new(&sizes(x.dims)?, axes)?;
     let count = parts.reduced.len();
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    if parts.are_rows() && count > 0 {
+        let length = (PART / count).max(1);
+        team.each_chunk(target, length, |part, out| {
+            compiled(rows::Rows { kind, x: &source[part * length * count..], length: count, out });
+        });
+        return Ok(());
+    }
     match kind {
         ReduceKind::Sum => sum(team, &parts, source, target, |sum| T::from_sum(sum)),
         ReduceKind::Mean => sum(team, &parts, source, target, |sum| T::mean(sum, count)),
@@ -148,11 +161,11 @@ pub(super) fn sum_space<T: Typed>(
 
 /// Calls `work` with each run of neighbouring results, at most [`BLOCK`] of them, and where the operand's
 /// first element of the first one lies: those of the next ones are beside it, or there is one result alone.
-fn each_run<T: Typed>(
+fn each_run<R: Send>(
     team: &Team<'_>,
     parts: &Parts,
-    target: &mut [T],
-    work: impl Fn(isize, &mut [T]) + Sync,
+    target: &mut [R],
+    work: impl Fn(isize, &mut [R]) + Sync,
 ) {
     let (outer, inner) = blocks(parts).unwrap_or_else(|| (parts.kept.clone(), 1));
     let least = (PART / parts.reduced.len().max(1)).max(1);
@@ -224,12 +237,25 @@ fn fold<T: Typed>(
     first: T,
     combine: impl Fn(T, T) -> T + Sync,
 ) {
+    let (outer, inner, [step]) = parts.reduced.split_inner();
     each_run(team, parts, target, |from, out| {
+        if let [out] = out {
+            let mut all = first;
+            outer.each([from], |[offset]| {
+                for number in 0..inner as isize {
+                    all = combine(all, source[(offset + number * step) as usize]);
+                }
+            });
+            *out = all;
+            return;
+        }
         out.fill(first);
-        parts.reduced.each([from], |[offset]| {
-            let run = &source[offset as usize..][..out.len()];
-            for (out, &x) in out.iter_mut().zip(run) {
-                *out = combine(*out, x);
+        outer.each([from], |[offset]| {
+            for number in 0..inner {
+                let run = &source[offset as usize + number * step as usize..][..out.len()];
+                for (out, &x) in out.iter_mut().zip(run) {
+                    *out = combine(*out, x);
+                }
             }
         });
     });
@@ -239,47 +265,6 @@ fn fold<T: Typed>(
 fn blocks(parts: &Parts) -> Option<(Space<2>, usize)> {
     let (outer, inner, steps) = parts.kept.split_inner();
     (inner > 1 && steps == [1, 1]).then_some((outer, inner))
-}
-
-/// `Op::ArgReduce`. Not-a-number counts as extreme.
-fn arg_reduce(kind: ArgReduce, axis: u32, last: bool, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    with_element!(x.dtype, T => arg_reduce_as::<T>(kind, axis, last, x, out), half => widened())
-}
-
-fn arg_reduce_as<T: Typed>(
-    kind: ArgReduce,
-    axis: u32,
-    last: bool,
-    x: &View<'_>,
-    out: &mut ViewMut<'_>,
-) -> Result<()> {
-    let dims = sizes(x.dims)?;
-    let parts = Parts::new(&dims, &[axis])?;
-    let (size, step) = (dims[axis as usize], strides(&dims)?[axis as usize]);
-    let (source, target) = (x.slice::<T>()?, out.slice::<i64>()?);
-    let beats = |new: T, best: T| {
-        if best.is_nan() {
-            return last && new.is_nan();
-        }
-        if new.is_nan() {
-            return true;
-        }
-        match kind {
-            ArgReduce::Max => new > best || last && new == best,
-            ArgReduce::Min => new < best || last && new == best,
-        }
-    };
-    parts.kept.each([0, 0], |[from, to]| {
-        let mut best = (0, source[from as usize]);
-        for position in 1..size {
-            let value = source[(from + position as isize * step) as usize];
-            if beats(value, best.1) {
-                best = (position, value);
-            }
-        }
-        target[to as usize] = best.0 as i64;
-    });
-    Ok(())
 }
 
 /// `Op::CumSum`.
@@ -322,40 +307,141 @@ fn cum_sum_as<T: Typed>(
 mod tests {
     use super::super::view::{bytes_of, bytes_of_mut};
     use super::*;
-    use crate::ir::DType;
+    use crate::ir::{ArgReduce, DType};
+
+    /// Rows short and long, columns narrow and wide, and axes on both sides of one that stays.
+    const CASES: [(&[i64], &[u32]); 16] = [
+        (&[300, 70], &[0]),
+        (&[3, 5, 7, 130], &[0, 1, 2]),
+        (&[6, 2, 50, 3], &[0, 2]),
+        (&[0, 9], &[0]),
+        (&[5, 0], &[1]),
+        (&[40, 2], &[1]),
+        (&[40, 3], &[1]),
+        (&[4, 10, 4], &[2]),
+        (&[50, 8], &[1]),
+        (&[7, 16], &[1]),
+        (&[9, 31], &[1]),
+        (&[3, 257], &[1]),
+        (&[2, 1000], &[1]),
+        (&[2, 6, 5, 7], &[2, 3]),
+        (&[3, 17, 300], &[1]),
+        (&[11], &[0]),
+    ];
+
+    /// The elements that each result is made of, in the order of the elements.
+    fn groups(dims: &[i64], axes: &[u32], x: &[f32]) -> Vec<Vec<f32>> {
+        let stays = |axis: usize| !axes.contains(&(axis as u32));
+        let count: i64 = (0..dims.len()).filter(|&axis| stays(axis)).map(|axis| dims[axis]).product();
+        let mut groups = vec![Vec::new(); count as usize];
+        for (i, &x) in x.iter().enumerate() {
+            let (mut rest, mut at, mut size) = (i, 0, 1);
+            for axis in (0..dims.len()).rev() {
+                let dim = dims[axis] as usize;
+                if stays(axis) {
+                    at += rest % dim * size;
+                    size *= dim;
+                }
+                rest /= dim;
+            }
+            groups[at].push(x);
+        }
+        groups
+    }
+
+    fn numbers(dims: &[i64], with_gaps: bool) -> Vec<f32> {
+        let number = |i: i64| match i * 7919 % 1013 {
+            0..=2 if with_gaps => f32::NAN,
+            number => (number - 500) as f32 / 3.0,
+        };
+        (0..dims.iter().product()).map(number).collect()
+    }
+
+    fn kept(dims: &[i64], axes: &[u32]) -> Vec<i64> {
+        let stays = |axis: &usize| !axes.contains(&(*axis as u32));
+        (0..dims.len()).filter(stays).map(|axis| dims[axis]).collect()
+    }
 
     #[test]
-    fn sums_of_columns_add_up_in_the_order_of_the_rows() {
-        for (dims, axes, columns) in [
-            (vec![300i64, 70], vec![0u32], 70usize),
-            (vec![3, 5, 7, 130], vec![0, 1, 2], 130),
-            (vec![6, 2, 50, 3], vec![0, 2], 6),
-            (vec![0, 9], vec![0], 9),
-        ] {
-            let x: Vec<f32> =
-                (0..dims.iter().product::<i64>()).map(|i| (i * 7919 % 1013) as f32 / 3.0).collect();
-            let mut out = vec![-1.0f32; columns];
-            let kept: Vec<i64> = (0..dims.len())
-                .filter(|&axis| !axes.contains(&(axis as u32)))
-                .map(|axis| dims[axis])
-                .collect();
-            let view = View::new(DType::F32, &dims, bytes_of(&x)).unwrap();
-            let mut target = ViewMut::new(DType::F32, &kept, bytes_of_mut(&mut out)).unwrap();
-            reduce(&Team::alone(), ReduceKind::Sum, &axes, &view, &mut target).unwrap();
-            let mut expected = vec![0.0f64; columns];
-            for (i, &x) in x.iter().enumerate() {
-                let (mut rest, mut at, mut size) = (i, 0, 1);
-                for axis in (0..dims.len()).rev() {
-                    let dim = dims[axis] as usize;
-                    if !axes.contains(&(axis as u32)) {
-                        at += rest % dim * size;
-                        size *= dim;
-                    }
-                    rest /= dim;
+    fn reductions_are_those_of_the_elements_one_by_one() {
+        let larger = |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) };
+        let smaller = |a: f32, b: f32| if a.is_nan() || b.is_nan() { f32::NAN } else { a.min(b) };
+        for (dims, axes) in CASES {
+            for with_gaps in [false, true] {
+                let x = numbers(dims, with_gaps);
+                let groups = groups(dims, axes, &x);
+                let sum = |group: &[f32]| group.iter().map(|&x| f64::from(x)).sum::<f64>();
+                let expected = |kind| -> Vec<f32> {
+                    let one = |group: &Vec<f32>| match kind {
+                        ReduceKind::Sum => sum(group) as f32,
+                        ReduceKind::Mean => (sum(group) / group.len() as f64) as f32,
+                        ReduceKind::SumSquares => group.iter().map(|&x| f64::from(x * x)).sum::<f64>() as f32,
+                        ReduceKind::Prod => group.iter().product(),
+                        ReduceKind::Max => group.iter().copied().fold(f32::NEG_INFINITY, larger),
+                        ReduceKind::Min => group.iter().copied().fold(f32::INFINITY, smaller),
+                    };
+                    groups.iter().map(one).collect()
+                };
+                for kind in [
+                    ReduceKind::Sum,
+                    ReduceKind::Mean,
+                    ReduceKind::SumSquares,
+                    ReduceKind::Prod,
+                    ReduceKind::Max,
+                    ReduceKind::Min,
+                ] {
+                    let mut out = vec![-1.0f32; groups.len()];
+                    let view = View::new(DType::F32, dims, bytes_of(&x)).unwrap();
+                    let dims_out = kept(dims, axes);
+                    let mut target = ViewMut::new(DType::F32, &dims_out, bytes_of_mut(&mut out)).unwrap();
+                    reduce(&Team::alone(), kind, axes, &view, &mut target).unwrap();
+                    let expected = expected(kind);
+                    let is_close = |found: f32, expected: f32| {
+                        let scale = expected.abs().max(1.0);
+                        found == expected
+                            || found.is_nan() && expected.is_nan()
+                            || (found - expected).abs() <= 1e-6 * scale
+                    };
+                    let all = out.iter().zip(&expected).all(|(&found, &expected)| is_close(found, expected));
+                    assert!(all, "{kind:?} of {dims:?} over {axes:?}: {out:?}, {expected:?}");
                 }
-                expected[at] += f64::from(x);
             }
-            assert!(out.iter().zip(&expected).all(|(&found, &sum)| found == sum as f32), "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn positions_are_those_of_the_first_or_last_extreme() {
+        for (dims, axes) in CASES.into_iter().filter(|(dims, axes)| axes.len() == 1 && !dims.contains(&0)) {
+            for (with_gaps, last) in [(false, false), (false, true), (true, false), (true, true)] {
+                let x = numbers(dims, with_gaps);
+                for kind in [ArgReduce::Max, ArgReduce::Min] {
+                    let extreme = |group: &Vec<f32>| -> i64 {
+                        let key = |x: f32| match kind {
+                            ArgReduce::Max if x.is_nan() => f32::INFINITY,
+                            ArgReduce::Min if x.is_nan() => f32::NEG_INFINITY,
+                            _ => x,
+                        };
+                        let best = group.iter().map(|&x| key(x)).reduce(match kind {
+                            ArgReduce::Max => f32::max,
+                            ArgReduce::Min => f32::min,
+                        });
+                        let is_it = |&x: &f32| Some(key(x)) == best;
+                        let at = match last {
+                            false => group.iter().position(is_it),
+                            true => group.iter().rposition(is_it),
+                        };
+                        at.unwrap() as i64
+                    };
+                    let expected: Vec<i64> = groups(dims, axes, &x).iter().map(extreme).collect();
+                    let mut out = vec![-1i64; expected.len()];
+                    let view = View::new(DType::F32, dims, bytes_of(&x)).unwrap();
+                    let dims_out = kept(dims, axes);
+                    let mut target = ViewMut::new(DType::I64, &dims_out, bytes_of_mut(&mut out)).unwrap();
+                    let wanted = arg::Wanted { kind, axis: axes[0], last };
+                    arg::execute(&Team::alone(), wanted, &view, &mut target).unwrap();
+                    assert_eq!(out, expected, "{kind:?} of {dims:?} over {axes:?}, last: {last}");
+                }
+            }
         }
     }
 }

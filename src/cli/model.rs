@@ -239,8 +239,20 @@ impl ModelFile {
     /// The model as a decoder with caches of so many tokens. Errors: it is none; more positions than it has.
     fn load_cached(&self, dims: BTreeMap<String, i64>, context: i64) -> Result<Model> {
         let read = |dims| load(&self.bytes, self.path.as_deref(), &self.options(dims, Some(context)));
-        // How many tokens a step takes is open until the caches are there.
-        let Model::Graph(graph) = read(BTreeMap::new())? else {
+        // How many tokens a step takes is open until the caches are there; other sizes the network may have to know.
+        let without_one = || {
+            let all = std::iter::once(dims.clone());
+            let others = dims.keys().map(|name| {
+                dims.iter()
+                    .filter(|(other, _)| *other != name)
+                    .map(|(name, &size)| (name.clone(), size))
+                    .collect()
+            });
+            let mut read = all.chain(others).filter_map(|some| read(some).ok());
+            read.find(|model| matches!(model, Model::Graph(graph) if pass::sequence(graph).is_ok()))
+        };
+        let open = read(BTreeMap::new()).or_else(|error| without_one().ok_or(error))?;
+        let Model::Graph(graph) = open else {
             return read(dims);
         };
         if pass::has_pairs(&graph) {

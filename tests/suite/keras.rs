@@ -948,7 +948,8 @@ fn whole_numbers_are_looked_up_with_special_numbers_in_the_table_or_beside_it() 
     ];
     for (vocabulary, mode, mask, expected) in cases {
         let config = json!({"name": "l", "vocabulary": vocabulary, "output_mode": mode, "mask_token": mask,
-            "num_oov_indices": 1, "oov_token": -1, "dtype": "int64"});
+            "num_oov_indices": 1, "oov_token": -1, "dtype": "int64", "oov_method": "floormod", "salt": null,
+            "vocabulary_dtype": "int64", "vocabulary_size": 5});
         let input = layer("InputLayer", json!({"name": "x", "batch_shape": [1, 4], "dtype": "int64"}));
         let layers = [input, layer("IntegerLookup", config)];
         let text = json!({"class_name": "Sequential", "config": {"name": "m", "layers": layers}}).to_string();
@@ -959,4 +960,17 @@ fn whole_numbers_are_looked_up_with_special_numbers_in_the_table_or_beside_it() 
                 .unwrap();
         assert_eq!(outputs[0].1.bytes(), bytes(expected), "{mode} with mask {mask}");
     }
+}
+
+#[test]
+fn what_a_model_was_compiled_with_is_told_to_who_trains_it() {
+    let input = layer("InputLayer", json!({"name": "x", "batch_shape": [null, 4], "dtype": "float32"}));
+    let dense = layer("Dense", json!({"name": "d", "units": 2, "activation": "linear", "use_bias": true}));
+    let model = json!({"class_name": "Sequential", "config": {"name": "m", "layers": [input, dense]},
+        "compile_config": {"loss": "mae", "optimizer": {"class_name": "RMSprop",
+            "config": {"learning_rate": 0.019999999552965164, "rho": 0.8}}}});
+    let told = load(model.to_string().as_bytes()).unwrap().rules().unheeded.clone();
+    let line =
+        "the model was compiled with RMSprop of the rate 0.02: training takes what --optimizer and --lr say";
+    assert_eq!(told, [line]);
 }

@@ -296,13 +296,16 @@ fn parameters_are_told_from_other_arrays() {
             node("product", "MatMul", &["x", "w"], &["p"]),
             node("biased", "Add", &["one_bias", "p"], &["q"]),
             node("halved", "Mul", &["q", "half"], &["r"]),
-            node("tabled", "Add", &["r", "table"], &["s"]),
+            node("turned", "Transpose", &["slope"], &["shown"]),
+            node("sloped", "PRelu", &["r", "shown"], &["l"]),
+            node("tabled", "Add", &["l", "table"], &["s"]),
             node("masked", "Add", &["s", "mask"], &["y"]),
         ];
         let arrays = vec![
             shaped("w", &[2, 1], &[1.0, 2.0]),
             floats("one_bias", &[3.0]),
             floats("half", &[0.5]),
+            floats("slope", &[0.25]),
             shaped("table", &[2, 3, 1], &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
             shaped("mask", &[2, 3, 1], &[0.0, -100.0, 0.0, 0.0, f32::NEG_INFINITY, 0.0]),
         ];
@@ -314,7 +317,7 @@ fn parameters_are_told_from_other_arrays() {
     let frozen = |graph: &Graph| graph.rules().frozen.iter().cloned().collect::<Vec<_>>().join(" ");
 
     let silent = made(Vec::new());
-    assert_eq!((params(&silent), frozen(&silent)), ("w one_bias table mask".into(), "mask".into()));
+    assert_eq!((params(&silent), frozen(&silent)), ("w one_bias slope table mask".into(), "mask".into()));
     assert_eq!(
         silent.rules().unheeded,
         [
@@ -326,10 +329,11 @@ fn parameters_are_told_from_other_arrays() {
     let told = made(vec![
         of_kind("w", "PARAMETER"),
         of_kind("half", "PARAMETER"),
+        of_kind("slope", "PARAMETER"),
         of_kind("table", "BUFFER"),
         of_kind("mask", "PARAMETER"),
     ]);
-    assert_eq!((params(&told), frozen(&told)), ("w one_bias half table mask".into(), "table".into()));
+    assert_eq!((params(&told), frozen(&told)), ("w one_bias half slope table mask".into(), "table".into()));
     assert!(told.rules().unheeded.is_empty(), "{:?}", told.rules().unheeded);
 }
 

@@ -62,6 +62,9 @@ impl Buckets {
         if config.flag("invert", false)? || config.flag("pad_to_max_tokens", false)? {
             unsupported.add(config.place(), "a table that is inverted, or filled up");
         }
+        // How several numbers are shared out among what is not in the table; there is one at most.
+        config.ignore(&["oov_method", "salt"]);
+        config.ignore(&["vocabulary_dtype", "vocabulary_size"]);
         let outside = config.int("num_oov_indices")?.unwrap_or(1);
         if !matches!(outside, 0 | 1) {
             unsupported.add(config.place(), format!("{outside} numbers for what is not in the table"));

@@ -66,13 +66,25 @@ pub(in crate::load) fn load_with(text: &[u8], options: &LoadOptions, find: FindD
     unsupported.check()?;
     let Network { name, .. } = &network;
     let mut graph = lower::lower(name, &network, version, options, find)?;
-    graph.rules_mut().targets = TargetRules { hinge_takes_bits: true, ignored: ignored_class(&document) };
+    let rules = graph.rules_mut();
+    rules.targets = TargetRules { hinge_takes_bits: true, ignored: ignored_class(&document) };
+    rules.unheeded.extend(compiled_with(&document));
     Ok(graph)
 }
 
 /// The class that the loss leaves out which a model was compiled with.
 fn ignored_class(document: &Value) -> Option<i64> {
     document.pointer("/compile_config/loss/config/ignore_class")?.as_i64()
+}
+
+/// A line on the optimizer that a model was compiled with.
+fn compiled_with(document: &Value) -> Option<String> {
+    let optimizer = document.pointer("/compile_config/optimizer")?;
+    let name = optimizer.get("class_name").unwrap_or(optimizer).as_str()?;
+    let rate = optimizer.pointer("/config/learning_rate").and_then(Value::as_f64);
+    // Files hold what an f32 is in f64.
+    let rate = rate.map_or_else(String::new, |rate| format!(" of the rate {}", rate as f32));
+    Some(format!("the model was compiled with {name}{rate}: training takes what --optimizer and --lr say"))
 }
 
 /// Keras 2 writes its version beside the model; Keras 3 does not, and writes `batch_shape` where

@@ -4,7 +4,7 @@
 //! elements, a parameter of one element by who reads it; of the rest, a note says which are only added, multiplied or
 //! compared, as tables are.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::proto::{GraphProto, NodeProto, ValueInfoProto};
 use crate::ir::{Data, Family, Graph, Node, NodeId, Op, ParamId, Tensor};
@@ -20,14 +20,28 @@ pub(super) fn parameters(graph: &GraphProto) -> HashSet<String> {
     let products = graph.node.iter().filter(|node| node.op_type == "MatMul");
     let products: HashSet<&String> = products.flat_map(|node| &node.output).collect();
     let mut all: HashSet<String> = Declared::of(&graph.value_info).parameters.into_iter().collect();
+    let mut shown: HashMap<&str, &str> = HashMap::new();
     for node in &graph.node {
-        all.extend(weights(node).iter().cloned());
+        // Nodes stand behind those that they read.
+        let own = |name: &String| shown.get(name.as_str()).map_or_else(|| name.clone(), |&of| of.to_owned());
+        all.extend(weights(node).iter().map(own));
         if let ("Add", [left, right]) = (node.op_type.as_str(), node.input.as_slice()) {
             let biases = [(left, right), (right, left)].into_iter().filter(|(x, _)| products.contains(x));
-            all.extend(biases.map(|(_, bias)| bias.clone()));
+            all.extend(biases.map(|(_, bias)| own(bias)));
+        }
+        if let ([of, ..], [as_what], true) = (&*node.input, &*node.output, shows(node)) {
+            shown.insert(as_what, shown.get(of.as_str()).copied().unwrap_or(of));
         }
     }
     all
+}
+
+/// Whether a node makes the same numbers of its first input, under other axes or in other types.
+fn shows(node: &NodeProto) -> bool {
+    matches!(
+        node.op_type.as_str(),
+        "Unsqueeze" | "Squeeze" | "Reshape" | "Flatten" | "Transpose" | "Identity" | "Cast"
+    )
 }
 
 /// The inputs that are weights of a layer.

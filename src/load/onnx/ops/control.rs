@@ -411,15 +411,21 @@ pub(super) fn split_to_sequence(at: &mut At<'_>) -> Result<()> {
     if sum != Some(whole) {
         return Err(at.wrong(format!("its parts do not add up to {whole}")));
     }
+    let drops = !keep && !at.has(1);
+    let ragged = at.ragged_input(0);
+    if ragged.is_some_and(|of| of.is_size || of.axis == axis) {
+        return Err(at.depends_on_data());
+    }
+    let of_parts = ragged.map(|of| Ragged { axis: of.axis - usize::from(drops && axis < of.axis), ..of });
     let x = at.value(0)?;
     let (mut start, mut items) = (0, Vec::with_capacity(sizes.len()));
     for &size in &sizes {
         let mut part = at.part(x, axis, Size::Known(start), Size::Known(size))?;
-        if !keep && !at.has(1) {
+        if drops {
             part = at.without_axis(part, axis)?;
         }
         start += size;
-        items.push(at.bound(part));
+        items.push(at.bound_ragged(part, of_parts));
     }
     at.set_sequence(0, items)
 }

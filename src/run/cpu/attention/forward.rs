@@ -13,10 +13,9 @@ use crate::kernel::workspace::planned;
 
 use super::super::element::Float;
 use super::super::halves::{StorageOf, with_storage, with_wide};
-use super::super::normalize::rows::largest;
+use super::super::normalize::rows::{exponentials_of, largest};
 use super::super::product::blocks::{self, Multiply, Rhs};
 use super::super::product::matmul::{Beta, Extent, Matrix, Product, Strides, with_area};
-use super::super::reduce::sum_run;
 use super::super::team::{Corner, MatrixMut, Planes, Slots, Team};
 use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Plain, Typed, View, ViewMut, from_bytes_mut, take, with_float};
@@ -304,11 +303,9 @@ impl<T: Typed + Float + Vectorised, S: StorageOf<T>> Task<T> for Soften<'_, '_, 
                 scores.fill(T::ZERO);
                 continue;
             }
-            for x in scores.iter_mut() {
-                *x = x.sub(new).exp_below(lanes);
-            }
+            let sum = exponentials_of(lanes, scores, new);
             let scale = most[r].sub(new).exp_below(lanes);
-            sums[r] = T::narrow(sums[r].to_f64() * scale.to_f64() + sum_run(scores, T::accumulate));
+            sums[r] = T::narrow(sums[r].to_f64() * scale.to_f64() + sum);
             most[r] = new;
             if !block.is_first && scale != T::ONE {
                 out.row(r).iter_mut().for_each(|x| *x = x.mul(scale));

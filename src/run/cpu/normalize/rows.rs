@@ -7,7 +7,7 @@
 use super::super::element::{Float, map};
 use super::super::elementwise::tile::Epilogue;
 use super::super::product::matmul::{STRIP_BYTES, with_strip};
-use super::super::reduce::sum_run;
+use super::super::reduce::{fold_run, sum_run};
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Stores, Task, streamed};
 use super::super::view::{Typed, bytes_of_mut};
@@ -74,21 +74,10 @@ pub(crate) fn each_part<T: Typed>(
     });
 }
 
-/// Elements whose largest is found side by side.
-const ABREAST: usize = 64;
-
 /// The largest element; not a number where one is not.
 #[inline(always)]
 pub(crate) fn largest<T: Typed>(x: &[T]) -> T {
-    let mut best = [T::LOWEST; ABREAST];
-    let chunks = x.chunks_exact(ABREAST);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for (best, &x) in best.iter_mut().zip(chunk) {
-            *best = best.larger(x);
-        }
-    }
-    best.iter().chain(rest).fold(T::LOWEST, |a, &b| a.larger(b))
+    fold_run(x, T::LOWEST, T::larger)
 }
 
 /// The largest element that is a number; the lowest where none is.
@@ -102,9 +91,19 @@ fn highest<T: Typed + Float, L: Lanes<T>>(l: L, x: &[T]) -> T {
             best[i] = l.larger(l.load(&chunk[i * L::WIDTH..][..L::WIDTH]), best[i]);
         }
     }
+    let vectors = rest.chunks_exact(L::WIDTH);
+    let last = vectors.remainder();
+    for (best, x) in best.iter_mut().zip(vectors) {
+        *best = l.larger(l.load(x), *best);
+    }
+    if !last.is_empty() {
+        let mut padded = [T::LOWEST; SUMS];
+        padded[..last.len()].copy_from_slice(last);
+        best[3] = l.larger(l.load(&padded), best[3]);
+    }
     let mut all = [T::LOWEST; SUMS];
     l.store(l.larger(l.larger(best[0], best[1]), l.larger(best[2], best[3])), &mut all);
-    all[..L::WIDTH].iter().chain(rest).fold(T::LOWEST, |best, &x| if x > best { x } else { best })
+    fold_run(&all[..L::WIDTH], T::LOWEST, |best, x| if x > best { x } else { best })
 }
 
 /// What is done with each vector of a row. A trait, as closures are not always inlined into what is compiled for
@@ -144,17 +143,27 @@ fn totals<T: Typed + Float, L: Lanes<T>, const S: usize>(
             }
         }
         for s in 0..S {
-            let mut all = [T::ZERO; SUMS];
-            for i in 0..SUMS / L::WIDTH {
-                l.store(sums[i][s], &mut all[i * L::WIDTH..]);
+            let mut of_one = [l.zero(); VECTORS];
+            for i in 0..VECTORS {
+                of_one[i] = sums[i][s];
             }
-            // Half as many are left to be widened.
-            let (low, high) = all.split_at_mut(SUMS / 2);
-            low.iter_mut().zip(high).for_each(|(low, high)| *low = low.add(*high));
-            totals[s] += sum_run(low, T::accumulate);
+            totals[s] += widened(l, &of_one);
         }
     }
     totals
+}
+
+/// The sum of vectors of sums.
+#[inline(always)]
+fn widened<T: Typed + Float, L: Lanes<T>>(l: L, sums: &[L::Vector; VECTORS]) -> f64 {
+    let mut all = [T::ZERO; SUMS];
+    for i in 0..SUMS / L::WIDTH {
+        l.store(sums[i], &mut all[i * L::WIDTH..]);
+    }
+    // Half as many are left to be widened.
+    let (low, high) = all.split_at_mut(SUMS / 2);
+    low.iter_mut().zip(high).for_each(|(low, high)| *low = low.add(*high));
+    sum_run(low, T::accumulate)
 }
 
 /// Makes each vector of a row from that of another, `(x - shift) * factor + summand`.
@@ -209,6 +218,46 @@ fn exponentials<T: Typed + Float, L: Lanes<T>>(l: L, x: &[T], shift: T, to: &mut
     let [rest] = totals(l, last, T::LOWEST, Exponentials { shift, to: Some(&mut padded) });
     to_last.copy_from_slice(&padded[..last.len()]);
     sum + rest
+}
+
+/// Exponentials of numbers less one that none of them is above, in their place, and their sum.
+#[inline(always)]
+pub(crate) fn exponentials_of<T: Typed + Float, L: Lanes<T>>(l: L, x: &mut [T], shift: T) -> f64 {
+    let shift = l.splat(shift);
+    let mut total = 0.0;
+    for run in x.chunks_mut(RUN) {
+        let mut sums = [l.zero(); VECTORS];
+        let mut chunks = run.chunks_exact_mut(SUMS);
+        for chunk in &mut chunks {
+            for (x, sum) in chunk.chunks_exact_mut(L::WIDTH).zip(&mut sums) {
+                exponentials_of_vector(l, x, shift, sum);
+            }
+        }
+        let rest = chunks.into_remainder();
+        if !rest.is_empty() {
+            let mut padded = [T::LOWEST; SUMS];
+            padded[..rest.len()].copy_from_slice(rest);
+            let vectors = rest.len().div_ceil(L::WIDTH);
+            for (x, sum) in padded.chunks_exact_mut(L::WIDTH).zip(&mut sums).take(vectors) {
+                exponentials_of_vector(l, x, shift, sum);
+            }
+            rest.copy_from_slice(&padded[..rest.len()]);
+        }
+        total += widened(l, &sums);
+    }
+    total
+}
+
+#[inline(always)]
+fn exponentials_of_vector<T: Typed + Float, L: Lanes<T>>(
+    l: L,
+    x: &mut [T],
+    shift: L::Vector,
+    sum: &mut L::Vector,
+) {
+    let made = T::exps_below(l, l.sub(l.load(x), shift));
+    l.store(made, x);
+    *sum = l.add(*sum, made);
 }
 
 /// Whole rows.

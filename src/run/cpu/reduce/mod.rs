@@ -5,6 +5,8 @@
 mod arg;
 mod rows;
 
+pub(super) use rows::fold_run;
+
 use crate::error::{Error, Result};
 use crate::ir::{CumSum, ReduceKind, ReduceOp};
 

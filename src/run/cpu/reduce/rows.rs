@@ -9,7 +9,7 @@ use crate::ir::ReduceKind;
 /// Numbers that are folded beside one another, where a run has several times as many.
 const WIDE: usize = 64;
 /// The same of shorter runs.
-const NARROW: usize = 8;
+const NARROW: usize = 16;
 
 /// Reduces each of the rows of `x`, so many numbers long.
 pub(super) struct Rows<'a, T> {
@@ -67,10 +67,10 @@ fn each_of<T: Element, const LENGTH: usize>(x: &[T], out: &mut [T], reduce: impl
 
 /// The fold of a contiguous run, in interleaved parts: for what comes out the same in any order.
 #[inline(always)]
-pub(super) fn fold_run<T: Element>(run: &[T], first: T, combine: impl Fn(T, T) -> T + Copy) -> T {
+pub(in super::super) fn fold_run<T: Element>(run: &[T], first: T, combine: impl Fn(T, T) -> T + Copy) -> T {
     match run.len() {
         0..NARROW => run.iter().fold(first, |fold, &x| combine(fold, x)),
-        NARROW..256 => fold_parts::<T, NARROW>(run, first, combine),
+        NARROW..WIDE => fold_parts::<T, NARROW>(run, first, combine),
         _ => fold_parts::<T, WIDE>(run, first, combine),
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
         return at.set_ragged(picked);
     }
     // Operators that look at what counts themselves.
-    if matches!(at.op_type(), "Compress" | "NonZero" | "Size") {
+    if matches!(at.op_type(), "Compress" | "NonZero" | "Size" | "SplitToSequence") {
         return Ok(());
     }
     if joined(at, &inputs)? {

@@ -208,7 +208,10 @@ fn lowered(
         texts: Texts::default(),
         untied: HashMap::new(),
         // Who builds a model of another form says himself what of it is trained.
-        parameters: if naming.is_none() { trained::parameters(&proto) } else { HashSet::new() },
+        parameters: match naming {
+            None => trained::parameters(&proto),
+            Some(_) => trained::statistics(&proto),
+        },
         trained: AsTrained::default(),
     };
     let initializers = sparse::initializers(&mut proto)?;

@@ -36,6 +36,12 @@ pub(super) fn parameters(graph: &GraphProto) -> HashSet<String> {
     all
 }
 
+/// Names of what batch normalisations have kept of earlier batches. O(nodes).
+pub(super) fn statistics(graph: &GraphProto) -> HashSet<String> {
+    let layers = graph.node.iter().filter(|node| node.op_type == "BatchNormalization");
+    layers.flat_map(|node| node.input.iter().skip(3)).cloned().collect()
+}
+
 /// Whether a node makes the same numbers of its first input, under other axes or in other types.
 fn shows(node: &NodeProto) -> bool {
     matches!(

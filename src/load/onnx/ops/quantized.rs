@@ -309,17 +309,27 @@ pub(super) struct Integers {
     pub(super) zero: Option<ValueId>,
 }
 
-/// The exact product of integers less their zero points, as floats: a zero point for each row of the left, or column of
-/// the right operand, or one for all.
+/// The exact product of integers less their zero points, that of bytes as integers of 32 bits, others as floats: a zero
+/// point for each row of the left, or column of the right operand, or one for all.
 pub(super) fn product(at: &mut At<'_>, x: Integers, y: Integers) -> Result<ValueId> {
     let (left, right) = (at.type_of(x.data).shape, at.type_of(y.data).shape);
     let [Some(rank), Some(across)] = [left.rank(), right.rank()].map(|rank| rank.checked_sub(1)) else {
         return Err(at.wrong("its matrices have no axes"));
     };
-    let dtype = exact(left[rank].known());
-    let a = centered(at, x.data, x.zero, Along::Axis(rank.saturating_sub(1)), dtype)?;
-    let b = centered(at, y.data, y.zero, Along::Axis(across), dtype)?;
-    super::product::multiply(at, a, b)
+    let (bytes, along) = ([x, y], [Along::Axis(rank.saturating_sub(1)), Along::Axis(across)]);
+    let dtypes = bytes.map(|side| at.type_of(side.data).dtype);
+    if !dtypes.iter().all(|dtype| dtype.is_byte()) {
+        let dtype = exact(left[rank].known());
+        let a = centered(at, x.data, x.zero, along[0], dtype)?;
+        let b = centered(at, y.data, y.zero, along[1], dtype)?;
+        return super::product::multiply(at, a, b);
+    }
+    let mut zeros = [None; 2];
+    for side in 0..2 {
+        let shape = [&left, &right][side];
+        zeros[side] = bytes[side].zero.map(|zero| spread(at, zero, shape, along[side])).transpose()?;
+    }
+    super::product::multiply_bytes(at, [x.data, y.data], zeros)
 }
 
 pub(super) fn matmul_integer(at: &mut At<'_>) -> Result<()> {

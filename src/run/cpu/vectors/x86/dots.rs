@@ -27,6 +27,17 @@ impl Dots for Vnni {
         unsafe { arch::_mm512_setzero_si512() }
     }
     #[inline(always)]
+    fn repeated(self, four: [u8; 4]) -> Self::Line {
+        // SAFETY: as above.
+        unsafe { arch::_mm512_set1_epi32(i32::from_le_bytes(four)) }
+    }
+    #[inline(always)]
+    fn put_sums(self, sums: Self::Sums, to: &mut [i32]) {
+        let to = &mut to[..SUMS];
+        // SAFETY: as above; as many numbers of the slice as a vector has.
+        unsafe { arch::_mm512_storeu_si512(to.as_mut_ptr().cast(), sums) }
+    }
+    #[inline(always)]
     fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums {
         let with = &with[..64];
         // SAFETY: as above; 64 bytes of the slice.
@@ -108,6 +119,20 @@ impl Dots for Avx2 {
     fn no_sums(self) -> Self::Sums {
         // SAFETY: `self` says that the processor has the sets.
         unsafe { [arch::_mm256_setzero_si256(); 2] }
+    }
+    #[inline(always)]
+    fn repeated(self, four: [u8; 4]) -> Self::Line {
+        // SAFETY: as above.
+        unsafe { [arch::_mm256_set1_epi32(i32::from_le_bytes(four)); 2] }
+    }
+    #[inline(always)]
+    fn put_sums(self, sums: Self::Sums, to: &mut [i32]) {
+        let to = &mut to[..SUMS];
+        // SAFETY: as above; as many numbers of the slice as both vectors have.
+        unsafe {
+            arch::_mm256_storeu_si256(to.as_mut_ptr().cast(), sums[0]);
+            arch::_mm256_storeu_si256(to.as_mut_ptr().add(SUMS / 2).cast(), sums[1]);
+        }
     }
     #[inline(always)]
     fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use partition::unstable::compile::{Options, compile};
-use partition::unstable::ir::{DType, Graph, Init, Op, ParamId, Source, SourceRole, Tensor, infer};
+use partition::unstable::compile::{Options, compile, prepare};
+use partition::unstable::ir::{
+    Binary, DType, Graph, Init, Op, ParamId, Source, SourceId, SourceRole, Tensor, ValueId, infer,
+};
 use partition::unstable::load::Model;
 use partition::unstable::place::{self, DeviceUse};
-use partition::unstable::run::{ExecOptions, Program, exec_plan};
+use partition::unstable::run::{ExecOptions, Program, exec_plan, interpret};
 use partition::unstable::topology::Topology;
 
 use crate::reference::{Array, evaluate};
@@ -149,6 +151,111 @@ fn products_of_bytes_are_the_same_wherever_they_run() {
             for (array, (name, found)) in expected.iter().zip(&found) {
                 assert_eq!(found, &tensor(array), "{name} of {m} x {n}, {k} terms");
             }
+        }
+    }
+}
+
+/// Operands of a product of numbers that bytes stand for.
+struct Spelled {
+    graph: Graph,
+    source: SourceId,
+    inputs: Vec<(String, Tensor)>,
+}
+
+impl Spelled {
+    fn new() -> Self {
+        let mut graph = Graph::new("spelled");
+        let source = graph.add_source(Source::new("node", "MatMul", SourceRole::Node));
+        Self { graph, source, inputs: vec![] }
+    }
+
+    fn input(&mut self, array: &Array) -> ValueId {
+        let name = format!("x{}", self.inputs.len());
+        self.inputs.push((name.clone(), tensor(array)));
+        self.graph.add_input(name, ty(array), self.source)
+    }
+
+    fn apply(&mut self, op: Op, operands: &[ValueId]) -> ValueId {
+        self.graph.apply(op, operands, self.source).unwrap()
+    }
+
+    /// `(x - zero) * scale`, of a zero point and a scale of these sizes.
+    fn numbers(
+        &mut self,
+        random: &mut Random,
+        x: &Array,
+        zero: Option<&[usize]>,
+        scale: &[usize],
+    ) -> ValueId {
+        let to = Op::Convert { to: DType::F32 };
+        let bytes_of_x = self.input(x);
+        let mut made = self.apply(to.clone(), &[bytes_of_x]);
+        if let Some(dims) = zero {
+            let zeros = bytes(random, x.dtype, dims);
+            let zeros = match random.flag() {
+                true => {
+                    let zeros = self.input(&zeros);
+                    self.apply(to, &[zeros])
+                }
+                // As folding leaves them.
+                false => {
+                    let zeros = Array::new(DType::F32, dims, zeros.data);
+                    self.graph.add_constant(tensor(&zeros), self.source)
+                }
+            };
+            made = self.apply(Op::Binary(Binary::Sub), &[made, zeros]);
+        }
+        let scales =
+            (0..scale.iter().product::<usize>()).map(|_| random.range(1, 64) as f64 / 4096.0).collect();
+        let scales = self.input(&Array::new(DType::F32, scale, scales));
+        self.apply(Op::Binary(Binary::Mul), &[made, scales])
+    }
+
+    /// Whether the product becomes one of bytes, whose results are as near as those of floats.
+    fn check(mut self, op: Op, operands: [ValueId; 2]) -> bool {
+        let made = self.apply(op, &operands);
+        self.graph.add_output("y", made);
+        let prepared = prepare(self.graph.clone(), &Options::default()).unwrap().graph;
+        let none = |_: ParamId| unreachable!("it has no parameters");
+        let inputs = |graph: &Graph| -> Vec<(String, Tensor)> {
+            let is_read = |name: &str| graph.inputs().iter().any(|(own, _)| own == name);
+            self.inputs.iter().filter(|(name, _)| is_read(name)).cloned().collect()
+        };
+        let run = |graph: &Graph| interpret(graph, &inputs(graph), &none).unwrap()[0].1.to_f64();
+        let (found, expected) = (run(&prepared), run(&self.graph));
+        let largest = expected.iter().fold(0.0f64, |most, y| most.max(y.abs()));
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() <= 2e-6 * largest, "{found} for {expected}");
+        }
+        prepared.node_ids().any(|id| matches!(prepared.node(id).op, Op::MatMul { wide: true, .. }))
+    }
+}
+
+#[test]
+fn products_of_numbers_that_bytes_stand_for_are_products_of_bytes() {
+    let mut random = Random::new(61);
+    let (m, n, k) = (5, 9, 40);
+    for (scale, zero, is_exact) in [
+        (&[][..], None, true),
+        (&[n][..], Some(&[n][..]), true),
+        (&[1, n], Some(&[]), true),
+        (&[n, 1], Some(&[n, 1]), true),
+        // Scales that differ along what is summed up stay floats.
+        (&[k, 1], None, false),
+        (&[n], Some(&[k, 1]), false),
+    ] {
+        for transpose_left in [false, true] {
+            let mut spelled = Spelled::new();
+            let dtypes = [0, 1].map(|_| *random.pick(&BYTES));
+            let transpose_right = scale.first() == Some(&n) && scale.len() == 2;
+            let x = bytes(&mut random, dtypes[0], &if transpose_left { [k, m] } else { [m, k] });
+            let y = bytes(&mut random, dtypes[1], &if transpose_right { [n, k] } else { [k, n] });
+            let of_rows = if transpose_left { &[][..] } else { &[m, 1] };
+            let left_zero = random.flag().then_some(&[][..]);
+            let x = spelled.numbers(&mut random, &x, left_zero, of_rows);
+            let y = spelled.numbers(&mut random, &y, zero, scale);
+            let op = Op::MatMul { transpose_left, transpose_right, wide: false, rounds: false };
+            assert_eq!(spelled.check(op, [x, y]), is_exact, "{scale:?} {zero:?}");
         }
     }
 }

@@ -224,7 +224,12 @@ fn fold<T: Typed>(
     first: T,
     combine: impl Fn(T, T) -> T + Sync,
 ) {
+    let are_beside = parts.reduced.rank == 1 && parts.reduced.strides[0][0] == 1;
     each_run(team, parts, target, |from, out| {
+        if let ([out], true) = (&mut *out, are_beside) {
+            *out = fold_run(&source[from as usize..][..parts.reduced.len()], first, &combine);
+            return;
+        }
         out.fill(first);
         parts.reduced.each([from], |[offset]| {
             let run = &source[offset as usize..][..out.len()];
@@ -233,6 +238,27 @@ fn fold<T: Typed>(
             }
         });
     });
+}
+
+/// A contiguous run, in interleaved parts, whose order does not matter.
+#[inline(always)]
+fn fold_run<T: Typed>(run: &[T], first: T, combine: impl Fn(T, T) -> T) -> T {
+    const PARTS: usize = 16;
+    let mut parts = [first; PARTS];
+    let (whole, rest) = run.as_chunks::<PARTS>();
+    for chunk in whole {
+        for part in 0..PARTS {
+            parts[part] = combine(parts[part], chunk[part]);
+        }
+    }
+    for &x in rest {
+        parts[0] = combine(parts[0], x);
+    }
+    let mut all = parts[0];
+    for &part in &parts[1..] {
+        all = combine(all, part);
+    }
+    all
 }
 
 /// The last axis that stays, split off, where both walks go through it contiguously.

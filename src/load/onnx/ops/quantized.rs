@@ -430,21 +430,26 @@ impl Channels {
     }
 }
 
-/// The exact sums of a convolution of integers less their zero points, as floats.
+/// The exact sums of a convolution of integers less their zero points: as integers of 32 bits, or as floats.
 fn conv_sums(at: &mut At<'_>, inputs: [Scaled; 2], channels: Channels) -> Result<ValueId> {
+    let [x, w] = inputs;
+    let images = at.value(x.data)?;
+    let images = Integers { data: channels.first(at, images)?, zero: zero_point(at, x.zero)? };
+    let filters = Integers { data: at.value(w.data)?, zero: zero_point(at, w.zero)? };
+    let known = match images.zero {
+        None => Some(0),
+        Some(_) => at.known(x.zero).and_then(|known| known.sizes()?.first()?.known()),
+    };
+    if let Some(sums) = super::sums::of_bytes(at, images, filters, known)? {
+        return Ok(sums);
+    }
     let weights = at.ty(inputs[1].data)?.shape;
     let terms =
         weights.sizes().iter().skip(1).map(Size::known).try_fold(1i64, |n, size| n.checked_mul(size?));
     let dtype = exact(terms);
-    let mut operands = Vec::with_capacity(2);
-    for (input, axis) in inputs.into_iter().zip([1, 0]) {
-        let (mut data, zero) = (at.value(input.data)?, zero_point(at, input.zero)?);
-        if axis == 1 {
-            data = channels.first(at, data)?;
-        }
-        operands.push(centered(at, data, zero, Along::Axis(axis), dtype)?);
-    }
-    convolution(at, operands[0], operands[1], None)
+    let images = centered(at, images.data, images.zero, Along::Axis(1), dtype)?;
+    let filters = centered(at, filters.data, filters.zero, Along::Axis(0), dtype)?;
+    convolution(at, images, filters, None)
 }
 
 pub(super) fn conv_integer(at: &mut At<'_>) -> Result<()> {
@@ -460,10 +465,11 @@ pub(super) fn qlinear_conv(at: &mut At<'_>) -> Result<()> {
     let mut sums = conv_sums(at, [Scaled::from(0), Scaled::from(3)], channels)?;
     if let Some(bias) = at.optional(8)? {
         // A bias has 32 bits.
-        sums = at.convert(sums, DType::F64)?;
+        let wide = if at.type_of(sums).dtype == DType::I32 { DType::I32 } else { DType::F64 };
+        sums = at.convert(sums, wide)?;
         let shape = at.type_of(sums).shape;
         let bias = spread(at, bias, &shape, Along::Axis(1))?;
-        let bias = at.convert(bias, DType::F64)?;
+        let bias = at.convert(bias, wide)?;
         sums = at.binary(Binary::Add, sums, bias)?;
     }
     let scales = [at.value(1)?, at.value(4)?];

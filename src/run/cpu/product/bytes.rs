@@ -239,7 +239,9 @@ impl Product<'_> {
         }
         let ones = usize::from(self.zeros.has_rows());
         let is_one_tile = c.rows + ones <= ROWS;
-        let (together, deepest) = if is_one_tile { (c.rows, LONG) } else { (TALL, DEEP) };
+        // A panel that does not lie as it is met is made for all rows of the part.
+        let tall = if matches!(self.right, Right::Packed(_)) { TALL } else { TALLEST };
+        let (together, deepest) = if is_one_tile { (c.rows, LONG) } else { (tall.min(c.rows), DEEP) };
         let depth = k.div_ceil(k.div_ceil(deepest)).next_multiple_of(BESIDE);
         let columns = c.columns.next_multiple_of(PANEL);
         const ROOM: &str = "a thread's area has room for a block of bytes";

@@ -46,9 +46,13 @@ pub(in super::super) trait DotTask {
 pub(in super::super) fn dispatch<W: DotTask>(task: W) {
     #[cfg(target_arch = "x86_64")]
     {
-        use super::{Avx2, Vnni};
+        use super::{Avx2, AvxVnni, Vnni};
         #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
         fn vnni<W: DotTask>(set: Vnni, task: W) {
+            task.run(set);
+        }
+        #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+        fn avx_vnni<W: DotTask>(set: AvxVnni, task: W) {
             task.run(set);
         }
         #[target_feature(enable = "avx2,fma,f16c")]
@@ -58,6 +62,10 @@ pub(in super::super) fn dispatch<W: DotTask>(task: W) {
         if let Some(set) = Vnni::find() {
             // SAFETY: the processor has the set, which holds the others.
             return unsafe { vnni(set, task) };
+        }
+        if let Some(set) = AvxVnni::find() {
+            // SAFETY: the processor has the sets.
+            return unsafe { avx_vnni(set, task) };
         }
         if let Some(set) = Avx2::find() {
             // SAFETY: the processor has the sets.

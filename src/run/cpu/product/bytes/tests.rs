@@ -177,7 +177,10 @@ fn check<const M: usize>() {
         let expected = made::<_, M>(Arrays, seed);
         #[cfg(target_arch = "x86_64")]
         {
-            use crate::run::cpu::vectors::{Avx2, Vnni};
+            use crate::run::cpu::vectors::{Avx2, AvxVnni, Vnni};
+            if let Some(set) = AvxVnni::find() {
+                assert_eq!(made::<_, M>(set, seed), expected);
+            }
             if let Some(set) = Vnni::find() {
                 assert_eq!(made::<_, M>(set, seed), expected);
             }

@@ -27,7 +27,7 @@ struct Case {
 impl Case {
     fn new(random: &mut Rng, extent: Extent) -> Self {
         let Extent { m, n, k } = extent;
-        let mut flag = || random.next_u64() % 2 == 0;
+        let mut flag = || random.next_u64().is_multiple_of(2);
         let op = MatMul { transpose_left: flag(), transpose_right: flag(), wide: true, rounds: false };
         let dtypes = [flag(), flag()].map(|signed| if signed { DType::I8 } else { DType::U8 });
         let each = [flag(), flag()];

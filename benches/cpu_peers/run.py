@@ -40,14 +40,18 @@ ELEMENTS = 1 << 24  # 64 MB of f32
 ROW = 1024
 PRODUCTS = [(64, 64, 64), (256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096),
             (127, 333, 511), (1000, 999, 1001)] + [(rows, 4096, 1024) for rows in (1, 2, 4, 8, 16)]
+# Rows, columns and terms of products of bytes.
+BYTES = [(rows, 2048, 2048) for rows in (1, 8, 64, 512)] + [(rows, 768, 3072) for rows in (1, 8, 64, 512)] + [
+    (1, 4096, 4096), (8, 4096, 4096), (64, 4096, 1024), (7, 1000, 511), (100, 999, 1001)]
 
 
 def save(path, nodes, inputs, outputs, initializers=()):
-    """A model of opset 17 whose tensors are f32."""
-    info = lambda name, dims: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+    """A model of opset 17 whose tensors are f32 where no type is said."""
+    info = lambda name, dims, dtype=TensorProto.FLOAT: helper.make_tensor_value_info(name, dtype, dims)
     graph = helper.make_graph(nodes, "bench", [info(*i) for i in inputs], [info(*o) for o in outputs],
                               [onnx.numpy_helper.from_array(a, n) for n, a in initializers])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=domains)
     model.ir_version = 9
     onnx.save(model, path)
 
@@ -75,6 +79,40 @@ def layer_norm(path):
 def product(path, m, n, k):
     w = np.random.default_rng(0).standard_normal((k, n)).astype(np.float32)
     save(path, [helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", [m, k])], [("y", [m, n])], [("w", w)])
+
+
+def product_of_bytes(path, kind, m, n, k):
+    """Bytes with signed weights of one scale for each column, as onnxruntime's quantiser writes them."""
+    random = np.random.default_rng(0)
+    weights = [("w", random.integers(-127, 128, (k, n)).astype(np.int8))]
+    scales = [("sw", random.random(n, dtype=np.float32)), ("zw", np.zeros(n, np.int8))]
+    scale, zero = lambda name: (name, np.float32(0.02)), lambda name: (name, np.uint8(120))
+    x, y, floats = ("x", [m, k], TensorProto.UINT8), ("y", [m, n], TensorProto.UINT8), ("y", [m, n])
+    node = helper.make_node
+    if kind == "MatMulInteger":
+        nodes = [node(kind, ["x", "w", "zx"], ["y"])]
+        return save(path, nodes, [x], [("y", [m, n], TensorProto.INT32)], weights + [zero("zx")])
+    if kind == "QLinearMatMul":
+        nodes = [node(kind, ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy"], ["y"])]
+        return save(path, nodes, [x], [y], weights + scales + [scale("sx"), zero("zx"), scale("sy"), zero("zy")])
+    if kind == "DynamicQuantizeMatMul":
+        nodes = [node(kind, ["x", "w", "sw", "zw"], ["y"], domain="com.microsoft")]
+        return save(path, nodes, [("x", [m, k])], [floats], weights + scales)
+    nodes = [node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
+             node("DequantizeLinear", ["w", "sw", "zw"], ["b"], axis=1), node("MatMul", ["a", "b"], ["c"]),
+             node("QuantizeLinear", ["c", "sy", "zy"], ["y"])]
+    save(path, nodes, [x], [y], weights + scales + [scale("sx"), zero("zx"), scale("sy"), zero("zy")])
+
+
+def conv_of_bytes(path, channels, size, made, kernel):
+    """QLinearConv of one image."""
+    w = np.random.default_rng(0).integers(-127, 128, (made, channels, kernel, kernel)).astype(np.int8)
+    known = [("w", w), ("sw", np.full(made, 0.01, np.float32)), ("zw", np.zeros(made, np.int8))]
+    known += [(name, np.float32(0.02)) for name in ("sx", "sy")] + [(name, np.uint8(120)) for name in ("zx", "zy")]
+    names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy"]
+    nodes = [helper.make_node("QLinearConv", names, ["y"], pads=[kernel // 2] * 4)]
+    save(path, nodes, [("x", [1, channels, size, size], TensorProto.UINT8)],
+         [("y", [1, made, size, size], TensorProto.UINT8)], known)
 
 
 def torch_function(kind, torch, sizes):
@@ -134,7 +172,9 @@ def feeds(session, case):
     random, result = np.random.default_rng(0), {}
     for entry in session.get_inputs():
         shape = [d if isinstance(d, int) else case.dims.get(d, 1) for d in entry.shape]
-        if "int" in entry.type:
+        if entry.type == "tensor(uint8)":
+            result[entry.name] = random.integers(0, 256, shape).astype(np.uint8)
+        elif "int" in entry.type:
             high = 2 if "mask" in entry.name else 100
             result[entry.name] = random.integers(1, high, shape).astype(np.int64)
         else:
@@ -187,7 +227,9 @@ def print_processes(every, args):
 
 
 def torch_ms(case, threads, args, compiled):
-    """None of a network whose library is not installed, which is told."""
+    """None of a network whose library is not installed, which is told, and of what torch has not."""
+    if case.kind == "bytes":
+        return None
     import torch
     torch.set_num_threads(threads)
     with torch.inference_mode():
@@ -247,6 +289,18 @@ def cases(args, folder):
             path = os.path.join(folder, "product_%d_%d_%d.onnx" % sizes)
             product(path, *sizes)
             found.append(Case("product %d x %d, %d terms" % sizes, path, {}, None, "product", sizes))
+    if "bytes" in args.what:
+        every = [("MatMulInteger", sizes) for sizes in BYTES]
+        for kind in ("DynamicQuantizeMatMul", "QLinearMatMul", "QDQ"):
+            every += [(kind, sizes) for sizes in BYTES if sizes[1] == 2048]
+        for kind, sizes in every:
+            path = os.path.join(folder, kind + "_%d_%d_%d.onnx" % sizes)
+            product_of_bytes(path, kind, *sizes)
+            found.append(Case(kind + " %d x %d, %d terms" % sizes, path, {}, None, "bytes"))
+        for sizes in [(256, 14, 1024, 1), (64, 56, 64, 3)]:
+            path = os.path.join(folder, "conv_%d_%d_%d_%d.onnx" % sizes)
+            conv_of_bytes(path, *sizes)
+            found.append(Case("QLinearConv %d channels of %d², %d filters of %d²" % sizes, path, {}, None, "bytes"))
     if "models" in args.what:
         for name in args.only or REAL:
             path = os.path.join(args.models, name + ".onnx")
@@ -263,7 +317,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partition", default="target/release/partition")
     parser.add_argument("--models", default=".")
-    parser.add_argument("--what", nargs="+", default=["rows", "products", "models"])
+    parser.add_argument("--what", nargs="+", default=["rows", "products", "models"],
+                        help="of rows, products, bytes, models")
     parser.add_argument("--only", nargs="*", help="names of models")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3)

@@ -353,6 +353,8 @@ fn simplified(mut graph: Graph, options: &Options, places: &[u32]) -> Result<Sim
     verified(&graph)?;
     pass::fuse(&mut graph, places)?;
     verified(&graph)?;
+    pass::multiply_bytes(&mut graph, places)?;
+    verified(&graph)?;
     pass::dce(&mut graph)?;
     verified(&graph)?;
     pass::pack_weights(&mut graph, options.weights_as)?;

@@ -87,6 +87,11 @@ impl DType {
         !self.is_float() && !matches!(self, Self::Bool)
     }
 
+    /// True for the integers of 8 bits.
+    pub const fn is_byte(self) -> bool {
+        matches!(self, Self::I8 | Self::U8)
+    }
+
     /// The name in the text form.
     pub const fn name(self) -> &'static str {
         match self {

@@ -140,13 +140,16 @@ pub enum Op {
         bias: Real,
     },
     /// Matrix product over the last two axes; the axes before broadcast. Both operands have rank
-    /// 2 or more.
+    /// 2 or more. A wide product of bytes may have two operands more, zero points that are taken off before numbers are
+    /// multiplied: of the left operand's type, one for all or one for each row of a matrix (`[m, 1]`), and of the right
+    /// one's, one for all or one for each column (`[n]`).
     MatMul {
         /// The left operand is `[..., k, m]`.
         transpose_left: bool,
         /// The right operand is `[..., n, k]`.
         transpose_right: bool,
-        /// The result of halves is of f32, in which they are summed; else it is rounded to their type.
+        /// The result of halves is of f32, in which they are summed; else it is rounded to their type. That of bytes,
+        /// signed ones or not, is of i32, whose sums wrap.
         wide: bool,
         /// One operand may be of f32 where the other one is of halves: it is rounded to these as it is read.
         rounds: bool,

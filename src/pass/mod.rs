@@ -3,9 +3,10 @@
 //! A graph verifies ([`crate::ir::verify`]) on entry and on exit, and computes the same outputs, bit for
 //! bit, from the same inputs and parameters. Exceptions: the payload bits of a NaN, which differ between
 //! machines; products that read a transposed operand by strides, whose kernel may add in another order;
-//! [`fuse()`], whose operations round differently; and [`lower_precision`], which rounds. Nodes keep their
+//! [`fuse()`] and [`multiply_bytes`], whose operations round differently; and [`lower_precision`], which rounds. Nodes keep their
 //! source; a removed node leaves its source. Inputs stay; outputs keep their names, order and types.
 
+mod bytes;
 mod cached;
 mod cse;
 mod dce;
@@ -21,6 +22,7 @@ pub(crate) mod rewrite;
 mod simplify;
 mod split;
 
+pub use bytes::multiply_bytes;
 pub use cached::{CONTEXT, PAST, cached, sequence};
 pub use cse::cse;
 pub use dce::dce;

@@ -57,6 +57,11 @@ fn reader(graph: &Graph, node: &Node, position: usize) -> Readers {
     match (&node.op, position) {
         // What is rounded on the way is packed on the way.
         (Op::MatMul { rounds: true, .. }, _) => Readers::Others,
+        (Op::MatMul { wide: true, transpose_right, .. }, 1) if graph.ty(operand).dtype.is_byte() => {
+            Matrices::of_product(&dims, *transpose_right).map_or(Readers::Others, Readers::Products)
+        }
+        // Products of other integers read them as they lie, as lookups of bytes do.
+        _ if !graph.ty(operand).dtype.is_float() => Readers::Others,
         (Op::MatMul { transpose_left, transpose_right, .. }, 1) => {
             let left = Matrices::of_product(&sizes(node.operands[0]), *transpose_left);
             let right = Matrices::of_product(&dims, *transpose_right);
@@ -95,13 +100,13 @@ impl Packing {
         let packed = |(index, readers): (usize, Readers)| {
             let value = ValueId(index as u32);
             let ty = graph.ty(value);
-            let float = matches!(ty.dtype, DType::F32 | DType::F64);
+            let packs = matches!(ty.dtype, DType::F32 | DType::F64) || ty.dtype.is_byte();
             let kept = match graph.maker(value).op {
                 Op::Param(param) => graph.param(param).update.is_none(),
                 _ => false,
             };
             match readers {
-                Readers::Products(matrices) if float && kept => Form::Packed(matrices),
+                Readers::Products(matrices) if packs && kept => Form::Packed(matrices),
                 _ => Form::Plain,
             }
         };

@@ -107,6 +107,7 @@ mod plan;
 mod planes;
 mod precision;
 mod predicted;
+mod products_of_bytes;
 mod provenance;
 mod quantised;
 mod random_costgraph;

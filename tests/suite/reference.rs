@@ -167,12 +167,18 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
             let (outer, [row, column]) = i.split_at(i.len() - 2) else { unreachable!() };
             let rank = x[0].dims.len();
             let inner = if *transpose_left { x[0].dims[rank - 2] } else { x[0].dims[rank - 1] };
+            // Of bytes: one for all, or one for each row or column.
+            let zero = |operand: usize, at: usize| match x.get(operand) {
+                None => 0.0,
+                Some(zeros) => zeros.data[if zeros.dims.is_empty() { 0 } else { at }],
+            };
+            let zeros = [zero(2, *row), zero(3, *column)];
             (0..inner)
                 .map(|k| {
                     let a = if *transpose_left { [k, *row] } else { [*row, k] };
                     let b = if *transpose_right { [*column, k] } else { [k, *column] };
-                    x[0].broadcast_at(&pad_matrix(&x[0], outer, a))
-                        * x[1].broadcast_at(&pad_matrix(&x[1], outer, b))
+                    (x[0].broadcast_at(&pad_matrix(&x[0], outer, a)) - zeros[0])
+                        * (x[1].broadcast_at(&pad_matrix(&x[1], outer, b)) - zeros[1])
                 })
                 .sum()
         }),

@@ -239,6 +239,7 @@ pub(crate) const GENERATORS: &[fn()] = &[
     positions_of_extremes_and_running_sums,
     normalisations,
     matrix_products,
+    crate::products_of_bytes::products_of_bytes,
     crate::packed::packed_weights,
     crate::attention::attentions,
     crate::attention::gradients_of_attentions,
@@ -292,7 +293,7 @@ fn indices(random: &mut Random, dims: &[usize], size: usize) -> Array {
 }
 
 /// Two or more shapes that broadcast together.
-fn broadcasting(random: &mut Random, count: usize, high: usize) -> Vec<Vec<usize>> {
+pub(crate) fn broadcasting(random: &mut Random, count: usize, high: usize) -> Vec<Vec<usize>> {
     let rank = random.size(0, 4);
     let whole = random.dims(rank, high);
     (0..count)

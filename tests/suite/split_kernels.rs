@@ -241,6 +241,53 @@ fn each_way_to_divide_gradients_gives_them() {
     assert!(exact > 200 && partial > 150, "{exact} exact ways, {partial} with sums");
 }
 
+/// A product of bytes by itself, with zero points of rows and columns, or of all.
+fn product_of_bytes(rng: &mut Rng) -> Alone {
+    let mut any = |least: u64, most: u64| least + rng.next() % (most - least + 1);
+    let (m, n, k) = (any(1, 40), any(1, 90), any(1, 40));
+    let (transpose_left, transpose_right) = (any(0, 1) == 1, any(0, 1) == 1);
+    let batch: Vec<u64> = if any(0, 1) == 1 { vec![any(1, 4)] } else { vec![] };
+    let left = if transpose_left { [k, m] } else { [m, k] };
+    let right = if transpose_right { [n, k] } else { [k, n] };
+    let mut dims = vec![[&batch[..], &left].concat(), right.to_vec()];
+    if any(0, 2) > 0 {
+        dims.push(if any(0, 1) == 1 { vec![m, 1] } else { vec![] });
+        dims.push(if any(0, 1) == 1 { vec![n] } else { vec![] });
+    }
+    let dtypes = [0, 1].map(|_| if any(0, 1) == 1 { DType::I8 } else { DType::U8 });
+    let op = Op::MatMul { transpose_left, transpose_right, wide: true, rounds: false };
+    let mut graph = Graph::new("alone");
+    let source = graph.add_source(Source::new("node", op.name(), SourceRole::Node));
+    let (mut operands, mut inputs) = (Vec::new(), Vec::new());
+    for (at, dims) in dims.into_iter().enumerate() {
+        let (name, dtype) = (format!("x{at}"), dtypes[at % 2]);
+        let data = graph.add_source(Source::new(&name, "input", SourceRole::Data));
+        let sizes: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
+        operands.push(graph.add_input(&name, Type::new(dtype, Shape::known(&sizes)), data));
+        let bytes: Vec<u8> = (0..dims.iter().product()).map(|_| rng.next() as u8).collect();
+        inputs.push((name, Tensor::new(dtype, dims, bytes).unwrap()));
+    }
+    let node = graph.push(op, &operands, source).unwrap();
+    let made = graph.node(node).first_result;
+    graph.add_output("y", made);
+    Alone { graph, node, inputs }
+}
+
+/// Sums of whole numbers are exact in whatever parts they are made.
+#[test]
+fn each_way_to_divide_products_of_bytes_gives_them() {
+    let mut rng = Rng::new(37);
+    let (mut exact, mut partial) = (0, 0);
+    for _ in 0..80 {
+        let alone = product_of_bytes(&mut rng);
+        for split in splits(&alone.graph, alone.node).unwrap() {
+            *if split.is_partial() { &mut partial } else { &mut exact } += 1;
+            gives_its_results("product of bytes", &alone, split, &mut rng);
+        }
+    }
+    assert!(exact > 60 && partial > 60, "{exact} exact ways, {partial} with sums");
+}
+
 /// A transposed convolution by itself: of windows with gaps and overlaps, some of more positions than are unfolded at once.
 fn transposed_convolution(rng: &mut Rng) -> Alone {
     let mut any = |least: u64, most: u64| least + rng.next() % (most - least + 1);

@@ -96,17 +96,28 @@ pub(super) fn ways(op: MatMul, shapes: &Shapes) -> Vec<Way> {
         if op.transpose_right { (right - 1, right - 2) } else { (right - 2, right - 1) };
     let mut found = Vec::with_capacity(rank + 1);
     let least = least(op, shapes);
+    // Zero points of rows and columns, where there are any.
+    let zeros = shapes.operands.get(2..).unwrap_or_default();
+    let beside = |access: [Access; 2], side: usize| {
+        let own = |(at, dims): (usize, &Vec<u64>)| match at == side && !dims.is_empty() {
+            true => Access::along(0),
+            false => Access::Whole,
+        };
+        access.into_iter().chain(zeros.iter().enumerate().map(own)).collect()
+    };
+    const NEITHER: usize = 2;
     for axis in 0..rank - 2 {
         // As leading axes of matrices that end alike.
         let access = |dims: &Vec<u64>| broadcast(dims, rank, axis, shapes.results[0][axis]);
-        let outer = Way::axis(shapes, axis, shapes.operands.iter().map(access).collect());
+        let operands = [access(&shapes.operands[0]), access(&shapes.operands[1])];
+        let outer = Way::axis(shapes, axis, beside(operands, NEITHER));
         found.push(Way { least: least[axis], ..outer });
     }
-    let rows = Way::axis(shapes, rank - 2, vec![Access::along(row), Access::Whole]);
+    let rows = Way::axis(shapes, rank - 2, beside([Access::along(row), Access::Whole], 0));
     found.push(Way { least: least[rank - 2], ..rows });
-    let columns = Way::axis(shapes, rank - 1, vec![Access::Whole, Access::along(column)]);
+    let columns = Way::axis(shapes, rank - 1, beside([Access::Whole, Access::along(column)], 1));
     found.push(Way { least: least[rank - 1], ..columns });
-    let inner = vec![Access::along(left_inner), Access::along(right_inner)];
+    let inner = beside([Access::along(left_inner), Access::along(right_inner)], NEITHER);
     found.push(Way::summed(shapes, left_inner, Fold::Sum, inner));
     found
 }

@@ -25,6 +25,7 @@ impl ProgramBuilder<'_> {
         let node = self.graph.node(id);
         let Op::MatMul { transpose_left, transpose_right, .. } = node.op else { return Err(Halt::Unfused) };
         let [x, y] = [node.operands[0], node.operands[1]];
+        let sums = self.dtype(node.first_result);
         let (x_dims, dims) = (self.dims(x)?, self.dims(node.first_result)?);
         let depth = x_dims[x_dims.len() - if transpose_left { 2 } else { 1 }];
         let (outer, ends) = dims.split_at(dims.len() - 2);
@@ -57,6 +58,8 @@ impl ProgramBuilder<'_> {
         let nowhere = vec![zero; outer_index.len()];
         let right = self.matrix_at(y, if merged { &nowhere } else { &outer_index }, right, None)?;
         let right = self.rounded(right, half);
+        let left = self.number_of_byte(left, sums, (node.operands.get(2).copied(), &[m, zero]), None)?;
+        let right = self.number_of_byte(right, sums, (node.operands.get(3).copied(), &[n]), None)?;
         let (b, r) = (self.exprs.at(batch), self.exprs.at(row));
         let columns = ends[1];
         let position =
@@ -64,6 +67,25 @@ impl ProgramBuilder<'_> {
         let expr = self.exprs.hero(self.dtype(node.first_result));
         let result = HeroResult { value: node.first_result, position, expr };
         self.products(Axes { batch, row, column, inner }, first, [left, right], result)
+    }
+
+    /// What a byte stands for in a product whose sums are wider: it less its zero point, where there is one.
+    fn number_of_byte(
+        &mut self,
+        x: ExprId,
+        sums: DType,
+        (zero, index): (Option<ValueId>, &[ExprId]),
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        if !self.exprs.dtype(x).is_byte() || sums.is_byte() {
+            return Ok(x);
+        }
+        let x = self.exprs.convert(sums, x);
+        let Some(zero) = zero else { return Ok(x) };
+        let rank = self.dims(zero)?.len();
+        let zero = self.at(zero, &index[..index.len().min(rank)], guard)?;
+        let zero = self.exprs.convert(sums, zero);
+        Ok(self.exprs.binary(Binary::Sub, x, zero))
     }
 
     /// The type of halves of which one operand is, where the other one is not.
@@ -121,6 +143,9 @@ impl ProgramBuilder<'_> {
         let x = self.matrix_at(x, outer, left, guard)?;
         let y = self.matrix_at(y, outer, right, guard)?;
         let (x, y) = (self.rounded(x, half), self.rounded(y, half));
+        let zero = self.exprs.index(0);
+        let x = self.number_of_byte(x, made, (node.operands.get(2).copied(), &[ends[0], zero]), guard)?;
+        let y = self.number_of_byte(y, made, (node.operands.get(3).copied(), &[ends[1]]), guard)?;
         let term = self.exprs.binary(Binary::Mul, x, y);
         let sum = self.exprs.fold(Fold::Sum, var, term);
         Ok(self.exprs.convert(made, sum))

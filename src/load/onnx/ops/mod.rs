@@ -25,6 +25,7 @@ mod sample;
 mod select;
 mod sequence;
 mod signal;
+mod sums;
 mod training;
 mod trigonometry;
 mod window;

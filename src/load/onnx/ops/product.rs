@@ -14,14 +14,43 @@ pub(super) fn matmul(at: &mut At<'_>) -> Result<()> {
 }
 
 pub(super) fn multiply(at: &mut At<'_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    multiply_with(at, [x, y], false, None)
+}
+
+/// The same of bytes less their zero points, where one of them has any: as integers of 32 bits.
+pub(super) fn multiply_bytes(
+    at: &mut At<'_>,
+    operands: [ValueId; 2],
+    zeros: [Option<ValueId>; 2],
+) -> Result<ValueId> {
+    let [left, right] = zeros;
+    if left.is_none() && right.is_none() {
+        return multiply_with(at, operands, true, None);
+    }
+    let mut known = [operands[0]; 2];
+    for side in 0..2 {
+        let dtype = at.type_of(operands[side]).dtype;
+        known[side] = match zeros[side] {
+            Some(zero) => at.convert(zero, dtype)?,
+            None => at.scalar(dtype, 0.0)?,
+        };
+    }
+    multiply_with(at, operands, true, Some(known))
+}
+
+fn multiply_with(
+    at: &mut At<'_>,
+    [x, y]: [ValueId; 2],
+    wide: bool,
+    zeros: Option<[ValueId; 2]>,
+) -> Result<ValueId> {
     let one = Size::Known(1);
     let (left, right) = (at.type_of(x).shape, at.type_of(y).shape);
     let x = if left.rank() == 1 { at.reshape(x, [one.clone(), left[0].clone()])? } else { x };
     let y = if right.rank() == 1 { at.reshape(y, [right[0].clone(), one])? } else { y };
-    let z = at.apply(
-        Op::MatMul { transpose_left: false, transpose_right: false, wide: false, rounds: false },
-        &[x, y],
-    )?;
+    let operands: Vec<ValueId> = [x, y].into_iter().chain(zeros.into_iter().flatten()).collect();
+    let op = Op::MatMul { transpose_left: false, transpose_right: false, wide, rounds: false };
+    let z = at.apply(op, &operands)?;
     let mut sizes = at.type_of(z).shape.sizes().to_vec();
     if right.rank() == 1 {
         sizes.pop();

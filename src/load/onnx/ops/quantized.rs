@@ -309,17 +309,27 @@ pub(super) struct Integers {
     pub(super) zero: Option<ValueId>,
 }
 
-/// The exact product of integers less their zero points, as floats: a zero point for each row of the left, or column of
-/// the right operand, or one for all.
+/// The exact product of integers less their zero points, that of bytes as integers of 32 bits, others as floats: a zero
+/// point for each row of the left, or column of the right operand, or one for all.
 pub(super) fn product(at: &mut At<'_>, x: Integers, y: Integers) -> Result<ValueId> {
     let (left, right) = (at.type_of(x.data).shape, at.type_of(y.data).shape);
     let [Some(rank), Some(across)] = [left.rank(), right.rank()].map(|rank| rank.checked_sub(1)) else {
         return Err(at.wrong("its matrices have no axes"));
     };
-    let dtype = exact(left[rank].known());
-    let a = centered(at, x.data, x.zero, Along::Axis(rank.saturating_sub(1)), dtype)?;
-    let b = centered(at, y.data, y.zero, Along::Axis(across), dtype)?;
-    super::product::multiply(at, a, b)
+    let (bytes, along) = ([x, y], [Along::Axis(rank.saturating_sub(1)), Along::Axis(across)]);
+    let dtypes = bytes.map(|side| at.type_of(side.data).dtype);
+    if !dtypes.iter().all(|dtype| dtype.is_byte()) {
+        let dtype = exact(left[rank].known());
+        let a = centered(at, x.data, x.zero, along[0], dtype)?;
+        let b = centered(at, y.data, y.zero, along[1], dtype)?;
+        return super::product::multiply(at, a, b);
+    }
+    let mut zeros = [None; 2];
+    for side in 0..2 {
+        let shape = [&left, &right][side];
+        zeros[side] = bytes[side].zero.map(|zero| spread(at, zero, shape, along[side])).transpose()?;
+    }
+    super::product::multiply_bytes(at, [x.data, y.data], zeros)
 }
 
 pub(super) fn matmul_integer(at: &mut At<'_>) -> Result<()> {
@@ -420,21 +430,26 @@ impl Channels {
     }
 }
 
-/// The exact sums of a convolution of integers less their zero points, as floats.
+/// The exact sums of a convolution of integers less their zero points: as integers of 32 bits, or as floats.
 fn conv_sums(at: &mut At<'_>, inputs: [Scaled; 2], channels: Channels) -> Result<ValueId> {
+    let [x, w] = inputs;
+    let images = at.value(x.data)?;
+    let images = Integers { data: channels.first(at, images)?, zero: zero_point(at, x.zero)? };
+    let filters = Integers { data: at.value(w.data)?, zero: zero_point(at, w.zero)? };
+    let known = match images.zero {
+        None => Some(0),
+        Some(_) => at.known(x.zero).and_then(|known| known.sizes()?.first()?.known()),
+    };
+    if let Some(sums) = super::sums::of_bytes(at, images, filters, known)? {
+        return Ok(sums);
+    }
     let weights = at.ty(inputs[1].data)?.shape;
     let terms =
         weights.sizes().iter().skip(1).map(Size::known).try_fold(1i64, |n, size| n.checked_mul(size?));
     let dtype = exact(terms);
-    let mut operands = Vec::with_capacity(2);
-    for (input, axis) in inputs.into_iter().zip([1, 0]) {
-        let (mut data, zero) = (at.value(input.data)?, zero_point(at, input.zero)?);
-        if axis == 1 {
-            data = channels.first(at, data)?;
-        }
-        operands.push(centered(at, data, zero, Along::Axis(axis), dtype)?);
-    }
-    convolution(at, operands[0], operands[1], None)
+    let images = centered(at, images.data, images.zero, Along::Axis(1), dtype)?;
+    let filters = centered(at, filters.data, filters.zero, Along::Axis(0), dtype)?;
+    convolution(at, images, filters, None)
 }
 
 pub(super) fn conv_integer(at: &mut At<'_>) -> Result<()> {
@@ -450,10 +465,11 @@ pub(super) fn qlinear_conv(at: &mut At<'_>) -> Result<()> {
     let mut sums = conv_sums(at, [Scaled::from(0), Scaled::from(3)], channels)?;
     if let Some(bias) = at.optional(8)? {
         // A bias has 32 bits.
-        sums = at.convert(sums, DType::F64)?;
+        let wide = if at.type_of(sums).dtype == DType::I32 { DType::I32 } else { DType::F64 };
+        sums = at.convert(sums, wide)?;
         let shape = at.type_of(sums).shape;
         let bias = spread(at, bias, &shape, Along::Axis(1))?;
-        let bias = at.convert(bias, DType::F64)?;
+        let bias = at.convert(bias, wide)?;
         sums = at.binary(Binary::Add, sums, bias)?;
     }
     let scales = [at.value(1)?, at.value(4)?];

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::error::{Error, Result};
-use crate::ir::MatMul;
+use crate::ir::{DType, MatMul};
 
 use super::super::element::{Element, Float};
 use super::super::elementwise::tile::Epilogue;
@@ -384,9 +384,14 @@ pub(crate) fn matmul(
     inputs: &[View<'_>],
     outputs: &mut [ViewMut<'_>],
 ) -> Result<()> {
-    let ([x, y], [out]) = (inputs, outputs) else {
+    let ([x, ..], [out]) = (inputs, outputs) else {
         return Err(Error::Internal("operands of a matrix product".to_owned()));
     };
+    let are_summed_wide = out.dtype == DType::I32 && x.dtype.is_byte();
+    if are_summed_wide {
+        return super::bytes::matmul(team, op, inputs, out);
+    }
+    let [x, y] = inputs else { return Err(Error::Internal("operands of a matrix product".to_owned())) };
     with_element!(x.dtype, T => batched::<T>(team, op, x, y, out),
         half => Err(Error::Internal("halves are widened before".to_owned())))
 }

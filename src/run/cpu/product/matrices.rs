@@ -5,8 +5,8 @@ use crate::ir::DType;
 
 use super::super::view::{Plain, View, from_bytes_mut};
 use super::super::walk;
-use super::blocks;
 use super::matmul::{Extent, Strides, oriented};
+use super::{blocks, bytes};
 
 /// A tensor as matrices, one after the other, as a product reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,34 +57,46 @@ pub(crate) fn adds_along(left: &Matrices, right: &Matrices, out: &[i64]) -> bool
 
 /// Packs matrices as [`View::packed`] has them, each for itself.
 ///
-/// Errors: they are not of floats; the bytes are not those of their sizes.
+/// Errors: they are neither of floats nor of bytes; the bytes are not those of their sizes.
 pub(crate) fn pack(view: &View<'_>, matrices: Matrices, to: &mut [u8]) -> Result<()> {
-    reorder(view, matrices, to, blocks::pack::<f32>, blocks::pack::<f64>)
+    reorder(view, matrices, to, (blocks::pack::<f32>, blocks::pack::<f64>, bytes::pack))
 }
 
 /// Undoes [`pack`]. Errors: those of it.
 pub(crate) fn unpack(view: &View<'_>, matrices: Matrices, to: &mut [u8]) -> Result<()> {
-    reorder(view, matrices, to, blocks::unpack::<f32>, blocks::unpack::<f64>)
+    reorder(view, matrices, to, (blocks::unpack::<f32>, blocks::unpack::<f64>, bytes::unpack))
 }
 
 /// Writes the elements of a matrix of that many rows and columns in another order.
 type Reorder<T> = fn(&[T], Strides, (usize, usize), &mut [T]);
+/// The same, with bits of each byte turned over.
+type ReorderBytes = fn(&[u8], Strides, (usize, usize), &mut [u8], u8);
 
 fn reorder(
     view: &View<'_>,
     matrices: Matrices,
     to: &mut [u8],
-    singles: Reorder<f32>,
-    doubles: Reorder<f64>,
+    (singles, doubles, of_bytes): (Reorder<f32>, Reorder<f64>, ReorderBytes),
 ) -> Result<()> {
     match view.dtype {
         DType::F32 => reorder_each(view.slice()?, matrices, from_bytes_mut(to)?, singles),
         DType::F64 => reorder_each(view.slice()?, matrices, from_bytes_mut(to)?, doubles),
+        DType::I8 | DType::U8 => {
+            let turn = bytes::turn_right(view.dtype);
+            reorder_each(view.slice()?, matrices, to, |from, strides, size, to| {
+                of_bytes(from, strides, size, to, turn);
+            })
+        }
         other => Err(Error::Internal(format!("packing of {other}"))),
     }
 }
 
-fn reorder_each<T: Plain>(from: &[T], matrices: Matrices, to: &mut [T], reorder: Reorder<T>) -> Result<()> {
+fn reorder_each<T: Plain>(
+    from: &[T],
+    matrices: Matrices,
+    to: &mut [T],
+    reorder: impl Fn(&[T], Strides, (usize, usize), &mut [T]),
+) -> Result<()> {
     let size = matrices.rows * matrices.columns;
     if from.len() != to.len() || from.len() != matrices.count * size {
         return Err(Error::Internal("what is packed has another size".to_owned()));

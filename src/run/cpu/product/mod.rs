@@ -1,11 +1,13 @@
 //! Matrix products: how they are divided, packed and summed.
 
 pub(super) mod blocks;
+mod bytes;
 mod digits;
 pub(super) mod matmul;
 mod matrices;
 pub(super) mod packed;
 pub(super) mod panels;
+mod quads;
 mod skinny;
 mod staged;
 mod strip;

@@ -15,6 +15,10 @@ pub(in super::super) trait Dots: Lines {
     const HOLDS_ROWS: bool;
 
     fn no_sums(self) -> Self::Sums;
+    /// The same four bytes 16 times.
+    fn repeated(self, four: [u8; 4]) -> Self::Line;
+    /// Into the first 16 numbers. Panics where there are fewer.
+    fn put_sums(self, sums: Self::Sums, to: &mut [i32]);
     /// To each sum the products of its four bytes are added. `SMALL`: all bytes of the line are below 64. Panics where there
     /// are fewer than 64.
     fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums;
@@ -42,9 +46,13 @@ pub(in super::super) trait DotTask {
 pub(in super::super) fn dispatch<W: DotTask>(task: W) {
     #[cfg(target_arch = "x86_64")]
     {
-        use super::{Avx2, Vnni};
+        use super::{Avx2, AvxVnni, Vnni};
         #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
         fn vnni<W: DotTask>(set: Vnni, task: W) {
+            task.run(set);
+        }
+        #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+        fn avx_vnni<W: DotTask>(set: AvxVnni, task: W) {
             task.run(set);
         }
         #[target_feature(enable = "avx2,fma,f16c")]
@@ -54,6 +62,10 @@ pub(in super::super) fn dispatch<W: DotTask>(task: W) {
         if let Some(set) = Vnni::find() {
             // SAFETY: the processor has the set, which holds the others.
             return unsafe { vnni(set, task) };
+        }
+        if let Some(set) = AvxVnni::find() {
+            // SAFETY: the processor has the sets.
+            return unsafe { avx_vnni(set, task) };
         }
         if let Some(set) = Avx2::find() {
             // SAFETY: the processor has the sets.
@@ -71,6 +83,18 @@ impl Dots for Arrays {
     #[inline(always)]
     fn no_sums(self) -> [i32; SUMS] {
         [0; SUMS]
+    }
+    #[inline(always)]
+    fn repeated(self, four: [u8; 4]) -> [u8; 64] {
+        let mut line = [0; 64];
+        for at in 0..64 {
+            line[at] = four[at % 4];
+        }
+        line
+    }
+    #[inline(always)]
+    fn put_sums(self, sums: [i32; SUMS], to: &mut [i32]) {
+        to[..SUMS].copy_from_slice(&sums);
     }
     #[inline(always)]
     fn dot<const SMALL: bool>(self, mut sums: [i32; SUMS], line: [u8; 64], with: &[i8]) -> [i32; SUMS] {

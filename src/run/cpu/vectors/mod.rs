@@ -222,7 +222,7 @@ mod portable;
 pub(super) use portable::{Alone, Portable};
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2, Avx512, Vnni};
+pub(super) use x86::{Avx2, Avx512, AvxVnni, Vnni};
 
 #[cfg(target_arch = "x86_64")]
 mod x86;

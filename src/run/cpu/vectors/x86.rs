@@ -40,6 +40,16 @@ pub(in super::super) struct Avx2(());
 #[derive(Clone, Copy)]
 pub(in super::super) struct Vnni(());
 
+/// What [`Avx2`] stands for, and its sums of products of bytes (AVX-VNNI): processors without AVX-512 have these.
+#[derive(Clone, Copy)]
+pub(in super::super) struct AvxVnni(Avx2);
+
+impl AvxVnni {
+    pub(in super::super) fn find() -> Option<Self> {
+        Avx2::find().filter(|_| is_x86_feature_detected!("avxvnni")).map(Self)
+    }
+}
+
 impl Avx512 {
     pub(in super::super) fn find() -> Option<Self> {
         (is_x86_feature_detected!("avx512f") && Avx2::find().is_some()).then_some(Self(()))

@@ -102,8 +102,9 @@ pub(super) fn gemm(at: &mut At<'_>) -> Result<()> {
     }
     let mut sum = product(at, sides[0], sides[1])?;
     if let Some(bias) = at.optional(6)? {
-        sum = at.convert(sum, DType::F64)?;
-        let bias = at.convert(bias, DType::F64)?;
+        let wide = if at.type_of(sum).dtype == DType::I32 { DType::I32 } else { DType::F64 };
+        sum = at.convert(sum, wide)?;
+        let bias = at.convert(bias, wide)?;
         sum = at.binary(Binary::Add, sum, bias)?;
     }
     let (x, y) = (at.value(1)?, at.value(4)?);

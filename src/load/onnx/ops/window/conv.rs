@@ -128,13 +128,28 @@ pub(in super::super) fn convolution(
 }
 
 fn convolved(at: &mut At<'_>, operands: &[ValueId]) -> Result<ValueId> {
-    let (x, weights) = fitting(at, at.type_of(operands[0]).shape, at.type_of(operands[1]).shape)?;
-    let groups = at.int_or("group", 1)?;
-    let kernel = kernel(at, &weights)?;
-    let (mut window, padding) = window(at, kernel.len())?;
-    pad_same(at, &mut window, &padding, &kernel, &x)?;
+    let Windows { window, groups, .. } = Windows::of(at, operands[0], operands[1])?;
     let conv = Conv { layout: Layout::ChannelsFirst, window, groups };
     at.apply(Op::Conv(Box::new(conv)), operands)
+}
+
+/// A convolution's windows, as the node's attributes say.
+pub(in super::super) struct Windows {
+    pub(in super::super) kernel: Vec<i64>,
+    pub(in super::super) window: Window,
+    pub(in super::super) groups: i64,
+}
+
+impl Windows {
+    /// Of images and weights that may be no inputs.
+    pub(in super::super) fn of(at: &At<'_>, x: ValueId, weights: ValueId) -> Result<Self> {
+        let (x, weights) = fitting(at, at.type_of(x).shape, at.type_of(weights).shape)?;
+        let groups = at.int_or("group", 1)?;
+        let kernel = kernel(at, &weights)?;
+        let (mut window, padding) = window(at, kernel.len())?;
+        pad_same(at, &mut window, &padding, &kernel, &x)?;
+        Ok(Self { kernel, window, groups })
+    }
 }
 
 pub(in super::super) fn conv_transpose(at: &mut At<'_>) -> Result<()> {

@@ -217,13 +217,16 @@ fn by_digits<D: Dots>(set: D, rows: &Rows<'_>, left: &[f32], count: usize) -> Ve
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn every_instruction_set_multiplies_digits_with_the_same_bits() {
-    use crate::run::cpu::vectors::{Avx2, Vnni};
+    use crate::run::cpu::vectors::{Avx2, AvxVnni, Vnni};
     let Some(narrow) = Avx2::find() else { return };
     for format in BlockFormat::WHOLE {
         for (count, k) in [(3, 31), (5, 64), (66, 96), (7, 300), (4, 5000)] {
             Sample::new(format, (count, k)).each(|rows| {
                 let left = left(k);
                 let found = by_digits(narrow, rows, &left, count);
+                if let Some(set) = AvxVnni::find() {
+                    assert_eq!(found, by_digits(set, rows, &left, count), "{format:?} {count} {k}");
+                }
                 if let Some(wide) = Vnni::find() {
                     assert_eq!(found, by_digits(wide, rows, &left, count), "{format:?} {count} {k}");
                 }

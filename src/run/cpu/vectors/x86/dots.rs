@@ -4,7 +4,7 @@
 
 use std::arch::x86_64 as arch;
 
-use super::{Avx2, Vnni};
+use super::{Avx2, AvxVnni, Vnni};
 use crate::run::cpu::vectors::dots::{Dots, SUMS};
 
 /// Halves are added until one number is left.
@@ -25,6 +25,17 @@ impl Dots for Vnni {
     fn no_sums(self) -> Self::Sums {
         // SAFETY: `self` says that the processor has the set.
         unsafe { arch::_mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    fn repeated(self, four: [u8; 4]) -> Self::Line {
+        // SAFETY: as above.
+        unsafe { arch::_mm512_set1_epi32(i32::from_le_bytes(four)) }
+    }
+    #[inline(always)]
+    fn put_sums(self, sums: Self::Sums, to: &mut [i32]) {
+        let to = &mut to[..SUMS];
+        // SAFETY: as above; as many numbers of the slice as a vector has.
+        unsafe { arch::_mm512_storeu_si512(to.as_mut_ptr().cast(), sums) }
     }
     #[inline(always)]
     fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums {
@@ -110,6 +121,20 @@ impl Dots for Avx2 {
         unsafe { [arch::_mm256_setzero_si256(); 2] }
     }
     #[inline(always)]
+    fn repeated(self, four: [u8; 4]) -> Self::Line {
+        // SAFETY: as above.
+        unsafe { [arch::_mm256_set1_epi32(i32::from_le_bytes(four)); 2] }
+    }
+    #[inline(always)]
+    fn put_sums(self, sums: Self::Sums, to: &mut [i32]) {
+        let to = &mut to[..SUMS];
+        // SAFETY: as above; as many numbers of the slice as both vectors have.
+        unsafe {
+            arch::_mm256_storeu_si256(to.as_mut_ptr().cast(), sums[0]);
+            arch::_mm256_storeu_si256(to.as_mut_ptr().add(SUMS / 2).cast(), sums[1]);
+        }
+    }
+    #[inline(always)]
     fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums {
         let with = &with[..64];
         // SAFETY: as above; 64 bytes of the slice.
@@ -174,6 +199,68 @@ impl Dots for Avx2 {
                 let high = arch::_mm256_permutevar8x32_ps(floats[1], places);
                 let second = arch::_mm256_castsi256_ps(arch::_mm256_slli_epi32::<28>(places));
                 arch::_mm256_blendv_ps(low, high, second)
+            })
+        }
+    }
+}
+
+/// As [`Avx2`] has them, but for sums of products.
+impl Dots for AvxVnni {
+    type Sums = <Avx2 as Dots>::Sums;
+    const HOLDS_ROWS: bool = false;
+
+    #[inline(always)]
+    fn no_sums(self) -> Self::Sums {
+        self.0.no_sums()
+    }
+    #[inline(always)]
+    fn repeated(self, four: [u8; 4]) -> Self::Line {
+        self.0.repeated(four)
+    }
+    #[inline(always)]
+    fn put_sums(self, sums: Self::Sums, to: &mut [i32]) {
+        self.0.put_sums(sums, to);
+    }
+    #[inline(always)]
+    fn raised(self, sums: Self::Sums) -> Self::Sums {
+        self.0.raised(sums)
+    }
+    #[inline(always)]
+    fn plus(self, sums: Self::Sums, more: &[i32; SUMS]) -> Self::Sums {
+        self.0.plus(sums, more)
+    }
+    #[inline(always)]
+    fn floats(self, sums: Self::Sums) -> Self::Floats {
+        self.0.floats(sums)
+    }
+    #[inline(always)]
+    fn no_floats(self) -> Self::Floats {
+        self.0.no_floats()
+    }
+    #[inline(always)]
+    fn total(self, floats: Self::Floats) -> f32 {
+        self.0.total(floats)
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32; SUMS]) -> Self::Floats {
+        self.0.load(from)
+    }
+    #[inline(always)]
+    fn fused(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        self.0.fused(a, b, c)
+    }
+    #[inline(always)]
+    fn picked(self, floats: Self::Floats, places: &[i32; SUMS]) -> Self::Floats {
+        self.0.picked(floats, places)
+    }
+    #[inline(always)]
+    fn dot<const SMALL: bool>(self, sums: Self::Sums, line: Self::Line, with: &[i8]) -> Self::Sums {
+        let with = &with[..64];
+        // SAFETY: `self` says that the processor has the set; 64 bytes of the slice.
+        unsafe {
+            both!(half => {
+                let with = arch::_mm256_loadu_si256(with.as_ptr().add(half * 32).cast());
+                arch::_mm256_dpbusd_avx_epi32(sums[half], line[half], with)
             })
         }
     }

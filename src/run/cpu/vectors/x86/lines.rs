@@ -5,7 +5,7 @@
 use std::arch::x86_64 as arch;
 
 use super::narrow::half_narrow;
-use super::{Avx2, Vnni};
+use super::{Avx2, AvxVnni, Vnni};
 use crate::ir::packed::Lines;
 
 /// 32 bytes that begin somewhere.
@@ -331,5 +331,92 @@ impl Lines for Avx2 {
     fn minus(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
         // SAFETY: as above.
         unsafe { both!(half => arch::_mm256_sub_ps(a[half], b[half])) }
+    }
+}
+
+/// As [`Avx2`] has them.
+impl Lines for AvxVnni {
+    type Line = <Avx2 as Lines>::Line;
+    type Floats = <Avx2 as Lines>::Floats;
+
+    #[inline(always)]
+    fn line(self, from: &[u8]) -> Self::Line {
+        self.0.line(from)
+    }
+    #[inline(always)]
+    fn twice(self, from: &[u8]) -> Self::Line {
+        self.0.twice(from)
+    }
+    #[inline(always)]
+    fn joined(self, first: &[u8], second: &[u8]) -> Self::Line {
+        self.0.joined(first, second)
+    }
+    #[inline(always)]
+    fn each_twice(self, first: &[u8], second: &[u8]) -> Self::Line {
+        self.0.each_twice(first, second)
+    }
+    #[inline(always)]
+    fn store(self, line: Self::Line, to: &mut [u8; 64]) {
+        self.0.store(line, to);
+    }
+    #[inline(always)]
+    fn bits(self, line: Self::Line, up: [i8; 4], mask: u8) -> Self::Line {
+        self.0.bits(line, up, mask)
+    }
+    #[inline(always)]
+    fn or(self, a: Self::Line, b: Self::Line) -> Self::Line {
+        self.0.or(a, b)
+    }
+    #[inline(always)]
+    fn flipped(self, line: Self::Line, mask: u8) -> Self::Line {
+        self.0.flipped(line, mask)
+    }
+    #[inline(always)]
+    fn less(self, line: Self::Line, number: u8) -> Self::Line {
+        self.0.less(line, number)
+    }
+    #[inline(always)]
+    fn where_set(self, line: Self::Line, masks: [u8; 4], number: u8) -> Self::Line {
+        self.0.where_set(line, masks, number)
+    }
+    #[inline(always)]
+    fn spread(self, bits: u64, number: u8) -> Self::Line {
+        self.0.spread(bits, number)
+    }
+    #[inline(always)]
+    fn pick(self, table: &[u8; 16], line: Self::Line) -> Self::Line {
+        self.0.pick(table, line)
+    }
+    #[inline(always)]
+    fn put(self, floats: Self::Floats, to: &mut [f32; 16]) {
+        self.0.put(floats, to);
+    }
+    #[inline(always)]
+    fn splat(self, number: f32) -> Self::Floats {
+        self.0.splat(number)
+    }
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        self.0.half(bits)
+    }
+    #[inline(always)]
+    fn halves(self, bits: [u16; 8]) -> Self::Floats {
+        self.0.halves(bits)
+    }
+    #[inline(always)]
+    fn bfloats(self, bits: [u16; 8]) -> Self::Floats {
+        self.0.bfloats(bits)
+    }
+    #[inline(always)]
+    fn signed(self, bytes: u128) -> Self::Floats {
+        self.0.signed(bytes)
+    }
+    #[inline(always)]
+    fn times(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        self.0.times(a, b)
+    }
+    #[inline(always)]
+    fn minus(self, a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        self.0.minus(a, b)
     }
 }

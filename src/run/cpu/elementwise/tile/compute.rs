@@ -60,6 +60,8 @@ pub(crate) fn compute(action: Action, [x, y, z]: [TileRef<'_>; 3], out: &mut Til
         {
             f32::dispatch(task);
         }
+        Action::Convert(DType::F32, DType::I8 | DType::U8 | DType::I32)
+        | Action::Convert(DType::I8 | DType::U8 | DType::I32, DType::F32) => f32::dispatch(task),
         _ => task.any(),
     }
     round(action.rounds_to(), out, count);
@@ -94,7 +96,26 @@ impl Task<f32> for Compute<'_, '_> {
             Action::Select(_) => {
                 select::<f32>(x.slice(count), y.slice(count), z.slice(count), out.slice_mut(count));
             }
-            Action::Convert(..) => {}
+            // Those that products of bytes are between, and others.
+            Action::Convert(DType::F32, DType::I8) => {
+                map(x.slice(count), out.slice_mut(count), |x: f32| x as i8)
+            }
+            Action::Convert(DType::F32, DType::U8) => {
+                map(x.slice(count), out.slice_mut(count), |x: f32| x as u8)
+            }
+            Action::Convert(DType::F32, DType::I32) => {
+                map(x.slice(count), out.slice_mut(count), |x: f32| x as i32)
+            }
+            Action::Convert(DType::I8, DType::F32) => {
+                map(x.slice(count), out.slice_mut(count), |x: i8| f32::from(x))
+            }
+            Action::Convert(DType::U8, DType::F32) => {
+                map(x.slice(count), out.slice_mut(count), |x: u8| f32::from(x))
+            }
+            Action::Convert(DType::I32, DType::F32) => {
+                map(x.slice(count), out.slice_mut(count), |x: i32| x as f32)
+            }
+            Action::Convert(from, to) => convert(from, to, x, out, count),
         }
     }
 }

@@ -197,6 +197,19 @@ impl<const N: usize> Space<N> {
     }
 }
 
+/// Moves on to the next position in row-major order, and from the last to the first; the first axis that has changed.
+#[inline(always)]
+pub(crate) fn advance(position: &mut [usize], dims: &[usize]) -> usize {
+    for axis in (0..position.len()).rev() {
+        position[axis] += 1;
+        if position[axis] < dims[axis] {
+            return axis;
+        }
+        position[axis] = 0;
+    }
+    0
+}
+
 /// Side of the squares in which a transposition is copied.
 const BLOCK: usize = 16;
 

@@ -336,10 +336,12 @@ fn mirror<T: Plain>(team: &Team<'_>, pad: &Pad, x: &View<'_>, out: &mut ViewMut<
 /// The position within `0..size` that a position outside repeats.
 fn image(mode: PadMode, at: i64, size: i64) -> i64 {
     match mode {
-        // Most are: they need no division.
+        // Most are within, or not further outside than the tensor is long: they need no division.
         _ if (0..size).contains(&at) => at,
         PadMode::Edge | PadMode::Constant => at.clamp(0, size - 1),
         PadMode::Reflect if size == 1 => 0,
+        PadMode::Reflect if (1 - size..0).contains(&at) => -at,
+        PadMode::Reflect if (size..2 * size - 1).contains(&at) => 2 * (size - 1) - at,
         PadMode::Reflect => {
             let period = 2 * (size - 1);
             let folded = at.rem_euclid(period);

@@ -154,9 +154,21 @@ fn elements(axis: u32, data: &[i64], indices: &View<'_>, mut f: impl FnMut(usize
         return Ok(());
     }
     outer.try_each([0], |[offset]| {
-        for element in 0..inner {
-            let place = offset as usize + element * along as usize;
-            f(position + element, place + indices.at(position + element, size)? * step);
+        // The commonest type has a loop of its own.
+        if let Indices::I64(list) = indices {
+            for (element, &index) in list[position..][..inner].iter().enumerate() {
+                let wrapped = if index < 0 { index + size as i64 } else { index };
+                if wrapped as u64 >= size as u64 {
+                    return Err(out_of_range(index, size));
+                }
+                let place = offset as usize + element * along as usize;
+                f(position + element, place + wrapped as usize * step);
+            }
+        } else {
+            for element in 0..inner {
+                let place = offset as usize + element * along as usize;
+                f(position + element, place + indices.at(position + element, size)? * step);
+            }
         }
         position += inner;
         Ok(())

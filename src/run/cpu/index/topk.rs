@@ -84,7 +84,7 @@ fn topk_as<T: Typed>(
 /// Candidates that are kept before the best of them are sought, at least.
 const FEWEST: usize = 64;
 /// Elements that are passed over together where none is better.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 16;
 
 /// Adds the positions of elements that are better than `least` to the `count` candidates, from `at` on, until there are as many
 /// as have room.

@@ -78,7 +78,8 @@ impl Steps {
         let middle = rows.checked_mul(across)?;
         let [apart, together] =
             [wide.saturating_mul(rows).saturating_add(high.saturating_mul(down)), wide.saturating_mul(high)];
-        let is_less = apart.saturating_mul(2) <= together.saturating_mul(down);
+        // Two steps copy twice: few elements of a window are folded at once.
+        let is_less = apart.saturating_mul(3) <= together.saturating_mul(down);
         if kind == PoolKind::Max && grid.kernel[0] == 1 && is_less && middle <= area / 4 {
             let of_rows = Grid {
                 small: [1, rows, across],
@@ -149,18 +150,18 @@ impl<T: Typed + Float> Task<T> for Planes<'_, T> {
             let planes = planes.map(|z| &x[z * area..]);
             match (&steps.down, pool.kind) {
                 (Some(down), _) => {
-                    let copy = |_, from: &[T], to: &mut [T]| copy_row(lanes, from, across, to);
+                    let copy = |_, count, from: &[T], to: &mut [T]| copy_row(lanes, from, count, to);
                     strips.fold(lanes, &steps.first, planes, middle, copy);
                     strips.fold(lanes, down, [&*middle].into_iter(), out, copy);
                 }
                 (None, PoolKind::Max) => {
-                    strips.fold(lanes, &steps.first, planes, out, |_, from, to| {
-                        copy_row(lanes, from, across, to);
+                    strips.fold(lanes, &steps.first, planes, out, |_, count, from, to| {
+                        copy_row(lanes, from, count, to);
                     });
                 }
                 (None, PoolKind::Average | PoolKind::AverageWithPadding) => {
                     let deep = count_along(pool, grid, 0, z);
-                    strips.fold(lanes, &steps.first, planes, out, |row, from, to| {
+                    strips.fold(lanes, &steps.first, planes, out, |row, _, from, to| {
                         let count = T::from_f64((deep * count_along(pool, grid, 1, row)) as f64);
                         share_row(lanes, from, count, columns, across, to);
                     });
@@ -178,8 +179,8 @@ struct Strips<'a, T> {
 }
 
 impl<T: Typed + Float> Strips<'_, T> {
-    /// Folds the windows of planes, one plane behind the other; `write` takes each row, what was made of it, and where it
-    /// goes. What is written beyond a row is written again with the next one.
+    /// Folds the windows of planes, one plane behind the other; `write` takes each row, how many elements it has, what was made
+    /// of it, and where it goes. What is written beyond a row is written again with the next one.
     #[inline(always)]
     fn fold<'x, L: Lanes<T>>(
         &mut self,
@@ -187,7 +188,7 @@ impl<T: Typed + Float> Strips<'_, T> {
         phases: &Phases,
         planes: impl Iterator<Item = &'x [T]> + Clone,
         out: &mut [T],
-        write: impl Fn(usize, &[T], &mut [T]),
+        write: impl Fn(usize, usize, &[T], &mut [T]),
     ) {
         let Phases { small: [rows, across], tall, width, .. } = *phases;
         let first = if self.kind == PoolKind::Max { T::LOWEST } else { T::ZERO };
@@ -216,8 +217,10 @@ impl<T: Typed + Float> Strips<'_, T> {
                     }
                 }
             }
-            for row in 0..height {
-                write(top + row, &made[row * width..], &mut out[(top + row) * across..]);
+            // Rows that follow one another without padding are copied as one.
+            let joined = if width == across && self.kind == PoolKind::Max { height } else { 1 };
+            for row in (0..height).step_by(joined) {
+                write(top + row, joined * across, &made[row * width..], &mut out[(top + row) * across..]);
             }
         }
     }

@@ -214,7 +214,7 @@ pub(super) fn pad(team: &Team<'_>, pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_
     use super::half::{f32_to_bf16, f32_to_f16};
     use crate::ir::DType;
     match (pad.mode, out.dtype) {
-        (PadMode::Reflect | PadMode::Edge, dtype) => with_bits!(dtype, T => mirror::<T>(pad, x, out)),
+        (PadMode::Reflect | PadMode::Edge, dtype) => with_bits!(dtype, T => mirror::<T>(team, pad, x, out)),
         (PadMode::Constant, DType::F16) => constant(team, pad, x, out, f32_to_f16(pad.value.0 as f32)),
         (PadMode::Constant, DType::Bf16) => constant(team, pad, x, out, f32_to_bf16(pad.value.0 as f32)),
         (PadMode::Constant, DType::Bool) => constant(team, pad, x, out, u8::from(pad.value.0 != 0.0)),
@@ -278,8 +278,9 @@ fn constant<T: Plain>(
     Ok(())
 }
 
-/// Reads each element from its mirror image or from the edge.
-fn mirror<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+/// Reads each element from its mirror image or from the edge. Rows, which are what lies behind the last axis that is padded
+/// and along it, are copied; beside them elements are read one by one.
+fn mirror<T: Plain>(team: &Team<'_>, pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let (from, to) = (sizes(x.dims)?, sizes(out.dims)?);
     if to.contains(&0) {
         return Ok(());
@@ -287,36 +288,60 @@ fn mirror<T: Plain>(pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()
     if from.contains(&0) {
         return Err(Error::run("", "there is nothing to repeat beta the padding of an empty tensor"));
     }
-    let source = x.slice::<T>()?;
-    let target = out.slice::<T>()?;
+    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     let read = strides(&from)?;
-    let mut position = PerAxis::<usize>::filled(to.len())?;
-    for out in target.iter_mut() {
-        let mut offset = 0;
-        for (axis, &at) in position.iter().enumerate() {
-            // Cropping comes first: images are those of what it leaves.
-            let (before, after) = (pad.before[axis], pad.after[axis]);
-            let left = from[axis] as i64 + before.min(0) + after.min(0);
-            let at = image(pad.mode, at as i64 - before.max(0), left.max(1)) - before.min(0);
-            offset += at as isize * read[axis];
+    let Some(last) = (0..to.len()).rev().find(|&axis| pad.before[axis] != 0 || pad.after[axis] != 0) else {
+        target.copy_from_slice(source);
+        return Ok(());
+    };
+    // Cropping comes first: images are those of what it leaves.
+    let left = |axis: usize| (from[axis] as i64 + pad.before[axis].min(0) + pad.after[axis].min(0)).max(1);
+    let place = |axis: usize, at: usize| {
+        let (before, at) = (pad.before[axis], at as i64);
+        (image(pad.mode, at - before.max(0), left(axis)) - before.min(0)) as usize * read[axis] as usize
+    };
+    let inner = read[last] as usize;
+    let row = to[last] * inner;
+    let first = (pad.before[last].max(0) as usize).min(to[last]);
+    let kept = (left(last) as usize).min(to[last] - first);
+    let begin = place(last, first);
+    let rows = (SLICE / row).max(1);
+    team.each_chunk(target, rows * row, |part, out| {
+        let mut position = [0usize; walk::MAX_RANK];
+        let mut offsets = [0usize; walk::MAX_RANK];
+        let mut number = part * rows;
+        for axis in (0..last).rev() {
+            position[axis] = number % to[axis];
+            number /= to[axis];
         }
-        *out = source[offset as usize];
-        for axis in (0..to.len()).rev() {
-            position[axis] += 1;
-            if position[axis] < to[axis] {
-                break;
+        let mut changed = 0;
+        for out in out.chunks_exact_mut(row) {
+            for axis in changed..last {
+                offsets[axis] = place(axis, position[axis]);
             }
-            position[axis] = 0;
+            let x = &source[offsets[..last].iter().sum::<usize>()..];
+            out[first * inner..][..kept * inner].copy_from_slice(&x[begin..][..kept * inner]);
+            for at in (0..first).chain(first + kept..to[last]) {
+                match inner {
+                    1 => out[at] = x[place(last, at)],
+                    _ => out[at * inner..][..inner].copy_from_slice(&x[place(last, at)..][..inner]),
+                }
+            }
+            changed = walk::advance(&mut position[..last], &to);
         }
-    }
+    });
     Ok(())
 }
 
 /// The position within `0..size` that a position outside repeats.
 fn image(mode: PadMode, at: i64, size: i64) -> i64 {
     match mode {
+        // Most are within, or not further outside than the tensor is long: they need no division.
+        _ if (0..size).contains(&at) => at,
         PadMode::Edge | PadMode::Constant => at.clamp(0, size - 1),
         PadMode::Reflect if size == 1 => 0,
+        PadMode::Reflect if (1 - size..0).contains(&at) => -at,
+        PadMode::Reflect if (size..2 * size - 1).contains(&at) => 2 * (size - 1) - at,
         PadMode::Reflect => {
             let period = 2 * (size - 1);
             let folded = at.rem_euclid(period);
@@ -383,6 +408,44 @@ mod tests {
                 if within { at(&x, &dims, &from) } else { 0.5 }
             });
             assert!(found == expected, "{before:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn images_and_edges_are_those_of_the_definition() {
+        let cases: [(&[i64], &[i64], &[i64]); 8] = [
+            (&[2, 3, 17, 19], &[0, 0, 3, 3], &[0, 0, 3, 3]),
+            (&[3, 5, 64, 64], &[0, 1, 0, 2], &[0, 2, 5, 0]),
+            (&[2, 7, 5], &[0, 4, 0], &[0, 6, 0]),
+            (&[4, 3, 9], &[1, -1, 3], &[-2, 5, -2]),
+            (&[5, 1], &[9, 2], &[13, 3]),
+            (&[1], &[2], &[4]),
+            (&[30_000], &[20], &[700]),
+            (&[3, 4], &[0, 0], &[0, 0]),
+        ];
+        for ((dims, before, after), mode) in
+            cases.into_iter().flat_map(|case| [(case, PadMode::Reflect), (case, PadMode::Edge)])
+        {
+            let x = numbers(dims);
+            let pad = Pad { before: before.to_vec(), after: after.to_vec(), mode, value: Real(0.0) };
+            let to: Vec<i64> = (0..dims.len()).map(|axis| dims[axis] + before[axis] + after[axis]).collect();
+            let found = run(&to, |team, out| {
+                super::pad(team, &pad, &View::new(DType::F32, dims, bytes_of(&x))?, out)
+            });
+            let expected = tensor(&to, |position| {
+                let from = |axis: usize| {
+                    let low = -before[axis].min(0);
+                    let high = dims[axis] - 1 + after[axis].min(0);
+                    let mut place = position[axis] - before[axis];
+                    while !(low..=high).contains(&place) {
+                        let edge = if place < low { low } else { high };
+                        place = if mode == PadMode::Edge || low == high { edge } else { 2 * edge - place };
+                    }
+                    place
+                };
+                at(&x, dims, &(0..dims.len()).map(from).collect::<Vec<_>>())
+            });
+            assert!(found == expected, "{dims:?} {before:?} {after:?} {mode:?}");
         }
     }
 

@@ -3,6 +3,9 @@
 use crate::error::{Error, Result};
 use crate::ir::MAX_AXES;
 
+use super::vectors::{Lanes, Task, Vectorised};
+use super::view::Plain;
+
 /// Most axes of a tensor that kernels walk.
 pub(crate) const MAX_RANK: usize = MAX_AXES;
 
@@ -197,13 +200,26 @@ impl<const N: usize> Space<N> {
     }
 }
 
+/// Moves on to the next position in row-major order, and from the last to the first; the first axis that has changed.
+#[inline(always)]
+pub(crate) fn advance(position: &mut [usize], dims: &[usize]) -> usize {
+    for axis in (0..position.len()).rev() {
+        position[axis] += 1;
+        if position[axis] < dims[axis] {
+            return axis;
+        }
+        position[axis] = 0;
+    }
+    0
+}
+
 /// Side of the squares in which a transposition is copied.
 const BLOCK: usize = 16;
 
 /// Copies a space of elements from `source` to `target`, each from its offset and by its strides
 /// (walk 0 reads, walk 1 writes). Panics where an element is outside, which a caller's check of
 /// sizes rules out.
-pub(crate) fn copy<T: Copy>(
+pub(crate) fn copy<T: Plain>(
     source: &[T],
     from: isize,
     target: &mut [T],
@@ -225,6 +241,15 @@ pub(crate) fn copy<T: Copy>(
         let columns = outer.dims[axis];
         let across = outer.strides[1][axis];
         rest.each([from, to], |[from, to]| {
+            if size_of::<T>() == size_of::<f32>()
+                && write == 1
+                && let (Ok(source), Ok(target)) =
+                    (bytemuck::try_cast_slice(source), bytemuck::try_cast_slice_mut(target))
+            {
+                // Vectors only move them: whatever their type, bits stay.
+                let matrix = Matrix { source, from, read, target, to, across, columns, rows: inner };
+                return f32::dispatch(matrix);
+            }
             transpose_blocks((source, from, read), (target, to, across, write), columns, inner);
         });
         return Ok(());
@@ -239,6 +264,50 @@ pub(crate) fn copy<T: Copy>(
         }
     });
     Ok(())
+}
+
+/// A matrix whose source is contiguous along `columns` and whose target is along `rows`.
+struct Matrix<'a> {
+    source: &'a [f32],
+    from: isize,
+    read: isize,
+    target: &'a mut [f32],
+    to: isize,
+    across: isize,
+    columns: usize,
+    rows: usize,
+}
+
+impl Task<f32> for Matrix<'_> {
+    /// Copies it, square by square: a side is a vector.
+    #[inline(always)]
+    fn run<L: Lanes<f32>>(self, lanes: L) {
+        let Self { source, from, read, target, to, across, columns, rows } = self;
+        let (whole_columns, whole_rows) = (columns - columns % L::WIDTH, rows - rows % L::WIDTH);
+        let mut square = [lanes.zero(); 16];
+        for column in (0..whole_columns).step_by(L::WIDTH) {
+            for row in (0..whole_rows).step_by(L::WIDTH) {
+                for r in 0..L::WIDTH {
+                    let at = from + column as isize + (row + r) as isize * read;
+                    square[r] = lanes.load(&source[at as usize..]);
+                }
+                lanes.turn(&mut square);
+                for c in 0..L::WIDTH {
+                    let at = to + (column + c) as isize * across + row as isize;
+                    lanes.store(square[c], &mut target[at as usize..]);
+                }
+            }
+        }
+        // What no square holds: the last columns, and the last rows of the others.
+        let (right, below) = (columns - whole_columns, rows - whole_rows);
+        let place = |column: usize, row: usize| {
+            [from + column as isize + row as isize * read, to + column as isize * across + row as isize]
+        };
+        let [x, y] = place(whole_columns, 0);
+        transpose_blocks((source, x, read), (target, y, across, 1), right, rows);
+        let [x, y] = place(0, whole_rows);
+        transpose_blocks((source, x, read), (target, y, across, 1), whole_columns, below);
+    }
 }
 
 /// Copies a matrix whose source is contiguous along `columns` and whose target has `write` along
@@ -277,15 +346,28 @@ mod tests {
         assert_eq!(seen[23], [123, 11]);
     }
 
+    fn check_transposition<T: Plain + PartialEq + std::fmt::Debug>(
+        rows: usize,
+        columns: usize,
+        number: impl Fn(usize) -> T,
+    ) {
+        let source: Vec<T> = (0..rows * columns).map(&number).collect();
+        let mut target = vec![number(0); rows * columns];
+        let (read, write) = ([1, columns as isize], [rows as isize, 1]);
+        copy(&source, 0, &mut target, 0, &[columns, rows], [&read, &write]).unwrap();
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            assert_eq!(target[column * rows + row], source[row * columns + column], "{rows} {columns}");
+        }
+    }
+
     #[test]
     fn a_transposition_in_blocks_is_exact() {
-        let source: Vec<u32> = (0..37 * 41).collect();
-        let mut target = vec![0; 37 * 41];
-        copy(&source, 0, &mut target, 0, &[41, 37], [&[1, 41], &[37, 1]]).unwrap();
-        for row in 0..37 {
-            for column in 0..41 {
-                assert_eq!(target[column * 37 + row], source[row * 41 + column]);
-            }
+        for (rows, columns) in [(37, 41), (16, 16), (64, 33), (17, 100), (48, 15), (130, 31)] {
+            // Bits of every kind of number, those that are none among them.
+            check_transposition(rows, columns, |i| (i as u32).wrapping_mul(0x9e37_79b9));
+            check_transposition(rows, columns, |i| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            check_transposition(rows, columns, |i| (i * 7919) as u16);
+            check_transposition(rows, columns, |i| (i * 31) as u8);
         }
     }
 }

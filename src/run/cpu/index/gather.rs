@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::ir::{DType, ScatterKind};
 
 use super::super::product::blocks::packed_column;
+use super::super::vectors::{Compiled, compiled};
 use super::super::view::{Plain, Typed, View, ViewMut, with_bits, with_element};
 use super::super::walk::{Space, sizes, strides};
 
@@ -139,6 +140,7 @@ pub(crate) fn gather_elements(
 }
 
 /// Calls `f` with each position of the indices and the data's offset that it names.
+#[inline(always)]
 fn elements(axis: u32, data: &[i64], indices: &View<'_>, mut f: impl FnMut(usize, usize)) -> Result<()> {
     let (dims, own) = (sizes(data)?, sizes(indices.dims)?);
     let axis = axis as usize;
@@ -147,9 +149,28 @@ fn elements(axis: u32, data: &[i64], indices: &View<'_>, mut f: impl FnMut(usize
     walk[axis] = 0;
     let indices = Indices::new(indices)?;
     let mut position = 0;
-    Space::new(&own, [&walk])?.try_each([0], |[offset]| {
-        f(position, offset as usize + indices.at(position, size)? * step);
-        position += 1;
+    let (outer, inner, [along]) = Space::new(&own, [&walk])?.split_inner();
+    if inner == 0 {
+        return Ok(());
+    }
+    outer.try_each([0], |[offset]| {
+        // The commonest type has a loop of its own.
+        if let Indices::I64(list) = indices {
+            for (element, &index) in list[position..][..inner].iter().enumerate() {
+                let wrapped = if index < 0 { index + size as i64 } else { index };
+                if wrapped as u64 >= size as u64 {
+                    return Err(out_of_range(index, size));
+                }
+                let place = offset as usize + element * along as usize;
+                f(position + element, place + wrapped as usize * step);
+            }
+        } else {
+            for element in 0..inner {
+                let place = offset as usize + element * along as usize;
+                f(position + element, place + indices.at(position + element, size)? * step);
+            }
+        }
+        position += inner;
         Ok(())
     })
 }
@@ -171,6 +192,7 @@ pub(crate) fn gather_nd(
 
 /// Calls `f` with each slice that an index tuple names: its position among the slices one after
 /// the other, its offset in the data, its length.
+#[inline(always)]
 pub(super) fn slices(
     batch_dims: usize,
     data: &[i64],
@@ -261,13 +283,44 @@ pub(crate) fn scatter_nd(kind: ScatterKind, inputs: &[View<'_>; 3], out: &mut Vi
     }
     with_element!(data.dtype, T => {
         let (source, target) = (updates.slice::<T>()?, out.slice::<T>()?);
-        slices(0, data.dims, indices, |position, offset, length| {
-            let update = &source[position..position + length];
-            for (out, &update) in target[offset..offset + length].iter_mut().zip(update) {
-                *out = combine(kind, *out, update);
-            }
-        })
+        let mut outcome = Ok(());
+        compiled(Combined { kind, dims: data.dims, indices, source, target, outcome: &mut outcome });
+        outcome
     }, half => Err(Error::Internal("halves are widened before".to_owned())))
+}
+
+/// Combines each update with the slice that an index tuple names.
+struct Combined<'a, T> {
+    kind: ScatterKind,
+    dims: &'a [i64],
+    indices: &'a View<'a>,
+    source: &'a [T],
+    target: &'a mut [T],
+    outcome: &'a mut Result<()>,
+}
+
+impl<T: Typed> Compiled for Combined<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let Self { kind, dims, indices, source, target, outcome } = self;
+        *outcome = slices(0, dims, indices, |position, offset, length| {
+            let (old, new) = (&mut target[offset..][..length], &source[position..][..length]);
+            match kind {
+                ScatterKind::Replace => old.copy_from_slice(new),
+                ScatterKind::Add => update(old, new, T::add),
+                ScatterKind::Mul => update(old, new, T::mul),
+                ScatterKind::Max => update(old, new, T::larger),
+                ScatterKind::Min => update(old, new, T::smaller),
+            }
+        });
+    }
+}
+
+#[inline(always)]
+fn update<T: Copy>(old: &mut [T], new: &[T], combine: impl Fn(T, T) -> T) {
+    for (old, &new) in old.iter_mut().zip(new) {
+        *old = combine(*old, new);
+    }
 }
 
 fn replace_slices<T: Plain>(
@@ -289,5 +342,90 @@ fn combine<T: Typed>(kind: ScatterKind, old: T, new: T) -> T {
         ScatterKind::Mul => old.mul(new),
         ScatterKind::Max => old.larger(new),
         ScatterKind::Min => old.smaller(new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::view::{bytes_of, bytes_of_mut};
+    use super::*;
+
+    fn numbers(count: i64) -> Vec<f32> {
+        (0..count).map(|i| if i % 101 == 5 { f32::NAN } else { (i * 37 % 89) as f32 - 40.5 }).collect()
+    }
+
+    fn bits(list: &[f32]) -> Vec<u32> {
+        list.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
+    }
+
+    /// A view of data, and one to write.
+    fn view<'a>(dims: &'a [i64], x: &'a [f32]) -> View<'a> {
+        View::new(DType::F32, dims, bytes_of(x)).unwrap()
+    }
+
+    fn view_mut<'a>(dims: &'a [i64], x: &'a mut [f32]) -> ViewMut<'a> {
+        ViewMut::new(DType::F32, dims, bytes_of_mut(x)).unwrap()
+    }
+
+    #[test]
+    fn elements_along_any_axis_are_those_of_the_definition() {
+        let cases: [(u32, &[i64], &[i64]); 6] = [
+            (0, &[7, 5, 9], &[3, 5, 9]),
+            (1, &[2, 50, 17], &[2, 81, 17]),
+            (1, &[4, 6, 8], &[3, 9, 5]),
+            (2, &[3, 4, 11], &[2, 4, 30]),
+            (0, &[9], &[20]),
+            (1, &[3, 4, 1], &[3, 7, 1]),
+        ];
+        for (axis, dims, own) in cases {
+            let axis_of = axis as usize;
+            let x = numbers(dims.iter().product());
+            let count = own.iter().product::<i64>();
+            let size = dims[axis_of];
+            let indices: Vec<i64> =
+                (0..count).map(|i| i * 7919 % size - if i % 3 == 0 { size } else { 0 }).collect();
+            let mut found = vec![0.0f32; count as usize];
+            let named = View::new(DType::I64, own, bytes_of(&indices)).unwrap();
+            gather_elements(axis, &view(dims, &x), &named, &mut view_mut(own, &mut found)).unwrap();
+            let expected: Vec<f32> = (0..count)
+                .map(|number| {
+                    let (mut rest, mut place, mut step) = (number, 0, 1);
+                    for axis in (0..own.len()).rev() {
+                        let index = indices[number as usize].rem_euclid(size);
+                        let at = if axis == axis_of { index } else { rest % own[axis] };
+                        place += at * step;
+                        (rest, step) = (rest / own[axis], step * dims[axis]);
+                    }
+                    x[place as usize]
+                })
+                .collect();
+            assert_eq!(bits(&found), bits(&expected), "{axis} {dims:?} {own:?}");
+        }
+    }
+
+    #[test]
+    fn slices_are_combined_in_the_order_of_updates() {
+        let kinds =
+            [ScatterKind::Replace, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];
+        for (kind, length) in kinds.into_iter().flat_map(|kind| [1, 7, 64, 100].map(|length| (kind, length)))
+        {
+            let (rows, steps) = (13, 50);
+            let (dims, of_updates) = ([rows, length], [steps, length]);
+            let (data, updates) = (numbers(rows * length), numbers(steps * length));
+            let indices: Vec<i64> = (0..steps).map(|i| i * 7919 % rows).collect();
+            let mut found = vec![0.0f32; data.len()];
+            let of_indices = [steps, 1];
+            let named = View::new(DType::I64, &of_indices, bytes_of(&indices)).unwrap();
+            let inputs = [view(&dims, &data), named, view(&of_updates, &updates)];
+            scatter_nd(kind, &inputs, &mut view_mut(&dims, &mut found)).unwrap();
+            let mut expected = data.clone();
+            for (step, row) in indices.iter().enumerate() {
+                for column in 0..length as usize {
+                    let old = &mut expected[*row as usize * length as usize + column];
+                    *old = combine(kind, *old, updates[step * length as usize + column]);
+                }
+            }
+            assert_eq!(bits(&found), bits(&expected), "{kind:?} {length}");
+        }
     }
 }

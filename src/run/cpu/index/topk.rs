@@ -1,10 +1,12 @@
-//! The largest or smallest elements along an axis.
+//! The largest or smallest elements along an axis. Of few among many, only those are compared by their positions that are
+//! better than as many before them: most are passed over some at a time.
 
 use std::cmp::Ordering;
 
 use crate::error::{Error, Result};
 use crate::ir::TopK;
 
+use super::super::vectors::{Compiled, compiled};
 use super::super::view::{Typed, View, ViewMut, take, with_element};
 use super::super::walk::sizes;
 
@@ -35,18 +37,38 @@ fn topk_as<T: Typed>(
     if k == 0 || source.is_empty() {
         return Ok(());
     }
+    let few = (k.saturating_mul(4)).max(FEWEST);
     for (block, start) in (0..source.len()).step_by(size * inner).enumerate() {
         for column in 0..inner {
             let value = |position: i64| source[start + position as usize * inner + column];
-            for (position, slot) in order.iter_mut().enumerate() {
-                *slot = position as i64;
-            }
             let compare = |&a: &i64, &b: &i64| {
                 let natural = ascending(value(a), value(b));
                 let natural = if topk.largest { natural.reverse() } else { natural };
                 natural.then(a.cmp(&b))
             };
-            if k < size {
+            let found = if few > size || inner > 1 {
+                for (position, slot) in order.iter_mut().enumerate() {
+                    *slot = position as i64;
+                }
+                size
+            } else {
+                let mut count = few;
+                (0..few).for_each(|position| order[position] = position as i64);
+                let run = &source[start..start + size];
+                let mut at = few;
+                while at < size {
+                    // What comes later is kept where it is better, not where it is equal.
+                    order[..count].select_nth_unstable_by(k - 1, compare);
+                    count = k;
+                    let least = value(order[k - 1]);
+                    let candidates = &mut order[..few];
+                    let largest = topk.largest;
+                    compiled(Better { run, least, largest, candidates, count: &mut count, at: &mut at });
+                }
+                count
+            };
+            let order = &mut order[..found];
+            if k < order.len() {
                 order.select_nth_unstable_by(k - 1, compare);
             }
             order[..k].sort_unstable_by(compare);
@@ -59,6 +81,126 @@ fn topk_as<T: Typed>(
     Ok(())
 }
 
+/// Candidates that are kept before the best of them are sought, at least.
+const FEWEST: usize = 64;
+/// Elements that are passed over together where none is better.
+const TOGETHER: usize = 16;
+
+/// Adds the positions of elements that are better than `least` to the `count` candidates, from `at` on, until there are as many
+/// as have room.
+struct Better<'a, T> {
+    run: &'a [T],
+    least: T,
+    largest: bool,
+    candidates: &'a mut [i64],
+    count: &'a mut usize,
+    at: &'a mut usize,
+}
+
+impl<T: Typed> Compiled for Better<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let Self { run, least, largest, candidates, count, at } = self;
+        // As `ascending` has it: not-a-number is above all others.
+        match (largest, least.is_nan()) {
+            (true, true) => *at = run.len(),
+            (true, false) => collect(run, candidates, count, at, |x| x > least || x.is_nan()),
+            (false, true) => collect(run, candidates, count, at, |x| !x.is_nan()),
+            (false, false) => collect(run, candidates, count, at, |x| x < least),
+        }
+    }
+}
+
+#[inline(always)]
+fn collect<T: Typed>(
+    run: &[T],
+    candidates: &mut [i64],
+    count: &mut usize,
+    at: &mut usize,
+    is_better: impl Fn(T) -> bool,
+) {
+    while *at < run.len() {
+        let some = &run[*at..run.len().min(*at + TOGETHER)];
+        let any = match <&[T; TOGETHER]>::try_from(some) {
+            Ok(some) => some.iter().fold(false, |any, &x| any | is_better(x)),
+            Err(_) => true,
+        };
+        if any {
+            for &x in some {
+                if is_better(x) {
+                    if *count == candidates.len() {
+                        return;
+                    }
+                    candidates[*count] = *at as i64;
+                    *count += 1;
+                }
+                *at += 1;
+            }
+        } else {
+            *at += TOGETHER;
+        }
+    }
+}
+
 fn ascending<T: Typed>(a: T, b: T) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::view::{bytes_of, bytes_of_mut};
+    use super::*;
+    use crate::ir::DType;
+
+    #[test]
+    fn elements_are_those_of_a_sort() {
+        let cases: [(&[i64], u32, i64); 8] = [
+            (&[3, 2000], 1, 8),
+            (&[2, 5000], 1, 1),
+            (&[1, 3001], 1, 500),
+            (&[2, 300], 1, 299),
+            (&[2, 70], 1, 70),
+            (&[2, 900, 3], 1, 5),
+            (&[257, 4], 0, 3),
+            (&[5, 1024], 1, 64),
+        ];
+        for ((dims, axis, k), largest) in cases.into_iter().flat_map(|case| [(case, true), (case, false)]) {
+            for nan in [0, 700, 3] {
+                let size = dims[axis as usize] as usize;
+                let inner = dims[axis as usize + 1..].iter().product::<i64>() as usize;
+                let count = dims.iter().product::<i64>() as usize;
+                // Many are equal, and they grow so that most are candidates once.
+                let number = |i: usize| ((i * 7919 % 1009) / 3 + i / 64) as f32;
+                let of = |i: usize| if nan > 0 && i % nan == 1 { f32::NAN } else { number(i) };
+                let x: Vec<f32> = (0..count).map(of).collect();
+                let mut to = dims.to_vec();
+                to[axis as usize] = k;
+                let results = to.iter().product::<i64>() as usize;
+                let (mut values, mut positions) = (vec![0.0f32; results], vec![0i64; results]);
+                let mut workspace = vec![0u64; size + 16];
+                let workspace = bytes_of_mut(&mut workspace);
+                let skipped = workspace.as_ptr().align_offset(64);
+                let view = View::new(DType::F32, dims, bytes_of(&x)).unwrap();
+                let outputs = &mut [
+                    ViewMut::new(DType::F32, &to, bytes_of_mut(&mut values)).unwrap(),
+                    ViewMut::new(DType::I64, &to, bytes_of_mut(&mut positions)).unwrap(),
+                ];
+                topk(&TopK { axis, k, largest }, &view, outputs, &mut workspace[skipped..]).unwrap();
+                for column in 0..count / size {
+                    let (block, within) = (column / inner, column % inner);
+                    let value = |at: usize| x[(block * size + at) * inner + within];
+                    let mut sorted: Vec<usize> = (0..size).collect();
+                    sorted.sort_by(|&a, &b| {
+                        let natural = ascending(value(a), value(b));
+                        if largest { natural.reverse() } else { natural }
+                    });
+                    for (rank, &at) in sorted[..k as usize].iter().enumerate() {
+                        let found = (block * k as usize + rank) * inner + within;
+                        assert_eq!(positions[found], at as i64, "{dims:?} {k} {largest} {nan}");
+                        assert_eq!(values[found].to_bits(), value(at).to_bits());
+                    }
+                }
+            }
+        }
+    }
 }

@@ -41,7 +41,7 @@ pub(super) fn execute(
         }
         WindowOp::Resize(op) => {
             let [x] = exactly(inputs)?;
-            resize::resize(op, x, out)
+            resize::resize(team, op, x, out)
         }
     }
 }

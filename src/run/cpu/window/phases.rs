@@ -104,7 +104,13 @@ impl Phases {
                 }
                 fill(lanes, padding, low * width + begin, to);
                 let from = &x[((top + low) * down + y - pad[0]) * across + first..];
-                let rows = Rows { from, stride: down * across, number: high - low, count };
+                let rows = match (high - low, down * across) {
+                    // Rows that follow one another without padding are one.
+                    (rows, stride) if right == 1 && count == width && stride == width => {
+                        Rows { from, stride, number: 1, count: rows * width }
+                    }
+                    (number, stride) => Rows { from, stride, number, count },
+                };
                 let place = low * width + begin;
                 match right {
                     1 => rows.copy::<L, 1>(lanes, right, padding, width, &mut to[place..]),

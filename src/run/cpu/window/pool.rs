@@ -1,5 +1,5 @@
 //! Poolings. Floats, channels first, are pooled as `depthwise` sums: whole vectors of neighbouring
-//! positions.
+//! positions. The largest of large windows are those of their rows first, then of their columns.
 
 use crate::error::Result;
 use crate::ir::{DType, Layout, Pool, PoolKind};
@@ -36,27 +36,83 @@ fn pool_floats<T: Typed + Float + Vectorised>(
     let (xd, od) = (sizes(x.dims)?, sizes(out.dims)?);
     let kernel = sizes(&pool.kernel)?;
     let grid = Grid::new(&pool.window, spatial(pool.layout, &od), spatial(pool.layout, &xd), &kernel)?;
-    let first = pool.layout == Layout::ChannelsFirst;
-    let phases = if first { Phases::new(&grid, AREA / size_of::<T>()) } else { None };
-    let Some(phases) = phases.filter(|_| grid.area() > 0) else {
-        return pool_as::<T>(team, pool, x, out);
-    };
-    let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
-    let planes = (PART / grid.positions()).max(1);
-    team.each_chunk(target, planes * grid.positions(), |part, out| {
-        let x = &source[part * planes * grid.area()..];
-        with_area(|area| T::dispatch(Planes { pool, grid: &grid, phases: &phases, x, out, area }));
+    let first = pool.layout == Layout::ChannelsFirst && grid.area() > 0;
+    let steps = if first { Steps::new(&grid, pool.kind, AREA / size_of::<T>()) } else { None };
+    let Some(steps) = steps else { return pool_as::<T>(team, pool, x, out) };
+    let (x, target) = (x.slice::<T>()?, out.slice::<T>()?);
+    let plane = grid.small[1] * grid.small[2];
+    let planes = (PART / plane).max(1);
+    team.each_chunk(target, planes * plane, |part, out| {
+        let first = part * planes;
+        with_area(|area| T::dispatch(Planes { pool, grid: &grid, steps: &steps, x, first, out, area }));
     });
     Ok(())
 }
 
-/// Some planes, channels first.
+/// How planes are pooled.
+struct Steps {
+    /// Whole windows; or their rows alone, of every row of the input.
+    first: Phases,
+    /// Columns of windows, over what was made of their rows: the largest of the largest.
+    down: Option<Phases>,
+    /// Elements of what is made of rows.
+    middle: usize,
+}
+
+impl Steps {
+    /// Where so many elements are the thread's own. None where windows are too large.
+    fn new(grid: &Grid, kind: PoolKind, area: usize) -> Option<Self> {
+        let flat = |of: &[usize; 3], depth: usize| [depth, of[1], of[2]];
+        let whole = Grid {
+            small: flat(&grid.small, 1),
+            large: flat(&grid.large, 1),
+            kernel: flat(&grid.kernel, 1),
+            stride: flat(&grid.stride, 1),
+            dilation: flat(&grid.dilation, 1),
+            pad: flat(&grid.pad, 0),
+        };
+        // Beside the phases: numbers of elements, and what rounds up to whole vectors.
+        let area = area.checked_sub(grid.small[2].checked_add(4 * SPARE)?)?;
+        let [[_, rows, _], [_, high, wide]] = [grid.large, grid.kernel];
+        let [_, down, across] = grid.small;
+        let middle = rows.checked_mul(across)?;
+        let [apart, together] =
+            [wide.saturating_mul(rows).saturating_add(high.saturating_mul(down)), wide.saturating_mul(high)];
+        // Two steps copy twice: few elements of a window are folded at once.
+        let is_less = apart.saturating_mul(3) <= together.saturating_mul(down);
+        if kind == PoolKind::Max && grid.kernel[0] == 1 && is_less && middle <= area / 4 {
+            let of_rows = Grid {
+                small: [1, rows, across],
+                kernel: [1, 1, wide],
+                stride: [1, 1, grid.stride[2]],
+                dilation: [1, 1, grid.dilation[2]],
+                pad: [0, 0, grid.pad[2]],
+                ..whole
+            };
+            let of_columns = Grid {
+                large: [1, rows, across],
+                kernel: [1, high, 1],
+                stride: [1, grid.stride[1], 1],
+                dilation: [1, grid.dilation[1], 1],
+                pad: [0, grid.pad[1], 0],
+                ..whole
+            };
+            let area = area - middle;
+            if let (Some(first), Some(down)) = (Phases::new(&of_rows, area), Phases::new(&of_columns, area)) {
+                return Some(Self { first, down: Some(down), middle });
+            }
+        }
+        Some(Self { first: Phases::new(&whole, area)?, down: None, middle: 0 })
+    }
+}
+
+/// Some planes of the result from one on, channels first.
 struct Planes<'a, T> {
     pool: &'a Pool,
     grid: &'a Grid,
-    phases: &'a Phases,
-    /// From the first plane on.
+    steps: &'a Steps,
     x: &'a [T],
+    first: usize,
     out: &'a mut [T],
     /// Of [`AREA`] bytes, aligned to 64.
     area: &'a mut [u8],
@@ -65,57 +121,191 @@ struct Planes<'a, T> {
 impl<T: Typed + Float> Task<T> for Planes<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, lanes: L) {
-        match self.pool.kind {
-            PoolKind::Max => self.each(lanes, T::LOWEST, T::larger),
-            PoolKind::Average | PoolKind::AverageWithPadding => self.each(lanes, T::ZERO, T::add),
+        let Self { pool, grid, steps, x, first, out, mut area } = self;
+        let [depth, rows, across] = grid.small;
+        let all = || [Some(&steps.first), steps.down.as_ref()].into_iter().flatten();
+        let padded = all().map(|phases| phases.elements() + SPARE).max().unwrap_or(0);
+        let made = all().map(|phases| phases.tall * phases.width + SPARE).max().unwrap_or(0);
+        let (Ok(padded), Ok(made), Ok(middle), Ok(columns)) = (
+            take::<T>(&mut area, padded),
+            take::<T>(&mut area, made),
+            take::<T>(&mut area, steps.middle),
+            take::<T>(&mut area, across.next_multiple_of(L::WIDTH)),
+        ) else {
+            return;
+        };
+        let mut strips = Strips { kind: pool.kind, padded, made };
+        // How many elements count in each column; beyond the last, one.
+        columns.fill(T::ONE);
+        if pool.kind != PoolKind::Max {
+            for (column, count) in columns[..across].iter_mut().enumerate() {
+                *count = T::from_f64(count_along(pool, grid, 2, column) as f64);
+            }
+        }
+        for (number, out) in (first..).zip(out.chunks_mut(rows * across)) {
+            let (volume, z) = (number / depth, number % depth);
+            let area = grid.large[1] * grid.large[2];
+            let x = &x[volume * grid.area()..];
+            let planes = (0..grid.kernel[0]).filter_map(|offset| grid.touch(0, z, offset));
+            let planes = planes.map(|z| &x[z * area..]);
+            match (&steps.down, pool.kind) {
+                (Some(down), _) => {
+                    let copy = |_, count, from: &[T], to: &mut [T]| copy_row(lanes, from, count, to);
+                    strips.fold(lanes, &steps.first, planes, middle, copy);
+                    strips.fold(lanes, down, [&*middle].into_iter(), out, copy);
+                }
+                (None, PoolKind::Max) => {
+                    strips.fold(lanes, &steps.first, planes, out, |_, count, from, to| {
+                        copy_row(lanes, from, count, to);
+                    });
+                }
+                (None, PoolKind::Average | PoolKind::AverageWithPadding) => {
+                    let deep = count_along(pool, grid, 0, z);
+                    strips.fold(lanes, &steps.first, planes, out, |row, _, from, to| {
+                        let count = T::from_f64((deep * count_along(pool, grid, 1, row)) as f64);
+                        share_row(lanes, from, count, columns, across, to);
+                    });
+                }
+            }
         }
     }
 }
 
-impl<T: Typed + Float> Planes<'_, T> {
+/// Where rows of a plane are folded.
+struct Strips<'a, T> {
+    kind: PoolKind,
+    padded: &'a mut [T],
+    made: &'a mut [T],
+}
+
+impl<T: Typed + Float> Strips<'_, T> {
+    /// Folds the windows of planes, one plane behind the other; `write` takes each row, how many elements it has, what was made
+    /// of it, and where it goes. What is written beyond a row is written again with the next one.
     #[inline(always)]
-    fn each<L: Lanes<T>>(self, lanes: L, first: T, combine: impl Fn(T, T) -> T) {
-        let Self { pool, grid, phases, x, out, mut area } = self;
+    fn fold<'x, L: Lanes<T>>(
+        &mut self,
+        lanes: L,
+        phases: &Phases,
+        planes: impl Iterator<Item = &'x [T]> + Clone,
+        out: &mut [T],
+        write: impl Fn(usize, usize, &[T], &mut [T]),
+    ) {
         let Phases { small: [rows, across], tall, width, .. } = *phases;
-        let (Ok(padded), Ok(made)) =
-            (take::<T>(&mut area, phases.elements() + SPARE), take::<T>(&mut area, tall * width + SPARE))
-        else {
-            return;
-        };
-        for (plane, out) in out.chunks_mut(rows * across).enumerate() {
-            let x = &x[plane * grid.area()..];
-            for top in (0..rows).step_by(tall) {
-                let height = tall.min(rows - top);
-                phases.fill(lanes, x, top, first, padded);
-                let count = (height - 1) * width + across;
-                let made = &mut made[..count.next_multiple_of(L::WIDTH)];
-                made.fill(first);
-                // Three at a time, so that what is made is not read and written for each of them.
-                for offsets in phases.offsets().chunks(3) {
-                    let [a, b, c] = std::array::from_fn(|i| &padded[offsets[i.min(offsets.len() - 1)]..]);
-                    match offsets.len() {
-                        3 => zip(made, [a, b, c], |made, [a, b, c]| combine(combine(combine(made, a), b), c)),
-                        2 => zip(made, [a, b], |made, [a, b]| combine(combine(made, a), b)),
-                        _ => zip(made, [a], |made, [a]| combine(made, a)),
+        let first = if self.kind == PoolKind::Max { T::LOWEST } else { T::ZERO };
+        for top in (0..rows).step_by(tall) {
+            let height = tall.min(rows - top);
+            let count = (height - 1) * width + across;
+            let made = &mut self.made[..count.next_multiple_of(L::WIDTH)];
+            made.fill(first);
+            for x in planes.clone() {
+                phases.fill(lanes, x, top, first, self.padded);
+                let (padded, offsets) = (&*self.padded, phases.offsets());
+                match self.kind {
+                    PoolKind::Max if has_nan(lanes, &padded[..phases.elements()]) => {
+                        for &offset in offsets {
+                            for (made, &x) in made.iter_mut().zip(&padded[offset..]) {
+                                *made = made.larger(x);
+                            }
+                        }
+                    }
+                    // Of equal numbers the first, as of zeros of either sign.
+                    PoolKind::Max => {
+                        gather_into(lanes, offsets, padded, made, |made, x| lanes.larger(x, made))
+                    }
+                    PoolKind::Average | PoolKind::AverageWithPadding => {
+                        gather_into(lanes, offsets, padded, made, |made, x| lanes.add(made, x));
                     }
                 }
-                for row in 0..height {
-                    // What is written beyond a row is written again with the next one.
-                    copy_row(lanes, &made[row * width..], across, &mut out[(top + row) * across..]);
-                }
             }
-            if pool.kind != PoolKind::Max {
-                divide(pool, grid, 1, out);
+            // Rows that follow one another without padding are copied as one.
+            let joined = if width == across && self.kind == PoolKind::Max { height } else { 1 };
+            for row in (0..height).step_by(joined) {
+                write(top + row, joined * across, &made[row * width..], &mut out[(top + row) * across..]);
             }
         }
     }
+}
+
+/// Folds the elements at these distances into each of `made`, whose number is whole vectors.
+#[inline(always)]
+fn gather_into<T: Typed, L: Lanes<T>>(
+    lanes: L,
+    offsets: &[usize],
+    padded: &[T],
+    made: &mut [T],
+    combine: impl Fn(L::Vector, L::Vector) -> L::Vector,
+) {
+    let mut at = 0;
+    while at < made.len() {
+        let (padded, made) = (&padded[at..], &mut made[at..]);
+        at += L::WIDTH
+            * match made.len() / L::WIDTH {
+                8.. => tile::<T, L, 8>(lanes, offsets, padded, made, &combine),
+                4.. => tile::<T, L, 4>(lanes, offsets, padded, made, &combine),
+                2.. => tile::<T, L, 2>(lanes, offsets, padded, made, &combine),
+                _ => tile::<T, L, 1>(lanes, offsets, padded, made, &combine),
+            };
+    }
+}
+
+/// Vectors that are folded side by side; how many.
+#[inline(always)]
+fn tile<T: Typed, L: Lanes<T>, const V: usize>(
+    lanes: L,
+    offsets: &[usize],
+    padded: &[T],
+    made: &mut [T],
+    combine: impl Fn(L::Vector, L::Vector) -> L::Vector,
+) -> usize {
+    let made = &mut made[..V * L::WIDTH];
+    let mut folds: [L::Vector; V] = std::array::from_fn(|v| lanes.load(&made[v * L::WIDTH..]));
+    for &offset in offsets {
+        let x = &padded[offset..][..V * L::WIDTH];
+        for v in 0..V {
+            folds[v] = combine(folds[v], lanes.load(&x[v * L::WIDTH..][..L::WIDTH]));
+        }
+    }
+    for (v, &fold) in folds.iter().enumerate() {
+        lanes.store(fold, &mut made[v * L::WIDTH..]);
+    }
+    V
 }
 
 #[inline(always)]
-fn zip<T: Copy, const N: usize>(made: &mut [T], from: [&[T]; N], combine: impl Fn(T, [T; N]) -> T) {
-    let from = from.map(|from| &from[..made.len()]);
-    for (i, made) in made.iter_mut().enumerate() {
-        *made = combine(*made, from.map(|from| from[i]));
+fn has_nan<T: Typed, L: Lanes<T>>(lanes: L, x: &[T]) -> bool {
+    let (zero, one) = (lanes.zero(), lanes.splat(T::ONE));
+    let mut found = zero;
+    let mut vectors = x.chunks_exact(L::WIDTH);
+    for x in vectors.by_ref() {
+        let x = lanes.load(x);
+        found = lanes.add(found, lanes.at_least(x, x, zero, one));
+    }
+    lanes.any_less(zero, found) || vectors.remainder().iter().any(|x| x.is_nan())
+}
+
+/// Divides sums by the numbers of elements: those of the row times those of each column. One division in the numbers' own
+/// type rounds as one in f64 that is rounded to it does (Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter
+/// 30(3), 1995).
+#[inline(always)]
+fn share_row<T: Typed, L: Lanes<T>>(
+    lanes: L,
+    sums: &[T],
+    count: T,
+    columns: &[T],
+    across: usize,
+    to: &mut [T],
+) {
+    let whole = across.next_multiple_of(L::WIDTH);
+    if sums.len().min(to.len()) < whole {
+        for ((to, &sum), &column) in to.iter_mut().zip(sums).zip(&columns[..across]) {
+            *to = T::from_f64(sum.to_f64() / (count.to_f64() * column.to_f64()).max(1.0));
+        }
+        return;
+    }
+    let (count, one) = (lanes.splat(count), lanes.splat(T::ONE));
+    for at in (0..whole).step_by(L::WIDTH) {
+        let counts = lanes.larger(lanes.mul(count, lanes.load(&columns[at..])), one);
+        lanes.store(lanes.div(lanes.load(&sums[at..]), counts), &mut to[at..]);
     }
 }
 
@@ -178,9 +368,7 @@ fn gather<T: Typed>(
 #[inline(always)]
 fn divide<T: Typed>(pool: &Pool, grid: &Grid, lanes: usize, out: &mut [T]) {
     let [depth, height, width] = grid.small;
-    let counts = |axis: usize, position: usize| {
-        (0..grid.kernel[axis]).filter(|&offset| counted(pool, grid, axis, position, offset)).count()
-    };
+    let counts = |axis: usize, position: usize| count_along(pool, grid, axis, position);
     let mut x = 0;
     while x < width {
         // Neighbours for which as many count.
@@ -199,6 +387,11 @@ fn divide<T: Typed>(pool: &Pool, grid: &Grid, lanes: usize, out: &mut [T]) {
     }
 }
 
+/// How many elements of a window count along an axis.
+fn count_along(pool: &Pool, grid: &Grid, axis: usize, position: usize) -> usize {
+    (0..grid.kernel[axis]).filter(|&offset| counted(pool, grid, axis, position, offset)).count()
+}
+
 fn counted(pool: &Pool, grid: &Grid, axis: usize, position: usize, offset: usize) -> bool {
     if pool.kind != PoolKind::AverageWithPadding {
         return grid.touch(axis, position, offset).is_some();
@@ -209,4 +402,105 @@ fn counted(pool: &Pool, grid: &Grid, axis: usize, position: usize, offset: usize
     let reach = position as i64 * window.strides[own] + offset as i64 * window.dilations[own];
     let end = grid.large[axis] as i64 + window.pads_before[own] + window.pads_after[own];
     reach < end - pool.extra_after[own]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::view::{bytes_of, bytes_of_mut};
+    use super::*;
+    use crate::ir::Window;
+
+    /// A case: input, kernel, strides, dilations, padding before and after, along each spatial axis.
+    type Case<'a> = [&'a [i64]; 6];
+
+    fn sizes_of([from, kernel, strides, dilations, before, after]: Case<'_>) -> Vec<i64> {
+        let of = |axis: usize| {
+            let reach = dilations[axis] * (kernel[axis] - 1) + 1;
+            (from[axis] + before[axis] + after[axis] - reach) / strides[axis] + 1
+        };
+        (0..from.len()).map(of).collect()
+    }
+
+    /// Every position of these sizes, in row-major order.
+    fn positions(sizes: &[i64]) -> Vec<Vec<i64>> {
+        let at = |mut number: i64| {
+            let mut position = vec![0; sizes.len()];
+            for axis in (0..sizes.len()).rev() {
+                (position[axis], number) = (number % sizes[axis], number / sizes[axis]);
+            }
+            position
+        };
+        (0..sizes.iter().product()).map(at).collect()
+    }
+
+    fn expected(kind: PoolKind, x: &[f32], case: Case<'_>) -> Vec<f32> {
+        let [from, kernel, strides, dilations, before, after] = case;
+        let plane = from.iter().product::<i64>() as usize;
+        let of = |plane: &[f32], position: &[i64]| {
+            let (mut largest, mut sum, mut count) = (f32::NEG_INFINITY, 0.0f32, 0);
+            for offset in positions(kernel) {
+                let place = |axis: usize| {
+                    position[axis] * strides[axis] + offset[axis] * dilations[axis] - before[axis]
+                };
+                let place: Vec<i64> = (0..from.len()).map(place).collect();
+                let within = (0..from.len()).all(|axis| (0..from[axis]).contains(&place[axis]));
+                let padded = |axis: usize| (-before[axis]..from[axis] + after[axis]).contains(&place[axis]);
+                if within {
+                    let x = plane[place.iter().zip(from).fold(0, |at, (p, size)| at * size + p) as usize];
+                    (largest, sum) = (if largest.is_nan() || largest >= x { largest } else { x }, sum + x);
+                }
+                count +=
+                    i32::from(within || kind == PoolKind::AverageWithPadding && (0..from.len()).all(padded));
+            }
+            if kind == PoolKind::Max { largest } else { (f64::from(sum) / f64::from(count.max(1))) as f32 }
+        };
+        let small = positions(&sizes_of(case));
+        x.chunks_exact(plane).flat_map(|x| small.iter().map(move |position| of(x, position))).collect()
+    }
+
+    #[test]
+    fn poolings_are_those_of_the_definition() {
+        let cases: [Case<'_>; 12] = [
+            [&[20, 20], &[13, 13], &[1, 1], &[1, 1], &[6, 6], &[6, 6]],
+            [&[17, 23], &[5, 5], &[1, 1], &[1, 1], &[2, 2], &[2, 2]],
+            [&[31, 33], &[3, 3], &[2, 2], &[1, 1], &[1, 1], &[1, 1]],
+            [&[6, 70], &[3, 3], &[1, 1], &[1, 1], &[0, 1], &[1, 0]],
+            [&[40, 41], &[6, 9], &[2, 3], &[1, 2], &[1, 0], &[2, 5]],
+            [&[25, 90], &[12, 14], &[1, 1], &[1, 1], &[3, 4], &[5, 6]],
+            [&[9, 14, 15], &[3, 3, 3], &[2, 2, 2], &[1, 1, 1], &[1, 1, 1], &[1, 1, 1]],
+            [&[5, 8, 9], &[1, 7, 7], &[1, 1, 1], &[1, 1, 1], &[0, 3, 3], &[0, 3, 3]],
+            [&[6, 7, 5], &[2, 3, 1], &[1, 2, 1], &[2, 1, 1], &[1, 0, 0], &[0, 2, 0]],
+            [&[50], &[7], &[1], &[1], &[3], &[3]],
+            [&[26, 24], &[2, 2], &[2, 2], &[1, 1], &[0, 0], &[0, 0]],
+            [&[7, 7], &[7, 7], &[1, 1], &[1, 1], &[0, 0], &[0, 0]],
+        ];
+        for (case, kind) in cases.into_iter().flat_map(|case| {
+            [PoolKind::Max, PoolKind::Average, PoolKind::AverageWithPadding].map(|kind| (case, kind))
+        }) {
+            for with_nan in [false, true] {
+                let [from, kernel, strides, dilations, before, after] = case.map(<[i64]>::to_vec);
+                let small = sizes_of(case);
+                let dims = |sizes: &[i64]| [&[2, 3], sizes].concat();
+                let (xd, od) = (dims(&from), dims(&small));
+                let mut x: Vec<f32> =
+                    (0..xd.iter().product::<i64>()).map(|i| ((i * 37 % 113) as f32 - 80.0) / 7.0).collect();
+                // Zeros of either sign are equal: the first is kept.
+                x.iter_mut().step_by(3).for_each(|x| *x = if *x < -5.0 { -0.0 } else { 0.0_f32.min(*x) });
+                if with_nan {
+                    x.iter_mut().skip(11).step_by(97).for_each(|x| *x = f32::NAN);
+                }
+                let extra_after = vec![0; from.len()];
+                let window = Window { strides, dilations, pads_before: before, pads_after: after };
+                let pool = Pool { kind, layout: Layout::ChannelsFirst, kernel, window, extra_after };
+                let mut found = vec![-1.0f32; od.iter().product::<i64>() as usize];
+                let view = View::new(DType::F32, &xd, bytes_of(&x)).unwrap();
+                let mut out = ViewMut::new(DType::F32, &od, bytes_of_mut(&mut found)).unwrap();
+                super::pool(&Team::alone(), &pool, &view, &mut out).unwrap();
+                for (place, (found, expected)) in found.iter().zip(expected(kind, &x, case)).enumerate() {
+                    let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+                    assert!(same, "{case:?} {kind:?} {place}: {found} for {expected}");
+                }
+            }
+        }
+    }
 }

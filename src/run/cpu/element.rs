@@ -9,6 +9,7 @@ use super::vectors::{Alone, Lanes, Portable, Task, Vectorised};
 pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
     /// Sums and means are accumulated in this type.
     type Sum: Copy + Default;
+    const IS_FLOAT: bool;
     const ZERO: Self;
     const ONE: Self;
     /// Below or equal to everything.
@@ -117,6 +118,7 @@ macro_rules! float {
     ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, elementary: $elementary:path) => {
         impl Element for $type {
             type Sum = f64;
+            const IS_FLOAT: bool = true;
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const LOWEST: Self = $type::NEG_INFINITY;
@@ -277,6 +279,7 @@ macro_rules! integer {
     ($type:ident, $negative:expr) => {
         impl Element for $type {
             type Sum = i64;
+            const IS_FLOAT: bool = false;
             const ZERO: Self = 0;
             const ONE: Self = 1;
             const LOWEST: Self = $type::MIN;

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::ir::{DType, ScatterKind};
 
 use super::super::product::blocks::packed_column;
-use super::super::vectors::{Compiled, compiled};
+use super::super::vectors::{Compiled, compiled_of_floats};
 use super::super::view::{Plain, Typed, View, ViewMut, with_bits, with_element};
 use super::super::walk::{Space, sizes, strides};
 
@@ -284,7 +284,7 @@ pub(crate) fn scatter_nd(kind: ScatterKind, inputs: &[View<'_>; 3], out: &mut Vi
     with_element!(data.dtype, T => {
         let (source, target) = (updates.slice::<T>()?, out.slice::<T>()?);
         let mut outcome = Ok(());
-        compiled(Combined { kind, dims: data.dims, indices, source, target, outcome: &mut outcome });
+        compiled_of_floats::<T>(Combined { kind, dims: data.dims, indices, source, target, outcome: &mut outcome });
         outcome
     }, half => Err(Error::Internal("halves are widened before".to_owned())))
 }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use crate::error::{Error, Result};
 use crate::ir::TopK;
 
-use super::super::vectors::{Compiled, compiled};
+use super::super::vectors::{Compiled, compiled_of_floats};
 use super::super::view::{Typed, View, ViewMut, take, with_element};
 use super::super::walk::sizes;
 
@@ -63,7 +63,14 @@ fn topk_as<T: Typed>(
                     let least = value(order[k - 1]);
                     let candidates = &mut order[..few];
                     let largest = topk.largest;
-                    compiled(Better { run, least, largest, candidates, count: &mut count, at: &mut at });
+                    compiled_of_floats::<T>(Better {
+                        run,
+                        least,
+                        largest,
+                        candidates,
+                        count: &mut count,
+                        at: &mut at,
+                    });
                 }
                 count
             };

@@ -2,7 +2,7 @@
 
 use super::super::element::Element;
 use super::super::team::Team;
-use super::super::vectors::{Compiled, compiled};
+use super::super::vectors::{Compiled, compiled_of_floats};
 use super::super::view::{Typed, View, ViewMut, with_element};
 use super::super::walk::{sizes, strides};
 use super::rows::fold_run;
@@ -32,11 +32,11 @@ fn positions<T: Typed>(team: &Team<'_>, wanted: Wanted, x: &View<'_>, out: &mut 
     if step == 1 {
         let rows = (PART / length.max(1)).max(1);
         team.each_chunk(target, rows, |part, out| {
-            compiled(Rows { wanted, x: &source[part * rows * length..], length, out });
+            compiled_of_floats::<T>(Rows { wanted, x: &source[part * rows * length..], length, out });
         });
     } else {
         each_run(team, &parts, target, |from, out| {
-            compiled(Columns { wanted, x: &source[from as usize..], length, step, out });
+            compiled_of_floats::<T>(Columns { wanted, x: &source[from as usize..], length, step, out });
         });
     }
     Ok(())

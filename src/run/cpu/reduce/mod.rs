@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ir::{CumSum, ReduceKind, ReduceOp};
 
 use super::team::Team;
-use super::vectors::compiled;
+use super::vectors::compiled_of_floats;
 use super::view::{Typed, View, ViewMut, with_element};
 use super::walk::{PerAxis, Space, sizes, strides};
 use super::{exactly, only};
@@ -102,7 +102,12 @@ fn reduce_as<T: Typed>(
     if parts.are_rows() && count > 0 {
         let length = (PART / count).max(1);
         team.each_chunk(target, length, |part, out| {
-            compiled(rows::Rows { kind, x: &source[part * length * count..], length: count, out });
+            compiled_of_floats::<T>(rows::Rows {
+                kind,
+                x: &source[part * length * count..],
+                length: count,
+                out,
+            });
         });
         return Ok(());
     }

@@ -44,11 +44,9 @@ impl<T: Typed> Compiled for Rows<'_, T> {
 #[inline(always)]
 fn each<T: Element>(x: &[T], length: usize, out: &mut [T], reduce: impl Fn(&[T]) -> T) {
     match length {
-        2 => each_of::<T, 2>(x, out, reduce),
-        3 => each_of::<T, 3>(x, out, reduce),
-        4 => each_of::<T, 4>(x, out, reduce),
-        8 => each_of::<T, 8>(x, out, reduce),
-        16 => each_of::<T, 16>(x, out, reduce),
+        2 if T::IS_FLOAT => each_of::<T, 2>(x, out, reduce),
+        4 if T::IS_FLOAT => each_of::<T, 4>(x, out, reduce),
+        8 if T::IS_FLOAT => each_of::<T, 8>(x, out, reduce),
         0 => out.fill(reduce(&[])),
         _ => {
             for (out, row) in out.iter_mut().zip(x.chunks_exact(length)) {

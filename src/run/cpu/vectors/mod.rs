@@ -10,6 +10,7 @@
 //!
 //! Holds `unsafe`: calls of what is compiled for a set that was found, and stores that go past the caches.
 
+use super::element::Element;
 use super::view::Plain;
 use crate::ir::packed::Lines;
 
@@ -196,6 +197,11 @@ pub(super) trait Task<T> {
 /// are marked `#[inline(always)]`.
 pub(super) trait Compiled {
     fn run(self);
+}
+
+/// Does work on floats as [`compiled`], on other numbers as any processor can: there are ten types of them.
+pub(super) fn compiled_of_floats<T: Element>(work: impl Compiled) {
+    if T::IS_FLOAT { compiled(work) } else { work.run() }
 }
 
 /// Does work with the widest vectors that this processor has.

@@ -45,6 +45,47 @@ BYTES = [(rows, 2048, 2048) for rows in (1, 8, 64, 512)] + [(rows, 768, 3072) fo
     (1, 4096, 4096), (8, 4096, 4096), (64, 4096, 1024), (7, 1000, 511), (100, 999, 1001)]
 
 
+# Networks of one operation: what they are called, the operation, the input's shape, attributes, other inputs.
+OPERATIONS = [
+    ("maximum of rows of 1024", "ReduceMax", (1024, 1024), {"axes": [1]}, ()),
+    ("maximum of rows of 8", "ReduceMax", (65536, 8), {"axes": [1]}, ()),
+    ("maximum of planes", "GlobalMaxPool", (1, 256, 56, 56), {}, ()),
+    ("sums of rows of 8", "ReduceSum", (65536, 8), {}, (np.array([1]),)),
+    ("positions along channels", "ArgMax", (1, 21, 256, 256), {"axis": 1}, ()),
+    ("positions in rows of 1000", "ArgMax", (512, 1000), {"axis": 1}, ()),
+    ("softmax of rows of 16", "Softmax", (20000, 16), {}, ()),
+    ("softmax of rows of 49", "Softmax", (192, 49, 49), {}, ()),
+    ("softmax along channels", "Softmax", (1, 21, 256, 256), {"axis": 1}, ()),
+    ("padding by images", "Pad", (1, 64, 64, 64), {"mode": "reflect"}, (np.array([0, 0, 3, 3, 0, 0, 3, 3]),)),
+    ("padding by edges", "Pad", (1, 64, 65, 63), {"mode": "edge"}, (np.array([0, 0, 1, 2, 0, 0, 2, 1]),)),
+    ("nearest, twice as large", "Resize", (1, 32, 64, 64), {"mode": "nearest"},
+     (np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32))),
+    ("linear, twice as large", "Resize", (1, 32, 64, 64), {"mode": "linear"},
+     (np.zeros(0, np.float32), np.array([1, 1, 2, 2], np.float32))),
+    ("linear, eight times as large", "Resize", (1, 21, 32, 32), {"mode": "linear"},
+     (np.zeros(0, np.float32), np.array([1, 1, 8, 8], np.float32))),
+    ("linear, smaller", "Resize", (1, 3, 512, 512), {"mode": "linear"},
+     (np.zeros(0, np.float32), np.array([1, 1, 0.4375, 0.4375], np.float32))),
+    ("windows of 13 x 13", "MaxPool", (1, 128, 20, 20), {"kernel_shape": [13, 13], "pads": [6] * 4}, ()),
+    ("windows of 3 x 3", "MaxPool", (1, 64, 112, 112), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ()),
+    ("windows of 3 x 3 x 3", "MaxPool", (1, 32, 16, 56, 56),
+     {"kernel_shape": [3] * 3, "strides": [2] * 3, "pads": [1] * 6}, ()),
+    ("means of windows of 3 x 3", "AveragePool", (1, 64, 56, 56), {"kernel_shape": [3, 3], "pads": [1] * 4}, ()),
+    ("8 of 2048", "TopK", (128, 2048), {}, (np.array([8]),)),
+    ("1000 of 300000", "TopK", (1, 300000), {}, (np.array([1000]),)),
+    ("channels last", "Transpose", (1, 64, 112, 112), {"perm": [0, 2, 3, 1]}, ()),
+    ("a matrix transposed", "Transpose", (2048, 1000), {"perm": [1, 0]}, ()),
+]
+
+
+def operation(path, op, shape, attributes, others):
+    known = [(f"i{number}", other) for number, other in enumerate(others)]
+    results = ["y", "places"][:2 if op == "TopK" else 1]
+    node = helper.make_node(op, ["x"] + [name for name, _ in known], results, **attributes)
+    outputs = [("y", None, TensorProto.INT64 if op == "ArgMax" else TensorProto.FLOAT)]
+    save(path, [node], [("x", shape)], outputs, known)
+
+
 def save(path, nodes, inputs, outputs, initializers=()):
     """A model of opset 17 whose tensors are f32 where no type is said."""
     info = lambda name, dims, dtype=TensorProto.FLOAT: helper.make_tensor_value_info(name, dtype, dims)
@@ -228,7 +269,7 @@ def print_processes(every, args):
 
 def torch_ms(case, threads, args, compiled):
     """None of a network whose library is not installed, which is told, and of what torch has not."""
-    if case.kind == "bytes":
+    if case.kind in ("bytes", "operation"):
         return None
     import torch
     torch.set_num_threads(threads)
@@ -301,6 +342,11 @@ def cases(args, folder):
             path = os.path.join(folder, "conv_%d_%d_%d_%d.onnx" % sizes)
             conv_of_bytes(path, *sizes)
             found.append(Case("QLinearConv %d channels of %d², %d filters of %d²" % sizes, path, {}, None, "bytes"))
+    if "operations" in args.what:
+        for number, (name, op, *rest) in enumerate(OPERATIONS):
+            path = os.path.join(folder, f"operation_{number}.onnx")
+            operation(path, op, *rest)
+            found.append(Case(f"{op}: {name}", path, {}, None, "operation"))
     if "models" in args.what:
         for name in args.only or REAL:
             path = os.path.join(args.models, name + ".onnx")
@@ -318,7 +364,7 @@ def main():
     parser.add_argument("--partition", default="target/release/partition")
     parser.add_argument("--models", default=".")
     parser.add_argument("--what", nargs="+", default=["rows", "products", "models"],
-                        help="of rows, products, bytes, models")
+                        help="of rows, products, bytes, operations, models")
     parser.add_argument("--only", nargs="*", help="names of models")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=3)

@@ -10,6 +10,8 @@ import sys
 
 import torch
 
+from torch_export import save_plain
+
 IGNORED = -100
 
 
@@ -41,7 +43,7 @@ class Net(torch.nn.Module):
 def saved(net, x, path):
     """The network before its training, with an open batch."""
     program = torch.export.export(net.eval(), (x,), dynamic_shapes=({0: torch.export.Dim("rows")},))
-    torch.export.save(program, path)
+    save_plain(program, path)
     return net.train()
 
 

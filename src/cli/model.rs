@@ -240,18 +240,20 @@ impl ModelFile {
     fn load_cached(&self, dims: BTreeMap<String, i64>, context: i64) -> Result<Model> {
         let read = |dims| load(&self.bytes, self.path.as_deref(), &self.options(dims, Some(context)));
         // How many tokens a step takes is open until the caches are there; other sizes the network may have to know.
-        let without_one = || {
+        let with_some = || {
             let all = std::iter::once(dims.clone());
             let others = dims.keys().map(|name| {
-                dims.iter()
-                    .filter(|(other, _)| *other != name)
-                    .map(|(name, &size)| (name.clone(), size))
-                    .collect()
+                let mut some = dims.clone();
+                some.remove(name);
+                some
             });
-            let mut read = all.chain(others).filter_map(|some| read(some).ok());
-            read.find(|model| matches!(model, Model::Graph(graph) if pass::sequence(graph).is_ok()))
+            let mut read = all.chain(others).filter_map(|some| Some((read(some.clone()).ok()?, some)));
+            read.find(|(model, _)| matches!(model, Model::Graph(graph) if pass::sequence(graph).is_ok()))
         };
-        let open = read(BTreeMap::new()).or_else(|error| without_one().ok_or(error))?;
+        let (open, known) = match read(BTreeMap::new()) {
+            Ok(open) => (open, BTreeMap::new()),
+            Err(error) => with_some().ok_or(error)?,
+        };
         let Model::Graph(graph) = open else {
             return read(dims);
         };
@@ -263,7 +265,8 @@ impl ModelFile {
         graph.rules().check_dim(graph.dim_name(sequence), context)?;
         let mut cached = pass::cached(&graph)?;
         cached.rules().check_dim(CONTEXT, context)?;
-        let bound = dims.into_iter().chain([(CONTEXT.to_owned(), context)]).collect();
+        let left = dims.into_iter().filter(|(name, _)| !known.contains_key(name));
+        let bound = left.chain([(CONTEXT.to_owned(), context)]).collect();
         cached.bind(&bound)?;
         Ok(Model::Graph(cached))
     }

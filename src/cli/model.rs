@@ -225,50 +225,73 @@ impl ModelFile {
 
     /// Reads the model with these dimensions bound.
     pub(super) fn load(&self, dims: &BTreeMap<String, i64>) -> Result<Model> {
-        let (dims, context) = apart(dims);
-        let Some(context) = context else {
-            return load(&self.bytes, self.path.as_deref(), &self.options(dims, None));
-        };
-        self.load_cached(dims, context).map_err(|error| error.within(&format!("--context {context}")))
+        self.load_with(dims, &mut |_| Ok(BTreeMap::new()))
     }
 
     fn options(&self, dims: BTreeMap<String, i64>, context: Option<i64>) -> LoadOptions {
         LoadOptions { dims, links: self.links, inputs: self.inputs.clone(), context }
     }
 
-    /// The model as a decoder with caches of so many tokens. Errors: it is none; more positions than it has.
-    fn load_cached(&self, dims: BTreeMap<String, i64>, context: i64) -> Result<Model> {
-        let read = |dims| load(&self.bytes, self.path.as_deref(), &self.options(dims, Some(context)));
-        // How many tokens a step takes is open until the caches are there; other sizes the network may have to know.
-        let with_some = || {
-            let all = std::iter::once(dims.clone());
-            let others = dims.keys().map(|name| {
-                let mut some = dims.clone();
-                some.remove(name);
-                some
-            });
-            let mut read = all.chain(others).filter_map(|some| Some((read(some.clone()).ok()?, some)));
-            read.find(|(model, _)| matches!(model, Model::Graph(graph) if pass::sequence(graph).is_ok()))
-        };
-        let (open, known) = match read(BTreeMap::new()) {
-            Ok(open) => (open, BTreeMap::new()),
-            Err(error) => with_some().ok_or(error)?,
-        };
-        let Model::Graph(graph) = open else {
-            return read(dims);
+    /// The model as a decoder with caches of so many tokens. How many tokens a step takes is open until the caches are
+    /// there; other sizes the network may have to know. Errors: it is none; more positions than it has.
+    fn load_cached(&self, dims: BTreeMap<String, i64>, context: i64, find: FindDims<'_>) -> Result<Model> {
+        let (open, known) = self.read_open(&dims, context, find)?;
+        let Model::Graph(mut graph) = open else {
+            return self.read_with(dims, context);
         };
         if pass::has_pairs(&graph) {
-            let Model::Graph(graph) = read(dims)? else { return read(BTreeMap::new()) };
+            let Model::Graph(graph) = self.read_with(dims, context)? else {
+                return self.read_with(BTreeMap::new(), context);
+            };
             return pass::paired(&graph, context).map(Model::Graph);
         }
         let sequence = pass::sequence(&graph)?;
         graph.rules().check_dim(graph.dim_name(sequence), context)?;
+        pass::positions(&mut graph)?;
         let mut cached = pass::cached(&graph)?;
         cached.rules().check_dim(CONTEXT, context)?;
         let left = dims.into_iter().filter(|(name, _)| !known.contains_key(name));
         let bound = left.chain([(CONTEXT.to_owned(), context)]).collect();
         cached.bind(&bound)?;
         Ok(Model::Graph(cached))
+    }
+
+    fn read_with(&self, dims: BTreeMap<String, i64>, context: i64) -> Result<Model> {
+        load(&self.bytes, self.path.as_deref(), &self.options(dims, Some(context)))
+    }
+
+    /// The model with as few sizes bound as it can be read with, and which these are: none, all that the caller names but
+    /// that of the tokens, or what `find` says.
+    fn read_open(
+        &self,
+        dims: &BTreeMap<String, i64>,
+        context: i64,
+        find: FindDims<'_>,
+    ) -> Result<(Model, BTreeMap<String, i64>)> {
+        let is_open = |model: &Model| matches!(model, Model::Graph(graph) if pass::sequence(graph).is_ok());
+        let error = match self.read_with(BTreeMap::new(), context) {
+            Ok(open) => return Ok((open, BTreeMap::new())),
+            Err(error) => error,
+        };
+        let others = dims.keys().map(|name| {
+            let mut some = dims.clone();
+            some.remove(name);
+            some
+        });
+        for some in std::iter::once(dims.clone()).chain(others) {
+            if let Some(model) = self.read_with(some.clone(), context).ok().filter(is_open) {
+                return Ok((model, some));
+            }
+        }
+        let mut known = BTreeMap::new();
+        let mut noted = |graph: &Graph| {
+            known = find(graph)?;
+            Ok(known.clone())
+        };
+        let options = self.options(BTreeMap::new(), Some(context));
+        let found = load_with(&self.bytes, self.path.as_deref(), &options, &mut noted);
+        // Where sizes are not what is missing, the first error says more.
+        found.ok().filter(is_open).map(|model| (model, known)).ok_or(error)
     }
 
     /// As [`ModelFile::load`]; a model that has to know its sizes to be read is read with this batch, and with what `find`
@@ -306,18 +329,22 @@ impl ModelFile {
 
     /// As [`ModelFile::load`], with dimensions that are known once the inputs are.
     pub(super) fn load_with(&self, dims: &BTreeMap<String, i64>, find: FindDims<'_>) -> Result<Model> {
-        if !dims.contains_key(CONTEXT) {
-            let options = self.options(dims.clone(), None);
-            return load_with(&self.bytes, self.path.as_deref(), &options, find);
+        let (own, context) = apart(dims);
+        let Some(context) = context else {
+            return load_with(&self.bytes, self.path.as_deref(), &self.options(own, None), find);
+        };
+        let mut is_asked = false;
+        let mut noted = |graph: &Graph| {
+            is_asked = true;
+            find(graph)
+        };
+        let model = self.load_cached(own, context, &mut noted);
+        let mut model = model.map_err(|error| error.within(&format!("--context {context}")))?;
+        if let (Model::Graph(graph), false) = (&mut model, is_asked) {
+            let found = find(graph)?;
+            graph.bind(&found)?;
         }
-        match self.load(dims)? {
-            Model::Graph(mut graph) => {
-                let found = find(&graph)?;
-                graph.bind(&found)?;
-                Ok(Model::Graph(graph))
-            }
-            model => Ok(model),
-        }
+        Ok(model)
     }
 }
 

@@ -40,33 +40,22 @@ struct Part<'a> {
     graph: &'a Graph,
     tokens: String,
     block: usize,
-    /// Whether it has a mask, positions and the number of earlier tokens as inputs.
-    takes: [bool; 3],
-    /// The width of its mask, where no result depends on that.
-    unread_mask: Option<usize>,
+    /// Whether it has positions and the number of earlier tokens as inputs.
+    takes: [bool; 2],
+    /// The width of its mask, where it has one.
+    mask: Option<usize>,
 }
 
 impl<'a> Part<'a> {
     fn new(program: Program, phase: &Phase<'a>) -> Self {
         let has = |wanted: &str| phase.graph.inputs().iter().any(|(name, _)| name == wanted);
         let (tokens, block) = (phase.tokens.to_owned(), phase.block);
-        let takes = [has(MASK), has(POSITIONS), has(PAST)];
-        Self { program, graph: phase.graph, tokens, block, takes, unread_mask: unread_mask(phase.graph) }
+        let takes = [has(POSITIONS), has(PAST)];
+        let mask = phase.graph.inputs().iter().find(|(name, _)| name == MASK);
+        let mask = mask.and_then(|(_, value)| phase.graph.ty(*value).shape.dims()?.last().copied());
+        let mask = mask.map(|width| width.unsigned_abs() as usize);
+        Self { program, graph: phase.graph, tokens, block, takes, mask }
     }
-}
-
-/// The width of a mask that no output depends on. O(nodes + operands).
-fn unread_mask(graph: &Graph) -> Option<usize> {
-    let (_, mask) = graph.inputs().iter().find(|(name, _)| name == MASK)?;
-    let mut is_read = vec![false; graph.value_count()];
-    graph.outputs().iter().for_each(|(_, output)| is_read[output.index()] = true);
-    for node in graph.node_ids().rev() {
-        if graph.results(node).any(|result| is_read[result.index()]) {
-            graph.node(node).operands.iter().for_each(|operand| is_read[operand.index()] = true);
-        }
-    }
-    let width = graph.ty(*mask).shape.dims().and_then(|dims| dims.last().copied());
-    width.filter(|_| !is_read[mask.index()]).and_then(|width| usize::try_from(width).ok())
 }
 
 /// A decoder and how far its caches are filled.
@@ -178,22 +167,17 @@ impl<'a> Decoder<'a> {
         padded.resize(block, 0);
         let graph = part.graph;
         let mut inputs = vec![row(graph, &part.tokens, &padded)?];
-        if part.takes[2] {
+        if part.takes[1] {
             inputs.push((PAST.to_owned(), Tensor::from_i64(Vec::new(), &[self.filled as i64])?));
         }
-        if part.takes[0] {
+        if let Some(width) = part.mask {
             let end = self.filled + tokens.len();
-            // The mask covers the whole context, whatever of it is filled, or the tokens of the step, which all count.
-            let is_of_all = part.takes[2];
-            let seen: Vec<i64> = match (part.unread_mask, is_of_all) {
-                // As many as the model was bound to: nothing looks at them.
-                (Some(width), _) => vec![1; width],
-                (None, true) => (0..self.context).map(|at| i64::from(at < end)).collect(),
-                (None, false) => vec![1; block],
-            };
+            // It covers the whole context, whatever of that is filled, or the tokens of the step, which all count.
+            let is_of_all = width == self.context;
+            let seen: Vec<i64> = (0..width).map(|at| i64::from(!is_of_all || at < end)).collect();
             inputs.push(row(graph, MASK, &seen)?);
         }
-        if part.takes[1] {
+        if part.takes[0] {
             let places: Vec<i64> = (0..block).map(|at| (self.filled + at) as i64).collect();
             inputs.push(row(graph, POSITIONS, &places)?);
         }

@@ -105,6 +105,7 @@ mod pipelines;
 mod place;
 mod plan;
 mod planes;
+mod positions;
 mod precision;
 mod predicted;
 mod products_of_bytes;

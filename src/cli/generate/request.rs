@@ -1,6 +1,6 @@
 //! What is generated with: a decoder, and its plans of single tokens and of blocks of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::args::{Backend, PlacementArgs};
 use super::super::generate_args::GenerateArgs;
@@ -64,7 +64,9 @@ impl Request {
         options.dims.insert(CONTEXT.to_owned(), context);
         let topology = topology(args.exec.devices.as_deref(), Backend::Auto)?;
         check_hosts(&topology, args.exec.simulate_hosts)?;
-        let Model::Graph(mut graph) = file.load(&options.dims)? else {
+        // A network that has to know its batch to be read is read for one sequence.
+        let model = file.load_sized(&mut options.dims, Some(1), &mut |_| Ok(BTreeMap::new()))?;
+        let Model::Graph(mut graph) = model else {
             return Err(Error::usage(file.name(), "a cost graph has no operations to run"));
         };
         note_network(&graph, &options.dims, console);

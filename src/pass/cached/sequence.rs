@@ -67,9 +67,14 @@ impl Sequence<'_> {
         let of = |value: ValueId| {
             let sizes = self.shape(value).sizes();
             let parts = sizes.split(|size| self.mentions(size)).map(|part| {
-                let long = part.iter().filter(|size| **size != Size::Known(1)).cloned();
-                let (known, open): (Vec<Size>, Vec<Size>) = long.partition(|size| size.known().is_some());
-                (known.iter().filter_map(Size::known).product::<i64>(), open)
+                // A size such as 4b is as many elements as axes of 4 and b.
+                let factor = |size: &Size| match size.terms() {
+                    &[(dim, times)] if size.constant() == 0 => (times, Some(Size::dim(dim))),
+                    _ => size.known().map_or((1, Some(size.clone())), |size| (size, None)),
+                };
+                let (known, open): (Vec<i64>, Vec<Option<Size>>) = part.iter().map(factor).unzip();
+                let known = known.into_iter().fold(1, i64::saturating_mul);
+                (known, open.into_iter().flatten().collect::<Vec<Size>>())
             });
             let plain = sizes.iter().filter(|size| self.mentions(size));
             let plain = plain.map(|size| size.terms().len() == 1 && size.constant() == 0);

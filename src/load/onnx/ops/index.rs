@@ -28,8 +28,17 @@ pub(super) fn gather_nd(at: &mut At<'_>) -> Result<()> {
     let batch_dims = at.int_or("batch_dims", 0)?;
     let batch_dims =
         u32::try_from(batch_dims).map_err(|_| at.wrong(format!("batch_dims {batch_dims} is negative")))?;
-    let operands = [at.value(0)?, at.value(1)?];
-    let y = at.apply(Op::GatherNd { batch_dims }, &operands)?;
+    let [table, places] = [at.value(0)?, at.value(1)?];
+    let shape = at.type_of(places).shape;
+    // Rows by one number each.
+    let y = match shape.sizes().split_last() {
+        Some((Size::Known(1), before)) if batch_dims == 0 => {
+            let shape = Shape::new(before.iter().cloned());
+            let places = at.apply(Op::Reshape { shape }, &[places])?;
+            at.apply(Op::Gather { axis: 0 }, &[table, places])?
+        }
+        _ => at.apply(Op::GatherNd { batch_dims }, &[table, places])?,
+    };
     at.set(0, y);
     Ok(())
 }

@@ -1008,6 +1008,15 @@ class Sized(nn.Module):
         return whole, *rolled, *pools, *windows, *others
 
 
+class Last(nn.Module):
+    """Sizes that are counted from the end, and halves of them that are rounded up."""
+
+    def forward(self, x, mask):
+        count = x.shape[1]
+        half = -(-count // 2)
+        return mask[:, -count:] * x, torch.arange(half) * 3
+
+
 # Arrays to run with, where they are not those of the export.
 OTHERS = {
     "sized": (torch.linspace(-2, 3, 4 * 13 * 8).sin().view(4, 13, 8),),
@@ -1021,7 +1030,7 @@ STEERED = ("steered", "lengths", "learned", "opened", "kinks", "ties")
 
 def modules():
     """Name: module, inputs, open sizes."""
-    rows, length = Dim("rows", min=2, max=64), Dim("length", min=2, max=16)
+    rows, length, half = Dim("rows", min=2, max=64), Dim("length", min=2, max=16), Dim("half", min=3, max=16)
     ids = torch.arange(14).reshape(2, 7) * 3 % 11
     inf = math.inf
     y = torch.tensor([1, -1, 0.0, -0.0, 0.0, -0.0, inf, inf, -inf, -inf, 3, -3, 1e-30, 2])
@@ -1046,6 +1055,7 @@ def modules():
         "counting": (Counting(), (ids,), ({0: rows, 1: length},)),
         "promoted": (Promoted(), (torch.randn(2, 3), torch.randn(2, 3, dtype=torch.float64), torch.tensor([2, 5]), torch.randn(1, 2, 3, 4, 8),
                                   torch.randn(1, 2, 3, 5, 8), torch.randn(1, 2, 3, 5, 6), torch.randn(2, 1, 4, 5)), None),
+        "last": (Last(), (torch.randn(3, 5), torch.randn(3, 10)), ({0: rows, 1: half}, {0: rows, 1: 2 * half})),
         "triangle": (Triangle(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({1: length}, {1: Dim("kept", min=2, max=64)})),
         "sized": (Sized(), (torch.randn(3, 9, 8),), ({0: rows, 1: Dim.AUTO},)),
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),

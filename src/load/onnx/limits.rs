@@ -44,6 +44,20 @@ pub(super) fn least(graph: &Graph, value: ValueId) -> Option<Size> {
     found
 }
 
+/// Whether it is made of sizes and constants alone, as far as is looked.
+pub(super) fn is_of_sizes(graph: &Graph, value: ValueId) -> bool {
+    let mut waiting = vec![value];
+    for _ in 0..LOOKED_AT {
+        let Some(value) = waiting.pop() else { return true };
+        let node = graph.maker(value);
+        if matches!(node.op, Op::Input | Op::Param(_)) {
+            return false;
+        }
+        waiting.extend(&node.operands[..]);
+    }
+    false
+}
+
 /// Walks from a value to what makes it, as deep as it may look at values.
 struct Search<'g> {
     graph: &'g Graph,

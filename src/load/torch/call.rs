@@ -46,6 +46,8 @@ pub(super) struct Emit<'d> {
     memory: Memory<'d>,
     /// Views that were made again after something was written over.
     remade: usize,
+    /// Numbers made of sizes that may be below 0.
+    below_zero: HashSet<String>,
     /// Places of elements that were written one by one.
     places: i64,
     /// Steps of recurrent layers that were written one by one.
@@ -98,6 +100,7 @@ impl<'d> Emit<'d> {
             parameters: HashSet::new(),
             memory: Memory::of(nodes, metas),
             remade: 0,
+            below_zero: HashSet::new(),
             places: 0,
             steps: 0,
             count: 0,
@@ -651,6 +654,15 @@ impl<'d> Call<'_, 'd> {
     pub(super) fn result_name(&self, number: usize) -> Result<&'d str> {
         let name = results(self.node).get(number).copied();
         name.ok_or_else(|| self.wrong(format!("it has no result {number}")))
+    }
+
+    /// Notes that a number made of sizes may be below 0.
+    pub(super) fn note_below_zero(&mut self, value: &str) {
+        self.emit.below_zero.insert(value.to_owned());
+    }
+
+    pub(super) fn may_be_below_zero(&self, value: &str) -> bool {
+        self.emit.below_zero.contains(value)
     }
 
     /// Whether anything reads the node's result of this number.

@@ -76,6 +76,9 @@ fn range_of_data(at: &mut At<'_>, dtype: DType) -> Result<()> {
     let planned = most.as_ref().and_then(|most| known::div_ceil(&most.sub(&start)?, step));
     let planned = planned.and_then(|planned| known::larger(&planned, &Size::Known(0)));
     let (Some(most), Some(planned)) = (most, planned) else {
+        if limits::is_of_sizes(at.graph(), limit) {
+            return Err(at.undecided("limit", &[]));
+        }
         let way_out = "whose limit depends on data and is not bounded (by Min with a constant, say)";
         return Err(at.unsupported(way_out));
     };

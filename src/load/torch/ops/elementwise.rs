@@ -386,6 +386,9 @@ fn unary_operator(name: &str) -> Option<&'static str> {
 
 fn unary(call: &mut Call<'_, '_>) -> Result<()> {
     let name = call.operation();
+    if name == "neg" && is_of_sizes(call) {
+        return super::size::arithmetic(call);
+    }
     let decimals = if name == "round" { call.int("decimals", 0)? } else { 0 };
     if decimals != 0 && call.dtype("self")?.is_float() {
         return rounded(call, decimals);

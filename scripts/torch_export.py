@@ -1014,7 +1014,7 @@ class Last(nn.Module):
     def forward(self, x, mask):
         count = x.shape[1]
         half = -(-count // 2)
-        return mask[:, -count:] * x, torch.arange(half) * 3
+        return mask[:, -count:] * x, torch.arange(half) * 3, torch.tanh(x).sum(1)
 
 
 # Arrays to run with, where they are not those of the export.

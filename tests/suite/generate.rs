@@ -145,16 +145,17 @@ fn exported_caches_are_filled_as_the_program_fills_them() {
     }
 }
 
-/// Decoders of transformers as torch exports them, which compare positions with each other or look them up in a mask that
-/// is made of ones or is an input. The tokens are the library's.
+/// Decoders without caches as torch exports them: those of transformers, which compare positions with each other or look them up
+/// in a mask that is made of ones or is an input, causal convolutions, and recurrent layers. The tokens are the framework's.
 #[test]
-fn exports_of_transformers_are_decoded_as_the_library_does() {
+fn exported_decoders_without_caches_write_what_the_framework_does() {
     let folder = format!("{}/tests/generate/exports", env!("CARGO_MANIFEST_DIR"));
     let stored = std::fs::read(format!("{folder}/expected.json")).unwrap();
     let stored: serde_json::Value = serde_json::from_slice(&stored).unwrap();
     for (name, case) in stored.as_object().unwrap() {
-        let (model, prompt) = (format!("{folder}/{name}.onnx"), joined(&case["prompt"]));
-        let model = if Path::new(&model).exists() { model } else { format!("{folder}/{name}.pt2") };
+        let prompt = joined(&case["prompt"]);
+        let files = ["onnx", "pt2", "keras"].map(|format| format!("{folder}/{name}.{format}"));
+        let model = files.into_iter().find(|file| Path::new(file).exists()).unwrap();
         let ways: [&[&str]; 3] = [&[], &["--block", "2"], &["-d", "2xcpu:cores=1", "--use", "all"]];
         for way in ways {
             let own = ["generate", &model, "--tokens", &prompt, "--context", "24", "--max-tokens", "12"];

@@ -13,6 +13,7 @@
 //! ([`order`]) and said again by the rows' own positions, so that attention reads caches as far as they are filled.
 
 mod length;
+mod local;
 mod order;
 mod sequence;
 
@@ -25,6 +26,7 @@ use crate::ir::{
     Size, Slice, Source, SourceId, SourceRole, State, Tensor, Type, ValueId,
 };
 use length::Lengths;
+use local::Wider;
 use order::Order;
 use sequence::Sequence;
 pub use sequence::sequence;
@@ -89,6 +91,8 @@ struct Incremental<'g> {
     free: Vec<bool>,
     /// By old value: it has a form of the new tokens.
     made: Vec<bool>,
+    /// Values that have rows before and behind those of the tokens.
+    wider: HashMap<ValueId, Wider>,
     all: HashMap<(ValueId, usize), ValueId>,
     states: Vec<(ParamId, ValueId)>,
     /// As many positions as the smallest table of them has.
@@ -114,6 +118,7 @@ impl<'g> Incremental<'g> {
             past,
             free: vec![false; old.value_count()],
             made: vec![false; old.value_count()],
+            wider: HashMap::new(),
             all: HashMap::new(),
             states: Vec::new(),
             positions: None,
@@ -163,6 +168,8 @@ impl<'g> Incremental<'g> {
                 return Err(self.fail(id));
             }
             self.new.replace_each(id, &[made]);
+        } else if let Some(made) = self.local(id)? {
+            self.new.replace_each(id, &made);
         } else if let Some(axis) = self.running_axis(id) {
             let made = self.running_sum(id, axis)?;
             self.new.replace_each(id, &[made]);
@@ -171,7 +178,9 @@ impl<'g> Incremental<'g> {
             let made = self.rows(first, table, &axes, &[])?;
             self.new.replace_each(id, &[made]);
         } else {
-            if node.operands.iter().any(|operand| !self.made[operand.index()]) || !self.is_alike(id) {
+            let is_there =
+                |operand: &ValueId| self.made[operand.index()] && !self.wider.contains_key(operand);
+            if !node.operands.iter().all(is_there) || !self.is_alike(id) {
                 return Err(self.fail(id));
             }
             self.new.keep(id)?;
@@ -387,7 +396,9 @@ impl<'g> Incremental<'g> {
     fn find(&self, need: &Need) -> Result<ValueId> {
         match *need {
             Need::New(value) if value.0 == u32::MAX => Ok(self.past),
-            Need::New(value) if self.made[value.index()] => self.new.value(value),
+            Need::New(value) if self.made[value.index()] && !self.wider.contains_key(&value) => {
+                self.new.value(value)
+            }
             Need::New(value) => Err(self.fail(self.old.value(value).node)),
             Need::All(value, axis) => {
                 let found = self.all.get(&(value, axis)).copied();
@@ -561,6 +572,18 @@ impl<'g> Incremental<'g> {
         self.new.add(Op::Select, &[shown, scores, hidden], source)
     }
 
+    /// A state that begins with zeros, called after the node whose results it follows from.
+    fn state(&mut self, kind: &str, of: NodeId, ty: Type, grows: Option<u32>) -> Result<(ParamId, ValueId)> {
+        let name = format!("{kind}.{}", self.old.source(self.old.node(of).source).name);
+        let name = self.free_name(name);
+        let graph = self.new.graph_mut();
+        let source = graph.add_source(Source::new(&name, "state", SourceRole::Data));
+        let state = graph.add_param(name, ty, Init::zeros(), None, source);
+        let Op::Param(param) = graph.maker(state).op else { return Err(self.fail(of)) };
+        graph.set_state(state, State { grows });
+        Ok((param, state))
+    }
+
     /// A name that no cache has yet: with the first number behind it that makes it so.
     fn free_name(&self, name: String) -> String {
         let is_taken =
@@ -587,13 +610,8 @@ impl<'g> Incremental<'g> {
         let mut sizes = ty.shape.sizes().to_vec();
         let last = sizes[axis as usize].sub(&Size::Known(1)).ok_or_else(|| self.fail(id))?;
         sizes[axis as usize] = Size::Known(1);
-        let name = self.free_name(format!("sum.{}", self.old.source(source).name));
-        let graph = self.new.graph_mut();
-        let own = graph.add_source(Source::new(&name, "state", SourceRole::Data));
         let state = Type::new(ty.dtype, Shape::new(sizes.clone()));
-        let state = graph.add_param(name, state, Init::zeros(), None, own);
-        let Op::Param(param) = graph.maker(state).op else { return Err(self.fail(id)) };
-        graph.set_state(state, State { grows: None });
+        let (param, state) = self.state("sum", id, state, None)?;
         let sums = self.new.add(node.op.clone(), &[rows], source)?;
         let all = self.new.add(Op::Binary(Binary::Add), &[sums, state], source)?;
         let mut starts = vec![Size::Known(0); sizes.len()];
@@ -609,13 +627,7 @@ impl<'g> Incremental<'g> {
         let rows = self.find(&Need::New(value))?;
         let maker = self.old.maker(value);
         let ty = Type::new(self.old.ty(value).dtype, self.long(value, axis));
-        let name = format!("cache.{}", self.old.source(maker.source).name);
-        let name = self.free_name(name);
-        let graph = self.new.graph_mut();
-        let source = graph.add_source(Source::new(&name, "state", SourceRole::Data));
-        let state = graph.add_param(name, ty, Init::zeros(), None, source);
-        let Op::Param(id) = graph.maker(state).op else { return Err(self.fail(self.old.value(value).node)) };
-        graph.set_state(state, State { grows: Some(axis as u32) });
+        let (id, state) = self.state("cache", self.old.value(value).node, ty, Some(axis as u32))?;
         let all =
             self.new.add(Op::UpdateSlice { axis: axis as u32 }, &[state, self.past, rows], maker.source)?;
         self.states.push((id, all));

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use super::held::{Held, Kernels, Reading};
-use super::layout::scaled;
+use super::layout::{scaled, share};
 use super::rule::{by_share, even};
 use super::search::{Found, Last, Work, is_leaf};
 use super::team::{Team, Traffic};
@@ -32,6 +32,9 @@ const MOST_REMEMBERED: usize = 1 << 26;
 
 /// The place of a parameter or constant among the values that are still to be read: none.
 const LEAF: u32 = u32::MAX;
+
+/// What a price is in: so many are a nanosecond for each byte.
+pub(super) const PRICE_UNIT: u64 = 1 << 20;
 
 pub(super) struct Beam<'a> {
     work: &'a Work<'a>,
@@ -305,10 +308,18 @@ impl<'a> Beam<'a> {
         Ok(fetched)
     }
 
-    /// What a way's parameters cost: those of the device that reads most, as that is the one that may have no room.
+    /// What a way's parameters cost: those of the device that has the least room for what it reads. Bytes count for more
+    /// where there is less room than elsewhere.
     fn priced(&self, way: &Way) -> Nanos {
-        let most = way.params.iter().max().copied().unwrap_or(0);
-        Nanos(most.saturating_mul(self.price))
+        let rooms = &self.team.rooms;
+        let widest = rooms.iter().max().copied().unwrap_or(0);
+        let weighed = |(&bytes, &room): (&u64, &u64)| match room == widest {
+            true => bytes,
+            false => share(bytes, widest, room.max(1)),
+        };
+        let most = way.params.iter().zip(rooms).map(weighed).max().unwrap_or(0);
+        let price = u128::from(most) * u128::from(self.price) / u128::from(PRICE_UNIT);
+        Nanos(u64::try_from(price).unwrap_or(u64::MAX / 2))
     }
 
     /// Every way to compute a node that is worth trying.
@@ -356,6 +367,9 @@ impl<'a> Beam<'a> {
             take(by_share(split, unit, &self.team.shares));
         }
         take(even(split, self.team.len() as u64));
+        if let Some(narrow) = &self.team.narrow {
+            take(by_share(split, unit, narrow));
+        }
         let whole = part(graph, node, split, 0, split.extent)?;
         for (operand, &value) in graph.node(node).operands.iter().enumerate() {
             let Some(region) = whole.operands[operand] else { continue };
@@ -382,7 +396,8 @@ impl<'a> Beam<'a> {
     pub(super) fn finish(self) -> Result<Found> {
         let graph = self.work.graph;
         let params = vec![0; self.team.len()];
-        let mut found = Found { time: Nanos::MAX, params, divisions: Default::default() };
+        let (divisions, weights) = Default::default();
+        let mut found = Found { time: Nanos::MAX, params, divisions, weights };
         let mut best: Option<(Nanos, &State)> = None;
         for state in &self.states {
             let outputs = self.outputs_time(state)?;
@@ -400,11 +415,14 @@ impl<'a> Beam<'a> {
             for (all, one) in found.params.iter_mut().zip(&way.params) {
                 *all = one.saturating_add(*all);
             }
+            found.weights.insert(*node, way.params.iter().max().copied().unwrap_or(0));
             found.divisions.extend(way.division(self.team).map(|division| (*node, division)));
             next = *before;
         }
         for node in graph.node_ids().filter(|node| !found.divisions.contains_key(node)) {
-            found.params[0] = whole_params(graph, node)?.saturating_add(found.params[0]);
+            let params = whole_params(graph, node)?;
+            found.params[0] = params.saturating_add(found.params[0]);
+            found.weights.insert(node, params);
         }
         Ok(found)
     }

@@ -16,6 +16,7 @@ mod parted;
 mod pay;
 mod pins;
 mod record;
+mod relay;
 mod rule;
 mod samples;
 mod search;

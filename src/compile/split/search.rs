@@ -54,6 +54,8 @@ pub(super) struct Found {
     /// By device of the team: bytes of the parameters that are read there, each reader's counted.
     pub(super) params: Vec<u64>,
     pub(super) divisions: BTreeMap<NodeId, Division>,
+    /// By node: bytes of parameters on the device that reads most for it.
+    pub(super) weights: BTreeMap<NodeId, u64>,
 }
 
 /// A parameter or constant: where it is read.
@@ -107,8 +109,8 @@ impl<'g> Work<'g> {
     }
 
     /// The way that is expected to take the least time; none where the search was stopped.
-    /// Parameters that several devices hold cost `price` nanoseconds for each byte of them on the device that
-    /// holds most. O(nodes x states x ways x parts) where no node is like another; what repeats is decided once.
+    /// Parameters cost `price` units of [`PRICE_UNIT`](super::beam::PRICE_UNIT) for each byte of them on the device that
+    /// has least room for its own. O(nodes x states x ways x parts) where no node is like another; what repeats is decided once.
     ///
     /// Errors: none but internal ones.
     pub(super) fn search(&self, team: &Team, price: u64, control: &Control<'_>) -> Result<Option<Found>> {

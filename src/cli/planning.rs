@@ -8,10 +8,29 @@ use super::terminal::Console;
 use crate::control::{Control, Progress};
 use crate::error::Result;
 
+/// Whether a search may be cut short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Search {
+    /// By the time limit and by a signal.
+    Limited,
+    /// Not at all: it finds again what was found before the search for it was cut short. A second signal ends the program.
+    Again,
+}
+
 /// Plans with what the arguments say of threads, time and memory.
 ///
 /// Errors: a time limit that is no time, a memory limit that is no size; those of `plan`.
 pub(super) fn planning<T>(
+    args: &PlacementArgs,
+    console: &Console,
+    plan: impl FnOnce(&Control<'_>) -> Result<T>,
+) -> Result<T> {
+    searching(Search::Limited, args, console, plan)
+}
+
+/// As [`planning`].
+pub(super) fn searching<T>(
+    search: Search,
     args: &PlacementArgs,
     console: &Console,
     plan: impl FnOnce(&Control<'_>) -> Result<T>,
@@ -23,11 +42,14 @@ pub(super) fn planning<T>(
         let on_progress = |progress: Progress<'_>| {
             working.show(&format!("{} {}/{}", progress.stage, progress.done, progress.total));
         };
-        let mut control = Control::new().cancel(stop).progress(&on_progress);
+        let mut control = Control::new().progress(&on_progress);
+        if search == Search::Limited {
+            control = control.cancel(stop);
+        }
         if let Some(threads) = args.threads {
             control = control.threads(threads);
         }
-        if let Some(limit) = limit {
+        if let Some(limit) = limit.filter(|_| search == Search::Limited) {
             control = control.time_limit(limit);
         }
         if let Some(memory) = memory {

@@ -6,7 +6,7 @@ use super::args::{Backend, Batch};
 use super::machine::{check_hosts, check_targets, gpus, topology};
 use super::model::ModelFile;
 use super::options::with_profile;
-use super::planning::planning;
+use super::planning::{Search, planning, searching};
 use super::signals;
 use super::terminal::Console;
 use super::train_args::TrainArgs;
@@ -22,7 +22,7 @@ use crate::compile;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
 use crate::load::Model;
-use crate::place::Objective;
+use crate::place::{Effort, Objective};
 use crate::report::pipelined;
 use crate::state::{Found, Store, write_weights};
 use crate::topology::{Engine, Topology};
@@ -57,8 +57,9 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     if let Some(count) = args.spread.ensemble {
         return ensemble(count, args, &graph, &topology, &options, console);
     }
+    let mut search = Search::Limited;
     if let Some(way) = &args.spread.parallel {
-        options = parallel(way, args, &graph, &topology, options, console)?;
+        (options, search) = parallel(way, args, &graph, &topology, options, console)?;
     }
     if args.shape.batch == Some(Batch::Max) {
         let found = planning(&args.placement, console, |control| {
@@ -71,9 +72,9 @@ pub(super) fn train(args: &TrainArgs, console: &Console) -> Result<()> {
     let told = [train::of_parts(&graph, &options)?, train::of_ends(&graph, &options.recipe.loss)];
     told.iter().flatten().for_each(|line| console.note(line));
     if args.dry_run {
-        return super::train_dry::dry_run(args, graph, &topology, &options, &file, console);
+        return super::train_dry::dry_run((args, search), graph, &topology, &options, &file, console);
     }
-    let trainer = planning(&args.placement, console, |control| {
+    let trainer = searching(search, &args.placement, console, |control| {
         Trainer::with(graph, &topology, &options, control).map_err(|error| error.within(&file.name()))
     })?;
     // A search that was interrupted has a plan, but it is not trained by.
@@ -174,7 +175,8 @@ fn trained(
     signals::check()
 }
 
-/// The options with the way of spreading the step that is asked for, or the best of all.
+/// The options with the way of spreading the step that is asked for, or the best of all; where the search for that was cut
+/// short, the step is to be planned as it was for the comparison.
 fn parallel(
     way: &str,
     args: &TrainArgs,
@@ -182,7 +184,7 @@ fn parallel(
     topology: &Topology,
     mut options: train::Options,
     console: &Console,
-) -> Result<train::Options> {
+) -> Result<(train::Options, Search)> {
     let way: Parallel = way.parse()?;
     let split = &options.compile.split;
     if way == Parallel::Split && !split.auto && split.rules.is_empty() {
@@ -195,10 +197,15 @@ fn parallel(
     if let [strategy] = way.strategies(topology, &options)[..]
         && way != Parallel::Auto
     {
-        return Ok(train::spread(&options, strategy));
+        return Ok((train::spread(&options, strategy), Search::Limited));
     }
+    let mut search = Search::Limited;
     let compared = planning(&args.placement, console, |control| {
-        train::candidates(graph, topology, &options, way, control)
+        let compared = train::candidates(graph, topology, &options, way, control);
+        if control.stopped() {
+            search = Search::Again;
+        }
+        compared
     })?;
     let best = train::best(&compared);
     console.print(&candidates(&compared, best, console.width()))?;
@@ -207,7 +214,10 @@ fn parallel(
         let first = compared.into_iter().find_map(|candidate| candidate.estimate.err());
         return Err(first.unwrap_or_else(|| Error::Internal("no way was planned for".into())));
     };
-    Ok(train::spread(&options, strategy))
+    if search == Search::Again {
+        options.compile.place.effort = Effort::Fast;
+    }
+    Ok((train::spread(&options, strategy), search))
 }
 
 /// Reads the network, with the sizes of the records where it has to know them.

@@ -2,7 +2,7 @@
 
 use super::deliver::summary;
 use super::model::ModelFile;
-use super::planning::planning;
+use super::planning::{Search, searching};
 use super::terminal::Console;
 use super::train_args::TrainArgs;
 use super::train_table::{layer_table, memory_table, report_plan};
@@ -12,14 +12,14 @@ use crate::topology::Topology;
 use crate::train::{self, DryRun};
 
 pub(super) fn dry_run(
-    args: &TrainArgs,
+    (args, search): (&TrainArgs, Search),
     graph: Graph,
     topology: &Topology,
     options: &train::Options,
     file: &ModelFile,
     console: &Console,
 ) -> Result<()> {
-    let DryRun { layers, compiled } = planning(&args.placement, console, |control| {
+    let DryRun { layers, compiled } = searching(search, &args.placement, console, |control| {
         train::dry_run(graph, topology, options, control).map_err(|error| error.within(&file.name()))
     })?;
     console.print(&layer_table(&layers, console.width()))?;

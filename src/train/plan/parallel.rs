@@ -178,8 +178,8 @@ pub struct Candidate {
 /// Plans the ways that are asked for at little effort, and for the shortest step: of all of them one device; the layers
 /// over all devices; operations divided between them; replicas on all, a half, a quarter of them, ... with all state and
 /// with shards of it, by parameter servers; replicas over several devices each, as the planner lays them and as pipelines;
-/// stages of one pipeline. Those that take the batch in parts are left out where its samples are computed together.
-/// O(log devices) plans.
+/// stages of one pipeline. Those that take the batch in parts are left out where its samples are computed together. Once one
+/// is planned, a search that is cut short plans no further ones. O(log devices) plans.
 ///
 /// Errors: microbatches that the batch does not divide into, which no way would take. A way without a plan is reported.
 pub fn candidates(
@@ -208,7 +208,19 @@ pub fn candidates(
     if way == Parallel::Auto && compile::not_apart(graph, &options.compile.bind)?.is_some() {
         ways.retain(|way| !way.is_in_parts());
     }
-    Ok(ways.into_iter().map(plan).collect())
+    let mut found: Vec<Candidate> = Vec::with_capacity(ways.len());
+    for strategy in ways {
+        // What is cut short while it is planned may look worse than it is.
+        let is_ended = found.iter().any(|one| one.estimate.is_ok()) && control.stopped();
+        found.push(match is_ended {
+            false => plan(strategy),
+            true => {
+                let ended = Error::usage("", "the search was cut short before it was planned");
+                Candidate { strategy, estimate: Err(ended) }
+            }
+        });
+    }
+    Ok(found)
 }
 
 /// The candidate that takes the least time, of equals the first. None where nothing fits.

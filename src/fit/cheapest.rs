@@ -40,7 +40,7 @@ pub fn cheapest(request: Request<'_>, control: &Control<'_>) -> Result<Fitted> {
         };
         return parted.fitted(found, search, dearer);
     }
-    let Some((found, compiled)) = found else { return Err(search.none()) };
+    let Some((found, compiled)) = found else { return Err(search.none()?) };
     let mut curve = search.planned.clone();
     if request.has_curve {
         curve.extend(search.below()?);

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::bounds::{Bounds, Excluded};
-use super::search::{MOST_SETS, Planner, Search};
+use super::search::{MOST_SETS, Nearest, Planner, Search};
 use super::sets::{Set, Sets};
 use super::target::Goal;
 use super::{Cheaper, Fitted, Tried, Verdict};
@@ -27,6 +27,7 @@ pub(super) struct Parted<'s> {
     planned: Vec<Tried>,
     /// How those fail that are cheaper than what is found, here or with whole operations; all, where nothing is.
     cheaper: Cheaper,
+    nearest: Nearest,
 }
 
 /// What became of a set. Words are made of the few that are told of.
@@ -125,7 +126,8 @@ impl<'s> Parted<'s> {
     ) -> Result<Self> {
         let (request, goal) = (&planner.request, planner.goal);
         let sets = Sets::new(request.catalogue, request.budget);
-        let mut parted = Self { planner, found: None, planned: Vec::new(), cheaper: Cheaper::default() };
+        let (planned, cheaper, nearest) = Default::default();
+        let mut parted = Self { planner, found: None, planned, cheaper, nearest };
         let (mut tally, mut is_cut) = (Tally::default(), false);
         for set in sets.take_while(|set| whole.is_none_or(|whole| set.price < whole.set.price)) {
             if tally.looked == MOST_SETS || planner.control.stopped() {
@@ -145,9 +147,13 @@ impl<'s> Parted<'s> {
     /// What becomes of a set, which is planned for where the effort affords it; none where a plan reaches the target.
     fn fate(&mut self, set: &Set, network: Splittable, bounds: &mut Bounds<'_>) -> Result<Option<Fate>> {
         if let Some(why) = bounds.excludes_parts(set, network) {
+            if let Excluded::SlowInParts(least) = why {
+                self.nearest.take(least, set);
+            }
             return Ok(Some(Fate::Excluded(why)));
         }
         if let Some(shared) = bounds.discourages_parts(set) {
+            self.nearest.take(shared, set);
             return Ok(Some(Fate::Slow(shared)));
         }
         let most = self.planner.most_planned();
@@ -180,7 +186,7 @@ impl<'s> Parted<'s> {
         curve.extend(dearer);
         curve.extend(whole.iter().map(|(tried, _)| tried.clone()));
         let Some((found, compiled)) = self.found.take().or(whole) else {
-            return Err(self.none(search));
+            return Err(self.none(search)?);
         };
         curve.retain(|tried| {
             self.planned.iter().all(|parted| parted.set != tried.set) && tried.set != found.set
@@ -192,11 +198,11 @@ impl<'s> Parted<'s> {
     }
 
     /// No set does, whether operations are split or not.
-    fn none(self, mut search: Search<'_>) -> Error {
-        let Cheaper { count, open_count, is_cut, .. } = self.cheaper;
-        let reached = |tried: &Tried| tried.reached().unwrap_or(Nanos(u64::MAX));
+    fn none(self, mut search: Search<'_>) -> Result<Error> {
+        let Cheaper { count, open_count, is_cut, next, .. } = self.cheaper;
         search.planned.extend(self.planned);
-        search.planned.sort_by_key(reached);
-        search.none_of(count, open_count, is_cut)
+        search.planned.extend(self.planner.nearest(&self.nearest)?);
+        search.planned.extend(search.planner.nearest(&search.nearest)?);
+        Ok(search.none_of(count, open_count, next, is_cut))
     }
 }

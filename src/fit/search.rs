@@ -45,11 +45,20 @@ impl Planner<'_> {
         }
     }
 
-    /// Why no plan on these devices reaches the goal, by a certificate.
-    fn certified(&self, topology: &Topology) -> Result<Option<String>> {
+    /// Why no plan on these devices reaches the goal, by a certificate: what none is below, and in words.
+    fn certified(&self, topology: &Topology) -> Result<Option<(Nanos, String)>> {
         let Some(limit) = self.goal.limit() else { return Ok(None) };
         let bound = self.costing.none_below(topology, limit.get(), self.control)?;
-        Ok(bound.map(|bound| format!("{} ({})", self.goal.bound_words(Nanos(bound.value)), bound.proof)))
+        Ok(bound.map(|bound| {
+            let least = Nanos(bound.value);
+            (least, format!("{} ({})", self.goal.bound_words(least), bound.proof))
+        }))
+    }
+
+    /// The plan for a set of which only a bound or an estimate is known, where one reaches anything.
+    pub(super) fn nearest(&self, nearest: &Nearest) -> Result<Option<Tried>> {
+        let Some((_, set)) = nearest.0.as_ref().filter(|_| !self.control.stopped()) else { return Ok(None) };
+        Ok(Some(self.plan(set)?.0).filter(|tried| tried.reached().is_some()))
     }
 
     pub(super) fn plan(&self, set: &Set) -> Result<(Tried, Option<Compiled>)> {
@@ -86,6 +95,19 @@ impl Planner<'_> {
     }
 }
 
+/// Of the sets that were not planned for because they are slow, the one that is so by least.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nearest(Option<(Nanos, Set)>);
+
+impl Nearest {
+    /// Takes a set that comes to this at best, or by an estimate; of equals the first stays.
+    pub(super) fn take(&mut self, at_best: Nanos, set: &Set) {
+        if self.0.as_ref().is_none_or(|(least, _)| at_best < *least) {
+            self.0 = Some((at_best, set.clone()));
+        }
+    }
+}
+
 /// What was found so far.
 pub(super) struct Search<'s> {
     pub(super) planner: Planner<'s>,
@@ -98,6 +120,7 @@ pub(super) struct Search<'s> {
     slow: Vec<Set>,
     /// Whether sets are left that nobody has looked at.
     pub(super) is_cut: bool,
+    pub(super) nearest: Nearest,
 }
 
 /// Sets that do not do.
@@ -112,7 +135,8 @@ struct Failed {
 impl<'s> Search<'s> {
     pub(super) fn new(planner: Planner<'s>) -> Self {
         let (failed, before) = (Failed::default(), Failed::default());
-        Self { planner, failed, before, planned: Vec::new(), slow: Vec::new(), is_cut: false }
+        let (planned, slow, nearest) = Default::default();
+        Self { planner, failed, before, planned, slow, nearest, is_cut: false }
     }
 
     /// The first set that does, and its plan.
@@ -130,8 +154,9 @@ impl<'s> Search<'s> {
                 return Ok(None);
             }
             if let Some(why) = bounds.excludes(&set) {
-                if let Excluded::Slow(_) = why {
+                if let Excluded::Slow(least) = why {
                     self.remember(&set);
+                    self.nearest.take(least, &set);
                 }
                 self.exclude(set, bounds.words(&why));
                 continue;
@@ -139,8 +164,9 @@ impl<'s> Search<'s> {
             if certified < 8 * most {
                 certified += 1;
                 let topology = self.planner.topology(&set)?;
-                if let Some(why) = self.planner.certified(&topology)? {
+                if let Some((least, why)) = self.planner.certified(&topology)? {
                     self.remember(&set);
+                    self.nearest.take(least, &set);
                     self.exclude(set, why);
                     continue;
                 }
@@ -226,13 +252,18 @@ impl<'s> Search<'s> {
     }
 
     /// Says that no set does, and what comes closest.
-    pub(super) fn none(&self) -> Error {
+    ///
+    /// Errors: those of planning for that.
+    pub(super) fn none(mut self) -> Result<Error> {
         let open = self.planned.iter().filter(|tried| !tried.is_proven(self.planner.goal)).count();
-        self.none_of(self.failed.count, open, self.is_cut)
+        self.planned.extend(self.planner.nearest(&self.nearest)?);
+        let (count, last, is_cut) = (self.failed.count, self.failed.last.clone(), self.is_cut);
+        Ok(self.none_of(count, open, last, is_cut))
     }
 
-    /// Says that none of `count` sets does, of which nothing is proven of `open`, and what comes closest.
-    pub(super) fn none_of(&self, count: usize, open: usize, is_cut: bool) -> Error {
+    /// Says that none of `count` sets does, of which nothing is proven of `open`, and what comes closest: what is fastest of
+    /// those that were planned for, else the `last` that was looked at.
+    pub(super) fn none_of(&self, count: usize, open: usize, last: Option<Tried>, is_cut: bool) -> Error {
         let Request { catalogue, budget, .. } = self.planner.request;
         let goal = self.planner.goal;
         let line = |tried: &Tried| {
@@ -245,7 +276,7 @@ impl<'s> Search<'s> {
         };
         let fastest =
             self.planned.iter().filter(|tried| tried.reached().is_some()).min_by_key(|tried| tried.reached());
-        let closest = fastest.or(self.failed.last.as_ref());
+        let closest = fastest.or(last.as_ref());
         let mut details: Vec<String> =
             closest.map(|tried| format!("closest: {}", line(tried))).into_iter().collect();
         if open > 0 {

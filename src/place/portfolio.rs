@@ -111,6 +111,11 @@ fn is_settled(context: &Context<'_, '_>, pool: &Pool) -> bool {
     context.problem.options.objective == Objective::Transfer && pool.best().is_some_and(nothing_moves)
 }
 
+/// Nodes of all placements on one device that are evaluated where some nodes are fixed, beyond those of a few.
+const EVALUATED: usize = 1 << 22;
+/// Devices that are tried however large a graph is.
+const LEAST_TRIED: usize = 4;
+
 /// All that has a choice on one device, for each device that differs from those before it.
 fn one_device(context: &Context<'_, '_>) -> Pool {
     let mut incumbents = Incumbents::new(context);
@@ -120,8 +125,11 @@ fn one_device(context: &Context<'_, '_>) -> Pool {
     let Problem { topology, devices, .. } = context.problem;
     let all = resident_bytes(context.problem.graph);
     let fixed = context.is_tied();
+    // Where most has its place, the rest is rarely best on one device: of large graphs a few devices are tried.
+    let nodes = context.problem.graph.node_count().max(1);
+    let step = if fixed { devices.len().div_ceil((EVALUATED / nodes).max(LEAST_TRIED)) } else { 1 };
     let mut seen = Vec::new();
-    for &id in devices {
+    for &id in devices.iter().step_by(step.max(1)) {
         let device = topology.device(id);
         let alike = (&device.kind, context.problem.caps[id.index()], device.cores.is_some());
         // Equal devices give equal placements: without pins, one of each will do.

@@ -20,6 +20,9 @@ pub(super) fn partitions(context: &Context<'_, '_>) -> Vec<Vec<DeviceId>> {
     if context.problem.devices.len() < 2 || context.problem.count == Some(1) || units > MOST {
         return Vec::new();
     }
+    if is_decided(context) {
+        return Vec::new();
+    }
     let asked = context.problem.options.balance.unwrap_or(f64::INFINITY);
     let mut found: Vec<Vec<DeviceId>> = Vec::new();
     for balance in BALANCES.into_iter().filter(|&balance| balance <= asked) {
@@ -31,6 +34,24 @@ pub(super) fn partitions(context: &Context<'_, '_>) -> Vec<Vec<DeviceId>> {
     }
     found
 }
+
+/// Whether the work is where it must be, but for a small part of it, so that no partition shares it otherwise. O(units).
+fn is_decided(context: &Context<'_, '_>) -> bool {
+    let problem = context.problem;
+    let (mut fixed, mut free) = (0u64, 0u64);
+    for unit in 0..problem.unit_count() {
+        let (sum, device) = match problem.fixed(unit) {
+            Some(device) => (&mut fixed, Some(device)),
+            None => (&mut free, problem.allowed(unit).iter().next()),
+        };
+        let time = device.and_then(|device| problem.unit_time(unit, device));
+        *sum = sum.saturating_add(time.unwrap_or(0));
+    }
+    free <= fixed / DECIDED
+}
+
+/// Of the work that is fixed, one part of so many may be free.
+const DECIDED: u64 = 32;
 
 /// Those that move the least, where no device computes for longer than a balance allows.
 fn within(context: &Context<'_, '_>, balance: f64) -> Vec<Vec<DeviceId>> {

@@ -141,6 +141,16 @@ impl Meter {
         self
     }
 
+    /// What was measured so far, to go on from: a sum and a count. None of what needs every score, as areas do.
+    pub fn measured(&self) -> Option<(f64, u64)> {
+        self.scores.is_empty().then_some((self.sum, self.count))
+    }
+
+    /// Goes on from what was measured before.
+    pub fn resume(&mut self, (sum, count): (f64, u64)) {
+        (self.sum, self.count) = (sum, count);
+    }
+
     /// What is measured.
     pub fn metric(&self) -> Metric {
         self.metric

@@ -498,6 +498,32 @@ fn a_run_goes_on_within_an_epoch_with_the_same_batches_alone() {
     assert!(ran.code == 0 && ran.stderr.contains("resumes after step 8"), "{}", ran.stderr);
 }
 
+/// What is told of an epoch is of all its steps, also of those before the checkpoint that the run goes on from.
+#[test]
+fn an_epoch_that_a_run_goes_on_within_is_measured_whole() {
+    let folder = folder();
+    let run = |name: &str, rest: &[&str]| {
+        let (kept, history) = (format!("of {name}"), format!("{name}.csv"));
+        let own = ["--data", "random:records=32", "--loss", "mse", "--batch", "4", "--metric", "mae"];
+        let files = ["--checkpoints", &kept, "--history", &history];
+        folder.ok(&train("line.json", &[&own[..], &files[..], rest].concat()));
+        partition::unstable::report::read_history(&folder.path(&history)).unwrap()
+    };
+    let whole = run("whole", &["--epochs", "2"]);
+    for steps in ["3", "11"] {
+        let name = format!("cut at {steps}");
+        run(&name, &["--epochs", "2", "--steps", steps]);
+        let rows = run(&name, &["--epochs", "2", "--resume"]);
+        for wanted in ["loss", "mae"] {
+            let last = |rows: &[Vec<(String, f64)>]| {
+                let row = rows.last().unwrap();
+                row.iter().find(|(name, _)| name == wanted).unwrap().1
+            };
+            assert_eq!(last(&rows), last(&whole), "{wanted}, cut at {steps}");
+        }
+    }
+}
+
 /// Replicas divide what they sum by a factor that is always 1 in bf16; a checkpoint is the same without them.
 #[test]
 fn a_run_in_bf16_goes_on_with_replicas_and_without() {

@@ -443,6 +443,8 @@ impl Lowering {
             }
         }
         match (unsupported.first(), wrong) {
+            // One is told once.
+            (Some(first), _) if unsupported.len() == 1 => Err(Error::Unsupported(first.clone())),
             (Some(first), _) => Err(Error::Unsupported(
                 first.clone().details(unsupported.iter().map(ToString::to_string).collect()),
             )),

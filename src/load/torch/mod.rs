@@ -75,6 +75,7 @@ pub(super) fn load_with(
     rules.frozen.extend(others);
     rules.untrained.extend(program::untrained(&document));
     rules.unheeded.extend(program::undrawn(&document));
+    rules.unheeded.extend(program::drawn(&document));
     rules.buffers = built.buffers;
     // What is computed of sizes is folded where they are known.
     rules.open_dims_matter = true;

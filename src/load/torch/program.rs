@@ -112,6 +112,25 @@ pub(super) fn undrawn(document: &Document) -> Vec<String> {
     document.program.graph_module.graph.nodes.iter().filter_map(told).collect()
 }
 
+/// In one line, that elements are dropped in training, of a program that was exported where they were not; none where nothing is
+/// dropped. The file does not tell dropouts of `eval()` from those that are never drawn.
+pub(super) fn drawn(document: &Document) -> Option<String> {
+    let argument = |node: &'_ Node, name: &str| {
+        let found = node.inputs.iter().find(|input| input.name == name)?;
+        Some(found.arg.parts().1.clone())
+    };
+    let is_drawn = |node: &&Node| {
+        let rate = argument(node, "p").and_then(|rate| rate.as_f64());
+        let trains = argument(node, "train").and_then(|train| train.as_bool());
+        ops::base(&node.target) == "dropout" && rate.is_some_and(|rate| rate > 0.0) && trains == Some(false)
+    };
+    let nodes = &document.program.graph_module.graph.nodes;
+    let count = nodes.iter().filter(is_drawn).count();
+    let first = nodes.iter().find(is_drawn)?;
+    let name = super::call::name(first);
+    Some(format!("{count} dropouts ({name} the first) are drawn in training, as in a module's train()"))
+}
+
 /// Inputs that count from a first element on: by name, the fewest elements that any operation counts so. Others count from the
 /// last one, too.
 pub(super) fn counted(document: &Document) -> BTreeMap<String, Limit> {

@@ -274,13 +274,24 @@ struct Sums {
     loss: f64,
     weight: u64,
     steps: u64,
+    /// Those of them that a run did which this one goes on from.
+    before: u64,
     rate: f64,
     samples: u64,
 }
 
 impl Sums {
     fn new(epoch: u64) -> Self {
-        Self { epoch, begun: Instant::now(), loss: 0.0, weight: 0, steps: 0, rate: 0.0, samples: 0 }
+        Self {
+            epoch,
+            begun: Instant::now(),
+            loss: 0.0,
+            weight: 0,
+            steps: 0,
+            before: 0,
+            rate: 0.0,
+            samples: 0,
+        }
     }
 
     fn mean_loss(&self) -> f64 {
@@ -323,7 +334,7 @@ impl FitRun<'_, '_> {
             ..self.options.data.clone()
         };
         let mut batches = self.source.batches(&options)?;
-        let mut sums = Sums::new(self.options.start.epoch);
+        let mut sums = self.resumed();
         let mut begun = VecDeque::new();
         // Where a checkpoint stands that is due.
         let mut due: Option<Position> = None;
@@ -438,6 +449,39 @@ impl FitRun<'_, '_> {
         Ok(())
     }
 
+    /// What was measured of an epoch, as counters of a checkpoint that stands within it; sums are kept to the bit.
+    fn within_epoch(&self, sums: &Sums) -> Vec<(String, u64)> {
+        let own = [sums.loss.to_bits(), sums.weight, sums.steps];
+        let own = MEASURED.into_iter().zip(own).map(|(name, value)| (name.to_owned(), value));
+        let of_meters = self.meters.iter().filter_map(|meter| {
+            let (sum, count) = meter.measured()?;
+            let [of_sum, of_count] = names_of_meter(meter);
+            Some([(of_sum, sum.to_bits()), (of_count, count)])
+        });
+        own.chain(of_meters.flatten()).collect()
+    }
+
+    /// The sums of the epoch in which the run begins: those of the checkpoint that it goes on from.
+    fn resumed(&mut self) -> Sums {
+        let mut sums = Sums::new(self.options.start.epoch);
+        let kept = |name: &str| self.options.counters.get(name).copied();
+        if self.options.start.batch == 0 {
+            return sums;
+        }
+        // Samples are counted for the speed of this run.
+        if let [Some(loss), Some(weight), Some(steps)] = MEASURED.map(kept) {
+            (sums.loss, sums.weight) = (f64::from_bits(loss), weight);
+            (sums.steps, sums.before) = (steps, steps);
+        }
+        for meter in &mut self.meters {
+            let [of_sum, of_count] = names_of_meter(meter);
+            if let (Some(sum), Some(count)) = (kept(&of_sum), kept(&of_count)) {
+                meter.resume((f64::from_bits(sum), count));
+            }
+        }
+        sums
+    }
+
     fn line(&self, sums: &Sums) -> Epoch {
         let metrics = self.meters.iter();
         let metrics = metrics.filter_map(|meter| Some((meter.metric().to_string(), meter.value()?)));
@@ -468,7 +512,7 @@ impl FitRun<'_, '_> {
         next: Position,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<Stop>> {
-        if sums.steps == 0 {
+        if sums.steps == sums.before {
             on_event(Event::NoBatches(sums.epoch + 1));
             return Ok(None);
         }
@@ -550,11 +594,22 @@ impl FitRun<'_, '_> {
         checkpoint.metrics.extend(metrics.iter().cloned());
         self.best.into_iter().for_each(|best| checkpoint.set_best(best));
         passes::keep(self.options, self.trainer.batch(), &mut checkpoint.counters);
+        if next.batch > 0 {
+            checkpoint.counters.extend(self.within_epoch(sums));
+        }
         let path = store.save(&checkpoint)?;
         self.due.written();
         on_event(Event::Saved(&path));
         Ok(())
     }
+}
+
+/// What counters of a checkpoint within an epoch are called: the sum of losses, its weight, and steps.
+const MEASURED: [&str; 3] = ["epoch/loss", "epoch/weight", "epoch/steps"];
+
+/// The same of a metric: its sum, and of how many.
+fn names_of_meter(meter: &Meter) -> [String; 2] {
+    ["sum", "count"].map(|what| format!("epoch/{}/{what}", meter.metric()))
 }
 
 fn arrays(batch: &data::Batch) -> Vec<(String, Tensor)> {

@@ -44,6 +44,7 @@ pub(super) static TABLE: &[Entry] = &[
     op("QLinearWhere", 1, quantized::select),
     op("QuantizeLinear", 1, super::quantized::quantize_linear),
     op("QuickGelu", 1, norm::quick_gelu),
+    op("Range", 1, super::sequence::range),
     op("RotaryEmbedding", 1, attention::rotary),
     op("SimplifiedLayerNormalization", 1, super::normalize::rms_normalization),
     op("SkipLayerNormalization", 1, |at| norm::skip(at, &Rows { center: true, scale: 2, shift: Some(3) }, 4)),

@@ -227,7 +227,7 @@ fn mode(at: &At<'_>) -> Result<Mode> {
         other => return Err(at.unsupported(format!("with nearest_mode {other:?}"))),
     };
     let a = at.float_or("cubic_coeff_a", -0.75)?;
-    let kernel = match at.text("mode", "nearest")?.as_str() {
+    let mut kernel = match at.text("mode", "nearest")?.as_str() {
         "linear" => Kernel::Linear,
         "nearest" => Kernel::Nearest(rounding),
         "cubic" => Kernel::Cubic(resample::Cubic { a }),
@@ -240,9 +240,11 @@ fn mode(at: &At<'_>) -> Result<Mode> {
         "asymmetric" => Place::Asymmetric,
         "align_corners" => Place::AlignCorners,
         "tf_crop_and_resize" => Place::Crop { start: 0.0, end: 1.0 },
-        // A nearest mode of opset 11 that later ones lack.
-        "tf_half_pixel_for_nn" => {
-            return Err(at.unsupported("with coordinate_transformation_mode tf_half_pixel_for_nn"));
+        // Of opset 11, which later ones lack: without the half that is taken off, so that what is rounded down is half a pixel
+        // on, rounded to the nearest.
+        "tf_half_pixel_for_nn" if matches!(kernel, Kernel::Nearest(Rounding::Floor)) => {
+            kernel = Kernel::Nearest(Rounding::PreferCeil);
+            Place::HalfPixel
         }
         other => return Err(at.unsupported(format!("with coordinate_transformation_mode {other:?}"))),
     };

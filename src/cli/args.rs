@@ -356,7 +356,7 @@ pub(super) struct PlanArgs {
     /// What to print
     #[arg(help_heading = "Output", long, value_enum, value_name = "WHAT")]
     pub(super) emit: Option<Emit>,
-    /// Write to a file; the plan if its name ends in .json or .json.gz (compressed), the cost graph if in .pcg
+    /// Write to a file what --emit says; without it the plan if the name ends in .json or .json.gz (compressed), the cost graph if in .pcg
     #[arg(help_heading = "Output", short, long, value_name = "PATH")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]

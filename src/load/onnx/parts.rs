@@ -38,7 +38,7 @@ pub struct Part {
 /// without a name has that of its first output. Weights in files beside the model are in the parts.
 ///
 /// Errors: those of [`load`](super::load()); a node without a device; a value whose type a file cannot state; a part of more
-/// than 2 GiB. Linear in the file, but for sorting.
+/// than 2 GiB. Nodes whose results no other part and no output reads are left out. Linear in the file, but for sorting.
 pub fn parts<'d>(
     bytes: &[u8],
     path: Option<&Path>,
@@ -54,7 +54,9 @@ pub fn parts<'d>(
     let types = lower::types(graph.clone(), file, &options.dims, &between)?;
     let context =
         Context { model: &model, folder, types: between.iter().map(String::as_str).zip(types).collect() };
-    (0..cut.stages.len()).map(|part| cut.part(part, &context)).collect()
+    let parts = (0..cut.stages.len()).map(|part| cut.part(part, &context));
+    // What nothing reads makes no part: no runtime takes a file without outputs.
+    parts.filter(|part| part.as_ref().is_ok_and(|part| !part.outputs.is_empty()) || part.is_err()).collect()
 }
 
 /// What parts are made of beside their nodes.

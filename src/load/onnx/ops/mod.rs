@@ -351,7 +351,9 @@ pub(super) fn find(lowering: &Lowering, node: &NodeProto) -> Result<Found> {
 fn find_operator(lowering: &Lowering, node: &NodeProto) -> Result<(&'static Entry, i64)> {
     let domain = if node.domain == "ai.onnx" { "" } else { node.domain.as_str() };
     let shown = if domain.is_empty() { "ai.onnx" } else { domain };
-    let Some(opset) = lowering.opset(domain) else {
+    // onnxruntime takes its own domain for imported.
+    let own = (domain == "com.microsoft").then_some(1);
+    let Some(opset) = lowering.opset(domain).or(own) else {
         return Err(Error::format(
             "",
             format!("op {} is of domain {shown}, of which the model imports no opset", node.op_type),

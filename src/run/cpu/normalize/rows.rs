@@ -24,10 +24,10 @@ const FOLLOWED: usize = 1 << 10;
 pub(crate) const BUFFER: usize = 2048;
 
 /// Sums that are made side by side, so that they do not wait for one another.
-pub(super) const SUMS: usize = 32;
+pub(crate) const SUMS: usize = 32;
 
 /// Elements that are added up in their own type.
-const RUN: usize = 512;
+pub(crate) const RUN: usize = 512;
 
 /// Vectors of so many sums, at most: four numbers are the least that a vector has.
 const VECTORS: usize = SUMS / 4;

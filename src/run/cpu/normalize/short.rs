@@ -110,7 +110,7 @@ impl<T: Typed + Float> Group<'_, T> {
         let (lowest, ends) = (l.splat(T::LOWEST), Ends::new(l, self.size - last));
         for row in 0..self.count {
             let x = &self.x[row * self.size..][..reach];
-            let mut best = l.larger(ends.within(l, l.load(&x[last..])), lowest);
+            let mut best = l.larger(ends.within(l, l.load(&x[last..]), lowest), lowest);
             for x in x[..last].chunks_exact(L::WIDTH) {
                 best = l.larger(l.load(x), best);
             }
@@ -130,7 +130,7 @@ impl<T: Typed + Float> Group<'_, T> {
         let Self { size, count, log, .. } = *self;
         let reach = size.next_multiple_of(L::WIDTH);
         let last = reach - L::WIDTH;
-        let ends = Ends::new(l, size - last);
+        let (lowest, ends) = (l.splat(T::LOWEST), Ends::new(l, size - last));
         // What `rows` adds up apart where it keeps exponentials: what is beyond the last whole sums.
         let apart = if log || size < SUMS { reach } else { size - size % SUMS };
         for row in 0..count {
@@ -147,7 +147,7 @@ impl<T: Typed + Float> Group<'_, T> {
                     let at = at + i * L::WIDTH;
                     if at < reach {
                         let x = l.load(&x[at..]);
-                        let x = if at == last { ends.within(l, x) } else { x };
+                        let x = if at == last { ends.within(l, x, lowest) } else { x };
                         let made = T::exps_below(l, l.sub(x, shift));
                         l.store(made, &mut to[at..]);
                         beside[i] = l.add(beside[i], made);
@@ -172,7 +172,6 @@ impl<T: Typed + Float> Group<'_, T> {
 pub(crate) struct Ends<V> {
     places: V,
     own: V,
-    lowest: V,
 }
 
 impl<V: Copy> Ends<V> {
@@ -183,13 +182,13 @@ impl<V: Copy> Ends<V> {
         for (number, place) in places.iter_mut().enumerate() {
             *place = T::from_f64(number as f64);
         }
-        Self { places: l.load(&places), own: l.splat(T::from_f64(own as f64)), lowest: l.splat(T::LOWEST) }
+        Self { places: l.load(&places), own: l.splat(T::from_f64(own as f64)) }
     }
 
-    /// The vector, with the lowest number for what is not the row's.
+    /// The vector, with numbers of another for what is not the row's.
     #[inline(always)]
-    pub(crate) fn within<T, L: Lanes<T, Vector = V>>(self, l: L, x: V) -> V {
-        l.less(self.places, self.own, x, self.lowest)
+    pub(crate) fn within<T, L: Lanes<T, Vector = V>>(self, l: L, x: V, other: V) -> V {
+        l.less(self.places, self.own, x, other)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Matrices whose elements are in another order: packed in panels of columns, and transposed.
 
+use super::super::vectors::Lanes;
 use super::super::view::Plain;
 use super::blocks::PANEL;
 use super::matmul::Strides;
@@ -52,7 +53,35 @@ pub(crate) fn transpose<T: Plain>(
     transpose_as(from, strides, size, to, stride, |x| x);
 }
 
-/// The same, with each element converted.
+/// Writes the transposed matrix of `columns` contiguous rows of at least `rows` elements, `stride` apart, as panels have
+/// it: what is beyond the columns, to the end of a vector, is zeros.
+#[inline(always)]
+pub(crate) fn transpose_into_panel<T: Plain, L: Lanes<T>>(
+    lanes: L,
+    from: &[T],
+    stride: usize,
+    (rows, columns): (usize, usize),
+    to: &mut [T],
+) {
+    for left in (0..columns).step_by(L::WIDTH) {
+        let width = L::WIDTH.min(columns - left);
+        for top in (0..rows).step_by(L::WIDTH) {
+            let height = L::WIDTH.min(rows - top);
+            let mut square = [lanes.zero(); SQUARE];
+            for column in 0..width {
+                let from = &from[(left + column) * stride + top..];
+                square[column] =
+                    if height == L::WIDTH { lanes.load(from) } else { lanes.load_some(&from[..height]) };
+            }
+            lanes.turn(&mut square);
+            for row in 0..height {
+                lanes.store(square[row], &mut to[(top + row) * PANEL + left..]);
+            }
+        }
+    }
+}
+
+/// The same as [`transpose`], with each element converted.
 #[inline(always)]
 pub(crate) fn transpose_as<S: Plain, T: Plain>(
     from: &[S],

@@ -63,6 +63,10 @@ pub(super) trait Lanes<T>: Copy {
     fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]);
     /// Into the first `WIDTH` numbers. Panics where there are fewer.
     fn store(self, vector: Self::Vector, to: &mut [T]);
+    /// As many numbers as there are, `WIDTH` at most, and zeros behind them.
+    fn load_some(self, from: &[T]) -> Self::Vector;
+    /// Into as many places as there are, `WIDTH` at most.
+    fn store_some(self, vector: Self::Vector, to: &mut [T]);
     /// As [`Lanes::store`], around the caches where the processor can and the place is aligned to a whole
     /// vector. [`streamed`] is to follow, before others are told of it.
     #[inline(always)]
@@ -305,6 +309,41 @@ mod tests {
                     check_f32(picked(lanes, &bytes, shift));
                     check_f64(picked(lanes, &bytes, shift));
                 }
+            }
+        }
+    }
+
+    /// Each number of vectors that are loaded of too few numbers, and stored where there is too little place.
+    fn in_part<T: Plain + From<u16> + PartialEq + std::fmt::Debug, L: Lanes<T>>(l: L) {
+        let numbers: Vec<T> = (1..=20u16).map(T::from).collect();
+        let zero = T::from(0u16);
+        for count in 0..=L::WIDTH + 1 {
+            let own = count.min(L::WIDTH);
+            let mut all = vec![zero; L::WIDTH];
+            l.store(l.load_some(&numbers[..count]), &mut all);
+            assert_eq!(all[..own], numbers[..own]);
+            assert!(all[own..].iter().all(|&x| x == zero));
+            let mut some = vec![zero; 20];
+            l.store_some(l.load(&numbers), &mut some[..count]);
+            assert_eq!(some[..own], numbers[..own]);
+            assert!(some[own..].iter().all(|&x| x == zero));
+        }
+    }
+
+    #[test]
+    fn vectors_are_loaded_and_stored_in_part() {
+        in_part::<f32, _>(Portable);
+        in_part::<f64, _>(Portable);
+        in_part::<f32, _>(Alone(Portable));
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(lanes) = Avx512::find() {
+                in_part::<f32, _>(lanes);
+                in_part::<f64, _>(lanes);
+            }
+            if let Some(lanes) = Avx2::find() {
+                in_part::<f32, _>(lanes);
+                in_part::<f64, _>(lanes);
             }
         }
     }

@@ -74,6 +74,20 @@ macro_rules! portable {
                 to[..vector.len()].copy_from_slice(&vector);
             }
             #[inline(always)]
+            fn load_some(self, from: &[$type]) -> Self::Vector {
+                let mut vector = [0.0; $width];
+                for (number, &from) in vector.iter_mut().zip(from) {
+                    *number = from;
+                }
+                vector
+            }
+            #[inline(always)]
+            fn store_some(self, vector: Self::Vector, to: &mut [$type]) {
+                for (to, number) in to.iter_mut().zip(vector) {
+                    *to = number;
+                }
+            }
+            #[inline(always)]
             fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
                 std::array::from_fn(|lane| self.number(a[lane], b[lane], c[lane]))
             }
@@ -223,6 +237,16 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn store(self, vector: f32, to: &mut [f32]) {
         to[0] = vector;
+    }
+    #[inline(always)]
+    fn load_some(self, from: &[f32]) -> f32 {
+        from.first().copied().unwrap_or(0.0)
+    }
+    #[inline(always)]
+    fn store_some(self, vector: f32, to: &mut [f32]) {
+        if let Some(to) = to.first_mut() {
+            *to = vector;
+        }
     }
     #[inline(always)]
     fn fused(self, a: f32, b: f32, c: f32) -> f32 {

@@ -3,6 +3,7 @@
 use crate::ir::{Binary, Unary, random_bits};
 
 use super::elementwise::{math, wide};
+use super::reduce::{Extremes, fold_run};
 use super::vectors::{Alone, Lanes, Portable, Task, Vectorised};
 
 /// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
@@ -33,6 +34,16 @@ pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
     /// Adds so many runs, each as long as the sums and so far from the one before, in their order.
     fn add_runs(sums: &mut [Self::Sum], source: &[Self], step: usize, count: usize) {
         add_runs(sums, source, step, count);
+    }
+    /// The largest or smallest number of each of some rows, one after the other, of this length.
+    fn extremes(smallest: bool, x: &[Self], length: usize, out: &mut [Self]) {
+        for (out, row) in out.iter_mut().zip(x.chunks_exact(length)) {
+            *out = if smallest {
+                fold_run(row, Self::HIGHEST, Self::smaller)
+            } else {
+                fold_run(row, Self::LOWEST, Self::larger)
+            };
+        }
     }
 
     /// The larger; not a number where either is not.
@@ -151,6 +162,10 @@ macro_rules! float {
             #[inline(always)]
             fn add_runs(sums: &mut [f64], source: &[Self], step: usize, count: usize) {
                 Self::dispatch(AddRuns { sums, source, step, count });
+            }
+            #[inline(always)]
+            fn extremes(smallest: bool, x: &[Self], length: usize, out: &mut [Self]) {
+                Self::dispatch(Extremes { smallest, x, length, out });
             }
             #[inline(always)]
             fn accumulate(sum: f64, value: Self) -> f64 {

@@ -36,7 +36,9 @@ impl<T: Typed + Float + Vectorised, S: StorageOf<T>> Task<T> for Soften<'_, '_, 
         while first < rows {
             let count = L::WIDTH.min(rows - first);
             if count < FEWEST {
-                (first..first + count).for_each(|row| self.row(l, row));
+                for row in first..first + count {
+                    self.row(l, row);
+                }
             } else {
                 self.rows(l, first, count, &mut held);
             }
@@ -140,39 +142,38 @@ impl<T: Typed + Float + Vectorised, S: StorageOf<T>> Soften<'_, '_, T, S> {
         let (start, along) = heads.mask_at(block, block.row + row);
         let scale = l.splat(T::narrow(heads.op.scale.0));
         match &heads.mask {
-            Mask::None => each(l, &mut scores[..seen], |_, x| l.mul(x, scale)),
+            Mask::None => scaled(l, &mut scores[..seen], scale, None),
             Mask::Added(mask) if along == 1 => {
-                let mask = &mask[start..][..seen];
-                each(l, &mut scores[..seen], |at, x| {
-                    let mask = match mask.get(at..at + L::WIDTH) {
-                        Some(mask) => l.load(mask),
-                        None => l.load_some(&mask[at..]),
-                    };
-                    l.add(l.mul(x, scale), mask)
-                })
+                scaled(l, &mut scores[..seen], scale, Some(&mask[start..][..seen]))
             }
             _ => {
                 heads.masked(block, block.row + row, scores);
-                each(l, &mut scores[..seen], |_, x| x)
+                scaled(l, &mut scores[..seen], l.splat(T::ONE), None)
             }
         }
     }
 }
 
-/// Makes each vector of a row from another and where it begins, and finds the largest numbers of them all.
+/// Scales the numbers of a row and adds a mask, and finds the largest ones of those that are numbers.
 #[inline(always)]
-fn each<T: Typed, L: Lanes<T>>(l: L, x: &mut [T], make: impl Fn(usize, L::Vector) -> L::Vector) -> L::Vector {
+fn scaled<T: Typed, L: Lanes<T>>(l: L, x: &mut [T], scale: L::Vector, mask: Option<&[T]>) -> L::Vector {
     let lowest = l.splat(T::LOWEST);
     let mut best = [lowest; 2];
     let whole = x.len() - x.len() % L::WIDTH;
     let (x, last) = x.split_at_mut(whole);
     for (number, x) in x.chunks_exact_mut(L::WIDTH).enumerate() {
-        let made = make(number * L::WIDTH, l.load(x));
+        let mut made = l.mul(l.load(x), scale);
+        if let Some(mask) = mask {
+            made = l.add(made, l.load(&mask[number * L::WIDTH..]));
+        }
         l.store(made, x);
         best[number % 2] = l.larger(made, best[number % 2]);
     }
     if !last.is_empty() {
-        let made = make(whole, l.load_some(last));
+        let mut made = l.mul(l.load_some(last), scale);
+        if let Some(mask) = mask {
+            made = l.add(made, l.load_some(&mask[whole..]));
+        }
         l.store_some(made, last);
         best[0] = l.larger(Ends::new(l, last.len()).within(l, made, lowest), best[0]);
     }

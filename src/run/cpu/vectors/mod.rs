@@ -112,6 +112,8 @@ pub(super) trait Lanes<T>: Copy {
     fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector);
     /// `a[0], a[2], ..., b[0], b[2], ...`.
     fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a[1], a[3], ..., b[1], b[3], ...`.
+    fn odd(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// Runs a task in a function of its own that may use the set. For what is one of many forms, tiles above all: in
     /// one function together they take the compiler a time that grows faster than their number.
     fn outlined<W: Task<T>>(self, task: W);
@@ -327,6 +329,34 @@ mod tests {
             l.store_some(l.load(&numbers), &mut some[..count]);
             assert_eq!(some[..own], numbers[..own]);
             assert!(some[own..].iter().all(|&x| x == zero));
+        }
+    }
+
+    fn halves_of<T: Plain + From<u16> + PartialEq + std::fmt::Debug, L: Lanes<T>>(l: L) {
+        let numbers: Vec<T> = (0..32u16).map(T::from).collect();
+        let (low, high) = (l.load(&numbers), l.load(&numbers[L::WIDTH..]));
+        for (first, half) in [l.even(low, high), l.odd(low, high)].into_iter().enumerate() {
+            let mut found = vec![T::from(0u16); L::WIDTH];
+            l.store(half, &mut found);
+            let expected: Vec<T> = numbers.iter().copied().skip(first).step_by(2).take(L::WIDTH).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn vectors_are_parted_into_even_and_odd_places() {
+        halves_of::<f32, _>(Portable);
+        halves_of::<f64, _>(Portable);
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(lanes) = Avx512::find() {
+                halves_of::<f32, _>(lanes);
+                halves_of::<f64, _>(lanes);
+            }
+            if let Some(lanes) = Avx2::find() {
+                halves_of::<f32, _>(lanes);
+                halves_of::<f64, _>(lanes);
+            }
         }
     }
 

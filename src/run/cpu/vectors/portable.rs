@@ -101,6 +101,11 @@ macro_rules! portable {
                 std::array::from_fn(|i| if 2 * i < a.len() { a[2 * i] } else { b[2 * i - a.len()] })
             }
             #[inline(always)]
+            fn odd(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                let half = a.len() / 2;
+                std::array::from_fn(|i| if i < half { a[2 * i + 1] } else { b[2 * (i - half) + 1] })
+            }
+            #[inline(always)]
             fn number(self, a: $type, b: $type, c: $type) -> $type {
                 if FUSED { a.mul_add(b, c) } else { a * b + c }
             }
@@ -263,6 +268,10 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn even(self, a: f32, _: f32) -> f32 {
         a
+    }
+    #[inline(always)]
+    fn odd(self, _: f32, b: f32) -> f32 {
+        b
     }
     #[inline(always)]
     fn add(self, a: f32, b: f32) -> f32 {

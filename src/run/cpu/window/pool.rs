@@ -12,6 +12,7 @@ use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Typed, View, ViewMut, take, with_element};
 use super::super::walk::sizes;
 use super::grid::{Grid, channels, spatial};
+use super::maxima::Maxima;
 use super::phases::{Phases, SPARE, copy_row};
 
 /// Elements of results that one part computes, about.
@@ -72,7 +73,7 @@ impl Steps {
             pad: flat(&grid.pad, 0),
         };
         // Beside the phases: numbers of elements, and what rounds up to whole vectors.
-        let area = area.checked_sub(grid.small[2].checked_add(4 * SPARE)?)?;
+        let area = area.checked_sub(grid.small[2].checked_add(grid.small[1])?.checked_add(5 * SPARE)?)?;
         let [[_, rows, _], [_, high, wide]] = [grid.large, grid.kernel];
         let [_, down, across] = grid.small;
         let middle = rows.checked_mul(across)?;
@@ -126,20 +127,25 @@ impl<T: Typed + Float> Task<T> for Planes<'_, T> {
         let all = || [Some(&steps.first), steps.down.as_ref()].into_iter().flatten();
         let padded = all().map(|phases| phases.elements() + SPARE).max().unwrap_or(0);
         let made = all().map(|phases| phases.tall * phases.width + SPARE).max().unwrap_or(0);
-        let (Ok(padded), Ok(made), Ok(middle), Ok(columns)) = (
+        let (Ok(padded), Ok(made), Ok(middle), Ok(columns), Ok(heights)) = (
             take::<T>(&mut area, padded),
             take::<T>(&mut area, made),
             take::<T>(&mut area, steps.middle),
             take::<T>(&mut area, across.next_multiple_of(L::WIDTH)),
+            take::<T>(&mut area, rows),
         ) else {
             return;
         };
+        let maxima = if pool.kind == PoolKind::Max { Maxima::new(lanes, grid, padded.len()) } else { None };
         let mut strips = Strips { kind: pool.kind, padded, made };
-        // How many elements count in each column; beyond the last, one.
+        // How many elements count in each column, beyond the last one, and in each row.
         columns.fill(T::ONE);
         if pool.kind != PoolKind::Max {
             for (column, count) in columns[..across].iter_mut().enumerate() {
                 *count = T::from_f64(count_along(pool, grid, 2, column) as f64);
+            }
+            for (row, count) in heights.iter_mut().enumerate() {
+                *count = T::from_f64(count_along(pool, grid, 1, row) as f64);
             }
         }
         for (number, out) in (first..).zip(out.chunks_mut(rows * across)) {
@@ -155,15 +161,26 @@ impl<T: Typed + Float> Task<T> for Planes<'_, T> {
                     strips.fold(lanes, down, [&*middle].into_iter(), out, copy);
                 }
                 (None, PoolKind::Max) => {
+                    let mut done = false;
+                    if let Some(maxima) = &maxima {
+                        for (number, x) in planes.clone().enumerate() {
+                            done = maxima.of_plane(lanes, x, number == 0, strips.padded, out);
+                            if !done {
+                                break;
+                            }
+                        }
+                    }
+                    if done {
+                        continue;
+                    }
                     strips.fold(lanes, &steps.first, planes, out, |_, count, from, to| {
                         copy_row(lanes, from, count, to);
                     });
                 }
                 (None, PoolKind::Average | PoolKind::AverageWithPadding) => {
-                    let deep = count_along(pool, grid, 0, z);
+                    let deep = T::from_f64(count_along(pool, grid, 0, z) as f64);
                     strips.fold(lanes, &steps.first, planes, out, |row, _, from, to| {
-                        let count = T::from_f64((deep * count_along(pool, grid, 1, row)) as f64);
-                        share_row(lanes, from, count, columns, across, to);
+                        share_row(lanes, from, deep.mul(heights[row]), columns, across, to);
                     });
                 }
             }
@@ -460,7 +477,11 @@ mod tests {
 
     #[test]
     fn poolings_are_those_of_the_definition() {
-        let cases: [Case<'_>; 12] = [
+        let cases: [Case<'_>; 16] = [
+            [&[36, 71], &[3, 3], &[2, 2], &[1, 1], &[0, 0], &[0, 0]],
+            [&[7, 80], &[2, 5], &[2, 2], &[1, 1], &[1, 2], &[1, 2]],
+            [&[5, 21, 50], &[3, 3, 3], &[2, 2, 2], &[1, 1, 1], &[1, 1, 1], &[1, 1, 1]],
+            [&[120, 112], &[3, 2], &[1, 2], &[1, 1], &[1, 0], &[1, 0]],
             [&[20, 20], &[13, 13], &[1, 1], &[1, 1], &[6, 6], &[6, 6]],
             [&[17, 23], &[5, 5], &[1, 1], &[1, 1], &[2, 2], &[2, 2]],
             [&[31, 33], &[3, 3], &[2, 2], &[1, 1], &[1, 1], &[1, 1]],

@@ -156,9 +156,8 @@ impl<T: Typed + Float> Task<T> for Planes<'_, T> {
             let planes = planes.map(|z| &x[z * area..]);
             match (&steps.down, pool.kind) {
                 (Some(down), _) => {
-                    let copy = |_, count, from: &[T], to: &mut [T]| copy_row(lanes, from, count, to);
-                    strips.fold(lanes, &steps.first, planes, middle, copy);
-                    strips.fold(lanes, down, [&*middle].into_iter(), out, copy);
+                    strips.fold(lanes, &steps.first, planes, middle, Written::Copied);
+                    strips.fold(lanes, down, [&*middle].into_iter(), out, Written::Copied);
                 }
                 (None, PoolKind::Max) => {
                     let mut done = false;
@@ -173,19 +172,27 @@ impl<T: Typed + Float> Task<T> for Planes<'_, T> {
                     if done {
                         continue;
                     }
-                    strips.fold(lanes, &steps.first, planes, out, |_, count, from, to| {
-                        copy_row(lanes, from, count, to);
-                    });
+                    strips.fold(lanes, &steps.first, planes, out, Written::Copied);
                 }
                 (None, PoolKind::Average | PoolKind::AverageWithPadding) => {
                     let deep = T::from_f64(count_along(pool, grid, 0, z) as f64);
-                    strips.fold(lanes, &steps.first, planes, out, |row, _, from, to| {
-                        share_row(lanes, from, deep.mul(heights[row]), columns, across, to);
-                    });
+                    strips.fold(lanes, &steps.first, planes, out, Written::Shared { deep, heights, columns });
                 }
             }
         }
     }
+}
+
+/// How rows are written. No closure: one that is not made part of its caller has no vectors of the set.
+#[derive(Clone, Copy)]
+enum Written<'a, T> {
+    Copied,
+    /// Divided by the numbers of elements, which are products of those along each axis.
+    Shared {
+        deep: T,
+        heights: &'a [T],
+        columns: &'a [T],
+    },
 }
 
 /// Where rows of a plane are folded.
@@ -196,8 +203,7 @@ struct Strips<'a, T> {
 }
 
 impl<T: Typed + Float> Strips<'_, T> {
-    /// Folds the windows of planes, one plane behind the other; `write` takes each row, how many elements it has, what was made
-    /// of it, and where it goes. What is written beyond a row is written again with the next one.
+    /// Folds the windows of planes, one plane behind the other. What is written beyond a row is written again with the next one.
     #[inline(always)]
     fn fold<'x, L: Lanes<T>>(
         &mut self,
@@ -205,7 +211,7 @@ impl<T: Typed + Float> Strips<'_, T> {
         phases: &Phases,
         planes: impl Iterator<Item = &'x [T]> + Clone,
         out: &mut [T],
-        write: impl Fn(usize, usize, &[T], &mut [T]),
+        written: Written<'_, T>,
     ) {
         let Phases { small: [rows, across], tall, width, .. } = *phases;
         let first = if self.kind == PoolKind::Max { T::LOWEST } else { T::ZERO };
@@ -237,7 +243,13 @@ impl<T: Typed + Float> Strips<'_, T> {
             // Rows that follow one another without padding are copied as one.
             let joined = if width == across && self.kind == PoolKind::Max { height } else { 1 };
             for row in (0..height).step_by(joined) {
-                write(top + row, joined * across, &made[row * width..], &mut out[(top + row) * across..]);
+                let (from, to) = (&made[row * width..], &mut out[(top + row) * across..]);
+                match written {
+                    Written::Copied => copy_row(lanes, from, joined * across, to),
+                    Written::Shared { deep, heights, columns } => {
+                        share_row(lanes, from, deep.mul(heights[top + row]), columns, across, to);
+                    }
+                }
             }
         }
     }
@@ -275,7 +287,10 @@ fn tile<T: Typed, L: Lanes<T>, const V: usize>(
     combine: impl Fn(L::Vector, L::Vector) -> L::Vector,
 ) -> usize {
     let made = &mut made[..V * L::WIDTH];
-    let mut folds: [L::Vector; V] = std::array::from_fn(|v| lanes.load(&made[v * L::WIDTH..]));
+    let mut folds = [lanes.zero(); V];
+    for v in 0..V {
+        folds[v] = lanes.load(&made[v * L::WIDTH..]);
+    }
     for &offset in offsets {
         let x = &padded[offset..][..V * L::WIDTH];
         for v in 0..V {

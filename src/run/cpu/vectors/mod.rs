@@ -325,7 +325,7 @@ mod tests {
             l.store(l.load_some(&numbers[..count]), &mut all);
             assert_eq!(all[..own], numbers[..own]);
             assert!(all[own..].iter().all(|&x| x == zero));
-            let mut some = vec![zero; 20];
+            let mut some = [zero; 20];
             l.store_some(l.load(&numbers), &mut some[..count]);
             assert_eq!(some[..own], numbers[..own]);
             assert!(some[own..].iter().all(|&x| x == zero));

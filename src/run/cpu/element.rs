@@ -2,7 +2,7 @@
 
 use crate::ir::{Binary, Unary, random_bits};
 
-use super::elementwise::{math, wide};
+use super::elementwise::{circular, math, wide};
 use super::reduce::{Extremes, fold_run};
 use super::vectors::{Alone, Lanes, Portable, Task, Vectorised};
 
@@ -126,7 +126,7 @@ pub(super) trait Float: Element<Sum = f64> {
 }
 
 macro_rules! float {
-    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, elementary: $elementary:path) => {
+    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, elementary: $elementary:path, circular: $circular:path) => {
         impl Element for $type {
             type Sum = f64;
             const IS_FLOAT: bool = true;
@@ -230,10 +230,7 @@ macro_rules! float {
                     Unary::Ceil => map(x, out, |x| x.ceil()),
                     Unary::Round => map(x, out, |x| x.round_ties_even()),
                     Unary::Detach => out.copy_from_slice(x),
-                    Unary::Sin => map(x, out, |x| x.sin()),
-                    Unary::Cos => map(x, out, |x| x.cos()),
-                    Unary::Tan => map(x, out, |x| x.tan()),
-                    Unary::Atan => map(x, out, |x| x.atan()),
+                    Unary::Sin | Unary::Cos | Unary::Tan | Unary::Atan => $circular(op, x, out),
                     Unary::Relu => map(x, out, |x| if x < 0.0 { 0.0 } else { x }),
                     // Their results are bools; inference keeps them from here.
                     Unary::Not | Unary::IsNan | Unary::IsInf => out.fill(0.0),
@@ -280,14 +277,16 @@ float!(
     exp: |x| math::exp(Alone(Portable), x),
     below: |lanes, x| math::exp_below(Alone(lanes), x),
     vector: math::exp_below,
-    elementary: math::apply
+    elementary: math::apply,
+    circular: circular::apply
 );
 float!(
     f64,
     exp: f64::exp,
     below: |_, x: f64| x.exp(),
     vector: exps,
-    elementary: wide::apply
+    elementary: wide::apply,
+    circular: wide::circular
 );
 
 macro_rules! integer {

@@ -45,9 +45,18 @@ BYTES = [(rows, 2048, 2048) for rows in (1, 8, 64, 512)] + [(rows, 768, 3072) fo
     (1, 4096, 4096), (8, 4096, 4096), (64, 4096, 1024), (7, 1000, 511), (100, 999, 1001)]
 
 
+def weights(*shape):
+    return (np.random.default_rng(0).random(shape, dtype=np.float32) - 0.5) / 4
+
+
+def recurrent_weights(gates, features, hidden):
+    return weights(1, gates * hidden, features), weights(1, gates * hidden, hidden), weights(1, 2 * gates * hidden)
+
+
 # Networks of one operation: what they are called, the operation, the input's shape, attributes, other inputs.
 OPERATIONS = [
     ("maximum of rows of 1024", "ReduceMax", (1024, 1024), {"axes": [1]}, ()),
+    ("minimum of rows of 100", "ReduceMin", (10000, 100), {"axes": [1]}, ()),
     ("maximum of rows of 8", "ReduceMax", (65536, 8), {"axes": [1]}, ()),
     ("maximum of planes", "GlobalMaxPool", (1, 256, 56, 56), {}, ()),
     ("sums of rows of 8", "ReduceSum", (65536, 8), {}, (np.array([1]),)),
@@ -55,6 +64,9 @@ OPERATIONS = [
     ("positions in rows of 1000", "ArgMax", (512, 1000), {"axis": 1}, ()),
     ("softmax of rows of 16", "Softmax", (20000, 16), {}, ()),
     ("softmax of rows of 49", "Softmax", (192, 49, 49), {}, ()),
+    ("softmax of rows of 3", "Softmax", (50000, 3), {}, ()),
+    ("softmax of rows of 197", "Softmax", (2364, 197), {}, ()),
+    ("logarithms of softmax of rows of 21", "LogSoftmax", (20000, 21), {}, ()),
     ("softmax along channels", "Softmax", (1, 21, 256, 256), {"axis": 1}, ()),
     ("padding by images", "Pad", (1, 64, 64, 64), {"mode": "reflect"}, (np.array([0, 0, 3, 3, 0, 0, 3, 3]),)),
     ("padding by edges", "Pad", (1, 64, 65, 63), {"mode": "edge"}, (np.array([0, 0, 1, 2, 0, 0, 2, 1]),)),
@@ -68,6 +80,7 @@ OPERATIONS = [
      (np.zeros(0, np.float32), np.array([1, 1, 0.4375, 0.4375], np.float32))),
     ("windows of 13 x 13", "MaxPool", (1, 128, 20, 20), {"kernel_shape": [13, 13], "pads": [6] * 4}, ()),
     ("windows of 3 x 3", "MaxPool", (1, 64, 112, 112), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, ()),
+    ("windows of 3 x 3, side by side", "MaxPool", (1, 64, 56, 56), {"kernel_shape": [3, 3], "pads": [1] * 4}, ()),
     ("windows of 3 x 3 x 3", "MaxPool", (1, 32, 16, 56, 56),
      {"kernel_shape": [3] * 3, "strides": [2] * 3, "pads": [1] * 6}, ()),
     ("means of windows of 3 x 3", "AveragePool", (1, 64, 56, 56), {"kernel_shape": [3, 3], "pads": [1] * 4}, ()),
@@ -75,7 +88,15 @@ OPERATIONS = [
     ("1000 of 300000", "TopK", (1, 300000), {}, (np.array([1000]),)),
     ("channels last", "Transpose", (1, 64, 112, 112), {"perm": [0, 2, 3, 1]}, ()),
     ("a matrix transposed", "Transpose", (2048, 1000), {"perm": [1, 0]}, ()),
+    ("64 steps, batch 8, 128 wide", "LSTM", (64, 8, 128), {"hidden_size": 128}, recurrent_weights(4, 128, 128)),
+    ("32 steps, batch 32, 256 wide", "LSTM", (32, 32, 256), {"hidden_size": 256}, recurrent_weights(4, 256, 256)),
+    ("100 steps, batch 1, 64 wide", "LSTM", (100, 1, 64), {"hidden_size": 64}, recurrent_weights(4, 64, 64)),
+    ("50 steps, batch 32, 128 wide", "GRU", (50, 32, 128), {"hidden_size": 128}, recurrent_weights(3, 128, 128)),
+    ("16 steps, batch 8, 512 wide", "GRU", (16, 8, 512), {"hidden_size": 512}, recurrent_weights(3, 512, 512)),
 ]
+# Attention: batch, heads, rows, keys, size.
+ATTENTION = [(64, 3, 49, 49, 32), (1, 12, 197, 197, 64), (4, 4, 302, 302, 24), (1, 12, 128, 128, 64), (8, 16, 64, 64, 80),
+             (1, 8, 1024, 1024, 64), (1, 32, 1, 1024, 128)]
 
 
 def operation(path, op, shape, attributes, others):
@@ -84,6 +105,14 @@ def operation(path, op, shape, attributes, others):
     node = helper.make_node(op, ["x"] + [name for name, _ in known], results, **attributes)
     outputs = [("y", None, TensorProto.INT64 if op == "ArgMax" else TensorProto.FLOAT)]
     save(path, [node], [("x", shape)], outputs, known)
+
+
+def attention(path, batch, heads, rows, keys, size):
+    node = helper.make_node
+    nodes = [node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]), node("MatMul", ["q", "t"], ["s"]),
+             node("Mul", ["s", "c"], ["scaled"]), node("Softmax", ["scaled"], ["p"]), node("MatMul", ["p", "v"], ["y"])]
+    inputs = [("q", [batch, heads, rows, size])] + [(name, [batch, heads, keys, size]) for name in "kv"]
+    save(path, nodes, inputs, [("y", inputs[0][1])], [("c", np.float32(size ** -0.5))])
 
 
 def save(path, nodes, inputs, outputs, initializers=()):
@@ -347,6 +376,11 @@ def cases(args, folder):
             path = os.path.join(folder, f"operation_{number}.onnx")
             operation(path, op, *rest)
             found.append(Case(f"{op}: {name}", path, {}, None, "operation"))
+        for sizes in ATTENTION:
+            path = os.path.join(folder, "attention_%d_%d_%d_%d_%d.onnx" % sizes)
+            attention(path, *sizes)
+            label = "attention: %d x %d heads, %d rows, %d keys of %d" % sizes
+            found.append(Case(label, path, {}, None, "operation"))
     if "models" in args.what:
         for name in args.only or REAL:
             path = os.path.join(args.models, name + ".onnx")

@@ -2,7 +2,8 @@
 
 use crate::ir::{Binary, Unary, random_bits};
 
-use super::elementwise::{math, wide};
+use super::elementwise::{circular, math, wide};
+use super::reduce::{Extremes, fold_run};
 use super::vectors::{Alone, Lanes, Portable, Task, Vectorised};
 
 /// A type that elements are computed in. Halves are computed in f32 and `bool` is a `u8`.
@@ -33,6 +34,16 @@ pub(super) trait Element: Copy + PartialOrd + Default + Send + Sync + 'static {
     /// Adds so many runs, each as long as the sums and so far from the one before, in their order.
     fn add_runs(sums: &mut [Self::Sum], source: &[Self], step: usize, count: usize) {
         add_runs(sums, source, step, count);
+    }
+    /// The largest or smallest number of each of some rows, one after the other, of this length.
+    fn extremes(smallest: bool, x: &[Self], length: usize, out: &mut [Self]) {
+        for (out, row) in out.iter_mut().zip(x.chunks_exact(length)) {
+            *out = if smallest {
+                fold_run(row, Self::HIGHEST, Self::smaller)
+            } else {
+                fold_run(row, Self::LOWEST, Self::larger)
+            };
+        }
     }
 
     /// The larger; not a number where either is not.
@@ -115,7 +126,7 @@ pub(super) trait Float: Element<Sum = f64> {
 }
 
 macro_rules! float {
-    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, elementary: $elementary:path) => {
+    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, elementary: $elementary:path, circular: $circular:path) => {
         impl Element for $type {
             type Sum = f64;
             const IS_FLOAT: bool = true;
@@ -151,6 +162,10 @@ macro_rules! float {
             #[inline(always)]
             fn add_runs(sums: &mut [f64], source: &[Self], step: usize, count: usize) {
                 Self::dispatch(AddRuns { sums, source, step, count });
+            }
+            #[inline(always)]
+            fn extremes(smallest: bool, x: &[Self], length: usize, out: &mut [Self]) {
+                Self::dispatch(Extremes { smallest, x, length, out });
             }
             #[inline(always)]
             fn accumulate(sum: f64, value: Self) -> f64 {
@@ -215,10 +230,7 @@ macro_rules! float {
                     Unary::Ceil => map(x, out, |x| x.ceil()),
                     Unary::Round => map(x, out, |x| x.round_ties_even()),
                     Unary::Detach => out.copy_from_slice(x),
-                    Unary::Sin => map(x, out, |x| x.sin()),
-                    Unary::Cos => map(x, out, |x| x.cos()),
-                    Unary::Tan => map(x, out, |x| x.tan()),
-                    Unary::Atan => map(x, out, |x| x.atan()),
+                    Unary::Sin | Unary::Cos | Unary::Tan | Unary::Atan => $circular(op, x, out),
                     Unary::Relu => map(x, out, |x| if x < 0.0 { 0.0 } else { x }),
                     // Their results are bools; inference keeps them from here.
                     Unary::Not | Unary::IsNan | Unary::IsInf => out.fill(0.0),
@@ -265,14 +277,16 @@ float!(
     exp: |x| math::exp(Alone(Portable), x),
     below: |lanes, x| math::exp_below(Alone(lanes), x),
     vector: math::exp_below,
-    elementary: math::apply
+    elementary: math::apply,
+    circular: circular::apply
 );
 float!(
     f64,
     exp: f64::exp,
     below: |_, x: f64| x.exp(),
     vector: exps,
-    elementary: wide::apply
+    elementary: wide::apply,
+    circular: wide::circular
 );
 
 macro_rules! integer {

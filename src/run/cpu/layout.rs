@@ -278,6 +278,9 @@ fn constant<T: Plain>(
     Ok(())
 }
 
+/// Elements of a row beside what is copied whose places are kept, at most.
+const BESIDE: usize = 32;
+
 /// Reads each element from its mirror image or from the edge. Rows, which are what lies behind the last axis that is padded
 /// and along it, are copied; beside them elements are read one by one.
 fn mirror<T: Plain>(team: &Team<'_>, pad: &Pad, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
@@ -305,6 +308,14 @@ fn mirror<T: Plain>(team: &Team<'_>, pad: &Pad, x: &View<'_>, out: &mut ViewMut<
     let first = (pad.before[last].max(0) as usize).min(to[last]);
     let kept = (left(last) as usize).min(to[last] - first);
     let begin = place(last, first);
+    let beside = || (0..first).chain(first + kept..to[last]);
+    // Few elements beside what is copied are at the same places in each row.
+    let mut known = [(0, 0); BESIDE];
+    let few = to[last] - kept <= BESIDE && inner == 1;
+    if few {
+        known.iter_mut().zip(beside()).for_each(|(known, at)| *known = (at, place(last, at)));
+    }
+    let known = &known[..if few { to[last] - kept } else { 0 }];
     let rows = (SLICE / row).max(1);
     team.each_chunk(target, rows * row, |part, out| {
         let mut position = [0usize; walk::MAX_RANK];
@@ -321,10 +332,15 @@ fn mirror<T: Plain>(team: &Team<'_>, pad: &Pad, x: &View<'_>, out: &mut ViewMut<
             }
             let x = &source[offsets[..last].iter().sum::<usize>()..];
             out[first * inner..][..kept * inner].copy_from_slice(&x[begin..][..kept * inner]);
-            for at in (0..first).chain(first + kept..to[last]) {
-                match inner {
-                    1 => out[at] = x[place(last, at)],
-                    _ => out[at * inner..][..inner].copy_from_slice(&x[place(last, at)..][..inner]),
+            for &(at, from) in known {
+                out[at] = x[from];
+            }
+            if !few {
+                for at in beside() {
+                    match inner {
+                        1 => out[at] = x[place(last, at)],
+                        _ => out[at * inner..][..inner].copy_from_slice(&x[place(last, at)..][..inner]),
+                    }
                 }
             }
             changed = walk::advance(&mut position[..last], &to);

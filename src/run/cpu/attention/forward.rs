@@ -13,12 +13,12 @@ use crate::kernel::workspace::planned;
 
 use super::super::element::Float;
 use super::super::halves::{StorageOf, with_storage, with_wide};
-use super::super::normalize::rows::{exponentials_of, largest};
 use super::super::product::blocks::{self, Multiply, Rhs};
 use super::super::product::matmul::{Beta, Extent, Matrix, Product, Strides, with_area};
 use super::super::team::{Corner, MatrixMut, Planes, Slots, Team};
-use super::super::vectors::{Lanes, Task, Vectorised};
+use super::super::vectors::Vectorised;
 use super::super::view::{Plain, Typed, View, ViewMut, from_bytes_mut, take, with_float};
+use super::soften::Soften;
 
 /// `Op::Attention`.
 pub(crate) fn attention(
@@ -53,7 +53,7 @@ pub(crate) struct Heads<'a, T, S> {
     /// By axis of batch, head, row and key; 0 where the mask is repeated.
     mask_strides: [usize; 4],
     /// How far beyond its own number a row meets keys.
-    causal: Option<i64>,
+    pub(super) causal: Option<i64>,
 }
 
 fn attention_as<T: Typed + Float + Vectorised + Product, S: StorageOf<T>>(
@@ -281,39 +281,6 @@ pub(crate) struct Block {
     pub(crate) is_first: bool,
 }
 
-/// Makes weights of scores, and scales what was summed before.
-struct Soften<'a, 'c, T, S> {
-    heads: &'a Heads<'a, T, S>,
-    block: Block,
-    scores: &'a mut [T],
-    largest: &'a mut [T],
-    sums: &'a mut [T],
-    out: &'a mut MatrixMut<'c, T>,
-}
-
-impl<T: Typed + Float + Vectorised, S: StorageOf<T>> Task<T> for Soften<'_, '_, T, S> {
-    #[inline(always)]
-    fn run<L: Lanes<T>>(self, lanes: L) {
-        let Self { heads, block, scores, largest: most, sums, out } = self;
-        for (r, scores) in scores.chunks_mut(block.keys).enumerate() {
-            heads.masked(block, block.row + r, scores);
-            let new = most[r].larger(largest(scores));
-            if new == T::LOWEST {
-                // No key so far: nothing is to be scaled, and nothing added.
-                scores.fill(T::ZERO);
-                continue;
-            }
-            let sum = exponentials_of(lanes, scores, new);
-            let scale = most[r].sub(new).exp_below(lanes);
-            sums[r] = T::narrow(sums[r].to_f64() * scale.to_f64() + sum);
-            most[r] = new;
-            if !block.is_first && scale != T::ONE {
-                out.row(r).iter_mut().for_each(|x| *x = x.mul(scale));
-            }
-        }
-    }
-}
-
 impl<T: Typed + Float, S: StorageOf<T>> Heads<'_, T, S> {
     /// Scales the scores of a row, and applies the mask.
     #[inline(always)]
@@ -334,6 +301,12 @@ impl<T: Typed + Float, S: StorageOf<T>> Heads<'_, T, S> {
             Mask::Halves(mask) => {
                 for (i, x) in scores.iter_mut().enumerate() {
                     *x = x.add(mask[start + i * along].read());
+                }
+            }
+            Mask::Shown(mask) if along == 1 => {
+                let fill = T::narrow(self.op.fill.0);
+                for (x, &shown) in scores.iter_mut().zip(&mask[start..]) {
+                    *x = if shown == 0 { fill } else { *x };
                 }
             }
             Mask::Shown(mask) => {

@@ -2,6 +2,7 @@
 
 pub(super) mod forward;
 pub(super) mod gradient;
+mod soften;
 
 use crate::error::Result;
 use crate::ir::AttentionOp;

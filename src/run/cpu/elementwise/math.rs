@@ -50,6 +50,20 @@ pub(crate) fn is_elementary(op: Unary) -> bool {
     matches!(op, elementary!())
 }
 
+/// Computes a function of vectors for each number, in place. A macro, as closures are not always made part of what is
+/// compiled for an instruction set: each operation is a call then.
+macro_rules! each {
+    ($l:ident, $x:ident, $function:ident) => {
+        for some in $x.chunks_mut(L::WIDTH) {
+            if some.len() == L::WIDTH {
+                $l.store($function($l, $l.load(some)), some);
+            } else {
+                $l.store_some($function($l, $l.load_some(some)), some);
+            }
+        }
+    };
+}
+
 /// Computes an elementary function in place, as chains of operations do; others change nothing.
 pub(crate) fn apply(op: Unary, x: &mut [f32]) {
     f32::dispatch(Apply { op, x });
@@ -65,34 +79,19 @@ impl Task<f32> for Apply<'_> {
     fn run<L: Lanes<f32>>(self, l: L) {
         let Self { op, x } = self;
         match op {
-            Unary::Exp => each(l, x, |x| exp(l, x)),
-            Unary::Expm1 => each(l, x, |x| expm1(l, x)),
-            Unary::Tanh => each(l, x, |x| tanh(l, x)),
-            Unary::Sinh => each(l, x, |x| sinh(l, x)),
-            Unary::Cosh => each(l, x, |x| cosh(l, x)),
-            Unary::Sigmoid => each(l, x, |x| sigmoid(l, x)),
-            Unary::Erf => each(l, x, |x| erf(l, x)),
-            Unary::Gelu => each(l, x, |x| gelu(l, x)),
-            Unary::GeluTanh => each(l, x, |x| gelu_tanh(l, x)),
-            Unary::Silu => each(l, x, |x| silu(l, x)),
-            Unary::Softplus => each(l, x, |x| softplus(l, x)),
+            Unary::Exp => each!(l, x, exp),
+            Unary::Expm1 => each!(l, x, expm1),
+            Unary::Tanh => each!(l, x, tanh),
+            Unary::Sinh => each!(l, x, sinh),
+            Unary::Cosh => each!(l, x, cosh),
+            Unary::Sigmoid => each!(l, x, sigmoid),
+            Unary::Erf => each!(l, x, erf),
+            Unary::Gelu => each!(l, x, gelu),
+            Unary::GeluTanh => each!(l, x, gelu_tanh),
+            Unary::Silu => each!(l, x, silu),
+            Unary::Softplus => each!(l, x, softplus),
             _ => {}
         }
-    }
-}
-
-#[inline(always)]
-fn each<L: Lanes<f32>>(l: L, x: &mut [f32], f: impl Fn(L::Vector) -> L::Vector) {
-    let mut pieces = x.chunks_exact_mut(L::WIDTH);
-    for piece in &mut pieces {
-        l.store(f(l.load(piece)), piece);
-    }
-    let rest = pieces.into_remainder();
-    if !rest.is_empty() {
-        let mut padded = [0.0; 16];
-        padded[..rest.len()].copy_from_slice(rest);
-        l.store(f(l.load(&padded)), &mut padded);
-        rest.copy_from_slice(&padded[..rest.len()]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Functions of each element: tile programs, and the elementary functions in them.
 
+pub(super) mod circular;
 pub(super) mod math;
 mod piecewise;
 pub(crate) mod tile;

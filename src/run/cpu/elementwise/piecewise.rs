@@ -59,28 +59,25 @@ struct Tail {
     table: [[f32; 16]; 8],
 }
 
-/// The positive part of x less a tail, and below its edge what `far` has.
-#[inline(always)]
-fn beside_ramp<L: Lanes<f32>>(
-    l: L,
-    x: L::Vector,
-    tail: &Tail,
-    far: impl Fn(L, L::Vector) -> L::Vector,
-) -> L::Vector {
-    let near = piecewise(l, &place(l, within(l, x, tail.edge), STEP), &tail.table);
-    // Not a number passes in the second place.
-    let near = l.sub(l.larger(l.zero(), x), near);
-    let edge = l.splat(-tail.edge);
-    if !l.any_less(x, edge) {
-        return near;
-    }
-    l.less(x, edge, or_nan(l, x, far(l, x)), near)
+/// The positive part of x less a tail, and below its edge what `far` has. A macro, as a function that is handed over is not
+/// always made part of what is compiled for an instruction set.
+macro_rules! beside_ramp {
+    ($l:ident, $x:ident, $tail:expr, $far:ident) => {{
+        let near = piecewise($l, &place($l, within($l, $x, $tail.edge), STEP), &$tail.table);
+        // Not a number passes in the second place.
+        let near = $l.sub($l.larger($l.zero(), $x), near);
+        let edge = $l.splat(-$tail.edge);
+        if !$l.any_less($x, edge) {
+            return near;
+        }
+        $l.less($x, edge, or_nan($l, $x, $far($l, $x)), near)
+    }};
 }
 
 /// `x / 2 * (1 + erf(x / sqrt 2))`.
 #[inline(always)]
 pub(crate) fn gelu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    beside_ramp(l, x, &GELU, far_gelu)
+    beside_ramp!(l, x, GELU, far_gelu)
 }
 
 /// Below the edge: `e^(-x^2 / 2)` times a polynomial of `1 / x^2`.
@@ -105,7 +102,7 @@ fn far_gelu<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
 /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`: `x / (1 + e^-v)`, where `v` is twice that argument.
 #[inline(always)]
 pub(crate) fn gelu_tanh<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    beside_ramp(l, x, &GELU_TANH, far_gelu_tanh)
+    beside_ramp!(l, x, GELU_TANH, far_gelu_tanh)
 }
 
 /// Below the edge: `x e^v`, as one and `e^v` are one.

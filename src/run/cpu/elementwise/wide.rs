@@ -26,6 +26,18 @@ pub(crate) fn apply(op: Unary, x: &mut [f64]) {
     x.iter_mut().for_each(|x| *x = f(*x));
 }
 
+/// Computes `Unary::Sin`, `Cos`, `Tan` or `Atan`; others change nothing.
+pub(crate) fn circular(op: Unary, x: &[f64], out: &mut [f64]) {
+    let f = match op {
+        Unary::Sin => f64::sin,
+        Unary::Cos => f64::cos,
+        Unary::Tan => f64::tan,
+        Unary::Atan => f64::atan,
+        _ => return,
+    };
+    x.iter().zip(out).for_each(|(x, out)| *out = f(*x));
+}
+
 /// A number in two parts, the second of which is small beside the first.
 #[derive(Clone, Copy)]
 struct Double {

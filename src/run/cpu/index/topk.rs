@@ -46,6 +46,12 @@ fn topk_as<T: Typed>(
                 let natural = if topk.largest { natural.reverse() } else { natural };
                 natural.then(a.cmp(&b))
             };
+            if k <= SORTED && inner == 1 {
+                let run = &source[start..start + size];
+                let to = (&mut values[block * k..][..k], &mut positions[block * k..][..k]);
+                compiled_of_floats::<T>(Sorted { run, largest: topk.largest, values: to.0, positions: to.1 });
+                continue;
+            }
             let found = if few > size || inner > 1 {
                 for (position, slot) in order.iter_mut().enumerate() {
                     *slot = position as i64;
@@ -92,6 +98,72 @@ fn topk_as<T: Typed>(
 const FEWEST: usize = 64;
 /// Elements that are passed over together where none is better.
 const TOGETHER: usize = 16;
+
+/// Most elements that are kept in order while all others are passed over: each that is better than the last of them is put
+/// where it belongs.
+const SORTED: usize = 16;
+
+/// The best elements of a run, as many as there is place for, and where they are.
+struct Sorted<'a, T> {
+    run: &'a [T],
+    largest: bool,
+    values: &'a mut [T],
+    positions: &'a mut [i64],
+}
+
+impl<T: Typed> Compiled for Sorted<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        // As `ascending` has it: not-a-number is above all others.
+        if self.largest {
+            self.keep(|x, than| x > than || x.is_nan() && !than.is_nan(), |x, least| x > least || x.is_nan());
+        } else {
+            self.keep(
+                |x, than| x < than || than.is_nan() && !x.is_nan(),
+                |x, least| x < least || least.is_nan(),
+            );
+        }
+    }
+}
+
+impl<T: Typed> Sorted<'_, T> {
+    /// `may_be` of all that are better, and of few others.
+    #[inline(always)]
+    fn keep(self, is_better: impl Fn(T, T) -> bool, may_be: impl Fn(T, T) -> bool) {
+        let Self { run, values, positions, .. } = self;
+        let k = values.len();
+        // Puts an element before those that it is better than, of so many that are in order.
+        let mut put = |x: T, position: usize, count: usize| {
+            let mut at = count.min(k - 1);
+            while at > 0 && is_better(x, values[at - 1]) {
+                (values[at], positions[at]) = (values[at - 1], positions[at - 1]);
+                at -= 1;
+            }
+            (values[at], positions[at]) = (x, position as i64);
+            values[k - 1]
+        };
+        let mut least = T::ZERO;
+        for (count, &x) in run[..k].iter().enumerate() {
+            least = put(x, count, count);
+        }
+        let (chunks, rest) = run[k..].as_chunks::<TOGETHER>();
+        for (number, chunk) in chunks.iter().enumerate() {
+            if !chunk.iter().fold(false, |any, &x| any | may_be(x, least)) {
+                continue;
+            }
+            for (within, &x) in chunk.iter().enumerate() {
+                if is_better(x, least) {
+                    least = put(x, k + number * TOGETHER + within, k);
+                }
+            }
+        }
+        for (within, &x) in rest.iter().enumerate() {
+            if is_better(x, least) {
+                least = put(x, run.len() - rest.len() + within, k);
+            }
+        }
+    }
+}
 
 /// Adds the positions of elements that are better than `least` to the `count` candidates, from `at` on, until there are as many
 /// as have room.
@@ -161,7 +233,10 @@ mod tests {
 
     #[test]
     fn elements_are_those_of_a_sort() {
-        let cases: [(&[i64], u32, i64); 8] = [
+        let cases: [(&[i64], u32, i64); 11] = [
+            (&[3, 2001], 1, 16),
+            (&[3, 8], 1, 8),
+            (&[4, 77], 1, 17),
             (&[3, 2000], 1, 8),
             (&[2, 5000], 1, 1),
             (&[1, 3001], 1, 500),

@@ -5,6 +5,7 @@ pub(super) mod entropy;
 mod gradient;
 mod norm;
 pub(super) mod rows;
+pub(super) mod short;
 
 use crate::error::Result;
 use crate::ir::NormalizeOp;

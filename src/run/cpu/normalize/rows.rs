@@ -11,6 +11,7 @@ use super::super::reduce::{fold_run, sum_run};
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Stores, Task, streamed};
 use super::super::view::{Typed, bytes_of_mut};
+use super::short;
 
 /// Elements of what one thread takes at a time, about.
 const PART: usize = 1 << 14;
@@ -23,10 +24,10 @@ const FOLLOWED: usize = 1 << 10;
 pub(crate) const BUFFER: usize = 2048;
 
 /// Sums that are made side by side, so that they do not wait for one another.
-const SUMS: usize = 32;
+pub(crate) const SUMS: usize = 32;
 
 /// Elements that are added up in their own type.
-const RUN: usize = 512;
+pub(crate) const RUN: usize = 512;
 
 /// Vectors of so many sums, at most: four numbers are the least that a vector has.
 const VECTORS: usize = SUMS / 4;
@@ -272,6 +273,17 @@ pub(crate) struct SoftmaxRows<'a, T> {
 impl<T: Typed + Float> Task<T> for SoftmaxRows<'_, T> {
     #[inline(always)]
     fn run<L: Lanes<T>>(self, l: L) {
+        if self.size > short::SHORT {
+            return self.one_by_one(l);
+        }
+        let Self { x, out, size, log, stores } = self;
+        short::softmax(l, x, out, size, log, stores);
+    }
+}
+
+impl<T: Typed + Float> SoftmaxRows<'_, T> {
+    #[inline(always)]
+    fn one_by_one<L: Lanes<T>>(self, l: L) {
         let Self { x, out, size, log, stores } = self;
         let mut buffer = [T::ZERO; BUFFER];
         // Added to a product, it changes no bit.
@@ -375,4 +387,86 @@ fn normal<T: Typed>(x: &[T], epsilon: f64, center: bool) -> (f64, f64) {
     let square = |x: &T| (x.to_f64() - mean) * (x.to_f64() - mean);
     let variance = x.iter().map(square).sum::<f64>() / count;
     (mean, 1.0 / (variance + epsilon).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::cpu::vectors::Portable;
+
+    /// Rows of numbers between -8 and 8, some of them of equals, infinities and what is not a number.
+    fn rows(count: usize, size: usize) -> Vec<f32> {
+        let mut x: Vec<f32> =
+            (0..count * size).map(|i| ((i * 7919 + size) % 2003) as f32 / 125.0 - 8.0).collect();
+        for (row, x) in x.chunks_mut(size).enumerate() {
+            match row % 11 {
+                3 => x.fill(-2.5),
+                5 => x.fill(f32::NEG_INFINITY),
+                6 => x[size / 2] = f32::NAN,
+                7 => x[size - 1] = f32::INFINITY,
+                8 => x[0] = f32::NEG_INFINITY,
+                9 => x[size / 2] = -300.0,
+                _ => {}
+            }
+        }
+        x
+    }
+
+    fn bits(x: &[f32]) -> Vec<u32> {
+        // What is not a number has no sign that means anything.
+        x.iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
+    }
+
+    fn compare<L: Lanes<f32>>(l: L) -> Vec<Vec<u32>> {
+        let mut all = Vec::new();
+        for size in (1..=70).chain([97, 100, 127, 128, 129, 197, 256, 302, 511, 512]) {
+            for count in [1, 2, 7, 16, 45] {
+                let x = rows(count, size);
+                for (log, stores) in
+                    [(false, Stores::Cached), (true, Stores::Cached), (false, Stores::Streaming)]
+                {
+                    let [mut found, mut expected] = [vec![9.0; x.len()], vec![9.0; x.len()]];
+                    SoftmaxRows { x: &x, out: &mut found, size, log, stores }.run(l);
+                    SoftmaxRows { x: &x, out: &mut expected, size, log, stores }.one_by_one(l);
+                    assert_eq!(bits(&found), bits(&expected), "{count} {size} {log}");
+                    all.push(bits(&found));
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn short_rows_have_the_bits_of_one_row_at_a_time() {
+        compare(Portable);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        use crate::run::cpu::vectors::{Avx2, Avx512};
+        let (Some(wide), Some(narrow)) = (Avx512::find(), Avx2::find()) else { return };
+        assert_eq!(compare(wide), compare(narrow));
+    }
+
+    #[test]
+    fn softmax_is_that_of_the_definition() {
+        for size in [1, 3, 16, 49, 197, 600] {
+            let x: Vec<f32> = (0..20 * size).map(|i| ((i * 7919) % 2003) as f32 / 250.0 - 4.0).collect();
+            for log in [false, true] {
+                let mut found = vec![0.0; x.len()];
+                SoftmaxRows { x: &x, out: &mut found, size, log, stores: Stores::Cached }.run(Portable);
+                for (x, found) in x.chunks(size).zip(found.chunks(size)) {
+                    let sum: f64 = x.iter().map(|&x| f64::from(x).exp()).sum();
+                    for (&x, &found) in x.iter().zip(found) {
+                        let expected = if log { f64::from(x) - sum.ln() } else { f64::from(x).exp() / sum };
+                        assert!(
+                            (f64::from(found) - expected).abs() <= 2e-6 * expected.abs().max(1e-3),
+                            "{size}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@
 
 use super::super::element::Float;
 use super::matmul::{Beta, Extent, Lines, Matrix, Strides};
-use super::panels::transpose;
+use super::panels::{transpose, transpose_into_panel};
 pub(crate) use crate::run::cpu::product::panels::{pack, packed_column, unpack};
 use crate::run::cpu::product::skinny::{add_rows, dot_all};
 use crate::run::cpu::product::strip::Strip;
@@ -218,15 +218,15 @@ impl<T: Plain + Float> Blocks<'_, T> {
     }
 }
 
-/// Copies a row of a panel.
+/// Copies a row of a panel, with zeros behind it to the end of a vector.
 #[inline(always)]
 fn copy_piece<T: Plain, L: Lanes<T>>(lanes: L, from: &[T], to: &mut [T]) {
-    let to = &mut to[..from.len()];
-    if from.len() < PANEL {
-        return to.copy_from_slice(from);
-    }
-    for at in (0..PANEL).step_by(L::WIDTH) {
+    let whole = from.len() - from.len() % L::WIDTH;
+    for at in (0..whole).step_by(L::WIDTH) {
         lanes.store(lanes.load(&from[at..]), &mut to[at..]);
+    }
+    if whole < from.len() {
+        lanes.store(lanes.load_some(&from[whole..]), &mut to[whole..]);
     }
 }
 
@@ -292,7 +292,10 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
     pub(crate) fn pack<L: Lanes<T>>(&self, lanes: L, to: &mut [T], spare: &mut [T]) {
         let Part { inner, depth, column, columns } = self.part;
         let last = columns - columns % PANEL;
-        if last < columns {
+        // What is copied or transposed in vectors is filled up with zeros as far as it is read.
+        let is_filled =
+            matches!(self.from, Rhs::Strided(_, strides) if strides.column == 1 || strides.row == 1);
+        if last < columns && !is_filled {
             to[last * depth..][..PANEL * depth].fill(T::ZERO);
         }
         match self.from {
@@ -323,6 +326,11 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
             Rhs::Strided(from, strides) => {
                 for (at, width) in self.each() {
                     let from = &from[inner * strides.row + (column + at) * strides.column..];
+                    if strides.row == 1 {
+                        let to = &mut to[at * depth..];
+                        transpose_into_panel(lanes, from, strides.column, (depth, width), to);
+                        continue;
+                    }
                     transpose(from, strides, (depth, width), &mut to[at * depth..], PANEL);
                 }
             }

@@ -1,5 +1,6 @@
 //! Matrices whose elements are in another order: packed in panels of columns, and transposed.
 
+use super::super::vectors::{Lanes, Task};
 use super::super::view::Plain;
 use super::blocks::PANEL;
 use super::matmul::Strides;
@@ -20,6 +21,29 @@ pub(crate) fn pack<T: Plain>(from: &[T], strides: Strides, (k, n): (usize, usize
         } else {
             transpose(from, strides, (k, width), to, width);
         }
+    }
+}
+
+/// As [`pack`], of a matrix whose columns of `k` elements lie one after the other.
+pub(crate) struct PackColumns<'a, T> {
+    pub(crate) from: &'a [T],
+    pub(crate) k: usize,
+    pub(crate) to: &'a mut [T],
+}
+
+impl<T: Plain> Task<T> for PackColumns<'_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, lanes: L) {
+        let Self { from, k, to } = self;
+        let whole = PANEL * k;
+        let mut panels = to.chunks_exact_mut(whole);
+        let mut columns = from.chunks_exact(whole);
+        for (from, to) in columns.by_ref().zip(panels.by_ref()) {
+            transpose_into_panel(lanes, from, k, (k, PANEL), to);
+        }
+        let (from, to) = (columns.remainder(), panels.into_remainder());
+        let width = to.len() / k;
+        transpose(from, Strides::rows(k).transposed(), (k, width), to, width);
     }
 }
 
@@ -52,7 +76,35 @@ pub(crate) fn transpose<T: Plain>(
     transpose_as(from, strides, size, to, stride, |x| x);
 }
 
-/// The same, with each element converted.
+/// Writes the transposed matrix of `columns` contiguous rows of at least `rows` elements, `stride` apart, as panels have
+/// it: what is beyond the columns, to the end of a vector, is zeros.
+#[inline(always)]
+pub(crate) fn transpose_into_panel<T: Plain, L: Lanes<T>>(
+    lanes: L,
+    from: &[T],
+    stride: usize,
+    (rows, columns): (usize, usize),
+    to: &mut [T],
+) {
+    for left in (0..columns).step_by(L::WIDTH) {
+        let width = L::WIDTH.min(columns - left);
+        for top in (0..rows).step_by(L::WIDTH) {
+            let height = L::WIDTH.min(rows - top);
+            let mut square = [lanes.zero(); SQUARE];
+            for column in 0..width {
+                let from = &from[(left + column) * stride + top..];
+                square[column] =
+                    if height == L::WIDTH { lanes.load(from) } else { lanes.load_some(&from[..height]) };
+            }
+            lanes.turn(&mut square);
+            for row in 0..height {
+                lanes.store(square[row], &mut to[(top + row) * PANEL + left..]);
+            }
+        }
+    }
+}
+
+/// The same as [`transpose`], with each element converted.
 #[inline(always)]
 pub(crate) fn transpose_as<S: Plain, T: Plain>(
     from: &[S],
@@ -94,6 +146,23 @@ fn square<S: Plain, T: Plain>(
         let to = &mut to[row * to_stride..][..SQUARE];
         for (to, column) in to.iter_mut().zip(&columns) {
             *to = convert(column[row]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::cpu::vectors::Vectorised;
+
+    #[test]
+    fn columns_are_packed_as_a_transposed_matrix_is() {
+        for (k, n) in [(1, 1), (5, 64), (16, 65), (33, 130), (64, 128), (7, 63), (100, 200)] {
+            let from: Vec<f32> = (0..k * n).map(|i| i as f32).collect();
+            let (mut found, mut expected) = (vec![0.0; k * n], vec![0.0; k * n]);
+            f32::dispatch(PackColumns { from: &from, k, to: &mut found });
+            pack(&from, Strides::rows(k).transposed(), (k, n), &mut expected);
+            assert_eq!(found, expected, "{k} {n}");
         }
     }
 }

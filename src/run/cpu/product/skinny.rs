@@ -210,9 +210,10 @@ impl<T: Plain + Float, const M: usize, const N: usize> Task<T> for Dot<'_, '_, T
                 }
             }
         }
+        let added = all_totals(lanes, &totals);
         for row in 0..M {
             for column in 0..N {
-                let mut sum = total(lanes, &totals[row][column]);
+                let mut sum = added[row][column];
                 for at in whole..dots.k {
                     sum = lanes.number(a[row][at], b[column][at], sum);
                 }
@@ -267,6 +268,56 @@ impl<T: Plain + Float> Dots<'_, T> {
         }
         sums
     }
+}
+
+/// The [`total`] of each of the sums. Where there are enough to fill vectors, they are transposed, and added up together.
+#[inline(always)]
+fn all_totals<T: Plain + Float, L: Lanes<T>, const M: usize, const N: usize>(
+    lanes: L,
+    sums: &[[[L::Vector; 4]; N]; M],
+) -> [[T; N]; M] {
+    let mut totals = [[T::ZERO; N]; M];
+    if M * N < DOT {
+        for row in 0..M {
+            for column in 0..N {
+                totals[row][column] = total(lanes, &sums[row][column]);
+            }
+        }
+        return totals;
+    }
+    // Pairwise, as far as the vectors are apart.
+    let mut each = [lanes.zero(); DOT];
+    for i in 0..DOT {
+        let mut sums = sums[i / N][i % N];
+        let mut half = DOT / L::WIDTH / 2;
+        while half > 0 {
+            for v in 0..half {
+                sums[v] = lanes.add(sums[v], sums[v + half]);
+            }
+            half /= 2;
+        }
+        each[i] = sums[0];
+    }
+    let mut flat = [T::ZERO; DOT];
+    for (some, flat) in flat.chunks_exact_mut(L::WIDTH).enumerate() {
+        let mut chains = [lanes.zero(); DOT];
+        for i in 0..L::WIDTH {
+            chains[i] = each[some * L::WIDTH + i];
+        }
+        lanes.turn(&mut chains);
+        let mut half = L::WIDTH / 2;
+        while half > 0 {
+            for i in 0..half {
+                chains[i] = lanes.add(chains[i], chains[i + half]);
+            }
+            half /= 2;
+        }
+        lanes.store(chains[0], flat);
+    }
+    for (i, &sum) in flat.iter().enumerate() {
+        totals[i / N][i % N] = sum;
+    }
+    totals
 }
 
 /// The sum of all chains, pairwise.

@@ -143,11 +143,13 @@ impl<T: Plain + Float, const R: usize, const V: usize> Task<T> for Tile<'_, '_, 
             each_row!(i < R, finish(lanes, &sums[i], c.row(i), beta.at_row(row + i)));
             return;
         }
-        // Vectors reach beyond the row: they are finished in a copy.
+        // The last vector reaches beyond the row.
         each_row!(i < R, {
-            let mut spare = wider(c.row(i));
-            finish(lanes, &sums[i], &mut spare, beta.at_row(row + i));
-            c.row(i).copy_from_slice(&spare[..width]);
+            let (whole, last) = c.row(i).split_at_mut((V - 1) * L::WIDTH);
+            let beta = beta.at_row(row + i);
+            finish(lanes, &sums[i][..V - 1], whole, beta);
+            let before = lanes.load_some(last);
+            lanes.store_some(finished(lanes, sums[i][V - 1], before, beta), last);
         });
     }
 }
@@ -177,14 +179,6 @@ const FORTH: usize = 16;
 const NEAR: usize = 4096;
 const FAR: usize = 8192;
 
-/// A row that is shorter than its vectors.
-#[inline(always)]
-fn wider<T: Plain + Float>(row: &[T]) -> [T; PANEL] {
-    let mut spare = [T::ZERO; PANEL];
-    spare[..row.len()].copy_from_slice(row);
-    spare
-}
-
 /// A row of a tile.
 #[inline(always)]
 fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vector; VECTORS] {
@@ -195,27 +189,32 @@ fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vecto
     row
 }
 
-/// Writes a row of a tile, or adds it to what is there or is the first of what is to be added, or takes it off what is
-/// there. To round a product by itself, the zero is added that changes none.
+/// Writes a row of a tile.
 #[inline(always)]
-fn finish<T: Plain + Float, L: Lanes<T>, const VECTORS: usize>(
-    lanes: L,
-    row: &[L::Vector; VECTORS],
-    to: &mut [T],
-    beta: Beta<'_, T>,
-) {
+fn finish<T: Plain + Float, L: Lanes<T>>(lanes: L, row: &[L::Vector], to: &mut [T], beta: Beta<'_, T>) {
     for (v, &vector) in row.iter().enumerate() {
         let to = &mut to[v * L::WIDTH..];
-        let made = match beta {
-            Beta::Less(factor) => {
-                let zero = lanes.splat(T::from_f64(-0.0));
-                let step = lanes.fused(vector, lanes.splat(factor), zero);
-                lanes.fused(step, lanes.splat(T::from_f64(-1.0)), lanes.load(to))
-            }
-            Beta::Replace => vector,
-            Beta::Add => lanes.add(lanes.load(to), vector),
-            Beta::Rows(begin) => lanes.add(lanes.splat(begin[0]), vector),
-        };
-        lanes.store(made, to);
+        lanes.store(finished(lanes, vector, lanes.load(to), beta), to);
+    }
+}
+
+/// What a vector becomes: itself, or added to what was there before or is the first of what is to be added, or taken off
+/// what was there. To round a product by itself, the zero is added that changes none.
+#[inline(always)]
+fn finished<T: Plain + Float, L: Lanes<T>>(
+    lanes: L,
+    vector: L::Vector,
+    before: L::Vector,
+    beta: Beta<'_, T>,
+) -> L::Vector {
+    match beta {
+        Beta::Less(factor) => {
+            let zero = lanes.splat(T::from_f64(-0.0));
+            let step = lanes.fused(vector, lanes.splat(factor), zero);
+            lanes.fused(step, lanes.splat(T::from_f64(-1.0)), before)
+        }
+        Beta::Replace => vector,
+        Beta::Add => lanes.add(before, vector),
+        Beta::Rows(begin) => lanes.add(lanes.splat(begin[0]), vector),
     }
 }

@@ -5,7 +5,7 @@
 mod arg;
 mod rows;
 
-pub(super) use rows::fold_run;
+pub(super) use rows::{Extremes, fold_run};
 
 use crate::error::{Error, Result};
 use crate::ir::{CumSum, ReduceKind, ReduceOp};
@@ -101,7 +101,12 @@ fn reduce_as<T: Typed>(
     let (source, target) = (x.slice::<T>()?, out.slice::<T>()?);
     if parts.are_rows() && count > 0 {
         let length = (PART / count).max(1);
+        let extreme = matches!(kind, ReduceKind::Max | ReduceKind::Min);
         team.each_chunk(target, length, |part, out| {
+            if extreme && count >= rows::NARROW {
+                let x = &source[part * length * count..];
+                return T::extremes(kind == ReduceKind::Min, x, count, out);
+            }
             compiled_of_floats::<T>(rows::Rows {
                 kind,
                 x: &source[part * length * count..],

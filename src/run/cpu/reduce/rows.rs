@@ -1,7 +1,8 @@
 //! Reductions of rows that lie one after the other, compiled for each instruction set.
 
-use super::super::element::Element;
-use super::super::vectors::Compiled;
+use super::super::element::{Element, Float};
+use super::super::normalize::short::{Ends, MOST};
+use super::super::vectors::{Compiled, Lanes, Task};
 use super::super::view::Typed;
 use super::sum_run;
 use crate::ir::ReduceKind;
@@ -9,7 +10,7 @@ use crate::ir::ReduceKind;
 /// Numbers that are folded beside one another, where a run has several times as many.
 const WIDE: usize = 64;
 /// The same of shorter runs.
-const NARROW: usize = 16;
+pub(super) const NARROW: usize = 16;
 
 /// Reduces each of the rows of `x`, so many numbers long.
 pub(super) struct Rows<'a, T> {
@@ -38,6 +39,120 @@ impl<T: Typed> Compiled for Rows<'_, T> {
             ReduceKind::Min => each(x, length, out, |row| fold_run(row, T::HIGHEST, T::smaller)),
         }
     }
+}
+
+/// The largest or smallest number of each of the rows of `x`, [`NARROW`] numbers long or longer: those that [`Rows`] finds,
+/// as many rows together as a vector has numbers.
+pub(in super::super) struct Extremes<'a, T> {
+    pub(in super::super) smallest: bool,
+    pub(in super::super) x: &'a [T],
+    pub(in super::super) length: usize,
+    pub(in super::super) out: &'a mut [T],
+}
+
+impl<T: Typed + Float> Task<T> for Extremes<'_, T> {
+    #[inline(always)]
+    fn run<L: Lanes<T>>(self, l: L) {
+        match (self.smallest, self.length < WIDE) {
+            (false, true) => self.find::<L, NARROW, false>(l),
+            (false, false) => self.find::<L, WIDE, false>(l),
+            (true, true) => self.find::<L, NARROW, true>(l),
+            (true, false) => self.find::<L, WIDE, true>(l),
+        }
+    }
+}
+
+/// The second where it is better than the first.
+#[inline(always)]
+fn better<T, L: Lanes<T>, const SMALLEST: bool>(l: L, first: L::Vector, second: L::Vector) -> L::Vector {
+    if SMALLEST { l.smaller(second, first) } else { l.larger(second, first) }
+}
+
+impl<T: Typed + Float> Extremes<'_, T> {
+    /// `PARTS` numbers side by side, as in [`fold_run`].
+    #[inline(always)]
+    fn find<L: Lanes<T>, const PARTS: usize, const SMALLEST: bool>(self, l: L) {
+        let Self { x, length, out, .. } = self;
+        let mut folds = [l.zero(); MOST];
+        for (number, out) in out.chunks_mut(L::WIDTH).enumerate() {
+            let x = &x[number * L::WIDTH * length..][..out.len() * length];
+            let mut odd = l.zero();
+            for (row, x) in x.chunks_exact(length).enumerate() {
+                let (fold, seen) = fold_row::<T, L, PARTS, SMALLEST>(l, x);
+                folds[row] = fold;
+                odd = l.add(odd, seen);
+            }
+            l.turn(&mut folds);
+            let mut width = L::WIDTH / 2;
+            while width > 0 {
+                for i in 0..width {
+                    folds[i] = better::<T, L, SMALLEST>(l, folds[i], folds[i + width]);
+                }
+                width /= 2;
+            }
+            l.store_some(folds[0], out);
+            if has_nan(l, odd) {
+                for (out, x) in out.iter_mut().zip(x.chunks_exact(length)) {
+                    if x.iter().any(|x| x.is_nan()) {
+                        *out = if SMALLEST {
+                            fold_run(x, T::HIGHEST, T::smaller)
+                        } else {
+                            fold_run(x, T::LOWEST, T::larger)
+                        };
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn has_nan<T: Typed, L: Lanes<T>>(l: L, x: L::Vector) -> bool {
+    l.any_less(l.zero(), l.at_least(x, x, l.zero(), l.splat(T::ONE)))
+}
+
+/// The best numbers of a row in each place of a vector, and zeros, or what is not a number where one of the row's is infinite
+/// or not a number.
+#[inline(always)]
+fn fold_row<T: Typed + Float, L: Lanes<T>, const PARTS: usize, const SMALLEST: bool>(
+    l: L,
+    x: &[T],
+) -> (L::Vector, L::Vector) {
+    let worst = l.splat(if SMALLEST { T::HIGHEST } else { T::LOWEST });
+    let vectors = PARTS / L::WIDTH;
+    // Four numbers are the least that a vector has.
+    let (mut best, mut odd) = ([worst; WIDE / 4], [l.zero(); WIDE / 4]);
+    let (chunks, rest) = x.as_chunks::<PARTS>();
+    for chunk in chunks {
+        for i in 0..vectors {
+            let x = l.load(&chunk[i * L::WIDTH..]);
+            best[i] = better::<T, L, SMALLEST>(l, best[i], x);
+            odd[i] = l.fused(x, l.zero(), odd[i]);
+        }
+    }
+    let whole = rest.len() / L::WIDTH;
+    for i in 0..vectors {
+        if i < whole {
+            let x = l.load(&rest[i * L::WIDTH..]);
+            best[i] = better::<T, L, SMALLEST>(l, best[i], x);
+            odd[i] = l.fused(x, l.zero(), odd[i]);
+        } else if i == whole && rest.len() % L::WIDTH > 0 {
+            let rest = &rest[i * L::WIDTH..];
+            let x = l.load_some(rest);
+            odd[i] = l.fused(x, l.zero(), odd[i]);
+            let x = Ends::new(l, rest.len()).within(l, x, worst);
+            best[i] = better::<T, L, SMALLEST>(l, best[i], x);
+        }
+    }
+    let mut width = vectors / 2;
+    while width > 0 {
+        for i in 0..width {
+            best[i] = better::<T, L, SMALLEST>(l, best[i], best[i + width]);
+            odd[i] = l.add(odd[i], odd[i + width]);
+        }
+        width /= 2;
+    }
+    (best[0], odd[0])
 }
 
 /// What `reduce` makes of each row. Short rows have loops of their own, of a length that the compiler knows.
@@ -94,4 +209,59 @@ fn fold_parts<T: Element, const PARTS: usize>(run: &[T], first: T, combine: impl
         width /= 2;
     }
     parts[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::cpu::vectors::Portable;
+
+    fn bits(x: &[f32]) -> Vec<u32> {
+        x.iter().map(|x| x.to_bits()).collect()
+    }
+
+    fn check<L: Lanes<f32>>(l: L) {
+        for length in (NARROW..=70).chain([100, 127, 128, 129, 300, 1000]) {
+            for count in [1, 5, 16, 35] {
+                let number = |i: usize| ((i * 7919 + length) % 2003) as f32 / 125.0 - 8.0;
+                let mut x: Vec<f32> = (0..count * length).map(number).collect();
+                for (row, x) in x.chunks_mut(length).enumerate() {
+                    match row % 7 {
+                        // Zeros of either sign are equal: the same one is kept.
+                        1 => x
+                            .iter_mut()
+                            .enumerate()
+                            .for_each(|(i, x)| *x = if i % 3 == 1 { -0.0 } else { 0.0 }),
+                        2 => x[length - 1] = f32::NAN,
+                        3 => x[length / 2] = f32::INFINITY,
+                        4 => x.fill(f32::NEG_INFINITY),
+                        5 => x[length - 2] = f32::NEG_INFINITY,
+                        _ => {}
+                    }
+                }
+                for smallest in [false, true] {
+                    let (mut found, mut expected) = (vec![9.0; count], vec![9.0; count]);
+                    Extremes { smallest, x: &x, length, out: &mut found }.run(l);
+                    let kind = if smallest { ReduceKind::Min } else { ReduceKind::Max };
+                    Rows { kind, x: &x, length, out: &mut expected }.run();
+                    assert_eq!(bits(&found), bits(&expected), "{length} {count}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn extremes_are_those_of_one_row_at_a_time() {
+        check(Portable);
+        #[cfg(target_arch = "x86_64")]
+        {
+            use crate::run::cpu::vectors::{Avx2, Avx512};
+            if let Some(wide) = Avx512::find() {
+                check(wide);
+            }
+            if let Some(narrow) = Avx2::find() {
+                check(narrow);
+            }
+        }
+    }
 }

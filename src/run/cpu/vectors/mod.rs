@@ -63,6 +63,10 @@ pub(super) trait Lanes<T>: Copy {
     fn store_bfloats(self, vector: Self::Vector, to: &mut [u16]);
     /// Into the first `WIDTH` numbers. Panics where there are fewer.
     fn store(self, vector: Self::Vector, to: &mut [T]);
+    /// As many numbers as there are, `WIDTH` at most, and zeros behind them.
+    fn load_some(self, from: &[T]) -> Self::Vector;
+    /// Into as many places as there are, `WIDTH` at most.
+    fn store_some(self, vector: Self::Vector, to: &mut [T]);
     /// As [`Lanes::store`], around the caches where the processor can and the place is aligned to a whole
     /// vector. [`streamed`] is to follow, before others are told of it.
     #[inline(always)]
@@ -108,6 +112,8 @@ pub(super) trait Lanes<T>: Copy {
     fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector);
     /// `a[0], a[2], ..., b[0], b[2], ...`.
     fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a[1], a[3], ..., b[1], b[3], ...`.
+    fn odd(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// Runs a task in a function of its own that may use the set. For what is one of many forms, tiles above all: in
     /// one function together they take the compiler a time that grows faster than their number.
     fn outlined<W: Task<T>>(self, task: W);
@@ -305,6 +311,69 @@ mod tests {
                     check_f32(picked(lanes, &bytes, shift));
                     check_f64(picked(lanes, &bytes, shift));
                 }
+            }
+        }
+    }
+
+    /// Each number of vectors that are loaded of too few numbers, and stored where there is too little place.
+    fn in_part<T: Plain + From<u16> + PartialEq + std::fmt::Debug, L: Lanes<T>>(l: L) {
+        let numbers: Vec<T> = (1..=20u16).map(T::from).collect();
+        let zero = T::from(0u16);
+        for count in 0..=L::WIDTH + 1 {
+            let own = count.min(L::WIDTH);
+            let mut all = vec![zero; L::WIDTH];
+            l.store(l.load_some(&numbers[..count]), &mut all);
+            assert_eq!(all[..own], numbers[..own]);
+            assert!(all[own..].iter().all(|&x| x == zero));
+            let mut some = [zero; 20];
+            l.store_some(l.load(&numbers), &mut some[..count]);
+            assert_eq!(some[..own], numbers[..own]);
+            assert!(some[own..].iter().all(|&x| x == zero));
+        }
+    }
+
+    fn halves_of<T: Plain + From<u16> + PartialEq + std::fmt::Debug, L: Lanes<T>>(l: L) {
+        let numbers: Vec<T> = (0..32u16).map(T::from).collect();
+        let (low, high) = (l.load(&numbers), l.load(&numbers[L::WIDTH..]));
+        for (first, half) in [l.even(low, high), l.odd(low, high)].into_iter().enumerate() {
+            let mut found = vec![T::from(0u16); L::WIDTH];
+            l.store(half, &mut found);
+            let expected: Vec<T> = numbers.iter().copied().skip(first).step_by(2).take(L::WIDTH).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn vectors_are_parted_into_even_and_odd_places() {
+        halves_of::<f32, _>(Portable);
+        halves_of::<f64, _>(Portable);
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(lanes) = Avx512::find() {
+                halves_of::<f32, _>(lanes);
+                halves_of::<f64, _>(lanes);
+            }
+            if let Some(lanes) = Avx2::find() {
+                halves_of::<f32, _>(lanes);
+                halves_of::<f64, _>(lanes);
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_are_loaded_and_stored_in_part() {
+        in_part::<f32, _>(Portable);
+        in_part::<f64, _>(Portable);
+        in_part::<f32, _>(Alone(Portable));
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(lanes) = Avx512::find() {
+                in_part::<f32, _>(lanes);
+                in_part::<f64, _>(lanes);
+            }
+            if let Some(lanes) = Avx2::find() {
+                in_part::<f32, _>(lanes);
+                in_part::<f64, _>(lanes);
             }
         }
     }

@@ -74,6 +74,20 @@ macro_rules! portable {
                 to[..vector.len()].copy_from_slice(&vector);
             }
             #[inline(always)]
+            fn load_some(self, from: &[$type]) -> Self::Vector {
+                let mut vector = [0.0; $width];
+                for (number, &from) in vector.iter_mut().zip(from) {
+                    *number = from;
+                }
+                vector
+            }
+            #[inline(always)]
+            fn store_some(self, vector: Self::Vector, to: &mut [$type]) {
+                for (to, number) in to.iter_mut().zip(vector) {
+                    *to = number;
+                }
+            }
+            #[inline(always)]
             fn fused(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
                 std::array::from_fn(|lane| self.number(a[lane], b[lane], c[lane]))
             }
@@ -85,6 +99,11 @@ macro_rules! portable {
             #[inline(always)]
             fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
                 std::array::from_fn(|i| if 2 * i < a.len() { a[2 * i] } else { b[2 * i - a.len()] })
+            }
+            #[inline(always)]
+            fn odd(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                let half = a.len() / 2;
+                std::array::from_fn(|i| if i < half { a[2 * i + 1] } else { b[2 * (i - half) + 1] })
             }
             #[inline(always)]
             fn number(self, a: $type, b: $type, c: $type) -> $type {
@@ -225,6 +244,16 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
         to[0] = vector;
     }
     #[inline(always)]
+    fn load_some(self, from: &[f32]) -> f32 {
+        from.first().copied().unwrap_or(0.0)
+    }
+    #[inline(always)]
+    fn store_some(self, vector: f32, to: &mut [f32]) {
+        if let Some(to) = to.first_mut() {
+            *to = vector;
+        }
+    }
+    #[inline(always)]
     fn fused(self, a: f32, b: f32, c: f32) -> f32 {
         self.0.number(a, b, c)
     }
@@ -239,6 +268,10 @@ impl<L: Lanes<f32>> Lanes<f32> for Alone<L> {
     #[inline(always)]
     fn even(self, a: f32, _: f32) -> f32 {
         a
+    }
+    #[inline(always)]
+    fn odd(self, _: f32, b: f32) -> f32 {
+        b
     }
     #[inline(always)]
     fn add(self, a: f32, b: f32) -> f32 {

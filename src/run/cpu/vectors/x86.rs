@@ -97,9 +97,9 @@ pub(super) unsafe fn stream_lines(from: *const u8, to: *mut u8, count: usize) {
 
 macro_rules! lanes {
     ($set:ident $features:literal, $type:ident: $width:literal x $vectors:literal, $vector:ident,
-     $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident,
+     $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident, $odd:ident,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $any_less:ident, $power:ident, $signed:ident, $pick:ident,
-     $bytes:ident, $fields:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident) => {
+     $bytes:ident, $fields:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident, $load_some:ident, $store_some:ident) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
             type Lines = Avx2;
@@ -173,6 +173,17 @@ macro_rules! lanes {
                 unsafe { arch::$store(to.as_mut_ptr(), vector) }
             }
             #[inline(always)]
+            fn load_some(self, from: &[$type]) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $load_some(&from[..from.len().min($width)]) }
+            }
+            #[inline(always)]
+            fn store_some(self, vector: Self::Vector, to: &mut [$type]) {
+                let count = to.len().min($width);
+                // SAFETY: as above.
+                unsafe { $store_some(vector, &mut to[..count]) }
+            }
+            #[inline(always)]
             fn stream(self, vector: Self::Vector, to: &mut [$type]) {
                 let to = &mut to[..$width];
                 if to.as_ptr().addr() % size_of::<Self::Vector>() != 0 {
@@ -195,6 +206,11 @@ macro_rules! lanes {
             fn even(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
                 // SAFETY: as above.
                 unsafe { $even(a, b) }
+            }
+            #[inline(always)]
+            fn odd(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+                // SAFETY: as above.
+                unsafe { $odd(a, b) }
             }
             #[inline(always)]
             fn number(self, a: $type, b: $type, c: $type) -> $type {
@@ -286,6 +302,49 @@ macro_rules! lanes {
     };
 }
 
+/// Masks of as many numbers as a vector has, and as many masks that are not set.
+const MASKS_PS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+const MASKS_PD: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
+
+/// Loads and stores of fewer numbers than a vector has.
+macro_rules! some {
+    (wide $type:ident, $vector:ident, $mask:ident, $load:ident, $store:ident, $name:ident, $put:ident) => {
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn $name(from: &[$type]) -> arch::$vector {
+            // SAFETY: only numbers of the slice are read.
+            unsafe { arch::$load(((1u32 << from.len()) - 1) as arch::$mask, from.as_ptr()) }
+        }
+        #[target_feature(enable = "avx512f")]
+        #[inline]
+        fn $put(vector: arch::$vector, to: &mut [$type]) {
+            // SAFETY: only numbers of the slice are written.
+            unsafe { arch::$store(to.as_mut_ptr(), ((1u32 << to.len()) - 1) as arch::$mask, vector) }
+        }
+    };
+    (narrow $type:ident, $vector:ident, $masks:ident, $width:literal, $load:ident, $store:ident, $name:ident, $put:ident) => {
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn $name(from: &[$type]) -> arch::$vector {
+            let masks = &$masks[$width - from.len()..][..$width];
+            // SAFETY: only numbers of the slice are read, and all those of the mask.
+            unsafe { arch::$load(from.as_ptr(), arch::_mm256_loadu_si256(masks.as_ptr().cast())) }
+        }
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn $put(vector: arch::$vector, to: &mut [$type]) {
+            let masks = &$masks[$width - to.len()..][..$width];
+            // SAFETY: only numbers of the slice are written, and all those of the mask read.
+            unsafe { arch::$store(to.as_mut_ptr(), arch::_mm256_loadu_si256(masks.as_ptr().cast()), vector) }
+        }
+    };
+}
+
+some!(wide f32, __m512, __mmask16, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps, some_wide_ps, put_some_wide_ps);
+some!(wide f64, __m512d, __mmask8, _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd, some_wide_pd, put_some_wide_pd);
+some!(narrow f32, __m256, MASKS_PS, 8, _mm256_maskload_ps, _mm256_maskstore_ps, some_narrow_ps, put_some_narrow_ps);
+some!(narrow f64, __m256d, MASKS_PD, 4, _mm256_maskload_pd, _mm256_maskstore_pd, some_narrow_pd, put_some_narrow_pd);
+
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn wide_ps(a: arch::__m512, b: arch::__m512) -> (arch::__m512, arch::__m512) {
@@ -340,6 +399,32 @@ fn even_narrow_ps(a: arch::__m256, b: arch::__m256) -> arch::__m256 {
 #[inline]
 fn even_narrow_pd(a: arch::__m256d, b: arch::__m256d) -> arch::__m256d {
     arch::_mm256_permute4x64_pd::<0xd8>(arch::_mm256_unpacklo_pd(a, b))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn odd_wide_ps(a: arch::__m512, b: arch::__m512) -> arch::__m512 {
+    let odd = arch::_mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    arch::_mm512_permutex2var_ps(a, odd, b)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn odd_wide_pd(a: arch::__m512d, b: arch::__m512d) -> arch::__m512d {
+    arch::_mm512_permutex2var_pd(a, arch::_mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15), b)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn odd_narrow_ps(a: arch::__m256, b: arch::__m256) -> arch::__m256 {
+    let halves = arch::_mm256_castps_pd(arch::_mm256_shuffle_ps::<0xdd>(a, b));
+    arch::_mm256_castpd_ps(arch::_mm256_permute4x64_pd::<0xd8>(halves))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn odd_narrow_pd(a: arch::__m256d, b: arch::__m256d) -> arch::__m256d {
+    arch::_mm256_permute4x64_pd::<0xd8>(arch::_mm256_unpackhi_pd(a, b))
 }
 
 /// Comparisons that choose, and what touches the bits of numbers.
@@ -513,15 +598,15 @@ fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
     arch::_mm256_setr_pd(a, b, c, d)
 }
 
-lanes!(Avx512 "avx512f,avx2,fma,f16c", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps,
+lanes!(Avx512 "avx512f,avx2,fma,f16c", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps, odd_wide_ps,
     _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, any_less_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps,
-    bytes_wide_ps, fields_wide_ps, halves_wide_ps, bfloats_wide_ps, to_halves_wide_ps, to_bfloats_wide_ps);
-lanes!(Avx512 "avx512f,avx2,fma,f16c", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd,
+    bytes_wide_ps, fields_wide_ps, halves_wide_ps, bfloats_wide_ps, to_halves_wide_ps, to_bfloats_wide_ps, some_wide_ps, put_some_wide_ps);
+lanes!(Avx512 "avx512f,avx2,fma,f16c", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd, odd_wide_pd,
     _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, any_less_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd,
-    bytes_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd);
-lanes!(Avx2 "avx2,fma,f16c", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps,
+    bytes_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd, some_wide_pd, put_some_wide_pd);
+lanes!(Avx2 "avx2,fma,f16c", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps, odd_narrow_ps,
     _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, any_less_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps,
-    bytes_narrow_ps, fields_narrow_ps, halves_narrow_ps, bfloats_narrow_ps, to_halves_narrow_ps, to_bfloats_narrow_ps);
-lanes!(Avx2 "avx2,fma,f16c", f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd,
+    bytes_narrow_ps, fields_narrow_ps, halves_narrow_ps, bfloats_narrow_ps, to_halves_narrow_ps, to_bfloats_narrow_ps, some_narrow_ps, put_some_narrow_ps);
+lanes!(Avx2 "avx2,fma,f16c", f64: 4 x 2, __m256d, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_fmadd_pd, narrow_pd, even_narrow_pd, odd_narrow_pd,
     _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd, _mm256_div_pd, _mm256_sqrt_pd, _mm256_max_pd, _mm256_min_pd, magnitude_narrow_pd, less_narrow_pd, at_least_narrow_pd, any_less_narrow_pd, power_narrow_pd, signed_narrow_pd, pick_narrow_pd,
-    bytes_narrow_pd, fields_narrow_pd, halves_narrow_pd, bfloats_narrow_pd, to_halves_narrow_pd, to_bfloats_narrow_pd);
+    bytes_narrow_pd, fields_narrow_pd, halves_narrow_pd, bfloats_narrow_pd, to_halves_narrow_pd, to_bfloats_narrow_pd, some_narrow_pd, put_some_narrow_pd);

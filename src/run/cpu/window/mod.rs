@@ -6,6 +6,7 @@ mod conv_transpose;
 mod depthwise;
 mod direct;
 pub(super) mod grid;
+mod maxima;
 mod phases;
 mod pool;
 mod pool_gradient;

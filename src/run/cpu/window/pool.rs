@@ -12,6 +12,7 @@ use super::super::vectors::{Lanes, Task, Vectorised};
 use super::super::view::{Typed, View, ViewMut, take, with_element};
 use super::super::walk::sizes;
 use super::grid::{Grid, channels, spatial};
+use super::maxima::Maxima;
 use super::phases::{Phases, SPARE, copy_row};
 
 /// Elements of results that one part computes, about.
@@ -72,7 +73,7 @@ impl Steps {
             pad: flat(&grid.pad, 0),
         };
         // Beside the phases: numbers of elements, and what rounds up to whole vectors.
-        let area = area.checked_sub(grid.small[2].checked_add(4 * SPARE)?)?;
+        let area = area.checked_sub(grid.small[2].checked_add(grid.small[1])?.checked_add(5 * SPARE)?)?;
         let [[_, rows, _], [_, high, wide]] = [grid.large, grid.kernel];
         let [_, down, across] = grid.small;
         let middle = rows.checked_mul(across)?;
@@ -126,20 +127,25 @@ impl<T: Typed + Float> Task<T> for Planes<'_, T> {
         let all = || [Some(&steps.first), steps.down.as_ref()].into_iter().flatten();
         let padded = all().map(|phases| phases.elements() + SPARE).max().unwrap_or(0);
         let made = all().map(|phases| phases.tall * phases.width + SPARE).max().unwrap_or(0);
-        let (Ok(padded), Ok(made), Ok(middle), Ok(columns)) = (
+        let (Ok(padded), Ok(made), Ok(middle), Ok(columns), Ok(heights)) = (
             take::<T>(&mut area, padded),
             take::<T>(&mut area, made),
             take::<T>(&mut area, steps.middle),
             take::<T>(&mut area, across.next_multiple_of(L::WIDTH)),
+            take::<T>(&mut area, rows),
         ) else {
             return;
         };
+        let maxima = if pool.kind == PoolKind::Max { Maxima::new(lanes, grid, padded.len()) } else { None };
         let mut strips = Strips { kind: pool.kind, padded, made };
-        // How many elements count in each column; beyond the last, one.
+        // How many elements count in each column, beyond the last one, and in each row.
         columns.fill(T::ONE);
         if pool.kind != PoolKind::Max {
             for (column, count) in columns[..across].iter_mut().enumerate() {
                 *count = T::from_f64(count_along(pool, grid, 2, column) as f64);
+            }
+            for (row, count) in heights.iter_mut().enumerate() {
+                *count = T::from_f64(count_along(pool, grid, 1, row) as f64);
             }
         }
         for (number, out) in (first..).zip(out.chunks_mut(rows * across)) {
@@ -150,25 +156,43 @@ impl<T: Typed + Float> Task<T> for Planes<'_, T> {
             let planes = planes.map(|z| &x[z * area..]);
             match (&steps.down, pool.kind) {
                 (Some(down), _) => {
-                    let copy = |_, count, from: &[T], to: &mut [T]| copy_row(lanes, from, count, to);
-                    strips.fold(lanes, &steps.first, planes, middle, copy);
-                    strips.fold(lanes, down, [&*middle].into_iter(), out, copy);
+                    strips.fold(lanes, &steps.first, planes, middle, Written::Copied);
+                    strips.fold(lanes, down, [&*middle].into_iter(), out, Written::Copied);
                 }
                 (None, PoolKind::Max) => {
-                    strips.fold(lanes, &steps.first, planes, out, |_, count, from, to| {
-                        copy_row(lanes, from, count, to);
-                    });
+                    let mut done = false;
+                    if let Some(maxima) = &maxima {
+                        for (number, x) in planes.clone().enumerate() {
+                            done = maxima.of_plane(lanes, x, number == 0, strips.padded, out);
+                            if !done {
+                                break;
+                            }
+                        }
+                    }
+                    if done {
+                        continue;
+                    }
+                    strips.fold(lanes, &steps.first, planes, out, Written::Copied);
                 }
                 (None, PoolKind::Average | PoolKind::AverageWithPadding) => {
-                    let deep = count_along(pool, grid, 0, z);
-                    strips.fold(lanes, &steps.first, planes, out, |row, _, from, to| {
-                        let count = T::from_f64((deep * count_along(pool, grid, 1, row)) as f64);
-                        share_row(lanes, from, count, columns, across, to);
-                    });
+                    let deep = T::from_f64(count_along(pool, grid, 0, z) as f64);
+                    strips.fold(lanes, &steps.first, planes, out, Written::Shared { deep, heights, columns });
                 }
             }
         }
     }
+}
+
+/// How rows are written. No closure: one that is not made part of its caller has no vectors of the set.
+#[derive(Clone, Copy)]
+enum Written<'a, T> {
+    Copied,
+    /// Divided by the numbers of elements, which are products of those along each axis.
+    Shared {
+        deep: T,
+        heights: &'a [T],
+        columns: &'a [T],
+    },
 }
 
 /// Where rows of a plane are folded.
@@ -179,8 +203,7 @@ struct Strips<'a, T> {
 }
 
 impl<T: Typed + Float> Strips<'_, T> {
-    /// Folds the windows of planes, one plane behind the other; `write` takes each row, how many elements it has, what was made
-    /// of it, and where it goes. What is written beyond a row is written again with the next one.
+    /// Folds the windows of planes, one plane behind the other. What is written beyond a row is written again with the next one.
     #[inline(always)]
     fn fold<'x, L: Lanes<T>>(
         &mut self,
@@ -188,7 +211,7 @@ impl<T: Typed + Float> Strips<'_, T> {
         phases: &Phases,
         planes: impl Iterator<Item = &'x [T]> + Clone,
         out: &mut [T],
-        write: impl Fn(usize, usize, &[T], &mut [T]),
+        written: Written<'_, T>,
     ) {
         let Phases { small: [rows, across], tall, width, .. } = *phases;
         let first = if self.kind == PoolKind::Max { T::LOWEST } else { T::ZERO };
@@ -220,7 +243,13 @@ impl<T: Typed + Float> Strips<'_, T> {
             // Rows that follow one another without padding are copied as one.
             let joined = if width == across && self.kind == PoolKind::Max { height } else { 1 };
             for row in (0..height).step_by(joined) {
-                write(top + row, joined * across, &made[row * width..], &mut out[(top + row) * across..]);
+                let (from, to) = (&made[row * width..], &mut out[(top + row) * across..]);
+                match written {
+                    Written::Copied => copy_row(lanes, from, joined * across, to),
+                    Written::Shared { deep, heights, columns } => {
+                        share_row(lanes, from, deep.mul(heights[top + row]), columns, across, to);
+                    }
+                }
             }
         }
     }
@@ -258,7 +287,10 @@ fn tile<T: Typed, L: Lanes<T>, const V: usize>(
     combine: impl Fn(L::Vector, L::Vector) -> L::Vector,
 ) -> usize {
     let made = &mut made[..V * L::WIDTH];
-    let mut folds: [L::Vector; V] = std::array::from_fn(|v| lanes.load(&made[v * L::WIDTH..]));
+    let mut folds = [lanes.zero(); V];
+    for v in 0..V {
+        folds[v] = lanes.load(&made[v * L::WIDTH..]);
+    }
     for &offset in offsets {
         let x = &padded[offset..][..V * L::WIDTH];
         for v in 0..V {
@@ -460,7 +492,11 @@ mod tests {
 
     #[test]
     fn poolings_are_those_of_the_definition() {
-        let cases: [Case<'_>; 12] = [
+        let cases: [Case<'_>; 16] = [
+            [&[36, 71], &[3, 3], &[2, 2], &[1, 1], &[0, 0], &[0, 0]],
+            [&[7, 80], &[2, 5], &[2, 2], &[1, 1], &[1, 2], &[1, 2]],
+            [&[5, 21, 50], &[3, 3, 3], &[2, 2, 2], &[1, 1, 1], &[1, 1, 1], &[1, 1, 1]],
+            [&[120, 112], &[3, 2], &[1, 2], &[1, 1], &[1, 0], &[1, 0]],
             [&[20, 20], &[13, 13], &[1, 1], &[1, 1], &[6, 6], &[6, 6]],
             [&[17, 23], &[5, 5], &[1, 1], &[1, 1], &[2, 2], &[2, 2]],
             [&[31, 33], &[3, 3], &[2, 2], &[1, 1], &[1, 1], &[1, 1]],

@@ -137,7 +137,11 @@ fn through<L: Lanes<f32>, const N: usize>(
         Some(number) => [number; N],
         None => {
             let piece = piece(0);
-            std::array::from_fn(|i| l.load(&piece[i * L::WIDTH..][..L::WIDTH]))
+            let mut made = [l.zero(); N];
+            for i in 0..N {
+                made[i] = l.load(&piece[i * L::WIDTH..][..L::WIDTH]);
+            }
+            made
         }
     };
     for link in links {

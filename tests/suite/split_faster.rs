@@ -203,6 +203,40 @@ fn equal_blocks_are_split_alike() {
     assert!(middle.chunks(2).all(|pair| pair == &middle[..2]), "{middle:?}");
 }
 
+/// What neither machine has room for is computed by both in turn, each of its devices a part of every layer: nothing but
+/// the network is between the machines.
+#[test]
+fn machines_take_over_from_one_another() {
+    let mut network = layers_of(&[1024; 25]);
+    network.dims.insert("batch".to_owned(), 4096);
+    let devices = "2xh100-80g:memory=100MB+2xh100-80g:host=h1,memory=100MB";
+    let compiled = planned(&network, devices, SplitOptions::default());
+    let splits = &compiled.plan.options.splits;
+    assert!(!splits.is_empty(), "nothing is split");
+    for split in splits {
+        let hosts: std::collections::BTreeSet<bool> =
+            split.devices.iter().map(|device| device.starts_with("h1/")).collect();
+        assert_eq!(hosts.len(), 1, "{:?} are parts of {:?}", split.devices, split.nodes);
+    }
+    let whole = planned(&network, devices, none());
+    assert!(latency(&compiled) * 3 < latency(&whole) * 2, "{} {}", latency(&compiled), latency(&whole));
+    sound("layers", &network, &compiled);
+}
+
+/// Where the output is put together less room is left for parameters: that device takes less of the layers.
+#[test]
+fn what_is_put_together_leaves_less_to_a_device() {
+    let mut widths = [1024; 14];
+    widths[13] = 8192;
+    let mut network = layers_of(&widths);
+    network.dims.insert("batch".to_owned(), 1024);
+    let devices = "4xh100-80g:memory=90MB";
+    let compiled = planned(&network, devices, SplitOptions::default());
+    let whole = planned(&network, devices, none());
+    assert!(latency(&compiled) * 3 < latency(&whole) * 2, "{} {}", latency(&compiled), latency(&whole));
+    sound("layers", &network, &compiled);
+}
+
 /// Every way to split each of three layers in two by hand: none is much faster than what is found.
 #[test]
 fn the_way_that_is_found_is_near_the_best_of_all_by_hand() {

@@ -8,7 +8,8 @@
 //! 3. `portfolio` runs the methods. Each sees the `context`, evaluates candidates with `evaluate` and keeps
 //!    the best in a `pool`. For any objective: `segments` (`orders` cut by `tables` and `segment`), `ideals`,
 //!    `plain`, `fill`, `packing`, `live`, and `every` placement of few units. For the makespan: `list` schedulers
-//!    over `jobs`, and `makespan`. For bytes: `multilevel` partitioning and minimum `cuts`.
+//!    over `jobs`, and `makespan`. For bytes: `multilevel` partitioning, minimum `cuts`,
+//!    and of few units the `fewest` by branch and bound. Last is what lies `nearby`.
 //! 4. `first_readers` moves masks and tables in what was found to where they are read first.
 //! 5. `replan` weighs the candidates against the placement that they replace, if there is one.
 //! 6. `infeasible` explains why there is none.
@@ -21,6 +22,7 @@ mod context;
 mod cuts;
 mod evaluate;
 mod every;
+mod fewest;
 mod fill;
 mod first_readers;
 mod flow;
@@ -33,6 +35,7 @@ mod load;
 mod makespan;
 mod moves;
 mod multilevel;
+mod nearby;
 mod nets;
 mod options;
 mod orders;
@@ -270,6 +273,8 @@ fn parted(problem: &Problem<'_>, seeds: &[Ranked], control: &Control<'_>) -> Res
         Objective::Latency => makespan::find(&context, seeds),
         Objective::Throughput => load::from_nodes(&context, seeds),
     };
+    let near = nearby::find(&context, &found);
+    found.merge(near);
     first_readers::settle(&context, &mut found);
     Ok(placements(problem, found))
 }

@@ -1,6 +1,7 @@
 //! Placements that differ from a given one by where a single unit is, for judging them.
 
-use super::evaluate::{Evaluator, unread};
+use super::evaluate::{Evaluation, Evaluator, unread};
+use super::orders::OrderKind;
 use super::problem::{Backward, NONE, Problem};
 use super::{Options, Placement, infeasible};
 use crate::costgraph::{CostGraph, NodeIx, Role};
@@ -14,6 +15,7 @@ pub struct Moves<'a> {
     problem: Problem<'a>,
     units: Vec<DeviceId>,
     limits: Vec<u64>,
+    order: Vec<NodeIx>,
 }
 
 impl<'a> Moves<'a> {
@@ -60,13 +62,25 @@ impl<'a> Moves<'a> {
             units[unit] = here;
         }
         let limits = infeasible::limits(&problem)?;
-        Ok(Self { problem, units, limits })
+        let order = OrderKind::Depth.nodes(&problem);
+        Ok(Self { problem, units, limits, order })
     }
 
     /// The unit of a node that computes.
     pub fn unit(&self, node: NodeIx) -> Option<usize> {
         let unit = self.problem.unit_of[node.index()];
         (unit != NONE).then_some(unit as usize)
+    }
+
+    /// Number of units.
+    pub(crate) fn unit_count(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Devices that take any work and that a unit may be on.
+    pub(crate) fn choices(&self, unit: usize) -> Vec<DeviceId> {
+        let allowed = self.problem.allowed(unit);
+        self.problem.devices.iter().copied().filter(|&id| allowed.contains(id)).collect()
     }
 
     /// The nodes of a unit, ascending.
@@ -119,8 +133,13 @@ impl<'a> Moves<'a> {
     /// The placement with a unit on another device; parameters and inputs follow their readers, and what nobody reads stays.
     /// O(nodes + edges).
     pub fn moved(&self, unit: usize, to: DeviceId) -> Placement {
+        self.moved_at_once(&[(unit, to)])
+    }
+
+    /// As [`Moves::moved`], of several units.
+    pub(crate) fn moved_at_once(&self, moves: &[(usize, DeviceId)]) -> Placement {
         let mut units = self.units.clone();
-        units[unit] = to;
+        moves.iter().for_each(|&(unit, to)| units[unit] = to);
         let mut moved = self.spread(&units);
         let unread: Vec<NodeIx> = unread(&self.problem).into_iter().flat_map(|(_, nodes)| nodes).collect();
         if !unread.is_empty() {
@@ -128,6 +147,11 @@ impl<'a> Moves<'a> {
             unread.into_iter().for_each(|node| moved.device[node.index()] = here.device[node.index()]);
         }
         moved
+    }
+
+    /// What a placement of the same problem costs, depth first. O(nodes + edges).
+    pub(crate) fn evaluation(&self, placement: &Placement) -> Evaluation {
+        Evaluator::new(&self.problem).evaluate(&placement.device, &self.order)
     }
 
     fn spread(&self, units: &[DeviceId]) -> Placement {

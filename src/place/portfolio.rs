@@ -10,7 +10,9 @@ use super::orders::OrderKind;
 use super::pool::{Candidate, Pool};
 use super::problem::{Backward, Problem};
 use super::{Effort, Objective};
-use super::{cuts, every, fill, ideals, load, makespan, multilevel, packing, plain, segments};
+use super::{
+    cuts, every, fewest, fill, ideals, load, makespan, multilevel, nearby, packing, plain, segments,
+};
 use crate::topology::DeviceId;
 
 /// Rounds of methods, for the caller to hear of.
@@ -63,6 +65,12 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
         let found = load::find(context, &pool, context.problem.options.effort);
         pool.merge(found);
     }
+    if context.problem.options.objective == Objective::Transfer {
+        let found = fewest::find(context, &pool);
+        pool.merge(found);
+    }
+    let found = nearby::find(context, &pool);
+    pool.merge(found);
     pool
 }
 

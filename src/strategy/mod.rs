@@ -4,6 +4,7 @@
 //! On exit the schedule is that of the placement, and every arena is at most its cap minus the reserve.
 
 mod anytime;
+mod nearby;
 pub mod pipeline;
 mod rewrite;
 mod score;
@@ -80,6 +81,15 @@ fn compared(graph: &CostGraph, options: &Options) -> usize {
 ///
 /// Errors: those of [`place::place`] and of [`schedule()`]; [`Error::Infeasible`] where nothing fits.
 pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
+    let found = fewest(problem, control)?;
+    if control.stopped() {
+        return Ok(found);
+    }
+    nearby::refined(problem, found, control)
+}
+
+/// As [`solve`], of the placements that the search comes to, and of one device alone.
+fn fewest(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
     let found = within_rounds(problem, control);
     // Of other objectives a step on several devices may well be better.
     let may_be_better = match &found {

@@ -82,6 +82,7 @@ mod models_page;
 mod mutate;
 mod naive_plan;
 mod native;
+mod nearby;
 mod networks;
 mod noise;
 mod npz;

@@ -15,6 +15,9 @@ use crate::topology::DeviceId;
 /// Units with a choice up to which branches are looked at: of more, the budget ends among the last of them.
 const FEW: usize = 48;
 
+/// Units up to which there are branches at all: each is one call deeper.
+const MOST_UNITS: usize = 256;
+
 /// Devices are kept as bits.
 const MOST_DEVICES: usize = 32;
 
@@ -46,7 +49,8 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
     let problem = context.problem;
     let free = (0..problem.unit_count()).filter(|&unit| problem.fixed(unit).is_none()).count();
     let least = start.best().map_or(u64::MAX, |best| best.evaluation.transfer_bytes().get());
-    if free > FEW || problem.topology.len() > MOST_DEVICES || least == 0 {
+    let is_small = free <= FEW && problem.unit_count() <= MOST_UNITS;
+    if !is_small || problem.topology.len() > MOST_DEVICES || least == 0 {
         return incumbents.pool;
     }
     let effort = problem.options.effort;
@@ -135,7 +139,8 @@ impl Search<'_, '_, '_> {
                 return;
             }
             let holds = self.brought(unit, id);
-            if self.held[id.index()].saturating_add(holds) > problem.caps[id.index()] {
+            let held = self.held[id.index()].checked_add(holds);
+            if held.is_none_or(|held| held > problem.caps[id.index()]) {
                 continue;
             }
             self.branches -= 1;

@@ -46,7 +46,7 @@ pub(super) fn refined(
     let Problem { graph, topology, options } = problem;
     let nodes = graph.node_count().max(1);
     let is_free = options.devices == DeviceUse::Auto && options.balance.is_none() && options.from.is_none();
-    let moves_nothing = found.1.cost.step_bytes + found.1.cost.load_bytes == Bytes::ZERO;
+    let moves_nothing = found.1.cost.step_bytes.max(found.1.cost.load_bytes) == Bytes::ZERO;
     let is_settled = options.objective == Objective::Transfer && moves_nothing;
     if options.effort == Effort::Fast || nodes > FEW || !is_free || is_settled || topology.len() < 2 {
         return Ok(found);

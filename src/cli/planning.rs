@@ -14,6 +14,7 @@ pub(super) enum Search {
     /// By the time limit and by a signal.
     Limited,
     /// Not at all: it finds again what was found before the search for it was cut short. A second signal ends the program.
+    #[cfg(feature = "run")]
     Again,
 }
 

@@ -25,6 +25,7 @@ pub use dot::dot;
 pub use events::Events;
 pub use explain::{fewer_text, node_text, overview_text, plan_text, split_text};
 #[cfg(feature = "run")]
+#[cfg(feature = "cli")]
 pub(crate) use history::is_csv;
 #[cfg(feature = "run")]
 pub use history::read_history;

@@ -53,6 +53,7 @@ pub use plan::again::step_of_plan;
 pub use plan::parallel::{Candidate, Estimate, Parallel, Strategy, best, candidates, spread};
 pub use spread::asynchronous::{Async, Stale};
 pub use spread::exchange::{Exchange, Replicas, Sync, Transfer, Zero};
+#[cfg(feature = "cli")]
 pub(crate) use step::check_trained;
 pub use step::loss::Loss;
 pub use step::scaling::Scaling;

@@ -101,7 +101,7 @@ impl Progression {
         };
         match (dtype, self.number()) {
             (_, Some(number)) => constant_of(dtype, number).is_some(),
-            (DType::I64, None) => is_within(60, 32),
+            (DType::I64, None) => is_within(53, 32),
             (DType::I32, None) => is_within(28, 2),
             _ => false,
         }

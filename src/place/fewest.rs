@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use super::Effort;
 use super::context::{Context, Incumbents};
+use super::nearby::visits;
 use super::nets::NetKind;
 use super::orders::OrderKind;
 use super::pool::Pool;
@@ -30,15 +31,6 @@ const fn branches(effort: Effort) -> usize {
         Effort::Fast => 20_000,
         Effort::Default => 200_000,
         Effort::Best => 10_000_000,
-    }
-}
-
-/// Nodes that all evaluations together may visit, by effort.
-const fn visits(effort: Effort) -> usize {
-    match effort {
-        Effort::Fast => 100_000,
-        Effort::Default => 800_000,
-        Effort::Best => 20_000_000,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::topology::DeviceId;
 const FEW: usize = 200;
 
 /// Nodes that all evaluations together may visit, by effort.
-const fn visits(effort: Effort) -> usize {
+pub(super) const fn visits(effort: Effort) -> usize {
     match effort {
         Effort::Fast => 100_000,
         Effort::Default => 800_000,

@@ -198,3 +198,28 @@ output "y" %4
     let before = parse(&turned).unwrap();
     assert!(names(&after(&before)).contains(&"gather_nd"));
 }
+
+/// Numbers that are not written exactly where they would be computed ahead stay as they are.
+#[test]
+fn numbers_beyond_what_is_exact_are_not_computed_ahead() {
+    let graph = |more: &str| {
+        let text = format!(
+            r#"graph "far"
+dim s
+source s0 data "x" "input"
+%0: i64[s] = input "x" @s0
+%1: i64[s] = iota axis=0 @s0
+%2: i64[] = constant {{9007199254740992}} @s0
+%3: i64[] = constant {{{more}}} @s0
+%4: i64[s] = add %1, %2 @s0
+%5: i64[s] = add %4, %3 @s0
+%6: i64[3] = constant {{0, 2, 4}} @s0
+%7: i64[3] = gather %5, %6 axis=0 @s0
+output "y" %7
+"#
+        );
+        parse(&text).unwrap()
+    };
+    assert!(names(&after(&graph("1"))).contains(&"gather"));
+    assert!(!names(&after(&graph("-1"))).contains(&"gather"));
+}

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::WORK;
 use crate::control::Control;
-use crate::costgraph::CostGraph;
-use crate::place::{DeviceUse, Objective, Options, resident_bytes};
+use crate::costgraph::{CostGraph, ParamIx, Role};
+use crate::place::{DeviceUse, Objective, Options};
 use crate::strategy::{self, Problem};
 use crate::topology::Topology;
 use crate::units::Bytes;
@@ -51,11 +51,11 @@ pub fn fewer(
     }
     let caps = caps(topology, options);
     let resident = |count: usize| caps.iter().take(count).map(|cap| u128::from(cap.get())).sum::<u128>();
-    let bytes = resident_bytes(graph);
+    let bytes = read_bytes(graph);
     let tried = control.map(counts.len(), |number| {
         let count = counts[number];
         // Not even what is there in every step fits in the largest devices.
-        if resident(count) < u128::from(bytes.get()) {
+        if resident(count) < bytes {
             return (count, None);
         }
         let devices = DeviceUse::Count(u32::try_from(count).unwrap_or(u32::MAX));
@@ -66,6 +66,21 @@ pub fn fewer(
     let as_good =
         tried.iter().filter(|(_, found)| found.is_some_and(|found| found <= value)).map(|&(n, _)| n);
     Some(Fewer { as_good: as_good.min(), tried })
+}
+
+/// Bytes that the devices which compute have before a step: of parameters that are read, and of the nodes' own. What no
+/// node reads may be on any device. O(nodes + tensors + edges).
+fn read_bytes(graph: &CostGraph) -> u128 {
+    let mut is_read = vec![false; graph.param_count()];
+    for node in graph.nodes() {
+        if let Some(param) = graph.param(node) {
+            is_read[param.index()] |= graph.outputs(node).any(|tensor| !graph.consumers(tensor).is_empty());
+        }
+    }
+    let params = (0..).map(ParamIx).zip(is_read).filter(|&(_, is_read)| is_read);
+    let params = params.map(|(param, _)| graph.param_bytes(param));
+    let computing = graph.nodes().filter(|&node| graph.role(node) == Role::Compute);
+    params.chain(computing.map(|node| graph.owned_bytes(node))).map(|bytes| u128::from(bytes.get())).sum()
 }
 
 /// What devices may hold, the largest first.

@@ -10,13 +10,17 @@
 mod builder;
 mod columns;
 pub mod derive;
+mod frugal;
 pub mod microbatch;
 mod names;
 mod visit;
 
 pub use builder::{Builder, NodeSpec};
 pub use columns::Columns;
+pub(crate) use frugal::frugal_order;
 pub use visit::{Neighbors, Visited};
+
+use std::collections::HashSet;
 
 use crate::csr::Csr;
 use crate::units::{Bytes, Nanos};
@@ -242,6 +246,30 @@ impl CostGraph {
         let first = self.in_place.partition_point(|&(other, ..)| other < node);
         let own = self.in_place[first..].iter().take_while(move |&&(other, ..)| other == node);
         own.map(|&(_, input, output)| (input, output))
+    }
+
+    /// Bytes of results that lie where operands lay that a launch is the last to read, each counted once: an operand `dies`
+    /// with it. O(in-place pairs).
+    pub(crate) fn saved_in_place(&self, node: NodeIx, dies: impl Fn(&TensorIx) -> bool) -> u64 {
+        let (mut operands, mut last) = (HashSet::new(), None);
+        let mut saved = 0u64;
+        for (input, output) in self.in_place(node) {
+            let Some(&operand) = self.inputs(node).get(input as usize) else { continue };
+            let Some(result) = self.output(node, output) else { continue };
+            // Pairs of one result follow each other.
+            let is_new = last != Some(result) && !operands.contains(&operand);
+            if is_new && dies(&operand) && self.updated(result).is_none() {
+                saved = saved.saturating_add(self.tensor_bytes(result).0);
+                operands.insert(operand);
+                last = Some(result);
+            }
+        }
+        saved
+    }
+
+    /// True where a tensor's bytes can be used again after its last reader.
+    pub(crate) fn is_freed(&self, tensor: TensorIx) -> bool {
+        self.role(self.producer(tensor)) == Role::Compute && !self.is_result(tensor)
     }
 
     /// Positions of the inputs in whose place a tensor may be written by the node that makes it. O(log pairs).

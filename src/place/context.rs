@@ -1,14 +1,16 @@
 //! What every method of the portfolio sees: the problem with what is derived from it once, and the incumbents
 //! that evaluate and keep what a method finds.
 
-use super::Objective;
+use std::sync::OnceLock;
+
 use super::evaluate::Evaluator;
 use super::nets::{NetKind, Nets};
 use super::orders::OrderKind;
 use super::pool::{Candidate, Excess, Pool};
 use super::problem::{NONE, Problem};
+use super::{Effort, Objective};
 use crate::control::Control;
-use crate::costgraph::{NodeIx, Role};
+use crate::costgraph::{NodeIx, Role, frugal_order};
 use crate::topology::DeviceId;
 
 /// A placement may still fit if its estimate is over the caps by no more than the smallest cap over this.
@@ -55,6 +57,9 @@ pub(super) struct Context<'c, 'a> {
     pub(super) base: FixedShare,
     /// The order along which placements are evaluated unless a method has its own: depth first.
     pub(super) order: Vec<NodeIx>,
+    /// See [`Context::frugal`] and [`Context::orders`].
+    frugal: OnceLock<Option<Vec<NodeIx>>>,
+    orders: OnceLock<Vec<Vec<NodeIx>>>,
     /// Threads, cancellation, progress.
     pub(super) control: &'c Control<'c>,
     /// Whether the caller hears of what is found: not of what only another search begins with.
@@ -76,6 +81,8 @@ impl<'c, 'a> Context<'c, 'a> {
             limits,
             base: FixedShare::new(problem, nets, limits),
             order,
+            frugal: OnceLock::new(),
+            orders: OnceLock::new(),
             control,
             told: true,
         }
@@ -92,6 +99,25 @@ impl<'c, 'a> Context<'c, 'a> {
     /// True where a fixed unit or a pinned home ties the problem to certain devices.
     pub(super) fn is_tied(&self) -> bool {
         self.base.computes.contains(&true) || self.nets.home.iter().any(|&home| home != NONE)
+    }
+
+    /// An order for placements that lack bytes in others: one in which all on one device holds little. None for large
+    /// graphs.
+    pub(super) fn frugal(&self) -> Option<&Vec<NodeIx>> {
+        let search = || {
+            let (graph, hasty) = (self.problem.graph, self.problem.options.effort == Effort::Fast);
+            let launches = frugal_order(graph, &vec![0; graph.node_count()], &[0], hasty)?;
+            Some(self.problem.with_loads(&launches))
+        };
+        self.frugal.get_or_init(search).as_ref()
+    }
+
+    /// All orders along which a placement of few nodes that lacks bytes is looked at. O(nodes) bytes, kept.
+    pub(super) fn orders(&self) -> &[Vec<NodeIx>] {
+        self.orders.get_or_init(|| {
+            let known = OrderKind::ALL.into_iter().map(|kind| kind.nodes(self.problem));
+            known.chain(self.frugal().cloned()).collect()
+        })
     }
 
     /// Devices for all units: fixed ones where they must be, the others as asked where they may.

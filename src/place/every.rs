@@ -2,7 +2,6 @@
 
 use super::Effort;
 use super::context::{Context, Incumbents};
-use super::orders::OrderKind;
 use super::pool::Pool;
 use crate::topology::DeviceId;
 
@@ -24,13 +23,12 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     if !count.is_some_and(|count| (1..=most).contains(&count)) {
         return incumbents.pool;
     }
-    let orders = OrderKind::ALL.map(|kind| kind.nodes(problem));
     let mut chosen = vec![0; allowed.len()];
     loop {
         let units: Vec<DeviceId> = allowed.iter().zip(&chosen).map(|(ids, &at)| ids[at]).collect();
         if incumbents.consider(units.clone(), &context.order).excess.bytes > 0 {
             // Memory is exceeded or not as the order has it.
-            for order in &orders {
+            for order in context.orders() {
                 incumbents.consider(units.clone(), order);
             }
         }

@@ -7,10 +7,8 @@ use super::Effort;
 use super::context::{Context, Incumbents};
 use super::nearby::visits;
 use super::nets::NetKind;
-use super::orders::OrderKind;
 use super::pool::Pool;
 use super::problem::{NONE, Problem};
-use crate::costgraph::NodeIx;
 use crate::topology::DeviceId;
 
 /// Units with a choice up to which branches are looked at: of more, the budget ends among the last of them.
@@ -49,7 +47,6 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
     let mut search = Search {
         context,
         order: order(context),
-        orders: OrderKind::ALL.map(|kind| kind.nodes(problem)),
         least,
         touched: context.nets.home.iter().map(|&home| if home == NONE { 0 } else { 1 << home }).collect(),
         held: vec![0; problem.topology.len()],
@@ -94,7 +91,6 @@ fn order(context: &Context<'_, '_>) -> Vec<usize> {
 struct Search<'s, 'c, 'a> {
     context: &'s Context<'c, 'a>,
     order: Vec<usize>,
-    orders: [Vec<NodeIx>; OrderKind::ALL.len()],
     /// Bytes of the best so far.
     least: u64,
     /// By net: the devices that it touches.
@@ -191,7 +187,7 @@ impl Search<'_, '_, '_> {
     fn judge(&mut self) {
         self.evaluations = self.evaluations.saturating_sub(1);
         let mut found = self.incumbents.consider(self.chosen.clone(), &self.context.order);
-        for order in &self.orders {
+        for order in self.context.orders() {
             if !self.is_in_doubt(found.excess.bytes) {
                 break;
             }

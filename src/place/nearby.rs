@@ -6,10 +6,8 @@
 //! allow, and where nothing fits, what is over a cap goes where there is room.
 
 use super::context::{Context, Incumbents};
-use super::orders::OrderKind;
 use super::pool::{Candidate, Excess, Pool, key};
 use super::{Effort, Objective};
-use crate::costgraph::NodeIx;
 use crate::topology::DeviceId;
 
 /// Nodes up to which what fits is made better; what does not is mended as long as there is a budget for it.
@@ -44,7 +42,6 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
         .map(|unit| Choice { unit, allowed: problem.allowed(unit).iter().collect() })
         .collect();
     let mut nearby = Nearby {
-        orders: OrderKind::ALL.map(|kind| kind.nodes(problem)),
         left: visits(problem.options.effort) / problem.graph.node_count().max(1),
         incumbents: &mut incumbents,
         free: &free,
@@ -67,7 +64,6 @@ type Worth = (Excess, [u64; 4]);
 struct Nearby<'n, 'c, 'a> {
     incumbents: &'n mut Incumbents<'c, 'a>,
     free: &'n [Choice],
-    orders: [Vec<NodeIx>; OrderKind::ALL.len()],
     /// Evaluations that are left.
     left: usize,
 }
@@ -157,7 +153,7 @@ impl Nearby<'_, '_, '_> {
 
     /// A placement along the order in which it lacks least.
     fn judged(&mut self, mut best: Candidate) -> Candidate {
-        for order in &self.orders {
+        for order in self.incumbents.context.orders() {
             if best.excess.bytes == 0 || self.left == 0 {
                 break;
             }

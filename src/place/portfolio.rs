@@ -152,6 +152,9 @@ fn one_device(context: &Context<'_, '_>) -> Pool {
             for kind in OrderKind::ALL {
                 incumbents.consider(units.clone(), &kind.nodes(context.problem));
             }
+            if let Some(order) = context.frugal() {
+                incumbents.consider(units, order);
+            }
         }
     }
     incumbents.pool

@@ -268,9 +268,9 @@ impl Options {
 /// Schedules a placed graph: makes the copies, orders every lane, lays out the arenas.
 ///
 /// Takes the first order that stays under the caps, of: greedy list scheduling by urgency; the
-/// source's order, with updates as soon as they can be made; an order that holds few bytes. Where one
-/// lane runs all, they take as long, and the one that holds the fewest bytes is the first.
-/// Deterministic; near-linear in nodes and edges.
+/// source's order, with updates as soon as they can be made; an order that holds few bytes; of graphs that are not too
+/// large one that is searched for. Where one lane runs all, they take as long, and the one that holds the fewest bytes is
+/// the first. Deterministic; near-linear in nodes and edges.
 ///
 /// Errors: [`Error::Infeasible`] where none does; [`Error::Model`] where the placement is not one
 /// of this graph on this topology (too few devices, an unknown one, one that cannot run its node).
@@ -281,7 +281,22 @@ pub fn schedule(
     options: &Options,
 ) -> Result<Schedule> {
     let problem = Problem::new(graph, topology, &placement.device, &options.offload)?;
-    first_that_fits(&problem, order::orders(&problem), options)
+    let residents = Residents::new(&problem)?;
+    first_that_fits(&problem, &residents, all_orders(&problem, &residents, options)?, options)
+}
+
+/// The orders of all rules, then the one that is searched for.
+fn all_orders<'p>(
+    problem: &'p Problem<'_>,
+    residents: &'p Residents,
+    options: &'p Options,
+) -> Result<impl Iterator<Item = Vec<u32>> + 'p> {
+    let caps = options.caps(problem.topology)?;
+    let searched = std::iter::once_with(move || {
+        let room = caps.iter().zip(&residents.base).map(|(cap, &base)| cap.get().checked_sub(base));
+        order::frugal(problem, &room.collect::<Option<Vec<u64>>>()?, options.hasty)
+    });
+    Ok(order::orders(problem).chain(searched.flatten()))
 }
 
 /// Schedules a placed graph with the launches in a given order, so that plans of others are timed
@@ -299,7 +314,7 @@ pub fn schedule_in_order(
     let problem = Problem::new(graph, topology, &placement.device, &options.offload)?;
     check_order(graph, launches)?;
     let order = order::with_copies(&problem, launches);
-    first_that_fits(&problem, [order].into_iter(), options)
+    first_that_fits(&problem, &Residents::new(&problem)?, [order].into_iter(), options)
 }
 
 /// How long a step takes where each engine always runs the most urgent launch that is ready, whatever memory that needs,
@@ -356,7 +371,7 @@ pub fn schedule_closest(
             check_order(graph, launches)?;
             Box::new(std::iter::once(order::with_copies(&problem, launches)))
         }
-        None => order::orders(&problem),
+        None => Box::new(all_orders(&problem, &residents, options)?),
     };
     let mut best = None;
     for order in orders {
@@ -388,15 +403,15 @@ pub fn predict(graph: &CostGraph, topology: &Topology, placement: &Placement) ->
 
 fn first_that_fits(
     problem: &Problem<'_>,
+    residents: &Residents,
     orders: impl Iterator<Item = Vec<u32>>,
     options: &Options,
 ) -> Result<Schedule> {
-    let residents = Residents::new(problem)?;
     let caps = options.caps(problem.topology)?;
     let mut least: Option<Shortage> = None;
     for order in orders {
-        match fit::fit(problem, &residents, &order, &caps, options.pressing())? {
-            Ok(draft) => return Ok(assemble::assemble(problem, &residents, &order, draft)),
+        match fit::fit(problem, residents, &order, &caps, options.pressing())? {
+            Ok(draft) => return Ok(assemble::assemble(problem, residents, &order, draft)),
             // Caps differ: the nearest miss is that with the least above its own.
             Err(shortage) if least.is_none_or(|least| shortage.lack(&caps) < least.lack(&caps)) => {
                 least = Some(shortage);
@@ -405,7 +420,7 @@ fn first_that_fits(
         }
     }
     Err(match least {
-        Some(shortage) => shortage.error(problem, &residents, &caps),
+        Some(shortage) => shortage.error(problem, residents, &caps),
         None => Error::Internal("no order was tried".into()),
     })
 }

@@ -3,6 +3,7 @@
 use crate::costgraph::{CostGraph, NodeIx, TensorIx};
 use crate::error::{Error, Result};
 use crate::place::Placement;
+use crate::schedule::memory::residents::Residents;
 use crate::schedule::problem::Problem;
 use crate::schedule::{Action, Options, Part, Schedule, StepIx, Why, first_that_fits};
 use crate::topology::{DeviceId, Topology};
@@ -76,5 +77,5 @@ pub fn replay(
     if tasks.iter().any(backwards) {
         return Err(Error::model("steps", "one comes before what it waits for"));
     }
-    first_that_fits(&problem, [tasks].into_iter(), options)
+    first_that_fits(&problem, &Residents::new(&problem)?, [tasks].into_iter(), options)
 }

@@ -3,9 +3,10 @@
 use partition::Control;
 use partition::unstable::costgraph::{Builder, CostGraph, NodeIx, NodeSpec};
 use partition::unstable::place::{self, Moves, Objective, Options, Placement};
+use partition::unstable::schedule::{self, Packing, schedule_in_order};
 use partition::unstable::strategy::{self, Problem};
 use partition::unstable::topology::{Communication, Contention, Topology};
-use partition::unstable::units::{Bytes, Nanos};
+use partition::unstable::units::{ALIGNMENT, Bytes, Nanos};
 
 use crate::random_costgraph::{Links, Rng, topology};
 
@@ -84,7 +85,7 @@ fn no_single_move_moves_fewer_bytes() {
 #[test]
 fn few_nodes_are_placed_as_by_brute_force() {
     let options = Options::default();
-    for seed in 0..20 {
+    for seed in 0..40 {
         let mut rng = Rng::new(100 + seed);
         let (graph, total) = random(&mut rng, 5 + seed as usize % 4);
         let topology = devices(2, total * [35, 50, 70][seed as usize % 3] / 100);
@@ -100,5 +101,47 @@ fn few_nodes_are_placed_as_by_brute_force() {
                 assert_eq!(scored(problem, &placement), None, "seed {seed}: {bits:b} fits, not {ours:?}");
             }
         }
+    }
+}
+
+/// All orders of the nodes in which each comes after those that it reads from.
+fn orders(graph: &CostGraph) -> Vec<Vec<NodeIx>> {
+    let mut all = vec![Vec::new()];
+    for _ in graph.nodes() {
+        all = all.iter().flat_map(|order| longer(graph, order)).collect();
+    }
+    all
+}
+
+fn longer(graph: &CostGraph, order: &[NodeIx]) -> Vec<Vec<NodeIx>> {
+    let is_made = |node: NodeIx| graph.inputs(node).iter().all(|&read| order.contains(&graph.producer(read)));
+    let next = graph.nodes().filter(|&node| !order.contains(&node) && is_made(node));
+    next.map(|node| order.iter().copied().chain([node]).collect()).collect()
+}
+
+/// The lowest arenas of all orders are caps that a schedule meets without being told the order, but for the bytes between
+/// buffers.
+#[test]
+fn an_order_that_fits_is_found_where_there_is_one() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(500 + seed);
+        let (graph, _) = random(&mut rng, 5 + seed as usize % 4);
+        let count = 1 + seed as u32 % 2;
+        let roomy = devices(count, 1 << 40);
+        let ids: Vec<_> = roomy.ids().collect();
+        let device = graph.nodes().map(|_| ids[rng.below(count.into()) as usize]).collect();
+        let placement = Placement { device, ..Placement::default() };
+        let options = schedule::Options::default();
+        let arena = |order: &Vec<NodeIx>| {
+            let made = schedule_in_order(&graph, &roomy, &placement, order, &options)
+                .unwrap()
+                .pack(&graph, Packing::new(1 << 20));
+            made.devices.iter().map(|device| device.arena).max().unwrap()
+        };
+        let lowest = orders(&graph).iter().map(arena).min().unwrap();
+        let tight =
+            schedule::Options { caps: vec![lowest + Bytes(ALIGNMENT); count as usize], ..options.clone() };
+        let made = schedule::schedule(&graph, &roomy, &placement, &tight);
+        assert!(made.is_ok(), "seed {seed}: {lowest} bytes are enough");
     }
 }

@@ -1,7 +1,8 @@
 //! In which order the steps stand.
 //!
 //! [`list`] gives a topological order of all tasks by one of three [`Rule`]s. The first is for
-//! speed; the others hold less memory and are for caps that the first does not meet.
+//! speed; the others hold less memory and are for caps that the first does not meet. For caps that none of them meets an
+//! order is searched for ([`frugal_order`]).
 
 pub(crate) mod earliest;
 pub(crate) mod improve;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use super::copies::{ArrivalIx, Source};
 use super::problem::{Problem, Task};
 use super::simulate::{Run, Tasks, Work, run_greedy};
-use crate::costgraph::{NodeIx, Role, TensorIx};
+use crate::costgraph::{NodeIx, Role, TensorIx, frugal_order};
 use crate::units::Nanos;
 
 /// How to order.
@@ -46,6 +47,14 @@ pub(super) fn orders<'p>(problem: &'p Problem<'_>) -> Box<dyn Iterator<Item = Ve
     let mut orders: Vec<Vec<u32>> = orders.collect();
     orders.sort_by_cached_key(|order| peak::peak(problem, order));
     Box::new(orders.into_iter())
+}
+
+/// An order that is searched for where no rule's holds little enough: no device is to hold more than its `room` beside what
+/// is there before the step. None where the graph is too large, see [`frugal_order`].
+pub(super) fn frugal(problem: &Problem<'_>, room: &[u64], hasty: bool) -> Option<Vec<u32>> {
+    let device: Vec<u32> = problem.placement().iter().map(|id| id.0).collect();
+    let launches = frugal_order(problem.graph, &device, room, hasty)?;
+    Some(updates_late(problem, with_copies(problem, &launches)))
 }
 
 /// The tasks in a topological order. O((nodes + edges) log nodes).
@@ -181,7 +190,7 @@ fn by_memory(problem: &Problem<'_>) -> Vec<NodeIx> {
         for &tensor in graph.inputs(node) {
             readers[tensor.index()] -= 1;
             // One reader is left, and will free the tensor.
-            if readers[tensor.index()] != 1 || !is_freed(problem, tensor) {
+            if readers[tensor.index()] != 1 || !graph.is_freed(tensor) {
                 continue;
             }
             let Some(&last) = graph.consumers(tensor).iter().find(|reader| !done[reader.index()]) else {
@@ -200,17 +209,11 @@ fn by_memory(problem: &Problem<'_>) -> Vec<NodeIx> {
     order
 }
 
-/// True where the tensor's bytes can be used again after its last reader.
-fn is_freed(problem: &Problem<'_>, tensor: TensorIx) -> bool {
-    let role = problem.graph.role(problem.graph.producer(tensor));
-    role == Role::Compute && !problem.graph.is_result(tensor)
-}
-
 /// What a node makes, less what only it reads.
 fn added_bytes(problem: &Problem<'_>, node: NodeIx) -> i128 {
     let graph = problem.graph;
     let made: i128 = graph.outputs(node).map(|tensor| i128::from(graph.tensor_bytes(tensor).0)).sum();
-    let freed = |&&tensor: &&TensorIx| graph.consumers(tensor).len() == 1 && is_freed(problem, tensor);
+    let freed = |&&tensor: &&TensorIx| graph.consumers(tensor).len() == 1 && graph.is_freed(tensor);
     let freed: i128 =
         graph.inputs(node).iter().filter(freed).map(|&t| i128::from(graph.tensor_bytes(t).0)).sum();
     made - freed

@@ -1017,6 +1017,28 @@ class Last(nn.Module):
         return mask[:, -count:] * x, torch.arange(half) * 3, torch.tanh(x).sum(1)
 
 
+class Typed(nn.Module):
+    """Parts in other types, one of them within another and switched off."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.norm = nn.Linear(8, 16), nn.Linear(16, 4), nn.LayerNorm(16)
+        self.conv = nn.Conv1d(3, 2, 3, padding=1)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = self.norm(torch.relu(self.first(x)))
+            shares = torch.softmax(self.last(hidden), -1)
+            lines = self.conv(x) + x[:, :2]
+            with torch.autocast("cpu", enabled=False):
+                sums = hidden.float() @ torch.ones(16, 2)
+            joined = torch.cat([shares, x[..., :2]], -1)
+        heads = hidden[:, None]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            attended = F.scaled_dot_product_attention(heads, heads, heads).float()
+        return shares.float(), lines, sums, joined.float(), attended, (self.last(hidden.float()) @ torch.ones(4, 3))
+
+
 # Arrays to run with, where they are not those of the export.
 OTHERS = {
     "sized": (torch.linspace(-2, 3, 4 * 13 * 8).sin().view(4, 13, 8),),
@@ -1056,6 +1078,7 @@ def modules():
         "promoted": (Promoted(), (torch.randn(2, 3), torch.randn(2, 3, dtype=torch.float64), torch.tensor([2, 5]), torch.randn(1, 2, 3, 4, 8),
                                   torch.randn(1, 2, 3, 5, 8), torch.randn(1, 2, 3, 5, 6), torch.randn(2, 1, 4, 5)), None),
         "last": (Last(), (torch.randn(3, 5), torch.randn(3, 10)), ({0: rows, 1: half}, {0: rows, 1: 2 * half})),
+        "typed": (Typed(), (torch.randn(2, 3, 8),), None),
         "triangle": (Triangle(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({1: length}, {1: Dim("kept", min=2, max=64)})),
         "sized": (Sized(), (torch.randn(3, 9, 8),), ({0: rows, 1: Dim.AUTO},)),
         "ends": (Ends(), (y, x, far, torch.arange(5)), None),

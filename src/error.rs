@@ -282,6 +282,11 @@ pub enum Repair {
         /// What to ask for.
         devices: String,
     },
+    /// `use=compute` for a host, which else takes only what nothing else can.
+    Host {
+        /// Its name.
+        device: String,
+    },
     /// A smaller batch.
     Batch {
         /// Its size.
@@ -343,6 +348,9 @@ impl fmt::Display for Repair {
             Self::Balance { balance: Some(balance) } => write!(f, "--balance {balance}"),
             Self::Balance { balance: None } => f.write_str("no --balance"),
             Self::Use { devices } => write!(f, "--use {devices}"),
+            Self::Host { device } => {
+                write!(f, "{device} with use=compute (a CPU beside accelerators is a host else)")
+            }
             Self::Batch { batch, .. } => write!(f, "a batch of {batch}"),
             Self::Microbatches { microbatches, schedule, recomputed, offloaded } => {
                 let count = microbatches.map(|count| format!("--microbatches {count}"));

@@ -163,7 +163,7 @@ fn trained(
         return Err(error);
     }
     if let Some(path) = &args.output {
-        write_weights(path, &trainer.weights()?)?;
+        write_weights(path, &trainer.state()?)?;
     }
     logs.close(&trainer)?;
     if let Some((factor, skipped)) =

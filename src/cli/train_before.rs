@@ -87,7 +87,12 @@ impl Outputs {
     pub(super) fn hold(&self, graph: &Graph) -> Result<()> {
         let names = || graph.params().iter().map(|param| param.name.as_str());
         if let Some(form) = self.form {
-            form.check_names(names())?;
+            let arrays = &graph.rules().arrays;
+            let others =
+                arrays.written.values().flatten().chain(arrays.beside.iter().map(|beside| &beside.name));
+            form.check_names(
+                names().filter(|&name| !arrays.written.contains_key(name)).chain(others.map(String::as_str)),
+            )?;
         }
         let checkpoints = self.folders.iter().find(|(option, _)| *option == "--checkpoints");
         if checkpoints.is_some() {

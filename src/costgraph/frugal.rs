@@ -10,25 +10,25 @@ use super::{CostGraph, NodeIx, Role, TensorIx};
 use crate::random;
 use crate::units::Bytes;
 
-/// Readers of tensors that are looked at, and in haste.
-const LOOKS: [usize; 2] = [400_000, 50_000];
+/// Readers of tensors that are looked at.
+const LOOKS: usize = 100_000;
 
-/// Readers of tensors that have to be affordable for each launch; with fewer, an order is no better than a greedy one.
-const LEAST_LOOKS: usize = 16;
+/// Numbers that are copied as fast as a reader is looked at.
+const PER_LOOK: usize = 16;
+
+/// How often each launch has to be affordable; where it is less, an order is no better than a greedy one.
+const LEAST_LOOKS: usize = 8;
 
 /// The launches in an order that, as far as one is found, lets no memory hold more than its `room` beside what is there
 /// before the step; `memory` is that of each node, a position in `room`. Copies are taken to come just before their first
-/// readers. At most about 400,000 readers of tensors are looked at, 50,000 in haste; none where that is too little for the
-/// graph.
-pub(crate) fn frugal_order(
-    graph: &CostGraph,
-    memory: &[u32],
-    room: &[u64],
-    hasty: bool,
-) -> Option<Vec<NodeIx>> {
+/// readers. At most about 100,000 readers of tensors are looked at; none where that is too little for the graph.
+pub(crate) fn frugal_order(graph: &CostGraph, memory: &[u32], room: &[u64]) -> Option<Vec<NodeIx>> {
     let count = graph.nodes().filter(|&node| graph.role(node) == Role::Compute).count();
-    let looks = LOOKS[usize::from(hasty)].checked_div(count)?;
-    if looks < LEAST_LOOKS {
+    let (memory, room) = used(memory, room);
+    let (memory, room) = (&memory[..], &room[..]);
+    let once: usize = graph.nodes().map(|node| looks_at(graph, node)).sum();
+    let looks = LOOKS.checked_div(count)?;
+    if looks < LEAST_LOOKS.saturating_mul(once.div_ceil(count)) {
         return None;
     }
     let beam = Beam { graph, memory, room, looks };
@@ -45,6 +45,24 @@ pub(crate) fn frugal_order(
     }
     order.reverse();
     Some(order)
+}
+
+/// Readers of what a node reads, and one.
+fn looks_at(graph: &CostGraph, node: NodeIx) -> usize {
+    1 + graph.inputs(node).iter().map(|&tensor| graph.consumers(tensor).len()).sum::<usize>()
+}
+
+/// The memories that nodes are in, numbered anew, and their room.
+fn used(memory: &[u32], room: &[u64]) -> (Vec<u32>, Vec<u64>) {
+    let mut number = vec![None; room.len()];
+    let mut rooms = Vec::new();
+    let numbered = memory.iter().map(|&at| {
+        *number[at as usize].get_or_insert_with(|| {
+            rooms.push(room[at as usize]);
+            rooms.len() as u32 - 1
+        })
+    });
+    (numbered.collect(), rooms)
 }
 
 /// A launch, and the step before it.
@@ -73,6 +91,11 @@ struct Set {
 impl Set {
     fn has(&self, node: NodeIx) -> bool {
         self.done[node.index() / 64] >> (node.index() % 64) & 1 == 1
+    }
+
+    /// How many numbers stand for it.
+    fn numbers(&self) -> usize {
+        self.done.len() + self.ready.len() + self.held.len()
     }
 }
 
@@ -141,7 +164,11 @@ impl Beam<'_> {
         for (parent, set) in sets.iter().enumerate() {
             let start = found.len();
             for &node in &set.ready {
-                let longer = self.with(set, parent, node, &mut looks);
+                if looks >= self.looks {
+                    break;
+                }
+                looks += looks_at(self.graph, node) + set.held.len() / PER_LOOK;
+                let longer = self.with(set, parent, node);
                 // What takes no room comes first in some best order: no other launch has to be looked at.
                 let is_free =
                     longer.over == set.over && longer.held.iter().zip(&set.held).all(|(new, old)| new <= old);
@@ -153,19 +180,17 @@ impl Beam<'_> {
                     break;
                 }
             }
-            if looks >= self.looks {
-                break;
-            }
         }
         found.sort_unstable_by_key(Longer::rank);
         let mut seen = HashSet::new();
         found.retain(|longer| seen.insert(longer.hash));
-        found.truncate(self.looks / LEAST_LOOKS);
+        let numbers = sets.iter().map(Set::numbers).max().unwrap_or(0);
+        found.truncate((self.looks / (1 + numbers / PER_LOOK)).max(1));
         found.into_iter().map(|longer| self.made(&sets[longer.parent], longer, steps)).collect()
     }
 
     /// What memories hold once one launch more is done.
-    fn with(&self, set: &Set, parent: usize, node: NodeIx, looks: &mut usize) -> Longer {
+    fn with(&self, set: &Set, parent: usize, node: NodeIx) -> Longer {
         let (graph, own) = (self.graph, self.memory(node));
         let mut held = set.held.clone();
         let mut dying = Vec::new();
@@ -175,7 +200,6 @@ impl Beam<'_> {
             if graph.role(graph.producer(tensor)) == Role::Param {
                 continue;
             }
-            *looks += graph.consumers(tensor).len();
             let (made, home) = (aligned(graph.made_bytes(tensor)), self.home(tensor));
             let bytes = if home == own { made } else { aligned(graph.tensor_bytes(tensor)) };
             let lies = |after: Option<NodeIx>, at: usize| self.lies(set, after, tensor, at);
@@ -203,7 +227,6 @@ impl Beam<'_> {
             .saturating_add(aligned(graph.workspace_bytes(node)))
             .saturating_sub(u64::try_from(saved).unwrap_or(u64::MAX));
         held[own] = here.saturating_sub(leaves);
-        *looks += 1;
         Longer {
             parent,
             node,

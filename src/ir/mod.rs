@@ -61,7 +61,7 @@ pub use param::{
 };
 pub use ports::Counted;
 pub use precision::Range;
-pub use rules::{Absent, ArrayNames, Coding, InputRule, Limit, Penalty, Rules, TargetRules};
+pub use rules::{Absent, ArrayNames, Beside, Coding, InputRule, Limit, Penalty, Rules, TargetRules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
 pub use source::{Phase, Source, SourceRole, part_name};
 pub use tensor::Tensor;

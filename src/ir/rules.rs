@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{BlockFormat, Tensor};
+use super::{BlockFormat, DType, Data, Tensor};
 use crate::error::{Error, Report, Result};
 
 /// A count that a field of a configuration sets.
@@ -103,12 +103,30 @@ pub struct ArrayNames {
     /// Arrays that the source's own library holds, in some version, in a model of this class: each with the parameter that it
     /// holds a second time or is another name of; none where it is of no parameter.
     pub held: Vec<(String, Option<String>)>,
+    /// The names under which the source's own library holds a parameter, by the parameter's own, where that is not its only
+    /// one: several of tied layers, none of what the library computes anew. Training writes arrays under these.
+    pub written: BTreeMap<String, Vec<String>>,
+    /// What the library holds besides: training writes it as it is.
+    pub beside: Vec<Beside>,
     /// Patterns (`*`, `?`) of arrays that such files hold and nothing reads: masks, frequencies.
     pub unread: Vec<String>,
     /// Blocks of few bits that the rows of a parameter's array are, by the parameter's own name.
     pub blocks: BTreeMap<String, BlockFormat>,
     /// How files hold matrices in several arrays each; none where a matrix is one array.
     pub coding: Option<Coding>,
+}
+
+/// An array of the source that no node of the network reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// What the source's library calls it.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its sizes.
+    pub dims: Vec<u64>,
+    /// Where its elements are.
+    pub data: Data,
 }
 
 /// How a tool that quantises checkpoints stores a matrix: integers, and beside them what makes numbers of these. A layer `L`

@@ -3,12 +3,12 @@
 
 use std::sync::OnceLock;
 
+use super::Objective;
 use super::evaluate::Evaluator;
 use super::nets::{NetKind, Nets};
 use super::orders::OrderKind;
 use super::pool::{Candidate, Excess, Pool};
 use super::problem::{NONE, Problem};
-use super::{Effort, Objective};
 use crate::control::Control;
 use crate::costgraph::{NodeIx, Role, frugal_order};
 use crate::topology::DeviceId;
@@ -105,8 +105,8 @@ impl<'c, 'a> Context<'c, 'a> {
     /// graphs.
     pub(super) fn frugal(&self) -> Option<&Vec<NodeIx>> {
         let search = || {
-            let (graph, hasty) = (self.problem.graph, self.problem.options.effort == Effort::Fast);
-            let launches = frugal_order(graph, &vec![0; graph.node_count()], &[0], hasty)?;
+            let graph = self.problem.graph;
+            let launches = frugal_order(graph, &vec![0; graph.node_count()], &[0])?;
             Some(self.problem.with_loads(&launches))
         };
         self.frugal.get_or_init(search).as_ref()

@@ -53,7 +53,7 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
         users: vec![0; problem.topology.len()],
         chosen: vec![problem.devices[0]; problem.unit_count()],
         branches: branches(effort),
-        evaluations: visits(effort) / problem.graph.node_count().max(1),
+        evaluations: visits(effort) / (problem.graph.node_count() + problem.topology.len()),
         incumbents: &mut incumbents,
     };
     search.branch(0, 0);

@@ -13,7 +13,7 @@ use crate::topology::DeviceId;
 /// Nodes up to which what fits is made better; what does not is mended as long as there is a budget for it.
 const FEW: usize = 200;
 
-/// Nodes that all evaluations together may visit, by effort.
+/// Nodes and devices that all evaluations together may visit, by effort.
 pub(super) const fn visits(effort: Effort) -> usize {
     match effort {
         Effort::Fast => 100_000,
@@ -42,7 +42,7 @@ pub(super) fn find(context: &Context<'_, '_>, start: &Pool) -> Pool {
         .map(|unit| Choice { unit, allowed: problem.allowed(unit).iter().collect() })
         .collect();
     let mut nearby = Nearby {
-        left: visits(problem.options.effort) / problem.graph.node_count().max(1),
+        left: visits(problem.options.effort) / (problem.graph.node_count() + problem.topology.len()),
         incumbents: &mut incumbents,
         free: &free,
     };

@@ -294,7 +294,7 @@ fn all_orders<'p>(
     let caps = options.caps(problem.topology)?;
     let searched = std::iter::once_with(move || {
         let room = caps.iter().zip(&residents.base).map(|(cap, &base)| cap.get().checked_sub(base));
-        order::frugal(problem, &room.collect::<Option<Vec<u64>>>()?, options.hasty)
+        order::frugal(problem, &room.collect::<Option<Vec<u64>>>()?)
     });
     Ok(order::orders(problem).chain(searched.flatten()))
 }

@@ -15,10 +15,10 @@ use crate::units::{Bytes, Nanos};
 /// Nodes up to which a plan's neighbours are looked at.
 const FEW: usize = 100;
 
-/// Nodes that all evaluations together may visit.
+/// Nodes and devices that all evaluations together may visit.
 const EVALUATED: usize = 200_000;
 
-/// Nodes that all schedules together may have.
+/// Nodes and devices that all schedules together may have.
 const SCHEDULED: usize = 10_000;
 
 /// What is so many times as much as at the least effort that looks around at the greatest.
@@ -44,7 +44,8 @@ pub(super) fn refined(
     control: &Control<'_>,
 ) -> Result<(Placement, Schedule)> {
     let Problem { graph, topology, options } = problem;
-    let nodes = graph.node_count().max(1);
+    let nodes = graph.node_count();
+    let visited = nodes + topology.len();
     let is_free = options.devices == DeviceUse::Auto && options.balance.is_none() && options.from.is_none();
     let moves_nothing = found.1.cost.step_bytes.max(found.1.cost.load_bytes) == Bytes::ZERO;
     let is_settled = options.objective == Objective::Transfer && moves_nothing;
@@ -56,8 +57,8 @@ pub(super) fn refined(
         problem,
         scheduling: scheduling(topology, options)?,
         control,
-        evaluations: times * EVALUATED / nodes,
-        schedules: times * SCHEDULED / nodes,
+        evaluations: times * EVALUATED / visited,
+        schedules: times * SCHEDULED / visited,
     };
     let (placement, schedule) = found;
     let mut best = Plan { placement, schedule };

@@ -843,6 +843,22 @@ fn files_that_showed_defects_give_the_stored_outputs() {
     }
 }
 
+/// `scripts/onnx_known.py`: sizes that follow from the order of constants, with onnxruntime's outputs.
+#[test]
+fn sizes_follow_from_what_is_sorted_counted_or_replaced_of_constants() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/known");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let models: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "onnx")).collect();
+    assert_eq!(models.len(), 11);
+    for model in models {
+        let arrays = model.with_extension("npz").display().to_string();
+        let run =
+            ["run", &model.display().to_string(), "-d", "cpu", "--inputs", &arrays, "--expect", &arrays];
+        crate::cli::Folder::new().ok(&run);
+    }
+}
+
 #[test]
 fn a_window_without_axes_is_refused() {
     let nodes = vec![node("n", "STFT", &["x", "step", "w"], &["y"])];

@@ -1,13 +1,16 @@
-//! Parameters that a file has once because they begin equal, and that training moves apart.
+//! Parameters that a file has once because they begin equal, and that training moves apart; and those that it has under
+//! several names, which training writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use partition::unstable::ir::Tensor;
+use partition::unstable::load::weights::Arrays;
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::topology::Topology;
 use partition::unstable::train::{Loss, Options, Trainer};
 
+use super::cli::Folder;
 use super::onnx::{float, floats, model, node};
 
 /// Two batch norms whose scales, variances, shifts and means PyTorch's exporter writes as one array each.
@@ -73,4 +76,35 @@ fn statistics_that_begin_as_weights_do_are_moved_alone() {
     near(&after["a.var"], [0.9 + 0.35, 0.9 + 12.5]);
     assert!(after["b.mean"] != after["a.mean"] && after["b.var"] != after["a.var"]);
     assert!(after["b.mean"].iter().all(|mean| *mean > 0.0), "what a rectifier leaves is above zero");
+}
+
+/// `scripts/torch_state.py`: what is written is the module's `state_dict`, name by name, and is read again.
+#[test]
+fn the_state_that_the_framework_has_is_written_under_its_names() {
+    let stored = |file: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/state").join(file);
+    let (program, arrays) = (stored("state.pt2").display().to_string(), stored("state.npz"));
+    let folder = Folder::new();
+    let data = format!("{}:input=x,target=t", arrays.display());
+    let how = ["--loss", "sparse:logits", "--lr", "0.1", "--optimizer", "sgd", "--in-order", "--batch", "6"];
+    let train =
+        ["train", &program, "-d", "cpu", "--data", &data, "--effort", "fast", "-o", "after.safetensors"];
+    folder.ok(&[&train[..], &how].concat());
+    let (torch, after) =
+        (Arrays::open(&arrays).unwrap(), Arrays::open(&folder.path("after.safetensors")).unwrap());
+    let names: BTreeSet<&str> = torch.names().iter().filter_map(|name| name.strip_prefix("after.")).collect();
+    assert_eq!(after.names().iter().map(String::as_str).collect::<BTreeSet<&str>>(), names);
+    // How many batches there were is counted by the framework alone.
+    for name in names.into_iter().filter(|name| !name.ends_with("num_batches_tracked")) {
+        let expected = torch.get(&format!("after.{name}")).unwrap().unwrap().to_f64();
+        let found = after.get(name).unwrap().unwrap().to_f64();
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-5, "{name}: {found}, torch {expected}");
+        }
+    }
+    let again = ["--weights", "after.safetensors", "--lr", "0", "-o", "again.safetensors"];
+    folder.ok(&[&train[..8], &how[..2], &how[4..], &again].concat());
+    let again = Arrays::open(&folder.path("again.safetensors")).unwrap();
+    assert_eq!(again.get("unread").unwrap(), after.get("unread").unwrap());
+    assert_eq!(again.get("head.weight").unwrap(), after.get("table.weight").unwrap());
 }

@@ -8,6 +8,8 @@
 mod attempt;
 mod with_splits;
 
+use std::cmp::Reverse;
+
 use self::attempt::{Attempt, Fit, fit, graph_of, rewritten};
 use self::with_splits::WithSplits;
 use super::pipeline::settled;
@@ -43,7 +45,7 @@ const BALANCES: [&str; 12] =
     ["0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.5", "1", "2", "5"];
 
 /// Adds to what is known of why nothing fits the changes that help: memory, a smaller reserve,
-/// pins and colocation to drop, another balance, count of devices, batch or count of microbatches.
+/// pins and colocation to drop, another balance, count of devices, a host that computes, batch or count of microbatches.
 /// Where memory helps, and less of it helps with kernels run again or tensors offloaded, both are reported.
 /// `found` is what planning `model` with these arguments ended with.
 ///
@@ -77,6 +79,7 @@ pub fn repair(
     repairs.extend(trial.without_colocation());
     repairs.extend(trial.balance());
     repairs.extend(trial.device_use());
+    repairs.extend(trial.host()?);
     let mut memory = trial.memory(found);
     if let Some(Repair::Memory { device: None, more, .. }) = memory.first()
         && *more <= options.place.reserve
@@ -298,6 +301,23 @@ impl Trial<'_, '_> {
         }
         let options = place::Options { devices: DeviceUse::Auto, ..self.base.clone() };
         self.helps(&options).then(|| Repair::Use { devices: "auto".into() })
+    }
+
+    /// The host with the most memory as a device that computes. Errors: those of lowering the model.
+    fn host(&mut self) -> Result<Option<Repair>> {
+        let hosts = self.topology.ids().filter(|&id| self.topology.device(id).role == Role::Host);
+        let Some(host) = hosts.max_by_key(|&id| (self.topology.device(id).memory, Reverse(id))) else {
+            return Ok(None);
+        };
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        self.left = left;
+        let mut topology = self.topology.clone();
+        topology.devices[host.index()].role = Role::Compute;
+        let graph = graph_of(self.model, &topology, self.options)?;
+        let quick = place::Options { effort: Effort::Fast, ..self.base.clone() };
+        let found = fit(Problem::new(&graph, &topology, &quick), None, Attempt::AsIs, self.control);
+        let device = self.topology.device(host).name.clone();
+        Ok(found.map(|_| Repair::Host { device }))
     }
 
     /// Memory for each device that computes, then for single ones: the least that does.

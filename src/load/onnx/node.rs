@@ -2,6 +2,7 @@
 //! operations that many lowerings are made of.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use super::known::Known;
 use super::lower::{Binding, Form, Lowering, Ragged, make, show};
@@ -10,8 +11,8 @@ use super::proto::{AttributeProto, NodeProto, SparseTensorProto, TensorProto, at
 use super::tensor;
 use crate::error::{Error, Report, Result};
 use crate::ir::{
-    Binary, DType, Graph, Noise, Op, Shape, Size, Source, SourceId, SourceRole, Statistic, Type, Unary,
-    ValueId,
+    Binary, DType, DimId, Graph, Noise, Op, Shape, Size, Source, SourceId, SourceRole, Statistic, Type,
+    Unary, ValueId,
 };
 
 /// A node and the state of the lowering around it. Attributes that a lowering does not read are
@@ -74,11 +75,14 @@ impl<'a> At<'a> {
 
     /// A size cannot be computed before the model's dimensions have values.
     pub(super) fn undecided(&self, what: &str, sizes: &[Size]) -> Error {
-        let mut dims: Vec<_> = sizes.iter().flat_map(|size| size.terms()).map(|term| term.0).collect();
-        dims.sort();
-        dims.dedup();
+        let of_sizes = |sizes: &[Size]| -> BTreeSet<DimId> {
+            sizes.iter().flat_map(|size| size.terms()).map(|term| term.0).collect()
+        };
+        let mut dims = of_sizes(sizes);
         if dims.is_empty() {
-            dims = (0..self.graph().dims().len() as u32).map(crate::ir::DimId).collect();
+            // Those of the inputs which are still open.
+            let inputs = self.graph().inputs().iter().map(|&(_, input)| &self.graph().ty(input).shape);
+            dims = inputs.flat_map(|shape| of_sizes(shape.sizes())).collect();
         }
         let message = format!("{what} cannot be computed before the model's dimensions are bound");
         let names: Vec<String> =

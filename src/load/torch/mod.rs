@@ -58,6 +58,7 @@ pub(super) fn load_with(
     let model = ModelBuilder::new(&document.name, path);
     let built = program::build(&document, model, &inputs)?;
     let mut graph = built.model.lower(path, options, &mut |_| Ok(found.clone()))?;
+    program::name_state(&mut graph, &built.arrays, path)?;
     let trained = program::trained(&document);
     let is_other = |name: &String| !trained.contains(name.as_str());
     let others: Vec<String> =

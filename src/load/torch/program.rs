@@ -1,6 +1,7 @@
 //! Walks an exported program: inputs, arrays, nodes in order, outputs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -8,20 +9,75 @@ use super::call::Emit;
 use super::ops;
 use super::schema::{Argument, Document, InMemory, Node, StoredArray, TensorMeta, size};
 use crate::error::{Error, Report, Result};
-use crate::ir::{DType, Limit};
+use crate::ir::{Beside, DType, Data, Graph, Limit, Tensor};
 use crate::load::onnx::model_builder::{Attribute, Bytes, Dimension, ModelBuilder};
 
 /// A program as a graph of ONNX operators.
-pub(super) struct Built {
+pub(super) struct Built<'d> {
     pub(super) model: ModelBuilder,
     /// By the name of an output that a buffer becomes, the buffer's.
     pub(super) buffers: BTreeMap<String, String>,
+    pub(super) arrays: Vec<OfModule<'d>>,
+}
+
+/// An array of the module.
+pub(super) struct OfModule<'d> {
+    /// What the graph calls it: of arrays that lie in the same bytes, the name of the first.
+    own: String,
+    /// What the module calls it.
+    path: &'d str,
+    /// Whether it is in the module's `state_dict`.
+    is_state: bool,
+    stored: &'d StoredArray,
+}
+
+/// Tells a graph what the module's `state_dict` has: names of parameters, and arrays that the graph does not read, which lie in
+/// the archive. Error: digits that are none.
+pub(super) fn name_state(graph: &mut Graph, arrays: &[OfModule<'_>], archive: Option<&Path>) -> Result<()> {
+    let read: HashSet<String> = graph.params().iter().map(|param| param.name.clone()).collect();
+    let names = &mut graph.rules_mut().arrays;
+    for array in arrays {
+        if read.contains(&array.own) {
+            let written = names.written.entry(array.own.clone()).or_default();
+            written.extend(array.is_state.then(|| array.path.to_owned()));
+            if array.path != array.own {
+                names.aliases.entry(array.own.clone()).or_default().push(array.path.to_owned());
+            }
+        } else if array.is_state {
+            names.beside.extend(beside(array, archive).map_err(|error| error.within(array.path))?);
+        }
+    }
+    names.written.retain(|own, written| !matches!(&written[..], [one] if one == own));
+    Ok(())
+}
+
+/// None where the array is of numbers, or in an order, that only programs read.
+fn beside(array: &OfModule<'_>, archive: Option<&Path>) -> Result<Option<Beside>> {
+    let OfModule { path, stored, .. } = array;
+    let (Ok(dtype), Some(InMemory::Rows(dims))) = (stored.meta.dtype(), stored.meta.in_memory()) else {
+        return Ok(None);
+    };
+    if stored.meta.small_float().is_some() || stored.meta.is_complex() {
+        return Ok(None);
+    }
+    let Some(dims) = dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect::<Option<Vec<u64>>>() else {
+        return Ok(None);
+    };
+    let data = match (&stored.bytes, &stored.digits, archive) {
+        (Some(bytes), ..) => Data::Inline(Tensor::new(dtype, dims.clone(), bytes.clone())?),
+        (None, Some(digits), _) => Data::Inline(Tensor::new(dtype, dims.clone(), from_digits(digits)?)?),
+        (None, None, Some(archive)) => {
+            Data::File { path: archive.to_owned(), offset: stored.offset, length: stored.length }
+        }
+        (None, None, None) => return Ok(None),
+    };
+    Ok(Some(Beside { name: (*path).to_owned(), dtype, dims, data }))
 }
 
 /// The program as a graph of ONNX operators.
 ///
 /// Errors: what is not supported, all at once; else the first node that is wrong.
-pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -> Result<Built> {
+pub(super) fn build<'d>(document: &'d Document, model: ModelBuilder, inputs: &Inputs) -> Result<Built<'d>> {
     let module = &document.program.graph_module;
     let graph = &module.graph;
     for (name, meta) in &graph.tensor_values {
@@ -36,7 +92,8 @@ pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -
         outputs.iter().chain(mutations.values()).map(ToString::to_string).collect(),
         &graph.nodes,
     );
-    let written = placeholders(&mut emit, document, inputs, &mutations)?;
+    let mut arrays = Vec::new();
+    let written = placeholders(&mut emit, document, inputs, &mutations, &mut arrays)?;
     let is_small =
         |name: &&&str| graph.tensor_values.get(**name).is_some_and(|meta| meta.small_float().is_some());
     if let Some(name) = outputs.iter().chain(written.iter().map(|buffer| &buffer.next)).find(is_small) {
@@ -59,7 +116,7 @@ pub(super) fn build(document: &Document, model: ModelBuilder, inputs: &Inputs) -
         let own = emit.output(buffer.next, outputs.len() + index)?;
         buffers.extend(buffer.array.clone().map(|array| (own, array)));
     }
-    Ok(Built { model: emit.model, buffers })
+    Ok(Built { model: emit.model, buffers, arrays })
 }
 
 /// A buffer that the program writes over.
@@ -271,6 +328,7 @@ fn placeholders<'d>(
     document: &'d Document,
     inputs: &Inputs,
     mutations: &BTreeMap<&'d str, &'d str>,
+    arrays: &mut Vec<OfModule<'d>>,
 ) -> Result<Vec<Buffer<'d>>> {
     let module = &document.program.graph_module;
     let specs = module.signature.input_specs.iter().flatten();
@@ -319,14 +377,23 @@ fn placeholders<'d>(
         // What is trained is no constant, however small, nor is what the next call would find changed.
         let is_trained = kind == "parameter" && array.meta.dtype().is_ok_and(DType::is_float);
         let digits = array.digits.as_deref().filter(|_| !is_trained && next.is_none());
+        let is_state = match kind.as_str() {
+            "buffer" => spec.get("persistent") != Some(&Value::Bool(false)),
+            kind => kind == "parameter",
+        };
+        let mut of_module = |own: &str| {
+            arrays.push(OfModule { own: own.to_owned(), path, is_state, stored: array });
+        };
         // Tied parameters are one array under several names.
         let place_and_type = (array.offset, array.meta.dtype().map_err(place)?, stored_dims(&array.meta));
         if let Some(name) = shared.get(&place_and_type).filter(|_| digits.is_none()) {
+            of_module(name);
             written.extend(next.map(|next| Buffer { next, array: None }));
             bind_array(emit, argument, name.clone(), &array.meta).map_err(place)?;
             continue;
         }
         let name = if taken.insert(path.to_owned()) { path.to_owned() } else { argument.to_owned() };
+        of_module(&name);
         add_array(emit, &name, array, digits).map_err(place)?;
         // What does not lie row by row is read through a transpose, and has no place that its next value fits.
         let is_plain = matches!(array.meta.in_memory(), Some(InMemory::Rows(_)));

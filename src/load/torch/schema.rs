@@ -166,6 +166,16 @@ impl TensorMeta {
         dtype(self.dtype)
     }
 
+    /// The number that stands for its element type.
+    pub(super) const fn type_number(&self) -> u64 {
+        self.dtype
+    }
+
+    /// What is known of it where it is converted to another element type.
+    pub(super) fn converted(&self, type_number: u64) -> Self {
+        Self { dtype: type_number, requires_grad: false, ..self.clone() }
+    }
+
     /// What is known of one of its rows.
     pub(super) fn row(&self) -> Self {
         let behind = |all: &[Argument]| all.iter().skip(1).cloned().collect();

@@ -33,6 +33,7 @@ pub(super) fn extra(graph: &Graph, arrays: &Arrays, chosen: &[Option<String>]) -
     let mut used: BTreeSet<&str> = chosen.iter().flatten().map(String::as_str).collect();
     let layers: BTreeMap<&str, &str> = used.iter().filter_map(|name| Some((split(name)?.0, *name))).collect();
     used.extend(names.aliases.values().flatten().map(String::as_str));
+    used.extend(names.beside.iter().map(|beside| beside.name.as_str()));
     let is_extra = |name: &&String| {
         !used.contains(name.as_str())
             && !patterns.iter().any(|pattern| pattern.matches(name))

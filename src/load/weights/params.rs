@@ -12,7 +12,7 @@ use super::{Arrays, damaged, extra};
 use crate::error::{Error, Report, Result};
 use crate::files;
 use crate::ir::packing::Packing;
-use crate::ir::{DType, Data, Graph, LowRank, NodeId, Param, ParamId, Tensor};
+use crate::ir::{Beside, DType, Data, Graph, LowRank, NodeId, Param, ParamId, Tensor};
 
 /// What [`load_params`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,13 @@ pub fn match_params(graph: &mut Graph, arrays: &Arrays) -> Result<Loaded> {
         loaded.params += 1;
     }
     loaded.extra = extra::extra(graph, arrays, &chosen)?;
+    let held: BTreeSet<&String> = arrays.names().iter().collect();
+    for beside in &mut graph.rules_mut().arrays.beside {
+        if held.contains(&beside.name) {
+            let path = arrays.file_of(&beside.name).to_owned();
+            beside.data = Data::Array { path, name: beside.name.clone() };
+        }
+    }
     Ok(loaded)
 }
 
@@ -181,6 +188,29 @@ impl ParamReader {
     /// A reader without open files.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Trained parameters as the source's own library holds them: under all of its names, with what it holds besides.
+    ///
+    /// Errors: what is besides cannot be read.
+    pub fn with_beside(
+        &mut self,
+        graph: &Graph,
+        trained: &[(String, Tensor)],
+    ) -> Result<Vec<(String, Tensor)>> {
+        let names = &graph.rules().arrays;
+        let mut arrays = Vec::with_capacity(trained.len() + names.beside.len());
+        for (own, tensor) in trained {
+            match names.written.get(own) {
+                Some(written) => arrays.extend(written.iter().map(|name| (name.clone(), tensor.clone()))),
+                None => arrays.push((own.clone(), tensor.clone())),
+            }
+        }
+        for Beside { name, dtype, dims, data } in &names.beside {
+            let tensor = self.tensor(data, graph, (*dtype, dims));
+            arrays.push((name.clone(), tensor.map_err(|error| error.within(&format!("array {name}")))?));
+        }
+        Ok(arrays)
     }
 
     /// The data of a parameter, of the type that it is given in ([`Param::supplied`](crate::ir::Param::supplied)), or of the

@@ -51,9 +51,9 @@ pub(super) fn orders<'p>(problem: &'p Problem<'_>) -> Box<dyn Iterator<Item = Ve
 
 /// An order that is searched for where no rule's holds little enough: no device is to hold more than its `room` beside what
 /// is there before the step. None where the graph is too large, see [`frugal_order`].
-pub(super) fn frugal(problem: &Problem<'_>, room: &[u64], hasty: bool) -> Option<Vec<u32>> {
+pub(super) fn frugal(problem: &Problem<'_>, room: &[u64]) -> Option<Vec<u32>> {
     let device: Vec<u32> = problem.placement().iter().map(|id| id.0).collect();
-    let launches = frugal_order(problem.graph, &device, room, hasty)?;
+    let launches = frugal_order(problem.graph, &device, room)?;
     Some(updates_late(problem, with_copies(problem, &launches)))
 }
 

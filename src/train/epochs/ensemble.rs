@@ -148,7 +148,7 @@ pub fn ensemble<'f>(
         let source = source(&trainer)?;
         let fitting = fitting(member, &mut trainer)?;
         let history = fit(&mut trainer, &source, &fitting, &mut |event: Event<'_>| on_event(member, &event))?;
-        Ok(Trained { history, weights: trainer.weights()? })
+        Ok(Trained { history, weights: trainer.state()? })
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = members.iter().map(|member| scope.spawn(move || one(member))).collect();

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::data::Position;
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
+use crate::load::weights::ParamReader;
 use crate::state::Checkpoint;
 use crate::train::epochs::trainer::Trainer;
 use crate::train::optimize::{SLOTS, Scalar};
@@ -26,6 +27,14 @@ impl Trainer {
             self.forward.params().iter().map(|param| param.name.as_str()).zip(0..).collect();
         arrays.sort_by_key(|(name, _)| places.get(name.as_str()).copied());
         Ok(arrays)
+    }
+
+    /// As [`Trainer::weights`], but what the network's source holds: tied parameters under each of their names there, and what
+    /// no node reads as it is in the file.
+    ///
+    /// Errors: the file cannot be read any more.
+    pub fn state(&self) -> Result<Vec<(String, Tensor)>> {
+        ParamReader::new().with_beside(&self.forward, &self.weights()?)
     }
 
     pub(crate) fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {

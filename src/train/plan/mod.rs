@@ -299,6 +299,18 @@ pub(crate) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed
     fill_param(graph, id, seed, base_name(graph.param(id).whole_name()))
 }
 
+/// The network for some of a batch's samples. Error: its own batch is fixed, and another.
+fn of_samples(unbound: &Graph, samples: i64, batch: i64, options: &compile::Options) -> Result<Graph> {
+    if samples != batch && !compile::has_open_batch(unbound) {
+        let place = format!("a batch of {batch} in parts of {samples}");
+        return Err(Error::usage(place, compile::fixed_batch(unbound)).with_help(
+            "export the model with an open batch, or divide operations instead (--parallel split)",
+        ));
+    }
+    let asked = compile::Options { batch: Some(samples), ..options.clone() };
+    compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
+}
+
 /// The step of a batch over replicas, each of which takes a part of it, and where they are.
 fn over_replicas(
     forward: &Graph,
@@ -311,10 +323,7 @@ fn over_replicas(
     let first = forward.inputs().first().map(|(_, value)| forward.ty(*value).shape.dims());
     let batch = first.flatten().and_then(|dims| dims.first().copied()).unwrap_or(1);
     replicas.check(topology, batch)?;
-    let bound = |samples: i64| {
-        let asked = compile::Options { batch: Some(samples), ..options.compile.clone() };
-        compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
-    };
+    let bound = |samples: i64| of_samples(unbound, samples, batch, &options.compile);
     let names: Vec<String> = topology.computing().map(|id| topology.device(id).name.clone()).collect();
     let groups = match replicas.each {
         1 => ReplicaGroups::single(names.into_iter().take(replicas.count).collect()),

@@ -17,7 +17,7 @@ use crate::place::{DeviceUse, Effort};
 use crate::strategy::pipeline::{self, Unrolled};
 use crate::topology::Topology;
 use crate::train::options::Options;
-use crate::train::plan::{Losses, Planned, again, layers_together};
+use crate::train::plan::{Losses, Planned, again, layers_together, of_samples};
 use crate::train::spread::exchange::{Replicas, Zero};
 use crate::train::spread::groups::ReplicaGroups;
 use crate::train::spread::links::Links;
@@ -156,8 +156,7 @@ impl<'a> Batches<'a> {
         if samples == self.batch {
             return Ok(self.forward.clone());
         }
-        let asked = compile::Options { batch: Some(samples), ..self.options.compile.clone() };
-        compile::bound(self.unbound.clone(), &asked).map(|(graph, _)| graph)
+        of_samples(&self.unbound, samples, self.batch, &self.options.compile)
     }
 
     /// The network of the largest microbatch.

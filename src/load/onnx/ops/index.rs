@@ -4,7 +4,7 @@ use super::super::known;
 use super::super::lower::Ragged;
 use super::super::node::At;
 use super::layout::indices;
-use super::reduce;
+use super::{ranked, reduce};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ScatterKind, Shape, Size, Slice, TopK, Type, ValueId};
 
@@ -130,6 +130,9 @@ pub(super) fn topk(at: &mut At<'_>) -> Result<()> {
         None => at.integer(1, "k")?,
     };
     let largest = at.flag("largest", true)?;
+    if ranked::top_k(at, k, largest) {
+        return Ok(());
+    }
     let mut x = at.value(0)?;
     let own = at.counted_input(0).filter(|of| of.axis == axis as usize);
     let wanted = at.ragged_input(1).filter(|of| of.is_size).map(|of| of.count);

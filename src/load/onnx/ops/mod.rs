@@ -18,6 +18,7 @@ mod product;
 mod quantized;
 mod ragged;
 mod random;
+mod ranked;
 mod ranks;
 mod recurrent;
 mod reduce;
@@ -225,7 +226,7 @@ static TABLE: &[Entry] = &[
     op("STFT", 17, signal::stft),
     op("Scan", 8, control::scan),
     until("Scatter", 9, 10, index::scatter_elements),
-    op("ScatterElements", 11, index::scatter_elements),
+    folding("ScatterElements", 11, ranked::scatter_elements, index::scatter_elements),
     folding("ScatterND", 11, fold::scatter_nd, index::scatter_nd),
     op("Selu", 7, elementwise::selu),
     op("SequenceAt", 11, control::sequence_at),

@@ -4,6 +4,7 @@ use super::super::known::{Items, Known};
 use super::super::lower::Ragged;
 use super::super::node::At;
 use super::layout::indices;
+use super::ranked;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ReduceKind, ScatterKind, Shape, Size, TopK, Unary, ValueId};
 
@@ -171,6 +172,11 @@ struct Sorted {
 /// Each element once, or each part of an axis; where it stands first, which each of all is, and how often it is there.
 pub(super) fn unique(at: &mut At<'_>) -> Result<()> {
     let sorts = at.flag("sorted", true)?;
+    // Of a vector its one axis is as good as none.
+    let is_vector = at.int("axis")?.is_none_or(|axis| matches!(axis, 0 | -1));
+    if is_vector && ranked::unique(at, sorts) {
+        return Ok(());
+    }
     let x = at.value(0)?;
     let (x, axis) = match at.int("axis")? {
         Some(axis) => (x, at.axis(axis, at.rank(0)?)?),

@@ -1,5 +1,5 @@
 //! Parts of a program that stand in a graph of their own: for a mode that changes nothing at inference (`torch.no_grad`,
-//! through which no gradient flows back, a disabled `torch.autocast`), as the branches of `torch.cond`, both of which are
+//! through which no gradient flows back) or only which types it has (`torch.autocast`), as the branches of `torch.cond`, both of which are
 //! computed, as the steps of a `scan` or a `map`, as many as there are, or as the body of a `while_loop`. Their nodes are put where
 //! the graph is called, under names of their own.
 
@@ -13,6 +13,7 @@ use super::schema::{Argument, Graph, NamedArgument, Node};
 use crate::error::{Error, Report, Result};
 use crate::json::json_error;
 
+mod autocast;
 mod batched;
 mod raised;
 mod repeated;
@@ -32,7 +33,7 @@ const MOST_NODES: usize = 1 << 20;
 
 /// Puts all such graphs in their places, also those inside of them.
 ///
-/// Errors: a graph that is damaged; a mode that changes what is computed.
+/// Errors: a graph that is damaged; what a part of the program does is not supported.
 pub(super) fn inline(graph: &mut Graph) -> Result<()> {
     if graph.nodes.iter().any(calls_graph) {
         inline_graphs(graph)?;
@@ -95,11 +96,7 @@ fn called(argument: &mut Argument) -> Result<Option<Graph>> {
 
 /// The nodes of the graph that a mode is for.
 fn mode(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
-    if node.target.ends_with("autocast") && !is_disabled(&node) {
-        let report =
-            Report::new("", "a part of the program in other types (torch.autocast) is not supported yet");
-        return Err(Error::Unsupported(report.help("convert the module before it is exported")));
-    }
+    let casts = node.target.ends_with("autocast") && !is_disabled(&node);
     // No gradient flows to what is computed where gradients are switched off.
     let is_constant = node.target.ends_with("grad_enabled") && is_disabled(&node);
     let given: Vec<String> = results(&node).into_iter().map(str::to_owned).collect();
@@ -111,7 +108,10 @@ fn mode(outer: &mut Graph, node: Node, own: &str) -> Result<Vec<Node>> {
             break;
         }
     }
-    let inner = inner.ok_or_else(|| wrong("it calls no graph"))?;
+    let mut inner = inner.ok_or_else(|| wrong("it calls no graph"))?;
+    if casts {
+        autocast::cast(&mut inner);
+    }
     // A number has no name, and is read where it stands.
     let mut passed: Vec<Option<String>> =
         arguments.map(|input| input.arg.name().map(str::to_owned)).collect();

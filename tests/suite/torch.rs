@@ -124,9 +124,13 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());
+        // In bf16 the framework rounds a product and its bias once.
+        let tolerance = if path.file_stem().is_some_and(|name| name == "typed") { "3e-2" } else { "1e-5" };
         for devices in [&["-d", "cpu"][..], &["-d", "2xcpu:cores=1", "--use", "all"]] {
-            let run =
-                ["run", program, "--inputs", arrays, "--expect", arrays, "--rtol", "1e-5", "--atol", "1e-5"];
+            let run = [
+                "run", program, "--inputs", arrays, "--expect", arrays, "--rtol", tolerance, "--atol",
+                tolerance,
+            ];
             let out = partition(&[&run, devices].concat());
             assert!(out.status.success(), "{program} on {devices:?}: {}", told(&out));
         }

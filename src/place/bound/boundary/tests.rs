@@ -86,7 +86,7 @@ fn an_order_has_each_group_once() {
     }
 }
 
-/// Three engines that hold two of three groups each, and prices of a third of an engine for each group.
+/// An engine that holds any two of three groups: one and a half of it cover all, at a half for each group.
 #[test]
 fn prices_are_those_of_the_best_cover() {
     let mut master = Master::new(3, &[1]);

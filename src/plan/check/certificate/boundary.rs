@@ -41,30 +41,7 @@ impl Proof for Boundary {
             return Err("the weights are larger than any proof needs".into());
         }
         let nets = self.nets(facts, &groups, &line);
-        let mut of_engine: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (device, &engine) in facts.engines.iter().enumerate() {
-            of_engine.entry(engine).or_default().push(device);
-        }
-        let mut known: BTreeMap<(Vec<Option<u64>>, Vec<u64>), u64> = BTreeMap::new();
-        let mut counted = 0;
-        let mut capacity = 0u64;
-        for devices in of_engine.values() {
-            let least =
-                |place: &Place| devices.iter().filter_map(|&device| groups.time[place.group][device]).min();
-            let times: Vec<Option<u64>> = line.iter().map(least).collect();
-            let loads = nets.iter().map(|net| net.load(&copies, devices)).collect();
-            let key = (times, loads);
-            let heaviest = match known.get(&key) {
-                Some(&heaviest) => heaviest,
-                None => {
-                    let engine = Engine { line: &line, nets: &nets, times: &key.0, loads: &key.1, limit };
-                    let heaviest = engine.heaviest(&mut counted)?;
-                    known.insert(key, heaviest);
-                    heaviest
-                }
-            };
-            capacity = capacity.saturating_add(heaviest);
-        }
+        let capacity = Line { places: &line, nets: &nets, limit }.capacity(facts, &copies, &groups)?;
         if total > capacity {
             Ok(claimed)
         } else {
@@ -135,15 +112,61 @@ impl Net {
     }
 }
 
-/// An engine under the limit.
-struct Engine<'e> {
-    line: &'e [Place],
-    nets: &'e [Net],
-    /// By place in the order, the group's time.
-    times: &'e [Option<u64>],
-    /// By net, what copies add.
-    loads: &'e [u64],
+/// Groups in order, with the nets between them.
+struct Line<'l> {
+    places: &'l [Place],
+    nets: &'l [Net],
     limit: u64,
+}
+
+impl Line<'_> {
+    /// The most weight that all engines hold together. Error: the sets are too many to go through.
+    fn capacity(&self, facts: &Facts<'_>, copies: &Copies, groups: &Groups) -> Result<u64, String> {
+        let mut of_engine: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (device, &engine) in facts.engines.iter().enumerate() {
+            of_engine.entry(engine).or_default().push(device);
+        }
+        let engine = |devices: &Vec<usize>| {
+            let least =
+                |place: &Place| devices.iter().filter_map(|&device| groups.time[place.group][device]).min();
+            Engine {
+                times: self.places.iter().map(least).collect(),
+                loads: self.nets.iter().map(|net| net.load(copies, devices)).collect(),
+            }
+        };
+        // Engines that are alike hold the same.
+        let mut alike: BTreeMap<Engine, u64> = BTreeMap::new();
+        of_engine.values().map(engine).for_each(|engine| *alike.entry(engine).or_default() += 1);
+        let (mut counted, mut capacity) = (0, 0u64);
+        for (engine, count) in alike {
+            let heaviest = Knapsack { line: self, engine }.heaviest(&mut counted)?;
+            capacity = capacity.saturating_add(heaviest.saturating_mul(count));
+        }
+        Ok(capacity)
+    }
+}
+
+/// What groups and copies load an engine with.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Engine {
+    /// By place in the order, the group's time; none where it cannot be there.
+    times: Vec<Option<u64>>,
+    /// By net, what copies add.
+    loads: Vec<u64>,
+}
+
+/// An engine under the limit.
+struct Knapsack<'k> {
+    line: &'k Line<'k>,
+    engine: Engine,
+}
+
+/// Whether a group, which is at a place in the order and has some nets, is in the set.
+#[derive(Clone, Copy)]
+struct Choice<'c> {
+    place: usize,
+    nets: &'c [usize],
+    is_in: bool,
 }
 
 /// Nets that are not paid for and have groups to come: (net, whether its groups so far are in the set), ascending.
@@ -152,20 +175,21 @@ type Unpaid = Vec<(usize, bool)>;
 /// By weight, the least load; none where no set that fits has that weight.
 type Loads = Vec<Option<u64>>;
 
-impl Engine<'_> {
+impl Knapsack<'_> {
     /// The weight of the heaviest set. Error: the sets are too many to go through.
     fn heaviest(&self, counted: &mut usize) -> Result<u64, String> {
-        let mut at_place: Vec<Vec<usize>> = vec![Vec::new(); self.line.len()];
-        let loading = self.nets.iter().enumerate().filter(|&(number, _)| self.loads[number] > 0);
-        for (number, net) in loading {
+        let mut at_place: Vec<Vec<usize>> = vec![Vec::new(); self.line.places.len()];
+        let nets = self.line.nets.iter().zip(&self.engine.loads).enumerate();
+        for (number, (net, _)) in nets.filter(|(_, (_, load))| **load > 0) {
             net.places.iter().for_each(|&place| at_place[place].push(number));
         }
         let mut sets: BTreeMap<Unpaid, Loads> = BTreeMap::from([(Vec::new(), vec![Some(0)])]);
         for (place, nets) in at_place.iter().enumerate() {
             let mut next = BTreeMap::new();
             for (unpaid, loads) in &sets {
-                self.extend(&mut next, (place, nets, false), unpaid, loads);
-                self.extend(&mut next, (place, nets, true), unpaid, loads);
+                for is_in in [false, true] {
+                    self.extend(&mut next, unpaid, loads, Choice { place, nets, is_in });
+                }
             }
             *counted += next.values().map(Vec::len).sum::<usize>();
             if *counted > MOST_LOADS {
@@ -177,41 +201,47 @@ impl Engine<'_> {
         Ok(last.iter().rposition(Option::is_some).unwrap_or(0) as u64)
     }
 
-    /// Adds sets that agree on what is unpaid, with the group at a place, which has some nets, in or out.
-    fn extend(
-        &self,
-        next: &mut BTreeMap<Unpaid, Loads>,
-        (place, nets, is_in): (usize, &[usize], bool),
-        unpaid: &Unpaid,
-        loads: &Loads,
-    ) {
-        let Some(time) = (if is_in { self.times[place] } else { Some(0) }) else { return };
-        let mut unpaid = unpaid.clone();
-        let mut more = time;
-        for &net in nets {
-            let places = &self.nets[net].places;
-            let known = unpaid.iter().position(|&(other, _)| other == net);
-            if let Some(at) = known.filter(|&at| unpaid[at].1 != is_in) {
-                more = more.saturating_add(self.loads[net]);
-                unpaid.remove(at);
-            } else if let Some(at) = known.filter(|_| places.last() == Some(&place)) {
-                unpaid.remove(at);
-            } else if places[0] == place {
-                unpaid.push((net, is_in));
-            }
-        }
-        unpaid.sort_unstable();
-        let shift = if is_in { self.line[place].weight as usize } else { 0 };
+    /// Adds sets that agree on what is unpaid, one group further.
+    fn extend(&self, next: &mut BTreeMap<Unpaid, Loads>, unpaid: &Unpaid, loads: &Loads, choice: Choice<'_>) {
+        let Choice { place, is_in, .. } = choice;
+        let Some(time) = (if is_in { self.engine.times[place] } else { Some(0) }) else { return };
+        let (unpaid, paid) = self.pay(unpaid, choice);
+        let more = time.saturating_add(paid);
+        let weight = if is_in { self.line.places[place].weight as usize } else { 0 };
         let fits = |load: &Option<u64>| {
-            load.map(|load| load.saturating_add(more)).filter(|&load| load <= self.limit)
+            load.map(|load| load.saturating_add(more)).filter(|&load| load <= self.line.limit)
         };
         let Some(heaviest) = loads.iter().rposition(|load| fits(load).is_some()) else { return };
         let entry: &mut Loads = next.entry(unpaid).or_default();
-        entry.resize(entry.len().max(heaviest + 1 + shift), None);
-        for (slot, load) in entry[shift..].iter_mut().zip(&loads[..=heaviest]) {
+        entry.resize(entry.len().max(heaviest + 1 + weight), None);
+        for (slot, load) in entry[weight..].iter_mut().zip(&loads[..=heaviest]) {
             if let Some(load) = fits(load) {
                 *slot = Some(slot.map_or(load, |other| other.min(load)));
             }
         }
+    }
+
+    /// What is unpaid after a group, and the load of the copies that it makes necessary.
+    fn pay(&self, unpaid: &Unpaid, choice: Choice<'_>) -> (Unpaid, u64) {
+        let mut unpaid = unpaid.clone();
+        let mut paid = 0u64;
+        for &net in choice.nets {
+            let places = &self.line.nets[net].places;
+            let known = unpaid.iter().position(|&(other, _)| other == net);
+            match known {
+                Some(at) if unpaid[at].1 != choice.is_in => {
+                    paid = paid.saturating_add(self.engine.loads[net]);
+                    unpaid.remove(at);
+                }
+                Some(at) if places.last() == Some(&choice.place) => {
+                    unpaid.remove(at);
+                }
+                None if places[0] == choice.place => unpaid.push((net, choice.is_in)),
+                // On one side so far; or paid for.
+                Some(_) | None => {}
+            }
+        }
+        unpaid.sort_unstable();
+        (unpaid, paid)
     }
 }

@@ -111,21 +111,25 @@ fn backward_nodes_part_from_their_forward_nodes_where_that_pays() {
     assert_eq!(evaluate(&graph, &topology, &placement).unwrap().max_load, Nanos(10_000));
 }
 
-/// That of the network of recurrent layers is proven by weights of few whole numbers, and by no others that are sought.
 #[test]
 fn bounds_on_the_load_are_as_high_as_those_of_the_reference() {
     let workloads = [
         "layer_bert24_inference",
+        "layer_bert24_training",
         "layer_gnmt_inference",
         "layer_resnet50_inference",
         "op_bert3_inference",
         "op_bert3_training",
         "op_resnet50_inference",
+        "op_resnet50_training",
     ];
     for name in workloads {
         let Some(share) = share_of_bound(name, Effort::Default) else { return };
         assert!(share >= 0.9999, "{name}: {share} of the reference's bound");
     }
+    // What the best known plan of this one reaches is 1.046 of the reference's bound.
+    let Some(share) = share_of_bound("op_bert6_inference", Effort::Default) else { return };
+    assert!(share >= 1.02, "{share} of the reference's bound");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! not use. What is computed here is only sought: the plan's checker proves it anew from `data`,
 //! with code of its own.
 
+mod boundary;
 mod chains;
 mod fork_joins;
 mod forks;

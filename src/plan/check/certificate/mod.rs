@@ -6,6 +6,7 @@
 //! alone, each kind in a file of its own. A certificate must hold for whatever plan the options
 //! allow, so a proof may use pins, colocation and memory, and relaxes the rest.
 
+mod boundary;
 mod chains;
 mod cut;
 mod facts;
@@ -47,6 +48,7 @@ fn read(bound: &Bound) -> Result<Box<dyn Proof>, String> {
         ("latency", "runs") => read_as::<runs::Runs>(bound),
         ("latency", "search") => read_as::<search::Search>(bound),
         ("latency", "windows") => read_as::<windows::Windows>(bound),
+        ("throughput", "boundary") => read_as::<boundary::Boundary>(bound),
         ("throughput", "packing") => read_as::<packing::Packing>(bound),
         ("transfer", "forest") => read_as::<forest::Forest>(bound),
         ("transfer", "cut") => read_as::<cut::Cut>(bound),

@@ -11,6 +11,8 @@ mod phases;
 mod pool;
 mod pool_gradient;
 mod resize;
+mod slices;
+mod spread;
 mod unfold;
 
 use crate::error::Result;

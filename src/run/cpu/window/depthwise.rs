@@ -13,6 +13,7 @@ use super::super::product::matmul::{Product, STRIP_BYTES, with_strip};
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Stores, Task, Vectorised};
 use super::super::view::{Plain, bytes_of_mut, take};
+use super::abreast;
 use super::conv::{ConvOperands, Groups};
 use super::grid::Grid;
 use super::phases::{Phases, SPARE, copy_row};
@@ -34,6 +35,9 @@ pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
 ) {
     let ConvOperands { x, weights, bias } = operands;
     let positions = grid.positions();
+    if abreast::depthwise(team, grid, groups, operands, out, epilogue) {
+        return;
+    }
     let phases = Phases::new(grid, AREA / size_of::<T>());
     let planes = (PART / positions).max(1);
     if phases.is_none() && slices::depthwise(team, grid, groups, operands, out, epilogue) {

@@ -1,5 +1,6 @@
 //! Convolutions, poolings and resizes.
 
+mod abreast;
 pub(super) mod conv;
 mod conv_last;
 mod conv_transpose;

@@ -1,6 +1,7 @@
 //! Softmax, cross-entropy and normalisation, with their gradients.
 
 mod channels;
+mod columns;
 pub(super) mod entropy;
 mod gradient;
 mod norm;

@@ -8,10 +8,11 @@ use super::super::element::Float;
 use super::super::reduce::{Parts, sum_space};
 use super::super::team::Team;
 use super::super::vectors::Vectorised;
-use super::super::view::{Typed, View, ViewMut, bytes_of_mut, with_float};
+use super::super::view::{Typed, View, ViewMut, with_float};
 use super::super::walk::{Space, sizes, strides};
 use super::channels::{self, Channels};
-use super::rows::{NormalizeRows, SoftmaxRows, each_part, part_of};
+use super::columns;
+use super::rows::{NormalizeRows, SoftmaxRows, each_part};
 
 /// `Op::Softmax`.
 pub(crate) fn softmax(team: &Team<'_>, op: Softmax, x: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
@@ -39,33 +40,8 @@ fn softmax_as<T: Typed + Float + Vectorised>(
         });
         return Ok(());
     }
-    let length = part_of(size * inner);
-    team.each_chunk(target, length, |part, out| {
-        let x = &source[part * length..][..out.len()];
-        (0..out.len())
-            .step_by(size * inner)
-            .flat_map(|start| start..start + inner)
-            .for_each(|column| strided(x, out, column, size, inner, log));
-        if let Some(epilogue) = epilogue {
-            epilogue.apply(part * length, bytes_of_mut(out));
-        }
-    });
+    columns::softmax(team, source, (size, inner), log, target, epilogue);
     Ok(())
-}
-
-fn strided<T: Typed + Float>(x: &[T], out: &mut [T], start: usize, size: usize, step: usize, log: bool) {
-    let at = |i: usize| start + i * step;
-    let largest = (0..size).fold(T::LOWEST, |a, i| a.larger(x[at(i)]));
-    let mut sum = 0.0;
-    for i in 0..size {
-        let e = Float::exp(x[at(i)].sub(largest));
-        out[at(i)] = e;
-        sum = T::accumulate(sum, e);
-    }
-    let (total, scale) = (T::narrow(sum.ln()), T::narrow(1.0 / sum));
-    for i in 0..size {
-        out[at(i)] = if log { x[at(i)].sub(largest).sub(total) } else { out[at(i)].mul(scale) };
-    }
 }
 
 /// `Op::Normalize`.

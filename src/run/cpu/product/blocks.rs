@@ -16,7 +16,7 @@
 
 use super::super::element::Float;
 use super::matmul::{Beta, Extent, Lines, Matrix, Strides};
-use super::panels::{transpose, transpose_into_panel};
+use super::panels::{transpose, transpose_into_panel, transpose_into_rows};
 pub(crate) use crate::run::cpu::product::panels::{pack, packed_column, unpack};
 use crate::run::cpu::product::skinny::{add_rows, dot_all};
 use crate::run::cpu::product::strip::Strip;
@@ -206,7 +206,7 @@ impl<T: Plain + Float> Blocks<'_, T> {
                     let a = match contiguous {
                         true => Lines::new(from, a.strides.row),
                         false => {
-                            copy_rows(from, a.strides, (rows, depth), &mut *left);
+                            copy_rows(lanes, from, a.strides, (rows, depth), &mut *left);
                             Lines::new(&*left, depth + PADDING)
                         }
                     };
@@ -232,7 +232,16 @@ fn copy_piece<T: Plain, L: Lanes<T>>(lanes: L, from: &[T], to: &mut [T]) {
 
 /// Writes rows one after the other, [`PADDING`].
 #[inline(always)]
-fn copy_rows<T: Plain>(from: &[T], strides: Strides, (rows, depth): (usize, usize), to: &mut [T]) {
+fn copy_rows<T: Plain, L: Lanes<T>>(
+    lanes: L,
+    from: &[T],
+    strides: Strides,
+    (rows, depth): (usize, usize),
+    to: &mut [T],
+) {
+    if strides.row == 1 {
+        return transpose_into_rows(lanes, from, strides.column, (rows, depth), to, depth + PADDING);
+    }
     if strides.column != 1 {
         return transpose(from, strides, (rows, depth), to, depth + PADDING);
     }

@@ -83,22 +83,35 @@ pub(crate) fn transpose_into_panel<T: Plain, L: Lanes<T>>(
     lanes: L,
     from: &[T],
     stride: usize,
-    (rows, columns): (usize, usize),
+    size: (usize, usize),
     to: &mut [T],
 ) {
+    transpose_into_rows(lanes, from, stride, size, to, PANEL);
+}
+
+/// As [`transpose_into_panel`], with as many elements from row to row, which vectors end within.
+#[inline(always)]
+pub(crate) fn transpose_into_rows<T: Plain, L: Lanes<T>>(
+    lanes: L,
+    from: &[T],
+    stride: usize,
+    (rows, columns): (usize, usize),
+    to: &mut [T],
+    width: usize,
+) {
     for left in (0..columns).step_by(L::WIDTH) {
-        let width = L::WIDTH.min(columns - left);
+        let across = L::WIDTH.min(columns - left);
         for top in (0..rows).step_by(L::WIDTH) {
             let height = L::WIDTH.min(rows - top);
             let mut square = [lanes.zero(); SQUARE];
-            for column in 0..width {
+            for column in 0..across {
                 let from = &from[(left + column) * stride + top..];
                 square[column] =
                     if height == L::WIDTH { lanes.load(from) } else { lanes.load_some(&from[..height]) };
             }
             lanes.turn(&mut square);
             for row in 0..height {
-                lanes.store(square[row], &mut to[(top + row) * PANEL + left..]);
+                lanes.store(square[row], &mut to[(top + row) * width + left..]);
             }
         }
     }

@@ -4,20 +4,23 @@
 //! stride (see `phases`), so that the windows of neighbouring positions are neighbours without
 //! exception: a vector of results is a sum over the window of vectors of the plane. The rows of
 //! results follow one another at the padded width, and what is computed between them is not kept.
+//! Windows over three axes are taken slice by slice (see `slices`).
 
 use super::super::element::Float;
 use super::super::elementwise::tile::Epilogue;
-use super::super::product::blocks::CHAIN;
+use super::super::product::blocks::{AREA, CHAIN};
 use super::super::product::matmul::{Product, STRIP_BYTES, with_strip};
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Stores, Task, Vectorised};
 use super::super::view::{Plain, bytes_of_mut, take};
+use super::abreast;
 use super::conv::{ConvOperands, Groups};
 use super::grid::Grid;
 use super::phases::{Phases, SPARE, copy_row};
+use super::slices;
 
 /// Elements of results that one part computes, about.
-const PART: usize = 4096;
+pub(crate) const PART: usize = 4096;
 /// Elements of results that are followed at once by what comes of them, while the first cache holds them.
 const FOLLOWED: usize = 1024;
 
@@ -32,8 +35,14 @@ pub(crate) fn first_depthwise<T: Product + Float + Vectorised>(
 ) {
     let ConvOperands { x, weights, bias } = operands;
     let positions = grid.positions();
-    let phases = Phases::new(grid, crate::run::cpu::product::blocks::AREA / size_of::<T>());
+    if abreast::depthwise(team, grid, groups, operands, out, epilogue) {
+        return;
+    }
+    let phases = Phases::new(grid, AREA / size_of::<T>());
     let planes = (PART / positions).max(1);
+    if phases.is_none() && slices::depthwise(team, grid, groups, operands, out, epilogue) {
+        return;
+    }
     team.each_chunk(out, planes * positions, |part, out| {
         let first = part * planes;
         match &phases {
@@ -71,7 +80,7 @@ struct Planes<'a, T> {
     epilogue: Option<&'a Epilogue<'a>>,
     /// See [`staged`].
     made: &'a mut [T],
-    /// Of [`crate::run::cpu::product::blocks::AREA`] bytes, aligned to 64.
+    /// Of [`AREA`] bytes, aligned to 64.
     area: &'a mut [u8],
 }
 
@@ -230,7 +239,7 @@ fn add<T: Plain + Float, L: Lanes<T>, const V: usize>(
 }
 
 /// A plane of windows of any kind.
-fn by_runs<T: Product>(
+pub(crate) fn by_runs<T: Product>(
     grid: &Grid,
     groups: &Groups,
     operands: ConvOperands<'_, T>,

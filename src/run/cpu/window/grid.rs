@@ -59,6 +59,19 @@ impl Grid {
         })
     }
 
+    /// The last two axes alone.
+    pub(crate) fn flat(&self) -> Self {
+        let flat = |of: &[usize; AXES], depth: usize| [depth, of[1], of[2]];
+        Self {
+            small: flat(&self.small, 1),
+            large: flat(&self.large, 1),
+            kernel: flat(&self.kernel, 1),
+            stride: flat(&self.stride, 1),
+            dilation: flat(&self.dilation, 1),
+            pad: flat(&self.pad, 0),
+        }
+    }
+
     /// Number of positions of the small grid.
     pub(crate) fn positions(&self) -> usize {
         self.small.iter().product()

@@ -1,5 +1,6 @@
 //! Convolutions, poolings and resizes.
 
+mod abreast;
 pub(super) mod conv;
 mod conv_last;
 mod conv_transpose;
@@ -11,6 +12,8 @@ mod phases;
 mod pool;
 mod pool_gradient;
 mod resize;
+mod slices;
+mod spread;
 mod unfold;
 
 use crate::error::Result;

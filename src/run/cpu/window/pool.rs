@@ -63,15 +63,7 @@ struct Steps {
 impl Steps {
     /// Where so many elements are the thread's own. None where windows are too large.
     fn new(grid: &Grid, kind: PoolKind, area: usize) -> Option<Self> {
-        let flat = |of: &[usize; 3], depth: usize| [depth, of[1], of[2]];
-        let whole = Grid {
-            small: flat(&grid.small, 1),
-            large: flat(&grid.large, 1),
-            kernel: flat(&grid.kernel, 1),
-            stride: flat(&grid.stride, 1),
-            dilation: flat(&grid.dilation, 1),
-            pad: flat(&grid.pad, 0),
-        };
+        let whole = grid.flat();
         // Beside the phases: numbers of elements, and what rounds up to whole vectors.
         let area = area.checked_sub(grid.small[2].checked_add(grid.small[1])?.checked_add(5 * SPARE)?)?;
         let [[_, rows, _], [_, high, wide]] = [grid.large, grid.kernel];

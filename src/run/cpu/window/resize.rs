@@ -264,8 +264,10 @@ impl<T: Typed + Float> Compiled for Linear<'_, T> {
                 weights[element] = around.weight;
             });
             let (low, high) = (&low[..count], &high[..count]);
+            let paired = low.iter().zip(high).take_while(|&(&low, &high)| high == low + 1).count();
+            let places = Places { low, high, paired };
             let (weights, sums) = (&weights[..count], &mut sums[..count]);
-            let mut held = [usize::MAX; 1 << KEPT];
+            let mut kept = Kept { held: [usize::MAX; 1 << KEPT], samples: &mut *samples, count };
             let mut position = axes.position(first);
             let mut around = [Between::default(); MAX_RANK];
             let mut changed = 0;
@@ -278,39 +280,30 @@ impl<T: Typed + Float> Compiled for Linear<'_, T> {
                 for axis in (0..outer).filter(|&axis| around[axis].weight > 0.0) {
                     (active[count_active], count_active) = (axis, count_active + 1);
                 }
-                sums.fill(0.0);
-                for corner in 0..2usize << count_active {
-                    let second = corner >> count_active & 1 == 1;
-                    let (mut from, mut slot, mut weight) = (0, 0, 1.0);
-                    let mut bit = 0;
-                    for (axis, one) in around[..outer].iter().enumerate() {
-                        let mut place = one.low;
-                        if one.weight > 0.0 {
-                            if corner >> bit & 1 == 1 {
-                                place = one.high;
-                                weight *= one.weight;
-                            } else {
-                                weight *= 1.0 - one.weight;
-                            }
-                            bit += 1;
-                        }
-                        from += place;
-                        slot |= if place / axes.walk[axis] % 2 == 1 { bits[axis] } else { 0 };
-                    }
-                    let (lows, highs) = samples[2 * most * slot..][..2 * most].split_at_mut(most);
-                    let (lows, highs) = (&mut lows[..count], &mut highs[..count]);
-                    if held[slot] != from {
-                        held[slot] = from;
-                        read(&x[from..], low, lows);
-                        read(&x[from..], high, highs);
-                    }
-                    match second {
-                        false => add_first(sums, weights, lows, weight),
-                        true => add_second(sums, weights, highs, weight),
-                    }
+                let mut corners = [Corner::default(); 2];
+                for (number, corner) in corners[..1 + count_active.min(1)].iter_mut().enumerate() {
+                    *corner = axes.corner(&around, &bits, number);
                 }
-                for (out, &sum) in out[row..].iter_mut().zip(&*sums) {
-                    *out = T::narrow(sum);
+                let [first, second] = corners;
+                let end = out.len().min(row + count);
+                let to = &mut out[row..end];
+                if count_active == 1 && first.slot != second.slot {
+                    corners.iter().for_each(|&corner| kept.read(x, corner, places));
+                    let both = [kept.of(first.slot), kept.of(second.slot)];
+                    add_four(to, weights, both, [first.weight, second.weight]);
+                } else {
+                    sums.fill(0.0);
+                    for number in 0..2usize << count_active {
+                        let corner = axes.corner(&around, &bits, number);
+                        kept.read(x, corner, places);
+                        match number >> count_active & 1 == 1 {
+                            false => add_first(sums, weights, kept.of(corner.slot), corner.weight),
+                            true => add_second(sums, weights, kept.of(corner.slot), corner.weight),
+                        }
+                    }
+                    for (to, &sum) in to.iter_mut().zip(&*sums) {
+                        *to = T::narrow(sum);
+                    }
                 }
                 changed = advance(&mut position[..outer], &axes.to);
             }
@@ -318,25 +311,107 @@ impl<T: Typed + Float> Compiled for Linear<'_, T> {
     }
 }
 
+/// A row of the input that a row of the result is made of.
+#[derive(Clone, Copy, Default)]
+struct Corner {
+    from: usize,
+    /// Where its samples are kept.
+    slot: usize,
+    weight: f64,
+}
+
+impl Axes<'_> {
+    /// The bits of `corner` say, of each axis before the row's whose second sample has a weight, which sample is meant.
+    #[inline(always)]
+    fn corner(&self, around: &[Between; MAX_RANK], bits: &[usize; MAX_RANK], mut corner: usize) -> Corner {
+        let mut found = Corner { from: 0, slot: 0, weight: 1.0 };
+        for (axis, one) in around[..self.outer].iter().enumerate() {
+            let mut place = one.low;
+            if one.weight > 0.0 {
+                let second = corner & 1 == 1;
+                place = if second { one.high } else { place };
+                found.weight *= if second { one.weight } else { 1.0 - one.weight };
+                corner >>= 1;
+            }
+            found.from += place;
+            found.slot |= if place / self.walk[axis] % 2 == 1 { bits[axis] } else { 0 };
+        }
+        found
+    }
+}
+
+/// Where the two samples of a row's elements are. Of the first elements, `paired`, the second follows the first.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    low: &'a [usize],
+    high: &'a [usize],
+    paired: usize,
+}
+
+/// Reads a row's samples, two for each element.
 #[inline(always)]
-fn read<T: Copy>(x: &[T], places: &[usize], to: &mut [T]) {
-    for (to, &place) in to.iter_mut().zip(places) {
-        *to = x[place];
+fn read<T: Copy>(x: &[T], places: Places<'_>, to: &mut [T]) {
+    let Places { low, high, paired } = places;
+    let (pairs, rest) = to.split_at_mut(2 * paired);
+    for (to, &place) in pairs.chunks_exact_mut(2).zip(low) {
+        to.copy_from_slice(&x[place..][..2]);
+    }
+    for ((to, &low), &high) in rest.chunks_exact_mut(2).zip(&low[paired..]).zip(&high[paired..]) {
+        (to[0], to[1]) = (x[low], x[high]);
+    }
+}
+
+/// The samples of rows that were read last.
+struct Kept<'a, T> {
+    /// Where the row of a slot begins.
+    held: [usize; 1 << KEPT],
+    samples: &'a mut [T],
+    /// Elements of a row of the result.
+    count: usize,
+}
+
+impl<T: Copy> Kept<'_, T> {
+    #[inline(always)]
+    fn of(&self, slot: usize) -> &[T] {
+        &self.samples[2 * self.count * slot..][..2 * self.count]
+    }
+
+    /// Reads a corner's row, unless it is kept.
+    #[inline(always)]
+    fn read(&mut self, x: &[T], Corner { from, slot, .. }: Corner, places: Places<'_>) {
+        if self.held[slot] != from {
+            self.held[slot] = from;
+            read(&x[from..], places, &mut self.samples[2 * self.count * slot..][..2 * self.count]);
+        }
+    }
+}
+
+/// The sums of the four corners around each point, in their order, written.
+#[inline(always)]
+fn add_four<T: Typed + Float>(to: &mut [T], weights: &[f64], samples: [&[T]; 2], corners: [f64; 2]) {
+    let [first, second] = samples.map(|samples| samples.chunks_exact(2));
+    for (((to, &weight), first), second) in to.iter_mut().zip(weights).zip(first).zip(second) {
+        let low = 0.0 + corners[0] * (1.0 - weight) * first[0].to_f64();
+        let low = low + corners[1] * (1.0 - weight) * second[0].to_f64();
+        let high = low + corners[0] * weight * first[1].to_f64();
+        let high = high + corners[1] * weight * second[1].to_f64();
+        // What has no weight is not added, whatever it is.
+        *to = T::narrow(if weight > 0.0 { high } else { low });
     }
 }
 
 #[inline(always)]
 fn add_first<T: Typed>(sums: &mut [f64], weights: &[f64], samples: &[T], corner: f64) {
-    for ((sum, &weight), &x) in sums.iter_mut().zip(weights).zip(samples) {
-        *sum += corner * (1.0 - weight) * x.to_f64();
+    for ((sum, &weight), x) in sums.iter_mut().zip(weights).zip(samples.chunks_exact(2)) {
+        *sum += corner * (1.0 - weight) * x[0].to_f64();
     }
 }
 
 /// What has no weight is not added, whatever it is.
 #[inline(always)]
 fn add_second<T: Typed>(sums: &mut [f64], weights: &[f64], samples: &[T], corner: f64) {
-    for ((sum, &weight), &x) in sums.iter_mut().zip(weights).zip(samples) {
-        let term = corner * weight * x.to_f64();
+    for ((sum, &weight), x) in sums.iter_mut().zip(weights).zip(samples.chunks_exact(2)) {
+        let term = corner * weight * x[1].to_f64();
         *sum += if weight > 0.0 { term } else { 0.0 };
     }
 }

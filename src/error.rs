@@ -255,6 +255,9 @@ pub enum Repair {
         /// Whether operations are split then.
         #[serde(skip_serializing_if = "is_false")]
         split: bool,
+        /// Whether what the other devices have then is less.
+        #[serde(skip)]
+        unequal: bool,
     },
     /// A smaller `--reserve`.
     Reserve {
@@ -336,11 +339,12 @@ fn rewriting(recomputed: usize, offloaded: usize) -> String {
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { device, more, memory, recomputed, offloaded, split, .. } => {
+            Self::Memory { device, more, memory, recomputed, offloaded, split, unequal, .. } => {
                 let device = device.as_deref().map_or("each device".to_owned(), escaped);
                 let rewriting = rewriting(*recomputed, *offloaded);
                 let split = if *split { ", with operations split" } else { "" };
-                write!(f, "+{more} on {device} (memory={}B){rewriting}{split}", memory.get())
+                let largest = if *unequal { " on the largest" } else { "" };
+                write!(f, "+{more} on {device} (memory={}B{largest}){rewriting}{split}", memory.get())
             }
             Self::Reserve { reserve } => write!(f, "--reserve {}B", reserve.get()),
             Self::Unpin { pins } => write!(f, "unpin {}", escaped(&pins.join(" and "))),

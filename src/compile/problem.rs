@@ -411,10 +411,11 @@ impl Problem<'_> {
                 Err(error) if tried.best.is_some() && is_no_plan(&error) => {}
                 Err(error) => tried.failed(error, network)?,
             }
-            if tried.best.is_some() && (more == 0 || !is_quick) {
+            let counts = nodes > FEW || self.options.place.effort == place::Effort::Fast;
+            if tried.best.is_some() && counts && (more == 0 || !is_quick) {
                 break;
             }
-            more -= usize::from(tried.best.is_some());
+            more -= usize::from(tried.best.is_some() && counts);
         }
         Ok(())
     }
@@ -440,6 +441,8 @@ impl TriedWays {
     /// Error: it is none that says that a way does not fit.
     fn failed(&mut self, error: Error, network: Network) -> Result<()> {
         match error {
+            // Parts that are laid on a device each are pinned there by nobody who would know.
+            Error::Infeasible(split) if self.closest.is_some() && lays_parts(&network) => drop(split),
             Error::Infeasible(split) => self.closest = Some(split.conflict),
             // Other devices are asked for than those that it puts parts on.
             Error::Usage(split) => self.closest = self.closest.take().or(Some(split.message)),
@@ -452,6 +455,11 @@ impl TriedWays {
         }
         Ok(())
     }
+}
+
+/// Whether parts of a network have devices of their own.
+fn lays_parts(network: &Network) -> bool {
+    network.splits.iter().any(|split| !split.devices.is_empty())
 }
 
 /// Whether operations of a network may be split without having been asked for. Pipelines have a strategy of their own.
@@ -491,6 +499,9 @@ const fn finer_ways(effort: place::Effort) -> usize {
         place::Effort::Best => 16,
     }
 }
+
+/// Nodes of a split network up to which all such ways are compared but at the least effort.
+const FEW: usize = 1 << 8;
 
 /// Nodes of a split network up to which such ways are compared: it is planned in a second or two.
 const QUICK: usize = 1 << 12;

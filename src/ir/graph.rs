@@ -434,6 +434,11 @@ impl Graph {
         self.params.iter().any(|param| param.update.is_some())
     }
 
+    /// Whether a step updates a weight: what a cache or another state becomes is no training.
+    pub(crate) fn trains(&self) -> bool {
+        self.params.iter().any(|param| param.update.is_some() && param.state.is_none())
+    }
+
     /// By output: the parameter whose place it takes.
     pub fn updates(&self) -> Vec<Option<ParamId>> {
         let mut of = vec![None; self.outputs.len()];

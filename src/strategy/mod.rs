@@ -88,9 +88,30 @@ pub fn solve(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, 
     nearby::refined(problem, found, control)
 }
 
+/// Nodes up to which what fits by no search for an objective is sought by those for the others.
+const SOUGHT_BY_ALL: usize = 2_000;
+
+/// Places for an objective; where nothing fits and that is not proven, for the others: their searches end at other
+/// placements, and any that fits is better than none. The least effort does not.
+fn by_any_objective(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
+    let mut found = within_rounds(problem, control);
+    let Problem { graph, options, .. } = problem;
+    let is_sought = options.effort != Effort::Fast && graph.node_count() <= SOUGHT_BY_ALL;
+    let others = Objective::ALL.into_iter().filter(|&other| other != options.objective);
+    for objective in others.filter(|_| is_sought) {
+        let is_open = matches!(&found, Err(Error::Infeasible(why)) if !why.proven);
+        if !is_open || control.stopped() {
+            break;
+        }
+        let other = Options { objective, ..options.clone() };
+        found = within_rounds(problem.with(&other), control).or(found);
+    }
+    found
+}
+
 /// As [`solve`], of the placements that the search comes to, and of one device alone.
 fn fewest(problem: Problem<'_>, control: &Control<'_>) -> Result<(Placement, Schedule)> {
-    let found = within_rounds(problem, control);
+    let found = by_any_objective(problem, control);
     // Of other objectives a step on several devices may well be better.
     let may_be_better = match &found {
         Ok((_, schedule)) => {

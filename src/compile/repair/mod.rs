@@ -424,7 +424,8 @@ impl Trial<'_, '_> {
         let device = single.map(|id| self.topology.device(id).name.clone());
         let (more, fails) = (Bytes(works.more), Bytes(fails));
         let Fit { recomputed, offloaded, .. } = fit;
-        Some(Repair::Memory { device, more, memory, fails, recomputed, offloaded, split: false })
+        let unequal = devices.iter().any(|id| growth.caps[id.index()] < largest);
+        Some(Repair::Memory { device, more, memory, fails, recomputed, offloaded, split: false, unequal })
     }
 
     /// An amount that does, and one that does not: twice as much each time, or halfway to the one that is `known` to

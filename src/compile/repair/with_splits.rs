@@ -59,6 +59,7 @@ impl WithSplits<'_, '_> {
             recomputed: 0,
             offloaded: 0,
             split: true,
+            unequal: !super::equal(self.topology),
         }))
     }
 

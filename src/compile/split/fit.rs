@@ -121,8 +121,7 @@ pub(in crate::compile) fn narrower(
     place: &place::Options,
     exact: bool,
 ) -> Result<Splits> {
-    let tries =
-        if whole.graph.has_updates() { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
+    let tries = if whole.graph.trains() { [&SIDE_BY_SIDE[..], &TRIES] } else { [&TRIES[..], &SIDE_BY_SIDE] };
     ways(whole, topology, place, exact, &tries.concat())
 }
 

@@ -515,3 +515,29 @@ fn a_plan_that_splits_is_scored_and_replaced() {
     let replaced = plan("again.json").replan.unwrap();
     assert_eq!((replaced.moved_bytes.get(), replaced.new_bytes.get()), (0, 0));
 }
+
+/// A product whose weights fit on no device, of what a state becomes or not: of ways that fit, the one that moves least is
+/// found however many devices there are.
+#[test]
+fn more_devices_move_no_more() {
+    let folder = Folder::new();
+    let large = |states: &str, add: &str| {
+        format!(
+            r#"{{"partition_model":1,"name":"large","inputs":[{{"name":"x","type":"f32[8,64]"}}],"params":[{{"name":"w",
+                "type":"f32[64,256]"}}],"states":[{states}],"nodes":[{{"name":"h","op":"add","inputs":["x","{add}"]}},
+                {{"name":"fc","op":"matmul","inputs":["h","w"]}}],"outputs":["fc"]}}"#
+        )
+    };
+    for model in [large("", "x"), large(r#"{"name":"c","type":"f32[8,64]","next":"h"}"#, "c")] {
+        std::fs::write(folder.path("large.json"), &model).unwrap();
+        let moved = |devices: u32| {
+            let spec = format!("{devices}xcpu:memory=48kB");
+            folder.ok(&["large.json", "-d", &spec, "-o", "plan.json"]);
+            Plan::load(folder.path("plan.json")).unwrap().cost.transfer_bytes
+        };
+        let least = moved(2);
+        for devices in [3, 5, 16] {
+            assert!(moved(devices) <= least, "{devices} devices, {least} on two: {model}");
+        }
+    }
+}

@@ -469,7 +469,7 @@ fn of_a_split_node_each_other_way_is_planned() {
     }
     let text = folder.ok(&["explain", "plan.json", "fc"]);
     assert!(text.starts_with("fc is split\n  fc#0 along ") && text.contains("\n  whole: "), "{text}");
-    let parts = own["devices"].as_array().unwrap().len();
+    let parts = plan["options"]["splits"][0]["bounds"].as_array().unwrap().len() - 1;
     let part = folder.ok(&["explain", "plan.json", &format!("fc[0/{parts}]")]);
     assert!(part.contains("is on"), "{part}");
 }

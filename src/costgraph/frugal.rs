@@ -223,9 +223,7 @@ impl Beam<'_> {
         }
         let saved = graph.saved_in_place(node, |tensor| dying.contains(tensor));
         let here = held[own].saturating_add(comes);
-        let during = here
-            .saturating_add(aligned(graph.workspace_bytes(node)))
-            .saturating_sub(u64::try_from(saved).unwrap_or(u64::MAX));
+        let during = here.saturating_add(aligned(graph.workspace_bytes(node))).saturating_sub(saved);
         held[own] = here.saturating_sub(leaves);
         Longer {
             parent,

@@ -343,7 +343,7 @@ sweep! {
 }
 
 fn repairs_do_what_they_promise(share: Share) {
-    let (mut memory, mut other, mut rewritten) = (0, 0, 0);
+    let (mut memory, mut other) = (0, 0);
     for seed in share.among(0..120) {
         let (graph, topology, options, _) = tight(seed);
         let Some(found) = repaired(&graph, &topology, &options) else { continue };
@@ -369,7 +369,6 @@ fn repairs_do_what_they_promise(share: Share) {
                     assert!(!fits(&graph, &topology, &quick), "seed {seed}: {repair}");
                     changed = grown(*more);
                     memory += 1;
-                    rewritten += usize::from(recomputed + offloaded > 0);
                 }
                 Repair::Unpin { pins } => {
                     for pin in pins {
@@ -388,8 +387,7 @@ fn repairs_do_what_they_promise(share: Share) {
             assert!(rewrites(&graph, &topology, &changed), "seed {seed}: {repair}");
         }
     }
-    let enough = memory >= share.least(200) && other >= 1 && rewritten >= share.least(2);
-    assert!(enough, "{memory}, {other}, {rewritten}");
+    assert!(memory >= share.least(200) && other >= 1, "{memory}, {other}");
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl Pool {
     /// A pool for `workers` workers on `cores` cores. `begin` is called on each helper first.
     ///
     /// Error: the system gives no thread.
+    #[cfg(any(feature = "cuda", test))]
     pub(in crate::run) fn new(
         workers: usize,
         cores: usize,

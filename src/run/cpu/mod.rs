@@ -109,3 +109,9 @@ fn only<'o, 'a>(outputs: &'o mut [ViewMut<'a>]) -> Result<&'o mut ViewMut<'a>> {
         outputs => Err(Error::Internal(format!("a kernel has {} results, not one", outputs.len()))),
     }
 }
+
+/// Numbers between -1 and 1 that follow from their place, for tests.
+#[cfg(test)]
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
+}

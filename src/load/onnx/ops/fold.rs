@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use super::super::known::{self, Items, Known, LIMIT, broadcast_dims};
 use super::super::node::At;
 use super::super::tensor;
-use super::{layout, reduce};
+use super::{layout, ranked, reduce};
 use crate::error::Result;
 use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::ir::{Binary, Compare, DType, ReduceKind, Size, Unary};
@@ -491,17 +491,7 @@ pub(super) fn scatter_nd(at: &At<'_>) -> Folded {
     if data.rank() != 1 || indices.dims.last() != Some(&1) || at.text("reduction", "none")? != "none" {
         return Ok(None);
     }
-    Ok(evaluate_scatter(data, indices, updates))
-}
-
-fn evaluate_scatter(data: &Known, indices: &Known, updates: &Known) -> Option<Known> {
-    let (mut sizes, new) = (data.sizes()?.to_vec(), updates.sizes()?);
-    let count = sizes.len() as i64;
-    for (at, new) in whole_numbers(indices)?.into_iter().zip(new) {
-        let at = usize::try_from(if at < 0 { at + count } else { at }).ok()?;
-        *sizes.get_mut(at)? = new.clone();
-    }
-    fits(Known { dtype: data.dtype, dims: data.dims.clone(), items: Items::Sizes(sizes) })
+    Ok(ranked::replaced(data, indices, updates))
 }
 
 /// Running sums of a vector.

@@ -100,7 +100,8 @@ pub(super) fn scatter_elements(at: &At<'_>) -> Result<Option<Known>> {
     Ok(replaced(data, indices, updates))
 }
 
-fn replaced(data: &Known, indices: &Known, updates: &Known) -> Option<Known> {
+/// A vector with the elements that a list of places names replaced.
+pub(super) fn replaced(data: &Known, indices: &Known, updates: &Known) -> Option<Known> {
     let count = i64::try_from(data.len()).ok()?;
     // Of each element, that of the data or of the updates which it is.
     let mut from: Vec<usize> = (0..data.len()).collect();

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use super::super::call::{operands, results};
 use super::super::ops::base;
 use super::super::schema::{Argument, Graph, Node};
 use super::{argument, calls_graph, made};
@@ -57,7 +58,7 @@ pub(super) fn cast(graph: &mut Graph) {
             graph.nodes.push(node);
             continue;
         };
-        let result = result(&node).unwrap_or_default().to_owned();
+        let result = results(&node).first().copied().unwrap_or_default().to_owned();
         convert_operands(graph, &mut node, operands, &mut converted);
         let own = graph.tensor_values[&result].type_number();
         if operands == own {
@@ -79,8 +80,7 @@ fn convert_operands(graph: &mut Graph, node: &mut Node, number: u64, converted: 
         let meta = graph.tensor_values.get(*name);
         meta.is_some_and(|meta| meta.dtype().is_ok_and(DType::is_float) && meta.type_number() != number)
     };
-    let names = node.inputs.iter().flat_map(|input| tensors(&input.arg));
-    let differing: BTreeSet<String> = names.filter(differs).map(str::to_owned).collect();
+    let differing: BTreeSet<String> = operands(node).filter(differs).map(str::to_owned).collect();
     for name in &differing {
         let own = converted_name(name, number);
         if converted.insert(own.clone()) {
@@ -117,7 +117,7 @@ fn operand_type(graph: &Graph, node: &Node) -> Option<u64> {
     if calls_graph(node) || matches!(target, "to" | "_to_copy" | "type_as" | "copy_") {
         return None;
     }
-    let meta = graph.tensor_values.get(result(node)?)?;
+    let meta = graph.tensor_values.get(*results(node).first()?)?;
     let dtype = meta.dtype().ok()?;
     match () {
         () if dtype.is_half() && NORMS.contains(&target) => Some(WIDE),
@@ -126,14 +126,4 @@ fn operand_type(graph: &Graph, node: &Node) -> Option<u64> {
         }
         () => None,
     }
-}
-
-/// The first tensor that a node makes.
-fn result(node: &Node) -> Option<&str> {
-    node.outputs.iter().find_map(|output| tensors(output).first().copied())
-}
-
-/// The names of the tensors that an argument is, or lists.
-fn tensors(argument: &Argument) -> Vec<&str> {
-    argument.name().map(|name| vec![name]).or_else(|| argument.names()).unwrap_or_default()
 }

@@ -408,10 +408,7 @@ fn batched<X: Stored, Y: Stored, O: Output>(
 mod tests {
     use super::super::super::vectors::Portable;
     use super::*;
-
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
-    }
+    use crate::run::cpu::numbers;
 
     /// What every task of narrow rows makes with some vectors: sums of one row, numbers, and panels.
     fn made<L: Lanes<f32>, S: Stored>(lanes: L, rows: &Columns<'_, S>, count: usize) -> [Vec<f32>; 3] {

@@ -383,12 +383,8 @@ impl<'a, T: Plain + Float> Panels<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::cpu::numbers;
     use crate::run::cpu::vectors::Portable;
-
-    /// Numbers between -1 and 1 that follow from their place.
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
-    }
 
     fn strides(rows: usize, columns: usize, transposed: bool) -> Strides {
         if transposed { Strides::rows(rows).transposed() } else { Strides::rows(columns) }

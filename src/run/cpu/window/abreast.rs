@@ -279,13 +279,9 @@ fn tile<T: Plain + Float, L: Lanes<T>, const R: usize>(
 mod tests {
     use super::*;
     use crate::ir::Window;
+    use crate::run::cpu::numbers;
     use crate::run::cpu::product::blocks::AREA;
     use crate::run::cpu::vectors::Portable;
-
-    /// Numbers between -1 and 1 that follow from their place.
-    fn numbers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
-    }
 
     struct Case {
         grid: Grid,

@@ -183,21 +183,6 @@ impl<const N: usize> Space<N> {
             }
         }
     }
-
-    /// As [`Space::each`]; ends at the first error.
-    pub(crate) fn try_each(
-        &self,
-        start: [isize; N],
-        mut f: impl FnMut([isize; N]) -> Result<()>,
-    ) -> Result<()> {
-        let mut outcome = Ok(());
-        self.each(start, |offsets| {
-            if outcome.is_ok() {
-                outcome = f(offsets);
-            }
-        });
-        outcome
-    }
 }
 
 /// Moves on to the next position in row-major order, and from the last to the first; the first axis that has changed.

@@ -1,7 +1,11 @@
 //! Elements at positions that are data, and the largest elements.
 
-pub(super) mod gather;
+mod gather;
+pub(super) mod named;
 mod rows;
+mod scatter;
+#[cfg(test)]
+mod tests;
 mod topk;
 
 use crate::error::Result;
@@ -19,28 +23,28 @@ pub(super) fn execute(
     match op {
         IndexOp::Gather { axis } => {
             let [data, indices] = exactly(inputs)?;
-            gather::gather(axis, data, indices, only(outputs)?)
+            gather::gather(team, axis, data, indices, only(outputs)?)
         }
         IndexOp::GatherElements { axis } => {
             let [data, indices] = exactly(inputs)?;
-            gather::gather_elements(axis, data, indices, only(outputs)?)
+            gather::gather_elements(team, axis, data, indices, only(outputs)?)
         }
         IndexOp::GatherNd { batch_dims } => {
             let [data, indices] = exactly(inputs)?;
-            gather::gather_nd(batch_dims, data, indices, only(outputs)?)
+            gather::gather_nd(team, batch_dims, data, indices, only(outputs)?)
         }
         IndexOp::ScatterElements { axis, kind } => {
-            gather::scatter_elements(axis, kind, exactly(inputs)?, only(outputs)?)
+            scatter::scatter_elements(axis, kind, exactly(inputs)?, only(outputs)?)
         }
         IndexOp::ScatterNd { kind } => {
             let (inputs, out) = (exactly(inputs)?, only(outputs)?);
             let epilogue = if inputs[0].zeros { out.take_epilogue() } else { None };
             match epilogue {
                 Some(epilogue) => rows::sum(team, inputs, out, epilogue),
-                None => gather::scatter_nd(kind, inputs, out),
+                None => scatter::scatter_nd(kind, inputs, out),
             }
         }
-        IndexOp::UpdateSlice { axis } => gather::update_slice(axis, exactly(inputs)?, only(outputs)?),
+        IndexOp::UpdateSlice { axis } => scatter::update_slice(axis, exactly(inputs)?, only(outputs)?),
         IndexOp::TopK(op) => {
             let [x] = exactly(inputs)?;
             topk::topk(op, x, outputs, workspace)

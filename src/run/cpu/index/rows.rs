@@ -10,7 +10,7 @@ use super::super::product::matmul::with_strip;
 use super::super::team::Team;
 use super::super::vectors::Stores;
 use super::super::view::{Plain, Typed, View, ViewMut, bytes_of_mut};
-use super::gather::slices;
+use super::scatter::slices;
 
 /// Elements that are made together: every part goes through all indices, which is little beside so many.
 const PART: usize = 1 << 16;
@@ -39,12 +39,12 @@ fn of<T: Typed + Float + Plain>(
     epilogue: &Epilogue<'_>,
 ) -> Result<()> {
     let (source, dims) = (updates.slice::<T>()?, data.dims);
-    slices(0, dims, indices, |_, _, _| ())?;
+    slices(dims, indices, |_, _, _| ())?;
     team.each_chunk(out.slice::<T>()?, PART, |part, piece| {
         let (start, end) = (part * PART, part * PART + piece.len());
         with_strip::<T>(piece.len(), |sums, _| {
             sums.fill(T::ZERO);
-            let added = slices(0, dims, indices, |position, offset, length| {
+            let added = slices(dims, indices, |position, offset, length| {
                 let (from, to) = (offset.max(start), (offset + length).min(end));
                 if from < to {
                     let update = &source[position + (from - offset)..][..to - from];

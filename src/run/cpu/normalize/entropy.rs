@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::ir::Softmax;
 
 use super::super::element::Float;
-use super::super::index::gather::position;
+use super::super::index::named::position;
 use super::super::reduce::sum_run;
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Task, Vectorised};

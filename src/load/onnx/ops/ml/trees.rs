@@ -267,24 +267,33 @@ impl Forest {
     fn leaves(&self, at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
         let depth = self.depth(at)?;
         let (count, trees) = (self.modes.len() as i64, self.roots.len() as i64);
-        let whole = |list: &[usize]| list.iter().map(|&number| number as i64).collect::<Vec<_>>();
-        let features = at.integer_constant(&[count], &self.features)?;
+        let narrow = |at: &At<'_>, number: i64| {
+            i32::try_from(number)
+                .map_err(|_| at.wrong("it has more nodes or columns than are counted in 32 bits"))
+        };
+        narrow(at, 2 * count)?;
+        let features =
+            self.features.iter().map(|&feature| narrow(at, feature)).collect::<Result<Vec<_>>>()?;
+        let features = numbers(at, &[count], &features)?;
         let dtype = at.graph().ty(x).dtype;
         let values = at.real_constant(dtype, &[count], &self.values)?;
-        let (yes, no) = (
-            at.integer_constant(&[count], &whole(&self.yes))?,
-            at.integer_constant(&[count], &whole(&self.no))?,
-        );
+        // Where each node goes on: where its test fails, and where it holds.
+        let next: Vec<i32> =
+            self.no.iter().zip(&self.yes).flat_map(|(&no, &yes)| [no as i32, yes as i32]).collect();
+        let next = numbers(at, &[2 * count], &next)?;
         let rows = at.sizes_of(x)[0].clone();
-        let mut place = at.integer_constant(&[1, trees], &whole(&self.roots))?;
+        let roots: Vec<i32> = self.roots.iter().map(|&root| root as i32).collect();
+        let mut place = numbers(at, &[1, trees], &roots)?;
         place = at.broadcast(place, crate::ir::Shape::new([rows, Size::Known(trees)]))?;
         for _ in 0..depth {
             let feature = at.gather(features, place, 0)?;
             let value = at.apply(Op::GatherElements { axis: 1 }, &[x, feature])?;
             let split = at.gather(values, place, 0)?;
             let holds = self.decided(at, place, value, split)?;
-            let (up, down) = (at.gather(yes, place, 0)?, at.gather(no, place, 0)?);
-            place = at.select(holds, up, down)?;
+            let holds = at.convert(holds, DType::I32)?;
+            let twice = at.add(place, place)?;
+            let way = at.add(twice, holds)?;
+            place = at.gather(next, way, 0)?;
         }
         Ok(place)
     }
@@ -398,6 +407,11 @@ impl Forest {
         let lowest = at.real_constant(DType::F32, &[], &[f64::from(f32::MIN)])?;
         at.select(is_named, scores, lowest)
     }
+}
+
+fn numbers(at: &mut At<'_>, dims: &[i64], list: &[i32]) -> Result<ValueId> {
+    let bytes: Vec<u8> = list.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Ok(at.constant(Tensor::new(DType::I32, dims.iter().map(|&dim| dim as u64).collect(), bytes)?))
 }
 
 fn aggregate(at: &At<'_>) -> Result<ReduceKind> {

@@ -47,8 +47,7 @@ pub(in crate::compile) fn faster(
     }
     let mut found: Vec<Found> = Vec::new();
     let searches = teams.iter().flat_map(|team| {
-        let of_all = HIDDEN.map(|hidden| (&work, team.hiding(hidden)));
-        of_all.into_iter().chain([(&by_batch, team.clone())])
+        [&work, &by_batch].into_iter().flat_map(|work| HIDDEN.map(|hidden| (work, team.hiding(hidden))))
     });
     for (work, team) in searches {
         let Some(mut way) = search_within_memory(work, &team, control)? else { break };
@@ -57,9 +56,11 @@ pub(in crate::compile) fn faster(
             others.truncate(most / team.len());
             relay::over(work, &mut way, &others)?;
         }
-        let is_new = found.iter().all(|other| other.divisions != way.divisions);
-        if !way.divisions.is_empty() && is_new {
-            found.push(way);
+        match found.iter_mut().find(|other| other.divisions == way.divisions) {
+            // All ways are compared with as much of their copies hidden.
+            Some(other) => other.time = other.time.min(way.time),
+            None if way.divisions.is_empty() => {}
+            None => found.push(way),
         }
     }
     found.sort_by_key(|way| way.time);

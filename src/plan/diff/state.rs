@@ -29,30 +29,53 @@ pub(super) fn state(before: &Plan, after: &Plan) -> Option<StateDiff> {
     }
     let order: HashMap<&str, usize> =
         after.devices.iter().enumerate().map(|(at, device)| (device.name.as_str(), at)).collect();
-    let old = holders(before);
+    let old = held(before);
     let mut items = Vec::new();
-    for (name, (bytes, mut devices)) in holders(after) {
-        devices.sort_by_key(|device| order.get(device).copied());
-        let had = old.get(&name).map(|(_, devices)| devices.as_slice());
-        let kept: Vec<&str> =
-            had.unwrap_or_default().iter().copied().filter(|d| order.contains_key(d)).collect();
-        for (at, device) in devices.into_iter().enumerate() {
-            let fate = match had {
-                None => "new",
-                Some(_) if kept.contains(&device) => continue,
-                Some(_) if kept.is_empty() && at == 0 => "lost",
-                Some(_) => "moved",
-            };
-            items.push(MovedState {
-                name: name.0.to_owned(),
-                bytes,
-                from: kept.iter().map(|&device| device.to_owned()).collect(),
-                to: device.to_owned(),
-                fate: fate.to_owned(),
-            });
+    for (name, mut slices) in held(after) {
+        slices.sort_by_key(|slice| order.get(slice.device).copied());
+        let had = old.get(&name).map(Vec::as_slice);
+        for (at, slice) in slices.iter().enumerate() {
+            let is_again = slices[..at].iter().any(|other| other.region == slice.region);
+            loaded(slice, had, is_again, |device| order.contains_key(device), &mut items);
         }
     }
     Some(StateDiff::of(items))
+}
+
+/// What must be loaded of a slice beyond what its device held. What some device of the second plan (`is_there`) held is moved,
+/// as is what another has loaded already (`is_again`); the rest is lost.
+fn loaded(
+    slice: &Held<'_>,
+    had: Option<&[Held<'_>]>,
+    is_again: bool,
+    is_there: impl Fn(&str) -> bool,
+    items: &mut Vec<MovedState>,
+) {
+    let mut push = |fate: &str, bytes: u64, from: Vec<&str>| {
+        if bytes > 0 {
+            items.push(MovedState {
+                name: slice.label.to_owned(),
+                bytes: Bytes(bytes),
+                from: from.into_iter().map(str::to_owned).collect(),
+                to: slice.device.to_owned(),
+                fate: fate.to_owned(),
+            });
+        }
+    };
+    let Some(had) = had else { return push("new", slice.bytes.get(), Vec::new()) };
+    let of = |held: &mut dyn Iterator<Item = &Held<'_>>| {
+        held.fold(0u64, |sum, held| sum.saturating_add(slice.common(held)))
+    };
+    let stays = of(&mut had.iter().filter(|held| held.device == slice.device));
+    let rest = slice.bytes.get().saturating_sub(stays);
+    let kept: Vec<&Held<'_>> =
+        had.iter().filter(|held| is_there(held.device) && slice.common(held) > 0).collect();
+    let elsewhere = of(&mut kept.iter().copied().filter(|held| held.device != slice.device));
+    let moved = if is_again { rest } else { rest.min(elsewhere) };
+    let mut from: Vec<&str> = kept.iter().map(|held| held.device).collect();
+    from.dedup();
+    push("moved", moved, from);
+    push("lost", rest - moved, Vec::new());
 }
 
 impl StateDiff {
@@ -66,9 +89,44 @@ impl StateDiff {
 /// A name, and which of those that share it.
 type Key<'p> = (&'p str, usize);
 
-/// Size and devices of each item that lies there between steps. The number of its value, which a
-/// change elsewhere in the model shifts, is no part of an item's name.
-fn holders(plan: &Plan) -> BTreeMap<Key<'_>, (Bytes, Vec<&str>)> {
+/// What lies on a device between steps: a parameter or constant, or a slice of one.
+struct Held<'p> {
+    /// What it is called.
+    label: &'p str,
+    device: &'p str,
+    bytes: Bytes,
+    /// By axis: the first element and the one behind the last. None for a whole.
+    region: Option<&'p [(u64, u64)]>,
+}
+
+impl Held<'_> {
+    /// Bytes of what another holds of this one.
+    fn common(&self, other: &Held<'_>) -> u64 {
+        match (self.region, other.region) {
+            (_, None) => self.bytes.get(),
+            // All of it is a part of this.
+            (None, Some(_)) => other.bytes.get(),
+            (Some(own), Some(other)) => {
+                let elements = |bounds: &[(u64, u64)]| -> u128 {
+                    bounds.iter().fold(1, |product, &(start, end)| {
+                        product.saturating_mul(end.saturating_sub(start).into())
+                    })
+                };
+                let both: Vec<(u64, u64)> = own
+                    .iter()
+                    .zip(other)
+                    .map(|(&(start, end), &(from, to))| (start.max(from), end.min(to)))
+                    .collect();
+                let all = elements(own).max(1);
+                (u128::from(self.bytes.get()).saturating_mul(elements(&both)) / all) as u64
+            }
+        }
+    }
+}
+
+/// By parameter or constant: what lies where between steps. The number of its value, which a change elsewhere in the model
+/// shifts, is no part of an item's name.
+fn held(plan: &Plan) -> BTreeMap<Key<'_>, Vec<Held<'_>>> {
     let rests = |buffer: &&Buffer| match buffer.kind {
         BufferKind::Param | BufferKind::State | BufferKind::Const => true,
         BufferKind::Input
@@ -79,19 +137,23 @@ fn holders(plan: &Plan) -> BTreeMap<Key<'_>, (Bytes, Vec<&str>)> {
     };
     let mut values: HashMap<&str, Key<'_>> = HashMap::new();
     let mut shared: HashMap<&str, usize> = HashMap::new();
-    let mut holders: BTreeMap<Key<'_>, (Bytes, Vec<&str>)> = BTreeMap::new();
+    let mut held: BTreeMap<Key<'_>, Vec<Held<'_>>> = BTreeMap::new();
     for buffer in plan.buffers.iter().filter(rests) {
         let value = buffer.value.as_str();
-        let key = *values.entry(value).or_insert_with(|| {
-            let name = value.split_once(' ').map_or(value, |(_, name)| name);
-            let count = shared.entry(name).or_default();
-            *count += 1;
-            (name, *count)
-        });
-        let (_, devices) = holders.entry(key).or_insert((buffer.bytes, Vec::new()));
-        if !devices.contains(&buffer.device.as_str()) {
-            devices.push(&buffer.device);
+        let label = value.split_once(' ').map_or(value, |(_, name)| name);
+        let region = buffer.of.as_ref().map(|_| buffer.bounds.as_slice());
+        let key = match &buffer.of {
+            Some(whole) => (whole.as_str(), 1),
+            None => *values.entry(value).or_insert_with(|| {
+                let count = shared.entry(label).or_default();
+                *count += 1;
+                (label, *count)
+            }),
+        };
+        let slices = held.entry(key).or_default();
+        if !slices.iter().any(|other| other.device == buffer.device && other.region == region) {
+            slices.push(Held { label, device: &buffer.device, bytes: buffer.bytes, region });
         }
     }
-    holders
+    held
 }

@@ -79,7 +79,7 @@ pub(super) struct TrainArgs {
     /// Stop after this many epochs without a lower loss
     ///
     /// The validation loss, if there is one.
-    #[arg(help_heading = "Training", long, value_name = "EPOCHS")]
+    #[arg(help_heading = "Training", long, value_name = "EPOCHS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) patience: Option<u64>,
     /// Folder for checkpoints
     ///

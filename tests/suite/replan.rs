@@ -488,3 +488,63 @@ fn the_program_replans_and_compares() {
     let alone = folder.run(&[&model, "--devices", "cpu", "--stability", "1"]);
     assert_eq!(alone.code, 2);
 }
+
+/// By device and parameter: which elements lie there, marked one by one.
+fn elements_on(plan: &Plan, whole: &Plan) -> BTreeMap<(String, String), Vec<bool>> {
+    let name = |value: &str| value.split_once(' ').map_or(value, |(_, name)| name).to_owned();
+    let params = |plan: &Plan| -> Vec<plan::Buffer> {
+        plan.buffers.iter().filter(|buffer| buffer.kind == BufferKind::Param).cloned().collect()
+    };
+    let sizes = |buffer: &plan::Buffer| -> Vec<u64> {
+        let (_, list) = buffer.ty.trim_end_matches(']').split_once('[').expect("a shape");
+        list.split(',').map(|size| size.parse().expect("a size")).collect()
+    };
+    let dims: BTreeMap<String, Vec<u64>> =
+        params(whole).iter().map(|buffer| (name(&buffer.value), sizes(buffer))).collect();
+    let mut on: BTreeMap<(String, String), Vec<bool>> = BTreeMap::new();
+    for buffer in params(plan) {
+        let param = buffer.of.clone().unwrap_or_else(|| name(&buffer.value));
+        let dims = &dims[&param];
+        let marks = on.entry((buffer.device.clone(), param)).or_default();
+        marks.resize(dims.iter().product::<u64>() as usize, false);
+        for (at, mark) in marks.iter_mut().enumerate() {
+            let mut rest = at as u64;
+            let mut inside = true;
+            for axis in (0..dims.len()).rev() {
+                let (start, end) = buffer.bounds.get(axis).copied().unwrap_or((0, dims[axis]));
+                inside &= (start..end).contains(&(rest % dims[axis]));
+                rest /= dims[axis];
+            }
+            *mark |= inside;
+        }
+    }
+    on
+}
+
+#[test]
+fn slices_that_lie_there_already_are_not_loaded() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let plan = |rest: &[&str], to: &str| {
+        folder.ok(&[&[model.as_str(), "--devices", "cpu[3x8MB]", "-o", to], rest].concat());
+        Plan::load(folder.path(to)).expect("a plan")
+    };
+    let split = |parts: &str| format!("*=-1:{parts}");
+    let whole = plan(&["--split", "none", "--pin", "*=cpu0.1"], "whole.json");
+    let two = plan(&["--split", &split("2@cpu0.0,cpu0.1")], "two.json");
+    let three = plan(&["--split", &split("3@cpu0.0,cpu0.1,cpu0.2")], "three.json");
+    let plans = [("whole.json", &whole), ("two.json", &two), ("three.json", &three)];
+    for ((old_name, old), (new_name, new)) in plans.iter().flat_map(|old| plans.map(|new| (*old, new))) {
+        let (before, after) = (elements_on(old, &whole), elements_on(new, &whole));
+        let missing = |(at, marks): (&(String, String), &Vec<bool>)| {
+            let had = before.get(at);
+            marks.iter().enumerate().filter(|&(i, &here)| here && !had.is_some_and(|had| had[i])).count()
+        };
+        let expected = 4 * after.iter().map(missing).sum::<usize>();
+        let diff = folder.ok(&["diff", old_name, new_name, "--json"]);
+        let diff: serde_json::Value = serde_json::from_str(&diff).expect("JSON");
+        let told = ["moved_bytes", "lost_bytes", "new_bytes"].map(|key| diff["state"][key].as_u64());
+        assert_eq!(told, [Some(expected as u64), Some(0), Some(0)], "{old_name} {new_name}");
+        assert_eq!(expected == 0, old_name == new_name);
+    }
+}

@@ -1,6 +1,6 @@
 //! State between two plans: which parameters lie on devices that did not hold them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub struct StateDiff {
 }
 
 /// The state to load; none where neither the plans' buffers nor the second plan's own account of
-/// what it replaces tells it (plans of cost graphs have no buffers). O(buffers log buffers).
+/// what it replaces tells it (plans of cost graphs have no buffers). O(buffers x slices of one parameter).
 pub(super) fn state(before: &Plan, after: &Plan) -> Option<StateDiff> {
     if before.buffers.is_empty() || after.buffers.is_empty() {
         let replan = after.replan.as_ref()?;
@@ -34,8 +34,9 @@ pub(super) fn state(before: &Plan, after: &Plan) -> Option<StateDiff> {
     for (name, mut slices) in held(after) {
         slices.sort_by_key(|slice| order.get(slice.device).copied());
         let had = old.get(&name).map(Vec::as_slice);
-        for (at, slice) in slices.iter().enumerate() {
-            let is_again = slices[..at].iter().any(|other| other.region == slice.region);
+        let mut seen = HashSet::new();
+        for slice in &slices {
+            let is_again = !seen.insert(slice.region);
             loaded(slice, had, is_again, |device| order.contains_key(device), &mut items);
         }
     }

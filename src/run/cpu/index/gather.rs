@@ -25,16 +25,30 @@ struct Rows<'a> {
     repeats: bool,
 }
 
+/// Makes a result in parts that threads share; `work` is given where a part begins, and answers `false` where an index is
+/// outside its axis. Error: that.
+fn in_parts<T: Plain>(
+    team: &Team<'_>,
+    named: &Named<'_>,
+    target: &mut [T],
+    work: impl Fn(usize, &mut [T]) -> bool + Sync,
+) -> Result<()> {
+    let fails = AtomicBool::new(false);
+    let part = PART / size_of::<T>();
+    team.each_chunk(target, part, |number, piece| {
+        if !work(number * part, piece) {
+            fails.store(true, Ordering::Relaxed);
+        }
+    });
+    if fails.into_inner() { Err(named.outside()) } else { Ok(()) }
+}
+
 impl Rows<'_> {
-    fn gather<T: Plain>(&self, team: &Team<'_>, source: &[T], target: &mut [T]) -> Result<()> {
-        let fails = AtomicBool::new(false);
-        let part = PART / size_of::<T>();
-        team.each_chunk(target, part, |number, piece| {
-            if !self.piece(source, number * part, piece) {
-                fails.store(true, Ordering::Relaxed);
-            }
-        });
-        if fails.into_inner() { Err(self.named.outside()) } else { Ok(()) }
+    fn gather(&self, team: &Team<'_>, data: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+        with_bits!(data.dtype, T => {
+            let source = data.slice::<T>()?;
+            in_parts(team, &self.named, out.slice::<T>()?, |start, piece| self.piece(source, start, piece))
+        })
     }
 
     /// The elements of the result from `start` on; `false` where an index is outside its axis.
@@ -112,7 +126,7 @@ pub(crate) fn gather(
         return with_bits!(data.dtype, T => packed_rows::<T>(data, indices, out));
     }
     let rows = Rows { named, length, block: size * length, each: named.count(), repeats: true };
-    with_bits!(data.dtype, T => rows.gather(team, data.slice::<T>()?, out.slice::<T>()?))
+    rows.gather(team, data, out)
 }
 
 /// Rows of a matrix that is packed, transposed.
@@ -146,7 +160,7 @@ pub(crate) fn gather_nd(
         return named.check();
     }
     let rows = Rows { named, length: slices.length, block: slices.block, each: slices.each, repeats: false };
-    with_bits!(data.dtype, T => rows.gather(team, data.slice::<T>()?, out.slice::<T>()?))
+    rows.gather(team, data, out)
 }
 
 /// What tuples of indices name of a tensor: slices of its last axes.
@@ -194,15 +208,9 @@ pub(crate) fn gather_elements(
     let elements = Elements::new(axis, data.dims, Named::new(indices, &axes)?, indices.dims)?;
     with_bits!(data.dtype, T => {
         let (source, target) = (data.slice::<T>()?, out.slice::<T>()?);
-        let fails = AtomicBool::new(false);
-        let part = PART / size_of::<T>();
-        team.each_chunk(target, part, |number, piece| {
-            let start = number * part;
-            if !elements.each(start, piece.len(), |position, offset| piece[position - start] = source[offset]) {
-                fails.store(true, Ordering::Relaxed);
-            }
-        });
-        if fails.into_inner() { Err(elements.named.outside()) } else { Ok(()) }
+        in_parts(team, &elements.named, target, |start, piece| {
+            elements.each(start, piece.len(), |position, offset| piece[position - start] = source[offset])
+        })
     })
 }
 

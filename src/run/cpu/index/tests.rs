@@ -96,40 +96,69 @@ fn indices(dtype: DType, list: &[i64]) -> Vec<u8> {
     }
 }
 
-/// More rows than a thread takes at a time, so that parts begin within rows.
+/// Blocks of rows, and more indices than a thread takes at a time, so that parts begin within rows.
+struct OfRows {
+    dtype: DType,
+    length: i64,
+    x: Vec<f32>,
+    list: Vec<i64>,
+}
+
+impl OfRows {
+    const BLOCKS: i64 = 3;
+    const SIZE: i64 = 50;
+    const COUNT: i64 = 6_000;
+
+    fn all() -> impl Iterator<Item = Self> {
+        let kinds = [(DType::I64, 1), (DType::I32, 3), (DType::U8, 8), (DType::I64, 9), (DType::U8, 100)];
+        kinds.into_iter().map(|(dtype, length)| {
+            let below = if dtype == DType::U8 { 0 } else { Self::SIZE };
+            let list = (0..Self::COUNT).map(|i| i * 7919 % (Self::SIZE + below) - below).collect();
+            Self { dtype, length, x: numbers(Self::BLOCKS * Self::SIZE * length), list }
+        })
+    }
+
+    fn dims(&self) -> [i64; 3] {
+        [Self::BLOCKS, Self::SIZE, self.length]
+    }
+
+    /// The row that an index names within a block.
+    fn row(&self, block: i64, index: i64) -> &[f32] {
+        let from = (block * Self::SIZE + index.rem_euclid(Self::SIZE)) * self.length;
+        &self.x[from as usize..][..self.length as usize]
+    }
+}
+
 #[test]
 fn rows_of_any_length_are_those_of_the_definition() {
-    for (dtype, length) in
-        [(DType::I64, 1), (DType::I32, 3), (DType::U8, 8), (DType::I64, 9), (DType::U8, 100)]
-    {
-        let (blocks, size, count) = (3, 50, 6_000);
-        let lowest = if dtype == DType::U8 { 0 } else { size };
-        let list: Vec<i64> = (0..count).map(|i| i * 7919 % (size + lowest) - lowest).collect();
-        let named = indices(dtype, &list);
-        let (dims, of_indices, to) = ([blocks, size, length], [count], [blocks, count, length]);
-        let x = numbers(dims.iter().product());
-        let row = |block: i64, index: i64| {
-            let from = ((block * size + index.rem_euclid(size)) * length) as usize;
-            &x[from..][..length as usize]
-        };
+    for case in OfRows::all() {
+        let (dims, to) = (case.dims(), [OfRows::BLOCKS, OfRows::COUNT, case.length]);
+        let (bytes, of_indices) = (indices(case.dtype, &case.list), [OfRows::COUNT]);
+        let named = View::new(case.dtype, &of_indices, &bytes).unwrap();
         let mut found = vec![0.0f32; to.iter().product::<i64>() as usize];
-        let named_by_one = View::new(dtype, &of_indices, &named).unwrap();
-        gather(&Team::alone(), 1, &view(&dims, &x), &named_by_one, &mut view_mut(&to, &mut found)).unwrap();
-        let expected: Vec<f32> = (0..blocks)
-            .flat_map(|block| list.iter().flat_map(move |&index| row(block, index)).copied())
-            .collect();
-        assert_eq!(bits(&found), bits(&expected), "gather {dtype} {length}");
+        gather(&Team::alone(), 1, &view(&dims, &case.x), &named, &mut view_mut(&to, &mut found)).unwrap();
+        let mut expected = Vec::new();
+        for block in 0..OfRows::BLOCKS {
+            case.list.iter().for_each(|&index| expected.extend(case.row(block, index)));
+        }
+        assert_eq!(bits(&found), bits(&expected), "{} {}", case.dtype, case.length);
+    }
+}
 
-        let (of_indices, to) = ([blocks, count / blocks, 1], [blocks, count / blocks, length]);
+#[test]
+fn each_batch_has_indices_of_its_own() {
+    for case in OfRows::all() {
+        let each = OfRows::COUNT / OfRows::BLOCKS;
+        let (dims, to) = (case.dims(), [OfRows::BLOCKS, each, case.length]);
+        let (bytes, of_indices) = (indices(case.dtype, &case.list), [OfRows::BLOCKS, each, 1]);
+        let named = View::new(case.dtype, &of_indices, &bytes).unwrap();
         let mut found = vec![0.0f32; to.iter().product::<i64>() as usize];
-        let named_of_batch = View::new(dtype, &of_indices, &named).unwrap();
-        gather_nd(&Team::alone(), 1, &view(&dims, &x), &named_of_batch, &mut view_mut(&to, &mut found))
-            .unwrap();
-        let of_batch = list.chunks((count / blocks) as usize).zip(0..);
-        let expected: Vec<f32> = of_batch
-            .flat_map(|(list, block)| list.iter().flat_map(move |&index| row(block, index)).copied())
-            .collect();
-        assert_eq!(bits(&found), bits(&expected), "gather_nd {dtype} {length}");
+        gather_nd(&Team::alone(), 1, &view(&dims, &case.x), &named, &mut view_mut(&to, &mut found)).unwrap();
+        let mut expected = Vec::new();
+        for (position, &index) in (0..).zip(&case.list) {
+            expected.extend(case.row(position / each, index));
+        }
+        assert_eq!(bits(&found), bits(&expected), "{} {}", case.dtype, case.length);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::control::Control;
 use crate::cost::Lowered;
 use crate::costgraph::{CostGraph, NodeIx};
 use crate::error::{Error, Result};
+use crate::ir::whole_name;
 use crate::place::{self, Placement, Previous};
 use crate::plan::{self, Foreign, Lookup, MovedState, Plan, Replan};
 use crate::schedule::Schedule;
@@ -64,7 +65,12 @@ fn resolved<'n>(
     let Some(foreign) = &options.from else { return options.place.from.clone() };
     let lookup = Lookup::new(foreign, topology);
     let own = |node| graph.node_name(node).to_owned();
-    let device = |node| Some((own(node), lookup.device_name(name(node)?)?));
+    // A part was where the whole was, where nothing was split.
+    let named = |name: &str| {
+        let mut wholes = std::iter::successors(Some(name), |&part| whole_name(part));
+        wholes.find_map(|name| lookup.device_name(name))
+    };
+    let device = |node| Some((own(node), named(name(node)?)?));
     let stability = options.place.from.as_ref().map(|from| from.stability).unwrap_or_default();
     Some(Arc::new(Previous {
         devices: graph.nodes().filter_map(device).collect(),

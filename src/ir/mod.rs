@@ -63,7 +63,7 @@ pub use ports::Counted;
 pub use precision::Range;
 pub use rules::{Absent, ArrayNames, Beside, Coding, InputRule, Limit, Penalty, Rules, TargetRules};
 pub use shape::{Affine, DimId, MAX_AXES, Shape, Size, Type};
-pub use source::{Phase, Source, SourceRole, part_name};
+pub use source::{Phase, Source, SourceRole, part_name, whole_name};
 pub use tensor::Tensor;
 pub(crate) use tensor::{each_element, float_element};
 pub use unary::Unary;

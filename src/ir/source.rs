@@ -73,3 +73,16 @@ impl Source {
 pub fn part_name(node: &str, number: u32, parts: u32) -> String {
     format!("{node}[{number}/{parts}]")
 }
+
+/// What [`part_name`] was given, or the node of one of its operations (`dense#1`); none where a name is neither.
+pub fn whole_name(part: &str) -> Option<&str> {
+    if let Some((node, operation)) = part.rsplit_once('#')
+        && operation.parse::<u32>().is_ok()
+    {
+        return Some(node);
+    }
+    let (whole, numbers) = part.strip_suffix(']')?.rsplit_once('[')?;
+    let (number, parts) = numbers.split_once('/')?;
+    let is_part = number.parse::<u32>().ok()? < parts.parse().ok()?;
+    is_part.then_some(whole)
+}

@@ -548,3 +548,21 @@ fn slices_that_lie_there_already_are_not_loaded() {
         assert_eq!(expected == 0, old_name == new_name);
     }
 }
+
+#[test]
+fn parts_of_what_was_whole_are_told_from_where_it_was() {
+    let folder = Folder::new();
+    let model = example("seed_stack.json");
+    folder.ok(&[&model, "--devices", "cpu[12x6MB]", "-o", "old.json"]);
+    folder.ok(&[&model, "--devices", "cpu[12x3900kB]", "--from", "old.json", "-o", "new.json"]);
+    let plan = |name: &str| Plan::load(folder.path(name)).expect("a plan");
+    let (old, new) = (plan("old.json"), plan("new.json"));
+    let replan = new.replan.as_ref().expect("what it replaces");
+    let (before, after) = (elements_on(&old, &old), elements_on(&new, &old));
+    let here = |marks: &Vec<bool>| marks.iter().filter(|&&here| here).count();
+    let stays =
+        |(at, marks): (&(String, String), &Vec<bool>)| if before.contains_key(at) { here(marks) } else { 0 };
+    let (all, stays) = (after.values().map(here).sum::<usize>(), after.iter().map(stays).sum::<usize>());
+    assert_eq!((replan.new_bytes, replan.lost_bytes), (Bytes::ZERO, Bytes::ZERO));
+    assert_eq!(replan.moved_bytes.get(), 4 * (all - stays) as u64);
+}

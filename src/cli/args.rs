@@ -350,7 +350,8 @@ pub(super) struct PlanArgs {
         hide_short_help = true,
         long,
         value_name = "BYTES|WEIGHT",
-        requires = "from"
+        requires = "from",
+        conflicts_with = "score"
     )]
     pub(super) stability: Option<String>,
     /// What to print

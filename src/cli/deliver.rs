@@ -51,7 +51,8 @@ pub(super) fn deliver(
         let (lives, times) = simulated(compiled);
         let clock = report::Clock::Simulated;
         let (plan, times, lives) = (&compiled.plan, &times[..], &lives[..]);
-        let page = report::Html { plan, clock, times, lives, search: &summary.curve, history: &[] };
+        let page =
+            report::Html { plan, clock, times, lives, search: &summary.curve, history: &[], failure: None };
         return match &args.output {
             Some(path) => write_atomically_with(path, |out| page.write(out)),
             None => super::terminal::stream_stdout(|out| page.write(out)),

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::args::{ExecArgs, ModelArgs, PlacementArgs, Terminal};
 
 #[derive(Args, Debug, Clone)]
+#[command(group = ArgGroup::new("text").required(true))]
 #[command(after_help = "\
 Examples:
   partition generate llama/ -d 2xcpu --prompt 'Once upon a time'
@@ -18,16 +19,10 @@ pub(super) struct GenerateArgs {
     #[arg(value_name = "MODEL")]
     pub(super) model: PathBuf,
     /// Prompt, as text; needs a tokenizer.json beside the model
-    #[arg(help_heading = "Generation", long, value_name = "TEXT", required_unless_present = "tokens")]
+    #[arg(help_heading = "Generation", long, value_name = "TEXT", group = "text")]
     pub(super) prompt: Option<String>,
     /// Prompt, as token numbers; tokens are then printed as numbers
-    #[arg(
-        help_heading = "Generation",
-        long,
-        value_name = "1,2,3",
-        value_delimiter = ',',
-        conflicts_with = "prompt"
-    )]
+    #[arg(help_heading = "Generation", long, value_name = "1,2,3", value_delimiter = ',', group = "text")]
     pub(super) tokens: Vec<i64>,
     /// Maximum number of tokens to generate; 128, or what the model's files say
     #[arg(help_heading = "Generation", long, value_name = "N")]

@@ -82,7 +82,7 @@ use terminal::Console;
 
 /// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {
-    let mut command = Cli::command();
+    let mut command = with_negative_numbers(Cli::command());
     let arguments: Vec<_> = std::env::args_os().collect();
     if let Some(error) = commands::mistyped(&command, &arguments) {
         return failed(&error);
@@ -99,6 +99,15 @@ pub fn main() -> ExitCode {
         (Err(Error::Cancelled), Some(code)) => ExitCode::from(code),
         (Err(error), _) => failed(&error),
     }
+}
+
+/// Lets numbers below 0 reach the options, which say what is wrong with them.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes = |argument: clap::Arg| {
+        let is_option = argument.get_action().takes_values() && !argument.is_positional();
+        if is_option { argument.allow_negative_numbers(true) } else { argument }
+    };
+    command.mut_args(takes).mut_subcommands(with_negative_numbers)
 }
 
 /// Prints what clap says of the arguments: help and version go to stdout and succeed, clap knows which is which.

@@ -198,8 +198,7 @@ const RUNNING: &[&str] = &[
 
 /// What belongs to the network of a plan: its file, its weights, and a precision to compare with the plan's.
 #[cfg(feature = "run")]
-const OF_PLAN: &[&str] =
-    &["model", "plan_model", "weights", "adapter", "precision", "weights_as", "with_inputs"];
+const OF_PLAN: &[&str] = &["model", "plan_model", "weights", "adapter", "precision", "weights_as"];
 
 /// Error: an option that a run of this kind does not heed.
 #[cfg(feature = "run")]

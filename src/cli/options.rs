@@ -127,6 +127,7 @@ pub(super) fn replicas(count: u32, topology: &Topology) -> Result<Option<compile
             axis: compile::SplitAxis::Result(0),
             parts: count,
             devices: devices.into_iter().take(count as usize).collect(),
+            asked_as: Some(place),
         })),
     }
 }

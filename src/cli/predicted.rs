@@ -38,6 +38,11 @@ impl Predicted {
         format!("measured {}, predicted {}", self.measured, self.predicted)
     }
 
+    /// Whether the step took longer than was predicted.
+    pub(super) fn is_slow(&self) -> bool {
+        self.measured > self.predicted
+    }
+
     /// What to do about a prediction that is far off; none where it is not.
     pub(super) fn advice(&self) -> Option<String> {
         let (measured, predicted) = (self.measured.get().max(1) as f64, self.predicted.get().max(1) as f64);

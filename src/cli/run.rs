@@ -301,7 +301,7 @@ fn from_plan(
     written.are_not_read(weights.paths().chain(files_of(&graph)))?;
     compile::check_model(&plan, Model::Graph(graph.clone()), &options)
         .map_err(|error| error.within(&name))?;
-    let model = model.taking(arrays.input_names().chain(args.shape.with_inputs.iter().cloned()));
+    let model = model.taking(arrays.input_names());
     if let Some(input) = model.input_beyond(&graph, &options.dims)? {
         let message = format!("the plan is for the model without its optional input {input}");
         let help = format!("plan the model anew with --with-input {input}");
@@ -358,6 +358,9 @@ type Outputs = Vec<(String, Tensor)>;
 
 /// Steps that the GPUs' clock times, at most.
 const MOST_CLOCKED: u32 = 20;
+
+/// Of so many steps most are warm.
+const WARM: u64 = 5;
 
 /// How many reports are kept, however often a plan runs: each tells when each of its steps ran.
 fn kept(plan: &Plan) -> usize {
@@ -522,8 +525,15 @@ impl Finished<'_> {
             return Ok(());
         }
         console.print(&text(&ran, self.plan))?;
-        if let Some(advice) = Predicted::of(self.plan, median(self.reports.kept()).wall).advice() {
-            console.note(&advice);
+        let predicted = Predicted::of(self.plan, median(self.reports.kept()).wall);
+        if let Some(advice) = predicted.advice() {
+            // The first steps also warm up.
+            let is_cold = self.reports.seen() < WARM && predicted.is_slow();
+            console.note(if is_cold {
+                "the first steps take longer than the others: --steps 10"
+            } else {
+                &advice
+            });
         }
         Ok(())
     }

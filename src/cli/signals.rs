@@ -50,15 +50,18 @@ fn heard(signal: u8) {
 }
 
 /// Hears signals from now on. Without a listener one ends the program at once, and what it was writing aside
-/// is left.
+/// is left. That a file would be larger than the system lets it be is then an error of the write.
 #[cfg(unix)]
 pub(super) fn listen() {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]) else { return };
+    use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+    let Ok(mut signals) = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGXFSZ]) else { return };
     let (is_up, started) = std::sync::mpsc::channel();
     let wait = move || {
         let _ = is_up.send(());
-        signals.forever().for_each(|signal| heard(u8::try_from(signal).unwrap_or(1)));
+        signals
+            .forever()
+            .filter(|&signal| signal != SIGXFSZ)
+            .for_each(|signal| heard(u8::try_from(signal).unwrap_or(1)));
     };
     // A thread of its own, so that ending the program may clean up. It has its stacks before anything else may take what
     // memory there is.

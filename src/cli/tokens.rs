@@ -54,7 +54,7 @@ pub(super) fn generation(file: &ModelFile) -> Result<Value> {
 
 /// The most tokens that are generated after a prompt, and the field that says so.
 ///
-/// Error: the field is no count.
+/// Error: the field is no count, or of a text that the prompt fills already.
 pub(super) fn most(stated: &Value, prompt: usize) -> Result<Option<(usize, &'static str)>> {
     let count = |field: &'static str| match &stated[field] {
         Value::Null => Ok(None),
@@ -66,9 +66,15 @@ pub(super) fn most(stated: &Value, prompt: usize) -> Result<Option<(usize, &'sta
     if let Some(found) = count("max_new_tokens")? {
         return Ok(Some(found));
     }
-    // Of prompt and text together; one that the prompt fills already says nothing.
-    let left = count("max_length")?.filter(|&(all, _)| all > prompt);
-    Ok(left.map(|(all, field)| (all - prompt, field)))
+    // Of prompt and text together.
+    match count("max_length")? {
+        Some((all, _)) if all <= prompt => {
+            let message = format!("{all} tokens with the prompt, which has {prompt} already");
+            Err(Error::usage(&format!("{GENERATION}: max_length"), message)
+                .with_help("--max-tokens N says how many to generate"))
+        }
+        left => Ok(left.map(|(all, field)| (all - prompt, field))),
+    }
 }
 
 /// Numbers of tokens: one, a list of them, or none. None for another value.

@@ -159,13 +159,13 @@ fn trained(
     watch.end();
     if let Err(error) = ended {
         // The first error is the one to report.
-        let _ = logs.close(&trainer);
+        let _ = logs.close(&trainer, Some(&error));
         return Err(error);
     }
     if let Some(path) = &args.output {
         write_weights(path, &trainer.state()?)?;
     }
-    logs.close(&trainer)?;
+    logs.close(&trainer, None)?;
     if let Some((factor, skipped)) =
         trainer.loss_scale()?.filter(|&(factor, skipped)| factor > 1 || skipped > 0)
     {

@@ -82,30 +82,31 @@ impl<'a> Logs<'a> {
         events.scalars(step, &named)
     }
 
-    /// Writes the history as far as it goes.
+    /// Writes the history as far as it goes; one without epochs leaves what is there.
     fn history(&mut self) -> Result<()> {
-        let Some(path) = &self.args.history else { return Ok(()) };
+        let Some(path) = self.args.history.as_ref().filter(|_| !self.rows.is_empty()) else { return Ok(()) };
         let begun = Instant::now();
         write_history(path, &self.rows)?;
         self.written = Some((Instant::now(), begun.elapsed()));
         Ok(())
     }
 
-    /// Writes the whole history, and what is known only at the end. Error: a file cannot be written, or could
-    /// not before.
-    pub(super) fn close(mut self, trainer: &Trainer) -> Result<()> {
+    /// Writes the whole history, and what is known only at the end, which may be a failure. Error: a file cannot be written,
+    /// or could not before.
+    pub(super) fn close(mut self, trainer: &Trainer, failure: Option<&Error>) -> Result<()> {
         self.history()?;
         if let Some(path) = &self.args.report {
-            self.report(path, &self.rows, trainer)?;
+            self.report(path, trainer, failure)?;
         }
         self.failed.map_or(Ok(()), Err)
     }
 
-    fn report(&self, path: &Path, rows: &[Vec<(String, f64)>], trainer: &Trainer) -> Result<()> {
+    fn report(&self, path: &Path, trainer: &Trainer, failure: Option<&Error>) -> Result<()> {
         let nanos = |time: &Duration| Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let report = trainer.report(self.last);
         let times: Vec<(Nanos, Nanos)> =
             report.steps.iter().map(|(start, end)| (nanos(start), nanos(end))).collect();
+        let failure = failure.map(Error::to_string);
         let lives = lives_of_plan(trainer.plan(), &times);
         let page = Html {
             plan: trainer.plan(),
@@ -113,7 +114,8 @@ impl<'a> Logs<'a> {
             times: &times,
             lives: &lives,
             search: &[],
-            history: rows,
+            history: &self.rows,
+            failure: failure.as_deref(),
         };
         write_atomically_with(path, |out| page.write(out))
     }

@@ -80,6 +80,7 @@ impl<'a> Watch<'a> {
             Event::Stopped(reason) => self.note(match reason {
                 Stop::Patience => "ended early: the loss falls no more",
                 Stop::Steps => "ended after the steps asked for",
+                Stop::StepsBefore => "all steps asked for were done before; more --steps go on",
                 Stop::Time => "ended: the time is over",
                 Stop::Asked => "ended after the step under way",
             }),

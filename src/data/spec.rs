@@ -24,7 +24,7 @@
 //! | `bytes.NAME=TYPE` | TFRecord | elements of a feature of bytes |
 //! | `records=N`, `seed=N`, `fill.NAME=ones`, `below.NAME=N` | made up | integers are below N |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -121,8 +121,12 @@ impl FromStr for Spec {
     fn from_str(text: &str) -> Result<Self> {
         let (source, options) = split_options(text);
         let mut spec = Self::new(source)?;
+        let mut given = BTreeSet::new();
         for option in options.split(',').filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once('=').ok_or_else(|| wrong(option, "expected KEY=VALUE"))?;
+            if !given.insert(key) && !["input", "target"].contains(&key) {
+                return Err(wrong(option, &format!("{key} is given twice")));
+            }
             spec.set(key, value).map_err(|message| wrong(option, &message))?;
         }
         Ok(spec)

@@ -243,7 +243,8 @@ fn fits(ty: &Type, array: &Header, graph: &Graph) -> Result<()> {
     // Integers are taken in any width that their values fit: see `as_input`.
     let integers = ty.dtype.is_integer() && array.dtype.is_integer();
     if ty.dtype != array.dtype && !integers {
-        return Err(Error::run("", format!("expected {}, found {}", ty.dtype, array.dtype)));
+        let error = Error::run("", format!("expected {}, found {}", ty.dtype, array.dtype));
+        return Err(error.with_help(format!("numbers as {}: in numpy, array.astype(...)", ty.dtype)));
     }
     if ty.shape.rank() != array.dims.len() {
         let message =

@@ -88,7 +88,8 @@ impl FromStr for Bytes {
     }
 }
 
-/// Reads `100GB/s`, `12.5GiB/s`, `100Gbit/s`, `25GBps`, and `unlimited`.
+/// Reads `100GB/s`, `12.5GiB/s`, `100Gbit/s`, `25GBps`, and `unlimited`. `Gb/s` are bits; `gb/s` may be meant as either, and
+/// is refused.
 impl FromStr for Rate {
     type Err = String;
 
@@ -98,7 +99,14 @@ impl FromStr for Rate {
         }
         let (number, unit) = number(text, "`100GB/s` or `100Gbit/s`")?;
         let (scale, rest) = prefix(&unit);
+        let is_unclear = matches!(rest, "b/s" | "bps") && unit.starts_with(['m', 'g', 't', 'p']);
         let bits = match rest {
+            _ if is_unclear => {
+                let scale = unit[..1].to_ascii_uppercase();
+                return Err(format!(
+                    "`{unit}` may be bytes or bits: {scale}B/s are bytes, {scale}bit/s bits"
+                ));
+            }
             "B/s" | "Bps" => 1,
             "bit/s" | "bits/s" | "bps" | "b/s" => 8,
             _ => {
@@ -262,6 +270,12 @@ mod tests {
         }
         assert!("9".repeat(50).parse::<Bytes>().is_err());
         assert!("1b/s".parse::<Rate>().is_err());
+        for unclear in ["8gb/s", "8gbps", "100mb/s"] {
+            let error = unclear.parse::<Rate>().unwrap_err();
+            assert!(error.contains("bytes or bits"), "{error}");
+        }
+        assert_eq!("8Gb/s".parse(), Ok(Rate(1_000_000_000)));
+        assert_eq!("8kb/s".parse(), Ok(Rate(1_000)));
         assert!("1.5ns".parse::<Nanos>().is_err());
         assert!("1h".parse::<Nanos>().is_err());
     }

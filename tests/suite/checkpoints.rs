@@ -228,6 +228,8 @@ fn a_field_that_may_matter_and_is_not_known_is_refused_by_name() {
     let nested = json!({"rope_type": "linear", "factor": 2.0, "beta": 1});
     assert!(line("qwen2_window", "rope_parameters", nested).contains("rope_parameters.beta: "));
     let negative = json!({"rope_type": "default", "rope_theta": -1.0});
+    let without = json!({"rope_type": "yarn", "rope_theta": 10000.0});
+    assert!(line("qwen2_window", "rope_parameters", without).contains("rope_parameters.factor: is missing"));
     assert!(line("qwen2_window", "rope_parameters", negative).contains("rope_theta: -1 is not above 0"));
     // Null is not set; what changes nothing is passed over.
     let fields =
@@ -325,8 +327,10 @@ fn what_a_checkpoint_lacks_is_said() {
     assert!(with(&index).contains("shard model-00002-of-00002.safetensors is not there"));
     fs::write(&index, "{\"weight_map\": 3}").unwrap();
     assert!(with(&index).contains("is no index of shards"));
-    // Weights in forms that are not read.
     fs::remove_file(&index).unwrap();
+    let line = fault(&run(hub.path(), &io, &[]));
+    assert!(line.contains("model.safetensors.index.json is missing"), "{line}");
+    // Weights in forms that are not read.
     let pickle = hub.path().join("pytorch_model.bin");
     fs::write(&pickle, b"\x80\x02}q\x00.0123456789").unwrap();
     let line = fault(&run(hub.path(), &io, &[]));

@@ -418,6 +418,26 @@ fn with_file(model: &str, name: &str, text: &str) -> tempfile::TempDir {
     folder
 }
 
+/// Not that it does not say how many tokens it takes.
+#[test]
+fn what_is_wrong_with_a_model_is_told_before_what_it_does_not_say() {
+    let broken = with_file("qwen2", "config.json", r#"{"model_type": "qwen2","#);
+    let unknown = with_file("qwen2", "config.json", r#"{"model_type": "nonsense"}"#);
+    let gguf = with_file("qwen2", "model.gguf", "GGUF and no more");
+    let mlp = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/mlp.json");
+    for (model, told) in [
+        (broken.path().to_owned(), "line 1"),
+        (unknown.path().to_owned(), "nonsense"),
+        (gguf.path().join("model.gguf"), "model.gguf"),
+        (mlp, "mlp"),
+    ] {
+        let out = partition(&["generate", model.to_str().unwrap(), "-d", "cpu", "--tokens", "1"]);
+        let stderr = String::from_utf8(out.stderr).unwrap();
+        assert!(!out.status.success() && stderr.contains(told), "{stderr}");
+        assert!(!stderr.contains("--context"), "{stderr}");
+    }
+}
+
 #[test]
 fn what_a_folder_says_of_generating_is_heeded_told_or_refused() {
     let ran = |text: &str, more: &[&str]| {
@@ -434,6 +454,9 @@ fn what_a_folder_says_of_generating_is_heeded_told_or_refused() {
     let (_, written, told) = ran(r#"{"max_new_tokens": 3}"#, &[]);
     assert!(count(&written) == 3 && told.contains("max_new_tokens"), "{written}: {told}");
     assert_eq!(count(&ran(r#"{"max_length": 5}"#, &[]).1), 2);
+    let (code, written, told) = ran(r#"{"max_length": 3}"#, &[]);
+    assert!(code == Some(2) && written.is_empty() && told.contains("--max-tokens N"), "{written}: {told}");
+    assert_eq!(count(&ran(r#"{"max_length": 3}"#, &["--max-tokens", "4"]).1), 4);
     assert_eq!(count(&ran(r#"{"max_new_tokens": 3}"#, &["--max-tokens", "4"]).1), 4);
     let (_, other, _) =
         ran(&format!(r#"{{"sequence_bias": [[[{first}], -1000.0]]}}"#), &["--max-tokens", "5"]);

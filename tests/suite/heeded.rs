@@ -52,7 +52,6 @@ fn every_option_of_a_run_is_heeded_or_refused_with_a_plan() {
         "--simulate-hosts",
         "--weights",
         "--adapter",
-        "--with-input",
         "--precision",
         "--weights-as",
         "--inputs",
@@ -329,4 +328,50 @@ fn times_of_a_plan_are_those_of_its_steps() {
             assert!(ran.code != 0, "{objective} {field}: {}", ran.stdout);
         }
     }
+}
+
+/// Errors name the option that was given, not one that it stands for or that it excludes.
+#[test]
+fn errors_name_what_was_given() {
+    let folder = Folder::new();
+    let mlp = example("mlp.json");
+    folder.ok(&[&mlp, "-d", "2xcpu", "-o", "plan.json"]);
+    for (arguments, part) in [
+        (&[&*mlp, "-d", "2xcpu", "--replicas", "2", "--batch", "1"][..], "--replicas 2: no batch"),
+        (&[&mlp, "-d", "2xcpu", "--batch", "-1"], "--batch: a batch is at least 1"),
+        (&[&mlp, "-d", "2xcpu:link=8gb/s"], "may be bytes or bits"),
+        (&[&mlp, "-d", "2xcpu", "--score", "plan.json", "--stability", "1"], "--stability"),
+        (&["generate", "m", "-d", "cpu"], "--tokens"),
+        (&["train", &mlp, "--data", "ones:records=4", "--loss", "mse:x=1"], "mse has no option x=1"),
+        (
+            &["train", &mlp, "--data", "ones:records=4,records=5", "--loss", "mse"],
+            "records=5: records is given twice",
+        ),
+    ] {
+        let ran = folder.run(arguments);
+        assert!(ran.code == 2 && ran.stdout.is_empty() && ran.stderr.contains(part), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("--split"), "{}", ran.stderr);
+    }
+}
+
+/// The system's limit of a file is an error of the write, and what was written aside is removed.
+#[cfg(unix)]
+#[test]
+fn a_file_that_may_not_be_so_large_is_an_error() {
+    let folder = Folder::new();
+    let command = format!(
+        "ulimit -f 8; exec {} {} -d cpu -o plan.json",
+        env!("CARGO_BIN_EXE_partition"),
+        example("mlp.json")
+    );
+    let out = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .current_dir(folder.path("."))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(1) && told.contains("plan.json"), "{:?}: {told}", out.status);
+    let left: Vec<_> =
+        fs::read_dir(folder.path(".")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -797,6 +797,44 @@ fn a_run_that_goes_on_continues_its_history() {
     assert_eq!(fs::read_to_string(folder.path("h.csv")).unwrap(), "something else");
 }
 
+/// Steps of all runs together: none are left, and what is there stays.
+#[test]
+fn a_run_that_goes_on_beyond_its_steps_says_so() {
+    let folder = folder();
+    let run = |more: &[&str]| {
+        let args = ["--epochs", "9", "--checkpoints", "c", "--steps", "2", "--history", "h.csv"];
+        folder.run(&train("line.json", &[ONES, &args, more].concat()))
+    };
+    assert_eq!(run(&[]).code, 0);
+    let before = fs::read(folder.path("h.csv")).unwrap();
+    let again = run(&["--resume"]);
+    assert!(again.code == 0 && again.stderr.contains("more --steps go on"), "{}", again.stderr);
+    assert_eq!(fs::read(folder.path("h.csv")).unwrap(), before);
+    fs::remove_file(folder.path("h.csv")).unwrap();
+    assert_eq!(run(&["--resume"]).code, 0);
+    assert!(!folder.path("h.csv").exists());
+}
+
+/// Data that is not finite is told of as such, and a report says that the run failed.
+#[test]
+fn data_that_is_not_finite_is_not_blamed_on_the_rate() {
+    let folder = folder();
+    fs::write(folder.path("d.csv"), "x0,x1,x2,y0,y1\n1,2,3,4,5\n1,nan,3,4,5\n").unwrap();
+    for more in [&[][..], &["--check-numerics"]] {
+        let args = ["--data", "d.csv:input=x0..x2,target=y0..y1", "--loss", "mse", "--report", "r.html"];
+        let failed = folder.run(&train("line.json", &[&args[..], more].concat()));
+        assert_eq!(failed.code, 1);
+        assert!(
+            failed.stderr.contains("holds NaN: element") && failed.stderr.contains("mend the data"),
+            "{}",
+            failed.stderr
+        );
+        assert!(!failed.stderr.contains("--lr"), "{}", failed.stderr);
+        let page = fs::read_to_string(folder.path("r.html")).unwrap();
+        assert!(page.contains("The run failed:"));
+    }
+}
+
 #[test]
 fn a_history_of_many_epochs_is_whole_in_the_end() {
     let folder = folder();

@@ -24,7 +24,7 @@ use crate::pass;
 use crate::random::Rng;
 use crate::run::{Decoder, ExecOptions};
 
-use request::{Planned, Request, on_cpus};
+use request::{Planned, Request, network, on_cpus, tokens_of};
 use rules::{Rules, SoFar};
 use told::Told;
 use writing::Writing;
@@ -94,6 +94,11 @@ fn longest(args: &GenerateArgs, file: &ModelFile, console: &Console) -> Result<i
         return Ok(context);
     }
     let Some((count, field)) = tokens::longest(file) else {
+        // What is wrong with the model itself is told first.
+        let model = file.load_sized(&mut BTreeMap::new(), Some(1), &mut |_| Ok(BTreeMap::new()))?;
+        let graph = network(model, file)?;
+        pass::sequence(&graph).map_err(|error| error.within(&file.name()))?;
+        tokens_of(&graph, file)?;
         return Err(Error::usage("--context", "the model does not say how many tokens it takes")
             .with_help("--context N: how many tokens prompt and text have together"));
     };
@@ -102,7 +107,6 @@ fn longest(args: &GenerateArgs, file: &ModelFile, console: &Console) -> Result<i
     Ok(count)
 }
 
-/// A text that is being written.
 /// The most tokens that a network made of a configuration takes: some number their positions from beyond the padding token.
 fn limit_of_network(file: &ModelFile) -> Result<Option<i64>> {
     if recognise(&file.bytes).ok() != Some(Format::Transformers) {
@@ -125,6 +129,7 @@ fn most_tokens(stated: &Value, prompt: usize, console: &Console) -> Result<usize
     Ok(count)
 }
 
+/// A text that is being written.
 struct Text {
     /// The prompt, and what was generated.
     tokens: Vec<i64>,

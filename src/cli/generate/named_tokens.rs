@@ -1,5 +1,5 @@
-//! What the files beside `tokenizer.json` say of tokens: which there are more of, which are special, and what is not done
-//! here.
+//! What the files beside `tokenizer.json` say of tokens: which there are more of, which are special, how text is taken
+//! apart, and what of it is not done here.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,35 @@ pub(super) struct NamedTokens {
     pub(super) numbered: BTreeMap<u32, AddedToken>,
     /// Those that are left out of texts.
     pub(super) special: Vec<AddedToken>,
+    /// Whether a text that is taken as bytes gets a space before it, where these files decide that.
+    pub(super) prefix_space: Option<bool>,
+    /// Whether special tokens within a text are taken as any other text.
+    pub(super) split_special: bool,
     /// What is said and not done, a line each.
     pub(super) unheeded: Vec<String>,
 }
+
+/// Classes whose text is bytes with or without a space before it as the configuration says, whatever `tokenizer.json`
+/// has: these build that step anew. A `Fast` behind the name changes nothing.
+const OWN_PREFIX: [&str; 17] = [
+    "BartTokenizer",
+    "BlenderbotTokenizer",
+    "BloomTokenizer",
+    "CodeGenTokenizer",
+    "CohereTokenizer",
+    "DebertaTokenizer",
+    "GPT2Tokenizer",
+    "GPTNeoXTokenizer",
+    "LayoutLMv3Tokenizer",
+    "LEDTokenizer",
+    "LongformerTokenizer",
+    "LukeTokenizer",
+    "MarkupLMTokenizer",
+    "Qwen2Tokenizer",
+    "Qwen3_5Tokenizer",
+    "RobertaTokenizer",
+    "WhisperTokenizer",
+];
 
 impl NamedTokens {
     /// Those of the files beside a model. `tokenizer` is its `tokenizer.json`.
@@ -55,6 +81,8 @@ impl NamedTokens {
                 named.numbered.insert(number, token);
             }
             named.add_special(&config);
+            named.prefix_space = builds_prefix(&config).then(|| asks(&config, "add_prefix_space"));
+            named.split_special = asks(&config, "split_special_tokens");
             named.unheeded = unheeded(&config, tokenizer);
         }
         Ok(named)
@@ -88,17 +116,22 @@ fn with_flags(token: &Value) -> Option<AddedToken> {
     Some(made)
 }
 
+fn asks(config: &Value, field: &str) -> bool {
+    config[field] == Value::Bool(true)
+}
+
+fn builds_prefix(config: &Value) -> bool {
+    let class = config["tokenizer_class"].as_str().unwrap_or_default();
+    OWN_PREFIX.contains(&class.strip_suffix("Fast").unwrap_or(class))
+}
+
 /// What a configuration asks for beyond what `tokenizer.json` does.
 fn unheeded(config: &Value, tokenizer: &Value) -> Vec<String> {
     let prefix = config["add_prefix_space"].as_bool().zip(prefix_of_bytes(tokenizer));
     let cleans = tokenizer["decoder"]["cleanup"] == Value::Bool(true);
     let asked = [
-        (
-            "clean_up_tokenization_spaces",
-            config["clean_up_tokenization_spaces"] == Value::Bool(true) && !cleans,
-        ),
-        ("split_special_tokens", config["split_special_tokens"] == Value::Bool(true)),
-        ("add_prefix_space", prefix.is_some_and(|(asked, own)| asked != own)),
+        ("clean_up_tokenization_spaces", asks(config, "clean_up_tokenization_spaces") && !cleans),
+        ("add_prefix_space", !builds_prefix(config) && prefix.is_some_and(|(asked, own)| asked != own)),
     ];
     let line = |(field, _): (&str, bool)| format!("{CONFIG}: {field} {} is not heeded", config[field]);
     asked.into_iter().filter(|&(_, is_asked)| is_asked).map(line).collect()

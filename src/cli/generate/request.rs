@@ -54,31 +54,63 @@ impl Planned {
     }
 }
 
+/// The network of a model. Error: it is a graph of costs.
+pub(super) fn network(model: Model, file: &ModelFile) -> Result<Graph> {
+    match model {
+        Model::Graph(graph) => Ok(graph),
+        Model::CostGraph { .. } => Err(Error::usage(file.name(), "a cost graph has no operations to run")),
+    }
+}
+
+/// Error: a size is given of the dimension along which tokens stand.
+fn expect_open(file: &ModelFile, dims: &BTreeMap<String, i64>) -> Result<()> {
+    if dims.is_empty() {
+        return Ok(());
+    }
+    let model = file.load_sized(&mut BTreeMap::new(), Some(1), &mut |_| Ok(BTreeMap::new()))?;
+    let graph = network(model, file)?;
+    let sequence = pass::sequence(&graph).ok().map(|dim| graph.dim_name(dim));
+    match sequence.filter(|name| dims.contains_key(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let message = "prompt and text have the length that they have";
+            Err(Error::usage(format!("--dim {name}"), message)
+                .with_help("leave it out; --context N is the most"))
+        }
+    }
+}
+
+/// The name of the input of tokens. Error: there are others beside it, or none.
+pub(super) fn tokens_of(graph: &Graph, file: &ModelFile) -> Result<String> {
+    let is_tokens = |name: &&String| ![pass::PAST, MASK, POSITIONS].contains(&name.as_str());
+    let names: Vec<&String> = graph.inputs().iter().map(|(name, _)| name).filter(is_tokens).collect();
+    if let [tokens] = names[..] {
+        return Ok(tokens.clone());
+    }
+    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+    let message = format!("expected tokens as the only input, found {}", names.join(", "));
+    Err(Error::usage(file.name(), message))
+}
+
 impl Request {
     /// With caches of so many tokens. Errors: those of reading the model; a batch.
     pub(super) fn new(args: &GenerateArgs, file: ModelFile, context: i64, console: &Console) -> Result<Self> {
-        if args.shape.batch.is_some() || args.shape.microbatches.is_some() {
-            return Err(Error::usage("--batch", "one sequence is generated"));
+        let divided =
+            [("--batch", args.shape.batch.is_some()), ("--microbatches", args.shape.microbatches.is_some())];
+        if let Some((option, _)) = divided.into_iter().find(|&(_, is_given)| is_given) {
+            return Err(Error::usage(option, "one sequence is generated").with_help("leave it out"));
         }
         let mut options = compile_options(&args.shape, &args.placement)?;
+        expect_open(&file, &options.dims)?;
         options.dims.insert(CONTEXT.to_owned(), context);
         let topology = topology(args.exec.devices.as_deref(), Backend::Auto)?;
         check_hosts(&topology, args.exec.simulate_hosts)?;
         // A network that has to know its batch to be read is read for one sequence.
         let model = file.load_sized(&mut options.dims, Some(1), &mut |_| Ok(BTreeMap::new()))?;
-        let Model::Graph(mut graph) = model else {
-            return Err(Error::usage(file.name(), "a cost graph has no operations to run"));
-        };
+        let mut graph = network(model, &file)?;
         note_network(&graph, &options.dims, console);
         let sequence = pass::sequence(&graph).ok().map(|dim| graph.dim_name(dim).to_owned());
-        let is_tokens = |name: &&String| ![pass::PAST, MASK, POSITIONS].contains(&name.as_str());
-        let names: Vec<&String> = graph.inputs().iter().map(|(name, _)| name).filter(is_tokens).collect();
-        let [tokens] = names[..] else {
-            let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-            let message = format!("expected tokens as the only input, found {}", names.join(", "));
-            return Err(Error::usage(file.name(), message));
-        };
-        let tokens = tokens.clone();
+        let tokens = tokens_of(&graph, &file)?;
         let missing = if args.exec.init.is_some() { Missing::MadeUp } else { Missing::Refused };
         let weights = file.weights(&args.shape)?;
         take_weights(&mut graph, &weights, missing, console)?;

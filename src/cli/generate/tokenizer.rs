@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
-use tokenizers::AddedToken;
+use tokenizers::{AddedToken, PreTokenizerWrapper};
 
 use super::super::model::ModelFile;
 use super::super::tokens::{beside, read};
@@ -91,6 +91,13 @@ impl Tokenizer {
             named.special.into_iter().filter(is_new).collect()
         };
         self.inner.add_special_tokens(special).map_err(|error| unreadable(place, &*error))?;
+        self.inner.set_encode_special_tokens(named.split_special);
+        if let Some(has_space) = named.prefix_space
+            && let Some(mut step) = self.inner.get_pre_tokenizer().cloned()
+        {
+            prefix_bytes(&mut step, has_space);
+            self.inner.with_pre_tokenizer(Some(step));
+        }
         self.unheeded = named.unheeded;
         Ok(())
     }
@@ -106,6 +113,18 @@ impl Tokenizer {
     fn decode(&self, ids: &[u32]) -> Result<String> {
         let wrong = |message: String| Error::run("", format!("tokens that are no text: {message}"));
         guarded(|| self.inner.decode(ids, true)).map_err(wrong)?.map_err(|error| wrong(error.to_string()))
+    }
+}
+
+/// Puts a space before texts that are taken as bytes, or none.
+fn prefix_bytes(step: &mut PreTokenizerWrapper, has_space: bool) {
+    let mut steps = vec![step];
+    while let Some(step) = steps.pop() {
+        match step {
+            PreTokenizerWrapper::ByteLevel(bytes) => bytes.add_prefix_space = has_space,
+            PreTokenizerWrapper::Sequence(parts) => steps.extend(parts.as_mut()),
+            _ => {}
+        }
     }
 }
 
@@ -351,8 +370,32 @@ mod tests {
         ] {
             assert!(with(name, &text).is_err(), "{text}");
         }
-        let told = with(CONFIG, r#"{"split_special_tokens": true, "model_max_length": 9}"#).unwrap().unheeded;
-        assert_eq!(told, ["tokenizer_config.json: split_special_tokens true is not heeded"]);
+        let told = with(CONFIG, r#"{"add_prefix_space": true, "model_max_length": 9}"#).unwrap().unheeded;
+        assert_eq!(told, ["tokenizer_config.json: add_prefix_space true is not heeded"]);
+    }
+
+    /// What transformers 5.24 gives.
+    #[test]
+    fn a_configuration_says_how_text_is_taken_apart() {
+        let folders = folders();
+        let start = |folder: usize, config: &str, count: usize| {
+            let model = tempfile::tempdir().unwrap();
+            std::fs::copy(folders[folder].join(FILE), model.path().join(FILE)).unwrap();
+            std::fs::write(model.path().join("config.json"), "{}").unwrap();
+            std::fs::write(model.path().join(CONFIG), config).unwrap();
+            let file = ModelFile::read(&model.path().join("config.json"), Links::Inside).unwrap();
+            let tokenizer = Tokenizer::beside(&file).unwrap();
+            assert!(tokenizer.unheeded.is_empty(), "{config}");
+            let tokens = tokenizer.encode("the first time<|end|>x").unwrap();
+            [&tokens[..count], &tokens[10..]].concat()
+        };
+        let (bpe, split_bpe) = (0, 2);
+        assert_eq!(start(bpe, "{}", 1), [296, 0, 88]);
+        assert_eq!(start(bpe, r#"{"split_special_tokens": true}"#, 1), [296, 28, 92, 69, 78, 68, 92, 30, 88]);
+        let prefixed = |class: &str| format!(r#"{{"tokenizer_class": "{class}", "add_prefix_space": true}}"#);
+        assert_eq!(start(bpe, &prefixed("GPT2Tokenizer"), 1), [273, 0, 221, 88]);
+        assert_eq!(start(bpe, &prefixed("Qwen2TokenizerFast"), 1), [273, 0, 221, 88]);
+        assert_eq!(start(split_bpe, &prefixed("GPT2TokenizerFast"), 2), [0, 273, 69, 0, 221, 88]);
     }
 
     /// The library panics at a token that is nothing but what both ends lose.

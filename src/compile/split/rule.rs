@@ -34,6 +34,8 @@ pub struct SplitRule {
     pub parts: u32,
     /// Where each is, or nothing: then the planner decides.
     pub devices: Vec<String>,
+    /// The option that it stands for, where it was asked for by another.
+    pub asked_as: Option<String>,
 }
 
 impl fmt::Display for SplitRule {
@@ -76,7 +78,7 @@ impl FromStr for SplitRule {
         if !devices.is_empty() && devices.len() != parts as usize {
             return Err(format!("{text}: {parts} parts, but {} devices", devices.len()));
         }
-        Ok(Self { pattern: pattern.to_owned(), axis, parts, devices })
+        Ok(Self { pattern: pattern.to_owned(), axis, parts, devices, asked_as: None })
     }
 }
 
@@ -131,6 +133,10 @@ pub(super) fn divisions(
 }
 
 fn unused(rule: &SplitRule, offered: Vec<String>) -> Error {
+    if let Some(option) = &rule.asked_as {
+        let message = format!("no batch can be divided into {} parts", rule.parts);
+        return Error::usage(option, message).with_help(format!("--batch N, {} or more", rule.parts));
+    }
     let mut offered = offered;
     offered.dedup();
     let message = "no node that it matches can be split so";

@@ -94,6 +94,12 @@ impl Config {
         self.fields.get(name).filter(|value| !value.is_null())
     }
 
+    /// Whether a field is there, and null.
+    pub(super) fn is_null(&self, name: &'static str) -> bool {
+        self.read.borrow_mut().insert(name);
+        self.fields.get(name).is_some_and(Value::is_null)
+    }
+
     /// A size, at least 1. Error: it is missing, no whole number, or too large.
     pub(super) fn size(&self, name: &'static str) -> Result<u64> {
         let value = self.get(name).ok_or_else(|| self.fault(name, "is missing"))?;

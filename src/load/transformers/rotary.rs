@@ -245,10 +245,8 @@ impl Rotary {
     }
 
     fn yarn(&mut self, own: &Config, longest: f64, context: f64) -> Result<()> {
-        let factor = match own.get("factor") {
-            Some(_) => own.positive("factor")?,
-            None => longest / context,
-        };
+        // Only a stated null is taken from the lengths.
+        let factor = if own.is_null("factor") { longest / context } else { own.positive("factor")? };
         // The temperature of the scores (Peng et al., YaRN, 2023, section 3.4), as a factor of cosines and sines.
         let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
         let (one, all) = (own.real("mscale", 0.0)?, own.real("mscale_all_dim", 0.0)?);

@@ -77,14 +77,30 @@ pub fn weights_in(folder: &Path) -> Result<Option<PathBuf>> {
     }
     const UNREAD: [&str; 4] =
         ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"];
-    match UNREAD.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
-        None => Ok(None),
-        Some(path) => {
-            let report = Report::new(path.display().to_string(), "weights in this form are not read");
-            let help = "in Python, save_pretrained writes model.safetensors beside the configuration";
-            Err(Error::Unsupported(report.help(help)))
-        }
+    if let Some(path) = UNREAD.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
+        let report = Report::new(path.display().to_string(), "weights in this form are not read");
+        let help = "in Python, save_pretrained writes model.safetensors beside the configuration";
+        return Err(Error::Unsupported(report.help(help)));
     }
+    if let Some(shard) = shard_in(folder) {
+        let message = format!("{} is missing, which says what is in {shard} and the others", FILES[1]);
+        return Err(Error::usage(folder.display().to_string(), message)
+            .with_help("it belongs to the model's files; --weights takes a file of all weights"));
+    }
+    Ok(None)
+}
+
+/// The first of a folder's files that hold a part of the weights each; none where there are none.
+fn shard_in(folder: &Path) -> Option<String> {
+    let names =
+        std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_shard = |name: &String| {
+        let number = name.strip_prefix("model-").and_then(|rest| rest.strip_suffix(".safetensors"));
+        let parts = number.and_then(|number| number.split_once("-of-"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        parts.is_some_and(|(own, all)| is_number(own) && is_number(all))
+    };
+    names.filter(is_shard).min()
 }
 
 /// What a file that begins as a JSON object says of shards; none for other files.

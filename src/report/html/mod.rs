@@ -32,6 +32,8 @@ pub struct Html<'a> {
     pub search: &'a [CurveLine],
     /// Rows of named numbers, as for [`super::write_history`]; empty where nothing was trained.
     pub history: &'a [Vec<(String, f64)>],
+    /// Why the training run ended before its end; none where it did not fail.
+    pub failure: Option<&'a str>,
 }
 
 impl Html<'_> {
@@ -48,6 +50,9 @@ impl Html<'_> {
             STYLE
         )?;
         writeln!(out, "<h1>{name}</h1>\n<p class=\"facts\">{}</p>", escape(&self.facts()))?;
+        if let Some(failure) = self.failure {
+            writeln!(out, "<p><strong>The run failed:</strong> {}</p>", escape(failure))?;
+        }
         self.devices(out)?;
         self.timeline(out)?;
         self.memory(out)?;

@@ -10,6 +10,7 @@ use crate::ir::Tensor;
 use crate::metrics::{Meter, Metric};
 use crate::state::{Due, Policy, Store};
 use crate::train::epochs::evaluator::{Evaluator, MeanLoss};
+use crate::train::epochs::numerics::{OF_DATA, fault_of_data};
 use crate::train::epochs::passes;
 use crate::train::epochs::trainer::Trainer;
 use crate::train::step::loss::Loss;
@@ -140,6 +141,8 @@ pub enum Stop {
     Patience,
     /// So many steps were asked for.
     Steps,
+    /// The same, and a run that this one goes on from did them all.
+    StepsBefore,
     /// The time is over.
     Time,
     /// The caller said so.
@@ -311,7 +314,7 @@ enum Boundary {
 impl FitRun<'_, '_> {
     fn all(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         if self.options.steps.is_some_and(|steps| self.trainer.steps() >= steps) {
-            on_event(Event::Stopped(Stop::Steps));
+            on_event(Event::Stopped(Stop::StepsBefore));
             return Ok(());
         }
         // A run that goes on from where it was ended so.
@@ -426,9 +429,10 @@ impl FitRun<'_, '_> {
     ) -> Result<()> {
         let rate = self.trainer.rate();
         let outcome = match self.is_short(batch) {
-            true => self.trainer.short_step(&arrays(batch), batch.samples)?,
-            false => self.trainer.finish()?,
+            true => self.trainer.short_step(&arrays(batch), batch.samples),
+            false => self.trainer.finish(),
         };
+        let outcome = outcome.map_err(|error| told_of_data(error, batch))?;
         let weight = self.trainer.weight(&batch.targets, batch.samples)?;
         sums.loss += outcome.loss * weight as f64;
         sums.weight += weight;
@@ -610,6 +614,17 @@ const MEASURED: [&str; 3] = ["epoch/loss", "epoch/weight", "epoch/steps"];
 /// The same of a metric: its sum, and of how many.
 fn names_of_meter(meter: &Meter) -> [String; 2] {
     ["sum", "count"].map(|what| format!("epoch/{}/{what}", meter.metric()))
+}
+
+/// The error of a step, with what of its data is not finite: a loss is not either then.
+fn told_of_data(error: Error, batch: &data::Batch) -> Error {
+    match (error, fault_of_data(&arrays(batch))) {
+        (Error::Run(mut report), Some(fault)) => {
+            report.message = format!("{}, as the data is: {fault}", report.message);
+            Error::Run(report.help(OF_DATA))
+        }
+        (error, _) => error,
+    }
 }
 
 fn arrays(batch: &data::Batch) -> Vec<(String, Tensor)> {

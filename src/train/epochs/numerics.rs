@@ -9,9 +9,27 @@ use crate::error::{Error, Report, Result};
 use crate::ir::{Graph, Op, ParamId, Tensor, ValueId};
 use crate::run::watch;
 
+/// The way out where data is not finite.
+pub(crate) const OF_DATA: &str = "mend the data, or leave such records out";
+/// The way out where it is, and what is made of it is not.
+pub(crate) const OF_RATE: &str = "a smaller --lr, or clip_norm=1 in --optimizer";
+
 /// Whether all elements are finite; integers are.
 pub(crate) fn is_finite(tensor: &Tensor) -> bool {
     !tensor.dtype().is_float() || tensor.to_f64().iter().all(|value| value.is_finite())
+}
+
+/// Of the arrays that a step is given, which number of the first that is not finite is not; none where all are.
+pub(crate) fn fault_of_data(arrays: &[(String, Tensor)]) -> Option<String> {
+    let (name, tensor) = arrays.iter().find(|(_, tensor)| !is_finite(tensor))?;
+    Some(format!("{name} {}", not_finite("holds", &tensor.dims(), &tensor.to_f64())))
+}
+
+/// `holds NaN: element 3 of [2, 2]`
+fn not_finite(what: &str, dims: &dyn std::fmt::Debug, values: &[f64]) -> String {
+    let at = values.iter().position(|value| !value.is_finite()).unwrap_or(0);
+    let found = values.get(at).copied().unwrap_or(f64::NAN);
+    format!("{what} {found}: element {at} of {dims:?}")
 }
 
 /// The first result that is not finite though all that is read for it is; else the first one that is no
@@ -55,14 +73,14 @@ pub(crate) fn first_fault(
 
 fn report(graph: &Graph, value: ValueId, values: &[f64]) -> Report {
     let node = graph.maker(value);
-    let at = values.iter().position(|value| !value.is_finite()).unwrap_or(0);
-    let found = values.get(at).copied().unwrap_or(f64::NAN);
     let source = &graph.source(node.source).name;
-    let (place, what) = match &node.op {
-        Op::Input => (format!("input {source}"), "holds".to_owned()),
-        Op::Param(id) => (format!("parameter {}", graph.param(*id).name), "holds".to_owned()),
-        op => (format!("node {source}"), format!("{} is the first operation that gives", op.name())),
+    let (place, what, help) = match &node.op {
+        Op::Input => (format!("input {source}"), "holds".to_owned(), OF_DATA),
+        Op::Param(id) => {
+            (format!("parameter {}", graph.param(*id).name), "holds".to_owned(), "mend the weights")
+        }
+        op => (format!("node {source}"), format!("{} is the first operation that gives", op.name()), OF_RATE),
     };
     let dims = graph.ty(value).shape.dims().unwrap_or_default();
-    Report::new(place, format!("{what} {found}: element {at} of {dims:?}"))
+    Report::new(place, not_finite(&what, &dims, values)).help(help)
 }

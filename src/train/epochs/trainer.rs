@@ -14,7 +14,7 @@ use crate::run::{Engines, Gpus, RunReport, Runner};
 use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 use crate::train::epochs::last_batch::LastBatch;
-use crate::train::epochs::numerics::{first_fault, is_finite};
+use crate::train::epochs::numerics::{OF_RATE, first_fault, is_finite};
 use crate::train::layers::{Layer, layers};
 use crate::train::optimize::rate::Rate;
 use crate::train::optimize::{Moment, Optimizer, Scalar};
@@ -288,9 +288,8 @@ impl Trainer {
         }
         if !loss.is_finite() {
             let report = Report::new(format!("step {}", self.step), format!("the loss is {loss}"));
-            return Err(Error::Run(report.help(
-                "a smaller --lr, or clip_norm=1 in --optimizer; --check-numerics names the operation",
-            )));
+            let help = format!("{OF_RATE}; --check-numerics names the operation");
+            return Err(Error::Run(report.help(help)));
         }
         let outputs = if count > 1 { joined(outputs)? } else { outputs.pop().unwrap_or_default() };
         Ok(Outcome { loss, wall, outputs })
@@ -365,10 +364,9 @@ impl Trainer {
             return Ok(());
         };
         let found = first_fault(graph, arrays, &before.into_iter().collect())?;
-        let report =
-            found.unwrap_or_else(|| Report::new(name.clone(), "is not finite once kernels are fused"));
-        let help = "a smaller --lr, or clip_norm=1 in --optimizer";
-        Err(Error::Run(report.help(help)).within(&format!("step {}", self.step + 1)))
+        let fused = || Report::new(name.clone(), "is not finite once kernels are fused").help(OF_RATE);
+        let report = found.unwrap_or_else(fused);
+        Err(Error::Run(report).within(&format!("step {}", self.step + 1)))
     }
 
     /// What the last step did; `wall` is how long it took.

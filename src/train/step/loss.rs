@@ -182,6 +182,11 @@ fn unknown(text: &str, base: &str) -> Error {
         );
     }
     let names: Vec<&str> = NAMES.iter().map(|&(short, ..)| short).collect();
+    if let Some((name, option)) = base.split_once([':', ','])
+        && names.contains(&name)
+    {
+        return error(&format!("{name} has no option {option}"));
+    }
     let near = suggestion(base, names.iter().copied());
     let help = if near.is_empty() { names.join(", ") } else { format!("{near} known: {}", names.join(", ")) };
     error("no such loss").with_help(help)

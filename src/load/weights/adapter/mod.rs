@@ -148,8 +148,10 @@ impl Network {
 
     fn find(&self, array: &str, name: &str) -> Result<ParamId> {
         self.by_name.get(name).copied().ok_or_else(|| {
-            Error::model(format!("array {array}"), format!("the network has no parameter {name}"))
-                .with_help("an adapter belongs to the model that it was trained with")
+            Error::model(format!("array {array}"), format!("the network has no parameter {name}")).with_help(
+                "an adapter belongs to the model that it was trained with; one of experts' weights \
+                     (target_parameters) is merged in Python: merge_and_unload",
+            )
         })
     }
 

@@ -10,14 +10,17 @@ use super::order::{Event, Past, sweep};
 use super::parts::{ByteRange, Covered};
 use super::resolve::Resolved;
 
-/// To be asked of plans without buffers. O(steps x lanes).
+/// To be asked of plans without buffers. O(steps x lanes); memory in proportion to the copies.
 pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
+    let copied: HashSet<&str> = plan.steps.iter().filter_map(copied).collect();
+    let is_copied = |node: &str| copied.contains(node);
     let homes = plan.placement.iter().map(|(node, device)| (node.as_str(), device.as_str()));
+    let unlaunched = plan.unlaunched.iter().map(String::as_str);
     let mut order = Order {
         plan,
         resolved,
-        homes: homes.collect(),
-        unlaunched: plan.unlaunched.iter().map(String::as_str).collect(),
+        homes: homes.filter(|(node, _)| is_copied(node)).collect(),
+        unlaunched: unlaunched.filter(|node| is_copied(node)).collect(),
         launched: HashMap::new(),
         brought: HashMap::new(),
         awaited: Vec::new(),
@@ -27,6 +30,14 @@ pub(super) fn check(plan: &Plan, resolved: &Resolved<'_>, faults: &mut Faults) {
     };
     sweep(&resolved.steps, |i, event, past| order.step(&plan.steps[i], event, past));
     order.finish();
+}
+
+/// The node whose output a step copies.
+fn copied(step: &Step) -> Option<&str> {
+    match &step.action {
+        Action::Copy(copy) => copy.node.as_deref(),
+        Action::Launch(_) => None,
+    }
 }
 
 /// A node, and the microbatch that it is launched for, or that its value is of.
@@ -48,10 +59,11 @@ struct Awaited<'a> {
 struct Order<'a, 'f> {
     plan: &'a Plan,
     resolved: &'f Resolved<'a>,
-    /// Each node's device.
+    /// The device of each node of which something is copied.
     homes: HashMap<&'a str, &'a str>,
+    /// Those of them that no step launches.
     unlaunched: HashSet<&'a str>,
-    /// Launches of an instance, the first and those that compute it again.
+    /// Their launches of an instance, the first and those that compute it again.
     launched: HashMap<Instance<'a>, Vec<Event>>,
     /// What copies brought, and what they brought of a value that was computed again.
     brought: HashMap<Value<'a>, [Covered; 2]>,
@@ -74,7 +86,9 @@ impl<'a> Order<'a, '_> {
     fn launch(&mut self, step: &'a Step, launch: &'a Launch, event: Event, past: &Past<'_>) {
         for node in &launch.nodes {
             let instance = (node.as_str(), launch.microbatch);
-            self.launched.entry(instance).or_default().push(event);
+            if self.homes.contains_key(node.as_str()) {
+                self.launched.entry(instance).or_default().push(event);
+            }
             let Some(awaits) = self.readers.get(&(instance, step.device.as_str())) else { continue };
             for &at in awaits {
                 let Awaited { value, range, later, .. } = &mut self.awaited[at];

@@ -86,6 +86,10 @@ OPERATIONS = [
     ("means of windows of 3 x 3", "AveragePool", (1, 64, 56, 56), {"kernel_shape": [3, 3], "pads": [1] * 4}, ()),
     ("8 of 2048", "TopK", (128, 2048), {}, (np.array([8]),)),
     ("1000 of 300000", "TopK", (1, 300000), {}, (np.array([1000]),)),
+    ("2000 rows of 300000", "Gather", (300000, 64), {}, (np.random.default_rng(0).integers(0, 300000, 2000),)),
+    ("columns", "Gather", (4096, 256), {"axis": 1}, (np.random.default_rng(0).integers(0, 256, 64),)),
+    ("one of 1000 a row", "GatherElements", (4096, 1000), {"axis": 1},
+     (np.random.default_rng(0).integers(0, 1000, (4096, 1)),)),
     ("channels last", "Transpose", (1, 64, 112, 112), {"perm": [0, 2, 3, 1]}, ()),
     ("a matrix transposed", "Transpose", (2048, 1000), {"perm": [1, 0]}, ()),
     ("64 steps, batch 8, 128 wide", "LSTM", (64, 8, 128), {"hidden_size": 128}, recurrent_weights(4, 128, 128)),
@@ -118,6 +122,29 @@ OPERATIONS = [
 # Attention: batch, heads, rows, keys, size.
 ATTENTION = [(64, 3, 49, 49, 32), (1, 12, 197, 197, 64), (4, 4, 302, 302, 24), (1, 12, 128, 128, 64), (8, 16, 64, 64, 80),
              (1, 8, 1024, 1024, 64), (1, 32, 1, 1024, 128)]
+# Trees: rows, trees, depth.
+TREES = [(1, 100, 10), (64, 100, 10), (1024, 100, 10), (64, 200, 4), (1024, 200, 4)]
+FEATURES = 32
+
+
+def trees(path, rows, count, depth):
+    """Full trees that ask for random features, and go on by random thresholds."""
+    random = np.random.default_rng(0)
+    inner, nodes = 2 ** depth - 1, 2 ** (depth + 1) - 1
+    number = np.tile(np.arange(nodes), count)
+    tree = np.repeat(np.arange(count), nodes)
+    is_leaf = number >= inner
+    feature = np.where(is_leaf, 0, random.integers(0, FEATURES, len(number)))
+    below = lambda side: np.where(is_leaf, 0, 2 * number + side).tolist()
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1,
+        nodes_treeids=tree.tolist(), nodes_nodeids=number.tolist(), nodes_featureids=feature.tolist(),
+        nodes_values=random.normal(size=len(number)).tolist(),
+        nodes_modes=["LEAF" if leaf else "BRANCH_LEQ" for leaf in is_leaf],
+        nodes_truenodeids=below(1), nodes_falsenodeids=below(2), target_treeids=tree[is_leaf].tolist(),
+        target_nodeids=number[is_leaf].tolist(), target_ids=[0] * int(is_leaf.sum()),
+        target_weights=random.normal(size=int(is_leaf.sum())).tolist())
+    save(path, [node], [("x", (rows, FEATURES))], [("y", None)])
 
 
 def operation(path, op, shape, attributes, others):
@@ -141,7 +168,8 @@ def save(path, nodes, inputs, outputs, initializers=()):
     info = lambda name, dims, dtype=TensorProto.FLOAT: helper.make_tensor_value_info(name, dtype, dims)
     graph = helper.make_graph(nodes, "bench", [info(*i) for i in inputs], [info(*o) for o in outputs],
                               [onnx.numpy_helper.from_array(a, n) for n, a in initializers])
-    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1),
+               helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=domains)
     model.ir_version = 9
     onnx.save(model, path)
@@ -397,6 +425,10 @@ def cases(args, folder):
             path = os.path.join(folder, f"operation_{number}.onnx")
             operation(path, op, *rest)
             found.append(Case(f"{op}: {name}", path, {}, None, "operation"))
+        for sizes in TREES:
+            path = os.path.join(folder, "trees_%d_%d_%d.onnx" % sizes)
+            trees(path, *sizes)
+            found.append(Case("trees: %d rows, %d trees of depth %d" % sizes, path, {}, None, "operation"))
         for sizes in ATTENTION:
             path = os.path.join(folder, "attention_%d_%d_%d_%d_%d.onnx" % sizes)
             attention(path, *sizes)

@@ -1,6 +1,6 @@
 //! The chain of steps that bounds a schedule, and how much of the copying hides beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::schedule::{Action, Lane, Schedule, Step, StepIx};
 use crate::topology::{ChannelId, Topology};
@@ -36,7 +36,7 @@ pub fn critical_path(topology: &Topology, schedule: &Schedule) -> Vec<PathStep> 
         until = step.start;
         let waited = step.after.iter().map(|other| (steps[other.index()].end, other.index()));
         let engine = engine[number].map(|other| (steps[other as usize].end, other as usize));
-        let before = waited.chain(engine).chain(channel[number]);
+        let before = waited.chain(engine).chain(channel.get(&number).copied());
         let earlier = |other: usize| (steps[other].start, other) < (step.start, number);
         let before = before.filter(|&(end, other)| end <= step.start && earlier(other));
         at = before.max().map(|(_, other)| other);
@@ -62,17 +62,17 @@ fn previous_on_engine(topology: &Topology, schedule: &Schedule) -> Vec<Option<u3
     before
 }
 
-/// For each copy that starts when another leaves its channel: when that is, and the other.
-fn previous_on_channel(schedule: &Schedule) -> Vec<Option<(Nanos, usize)>> {
+/// For each copy that starts when another leaves its channel: when that is, and the other. Most steps are no such copies.
+fn previous_on_channel(schedule: &Schedule) -> HashMap<usize, (Nanos, usize)> {
     let mut last: BTreeMap<ChannelId, (Nanos, StepIx)> = BTreeMap::new();
-    let mut before = vec![None; schedule.steps.len()];
+    let mut before = HashMap::new();
     for crossing in &schedule.crossings {
         let other = last.insert(crossing.channel, (crossing.end, crossing.step));
         let starts = schedule.steps[crossing.step.index()].start == crossing.start;
         if let Some((end, other)) =
             other.filter(|&(end, other)| starts && end == crossing.start && other != crossing.step)
         {
-            before[crossing.step.index()] = Some((end, other.index()));
+            before.insert(crossing.step.index(), (end, other.index()));
         }
     }
     before

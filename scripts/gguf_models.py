@@ -189,6 +189,55 @@ def models(folder):
         write(folder, name, architecture, filled(cls(config), seed), names, kind, extra)
 
 
+ATTENTION = {key: name for key, name in LLAMA.items() if not key.startswith("mlp.")}
+MIXTRAL = dict(ATTENTION, **{"mlp.gate": "ffn_gate_inp"})
+QWEN_MOE = dict(MIXTRAL, **{
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp"})
+
+
+def arrays_of(key, value, names):
+    """Arrays of the file that hold a parameter, by name, each with its part of the parameter."""
+    layer, end = key.rsplit(".", 1)
+    block = "blk." + (key.split(".") + ["", ""])[2]
+    if end == "gate_up_proj":
+        half = value.shape[1] // 2
+        return {f"{block}.ffn_gate_exps.weight": value[:, :half], f"{block}.ffn_up_exps.weight": value[:, half:]}
+    if end == "down_proj":
+        return {f"{block}.ffn_down_exps.weight": value}
+    # The converter writes a matrix of one row as a vector.
+    return {named(key, names): value[0] if layer.endswith("shared_expert_gate") else value}
+
+
+def experts(folder):
+    """Models whose feed-forward parts are experts, all matrices of one kind in an array."""
+    sizes = dict(SMALL, num_key_value_heads=2, hidden_size=32)
+    counts = dict(add_expert_count=4, add_expert_used_count=2)
+    inner, shared = dict(add_expert_feed_forward_length=64), dict(add_expert_shared_feed_forward_length=96)
+    qwen = dict(sizes, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64)
+    for seed, (name, architecture, config, cls, names, kind, extra) in enumerate([
+        ("mixtral", "llama", hf.MixtralConfig(**sizes, num_local_experts=4, rope_theta=10000.0), hf.MixtralForCausalLM, MIXTRAL, Kind.F32,
+         dict(counts, add_rope_freq_base=10000.0)),
+        ("qwen2moe", "qwen2moe", hf.Qwen2MoeConfig(**qwen, shared_expert_intermediate_size=96), hf.Qwen2MoeForCausalLM, QWEN_MOE,
+         Kind.F32, {**counts, **inner, **shared}),
+        ("qwen3moe", "qwen3moe", hf.Qwen3MoeConfig(**qwen, head_dim=16, norm_topk_prob=True), hf.Qwen3MoeForCausalLM,
+         QWEN_MOE, Kind.Q8_0, {**counts, **inner, "add_key_length": 16}),
+    ]):
+        model = filled(cls(config), 40 + seed)
+        writer = header(f"{folder}/{name}.gguf", architecture, config, extra)
+        for key, parameter in model.named_parameters():
+            for array, value in arrays_of(key, parameter.detach().numpy(), names).items():
+                router = "ffn_gate_inp" in array
+                packed = kind if value.ndim > 1 and value.shape[-1] % 32 == 0 and not router else Kind.F32
+                out = np.ascontiguousarray(stored(architecture, key, value, config))
+                quantised = gguf.quants.quantize(out, packed)
+                writer.add_tensor(array, quantised, raw_dtype=packed)
+                back = gguf.quants.dequantize(quantised, packed).reshape(out.shape) - out
+                # A view of the parameter, which gains what the file's numbers differ by.
+                value += np.ascontiguousarray(back_of(architecture, key, back, config))
+        finished(writer, f"{folder}/{name}", model)
+
+
 # Where scales are in a block, from its front or its end, and bytes of them.
 SCALES = {Kind.Q6_K: (-2, 2), Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q4_1: (0, 4), Kind.Q5_1: (0, 4), Kind.Q2_K: (-4, 4),
           Kind.Q3_K: (-2, 2), Kind.TQ1_0: (-2, 2), Kind.TQ2_0: (-2, 2)}
@@ -302,5 +351,6 @@ if __name__ == "__main__":
     os.makedirs(sys.argv[1], exist_ok=True)
     hf.logging.set_verbosity_error()
     models(sys.argv[1])
+    experts(sys.argv[1])
     mixed(sys.argv[1])
     blocks(sys.argv[1])

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use partition::unstable::ir::{BlockFormat, DType, Tensor};
 use partition::unstable::load::weights::Arrays;
 
-const MODELS: [&str; 21] = [
+const MODELS: [&str; 24] = [
     "gemma",
     "gemma2",
     "gemma3",
@@ -24,11 +24,14 @@ const MODELS: [&str; 21] = [
     "llama_q4_0",
     "llama_q8_0",
     "llama_tied_bf16",
+    "mixtral",
     "olmo2",
     "phi3",
     "phi3_part",
     "qwen2",
+    "qwen2moe",
     "qwen3",
+    "qwen3moe",
     "smollm3",
     "starcoder2",
 ];
@@ -197,7 +200,7 @@ fn keys_that_change_nothing_are_told_by_their_numbers() {
     let factor = "llama.rope.scaling.attn_factor";
     for (key, kind, neutral, other) in [
         (factor, REAL, 1.0f32.to_le_bytes(), 0.5f32.to_le_bytes()),
-        ("llama.expert_count", WHOLE, 0u32.to_le_bytes(), 2u32.to_le_bytes()),
+        ("llama.expert_used_count", WHOLE, 0u32.to_le_bytes(), 2u32.to_le_bytes()),
     ] {
         let (is_read, told) = planned(key, kind, neutral);
         assert!(is_read, "{key}: {told}");

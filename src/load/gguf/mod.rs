@@ -15,6 +15,19 @@ pub(crate) use kind::{Kind, types};
 #[cfg(feature = "weights")]
 pub(crate) use lattice::NUMBERS;
 
+/// The name of one matrix of an array that holds those of all experts.
+pub(crate) fn part_of_experts(array: &str, expert: u64) -> String {
+    format!("{array}/{expert}")
+}
+
+/// The array that holds a matrix, of an expert or of its own.
+pub(crate) fn whole_of_experts(name: &str) -> &str {
+    match name.rsplit_once('/') {
+        Some((array, expert)) if expert.bytes().all(|byte| byte.is_ascii_digit()) => array,
+        _ => name,
+    }
+}
+
 /// The first bytes of a file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 

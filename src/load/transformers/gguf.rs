@@ -13,7 +13,7 @@ use super::net::{Bias, Net, Norm, Order};
 use super::settings::{InnerNorms, Positions, Settings};
 use super::unsupported;
 use crate::error::{Error, Report, Result};
-use crate::load::gguf::{Head, Kind, Meta};
+use crate::load::gguf::{Head, Kind, Meta, part_of_experts, whole_of_experts};
 
 /// One of llama.cpp's architectures.
 #[derive(Debug)]
@@ -26,7 +26,10 @@ pub(super) struct Dialect {
     fields: &'static [(&'static str, &'static str)],
     /// More of them, beside those of another architecture.
     more: &'static [(&'static str, &'static str)],
-    /// Layers of a block: what the library calls them, and the file.
+    /// Whether its feed-forward parts are experts.
+    has_experts: bool,
+    /// Layers of a block: what the library calls them, and the file. The number of an expert is `*`: the matrices of all are
+    /// one array.
     layers: &'static [(&'static str, &'static str)],
     /// The same outside blocks.
     others: &'static [(&'static str, &'static str)],
@@ -70,6 +73,7 @@ const LLAMA: Dialect = Dialect {
     family: "llama",
     fields: LLAMA_FIELDS,
     more: &[],
+    has_experts: false,
     layers: LLAMA_LAYERS,
     others: LLAMA_OTHERS,
     blocks: "model.layers.",
@@ -79,6 +83,62 @@ const LLAMA: Dialect = Dialect {
 const QWEN2: Dialect = Dialect { name: "qwen2", family: "qwen2", class: "Qwen2ForCausalLM", ..LLAMA };
 
 const QWEN3: Dialect = Dialect { name: "qwen3", family: "qwen3", class: "Qwen3ForCausalLM", ..LLAMA };
+
+/// Llamas with experts.
+const MIXTRAL: Dialect = Dialect {
+    family: "mixtral",
+    more: &[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")],
+    has_experts: true,
+    layers: &[
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("block_sparse_moe.gate", "ffn_gate_inp"),
+        ("block_sparse_moe.experts.*.w1", "ffn_gate_exps"),
+        ("block_sparse_moe.experts.*.w2", "ffn_down_exps"),
+        ("block_sparse_moe.experts.*.w3", "ffn_up_exps"),
+    ],
+    class: "MixtralForCausalLM",
+    ..LLAMA
+};
+
+const QWEN3_MOE: Dialect = Dialect {
+    name: "qwen3moe",
+    family: "qwen3_moe",
+    more: &[
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    ],
+    has_experts: true,
+    layers: &[
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.gate", "ffn_gate_inp"),
+        ("mlp.experts.*.gate_proj", "ffn_gate_exps"),
+        ("mlp.experts.*.up_proj", "ffn_up_exps"),
+        ("mlp.experts.*.down_proj", "ffn_down_exps"),
+        ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+        ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+        ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+        ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+    ],
+    class: "Qwen3MoeForCausalLM",
+    ..LLAMA
+};
+
+const QWEN2_MOE: Dialect =
+    Dialect { name: "qwen2moe", family: "qwen2_moe", class: "Qwen2MoeForCausalLM", ..QWEN3_MOE };
 
 const GEMMA: Dialect = Dialect { name: "gemma", family: "gemma", class: "GemmaForCausalLM", ..LLAMA };
 
@@ -223,6 +283,7 @@ const GPT2: Dialect = Dialect {
         ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
     ],
     more: &[],
+    has_experts: false,
     layers: &[
         ("attn.c_attn", "attn_qkv"),
         ("attn.c_proj", "attn_output"),
@@ -243,8 +304,11 @@ const GPT2: Dialect = Dialect {
 
 const DIALECTS: &[&Dialect] = &[
     &LLAMA,
+    &MIXTRAL,
     &QWEN2,
+    &QWEN2_MOE,
     &QWEN3,
+    &QWEN3_MOE,
     &GEMMA,
     &GEMMA2,
     &GEMMA3,
@@ -283,8 +347,11 @@ const WITHOUT_EFFECT: &[&str] = &[
     "vocab_size",
 ];
 
+/// How many experts a layer has.
+const EXPERTS: &str = "expert_count";
+
 /// Keys of an architecture, and the only number with which they change nothing.
-const NEUTRAL: &[(&str, f64)] = &[("expert_count", 0.0), ("expert_used_count", 0.0), (ATTENTION_FACTOR, 1.0)];
+const NEUTRAL: &[(&str, f64)] = &[(EXPERTS, 0.0), ("expert_used_count", 0.0), (ATTENTION_FACTOR, 1.0)];
 
 /// The dialect of a file. Error: its architecture is none that is read.
 pub(super) fn of(head: &Head) -> Result<&'static Dialect> {
@@ -293,8 +360,16 @@ pub(super) fn of(head: &Head) -> Result<&'static Dialect> {
         Some(Meta::Text(name)) => name.as_str(),
         _ => return Err(Error::format(KEY, "is missing: the file names no architecture")),
     };
-    DIALECTS.iter().copied().find(|dialect| dialect.name == name).ok_or_else(|| {
-        let known: Vec<&str> = DIALECTS.iter().map(|dialect| dialect.name).collect();
+    let has_experts = head.whole(&format!("{name}.{EXPERTS}")).is_some_and(|count| count > 0);
+    let is_of = |dialect: &&Dialect| dialect.name == name && dialect.has_experts == has_experts;
+    DIALECTS.iter().copied().find(is_of).ok_or_else(|| {
+        let mut known: Vec<&str> = DIALECTS.iter().map(|dialect| dialect.name).collect();
+        known.dedup();
+        if known.contains(&name) {
+            let message =
+                format!("{name} {} experts is not supported", if has_experts { "with" } else { "without" });
+            return unsupported(KEY, &message).with_help("the safetensors of the same model may be read");
+        }
         unsupported(KEY, &format!("{name} is not supported"))
             .with_help(format!("{} are; others as safetensors with their config.json", known.join(", ")))
     })
@@ -309,6 +384,15 @@ const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
 /// Whether frequencies have factors of their own.
 fn is_long(head: &Head) -> bool {
     head.tensors.iter().any(|tensor| tensor.name == SHORT_FACTORS)
+}
+
+/// A layer's name with `*` for the number of an expert, and that number, where it is of one.
+fn of_expert(layer: &str) -> (String, Option<u64>) {
+    let named = layer.split_once(".experts.").and_then(|(before, rest)| {
+        let (number, after) = rest.split_once('.')?;
+        Some((format!("{before}.experts.*.{after}"), number.parse().ok()?))
+    });
+    named.map_or((layer.to_owned(), None), |(name, number)| (name, Some(number)))
 }
 
 impl Dialect {
@@ -337,6 +421,7 @@ impl Dialect {
         fields.insert("architectures".to_owned(), json!([self.class]));
         let tied = !head.tensors.iter().any(|tensor| tensor.name == "output.weight");
         fields.insert("tie_word_embeddings".to_owned(), json!(tied));
+        self.as_run(&mut fields);
         if let Some(scalar) = self.scalar_of_scores(&fields) {
             fields.insert("query_pre_attn_scalar".to_owned(), json!(scalar));
         }
@@ -353,6 +438,15 @@ impl Dialect {
             }
         }
         Ok(Config::new(fields))
+    }
+
+    /// What llama.cpp takes an architecture to say, whose files do not.
+    fn as_run(&self, fields: &mut Map<String, Value>) {
+        match self.family {
+            "mixtral" => drop(fields.entry("rope_theta").or_insert(json!(10_000.0))),
+            "qwen3_moe" => drop(fields.insert("norm_topk_prob".to_owned(), json!(true))),
+            _ => {}
+        }
     }
 
     /// Each head has keys and values of its own, where the file does not say how many have.
@@ -502,7 +596,7 @@ impl Dialect {
         let arrays = net.array_names();
         for param in params {
             let Some(array) = self.array(&param) else { continue };
-            if let Some(&kind) = kinds.get(array.as_str())
+            if let Some(&kind) = kinds.get(whole_of_experts(&array))
                 && let Kind::Blocks(format) = Kind::of(kind).map_err(|error| error.within(&array))?
             {
                 arrays.blocks.insert(param.clone(), format);
@@ -518,8 +612,10 @@ impl Dialect {
         let (layer, end) = param.rsplit_once('.')?;
         if let Some(inside) = layer.strip_prefix(self.blocks) {
             let (number, layer) = inside.split_once('.')?;
+            let (layer, expert) = of_expert(layer);
             let (_, name) = self.layers.iter().find(|(own, _)| *own == layer)?;
-            return Some(format!("blk.{number}.{name}.{end}"));
+            let array = format!("blk.{number}.{name}.{end}");
+            return Some(expert.map_or(array.clone(), |expert| part_of_experts(&array, expert)));
         }
         let (_, name) = self.others.iter().find(|(own, _)| *own == layer)?;
         Some(format!("{name}.{end}"))

@@ -9,7 +9,7 @@ use super::floats::numbers;
 use super::{byte_count, bytes_at, damaged};
 use crate::error::{Error, Result};
 use crate::ir::{BlockFormat, DType, PackedRow, Tensor, Zeros};
-use crate::load::gguf::{self, Kind, NUMBERS};
+use crate::load::gguf::{self, Kind, NUMBERS, part_of_experts};
 
 /// An array: its sizes, and where it lies in the file.
 #[derive(Clone, Debug)]
@@ -17,6 +17,35 @@ struct Place {
     dims: Vec<u64>,
     kind: u32,
     at: u64,
+}
+
+/// Bytes of a matrix at least, where there are several in one array: a block of each.
+const LEAST_MATRIX: u64 = 16;
+
+impl Place {
+    /// The matrices of an array that holds several, those of experts; none of another array. Error: there are more than `most`.
+    fn matrices(&self, most: u64) -> Result<Option<Vec<Self>>> {
+        let &[count, rows, columns] = &self.dims[..] else { return Ok(None) };
+        if count > most {
+            return Err(Error::format("", format!("{count} matrices are more than the file has bytes for")));
+        }
+        let dims = vec![rows, columns];
+        let bytes = match Kind::of(self.kind)? {
+            Kind::Plain(dtype) => byte_count(dtype, &dims)?,
+            kind @ (Kind::Blocks(_) | Kind::Lattice(_)) => bytes_of_blocks(block(&kind), &dims)?,
+        };
+        let at = |number: u64| self.at.saturating_add(number.saturating_mul(bytes));
+        let part = |number| Self { dims: dims.clone(), kind: self.kind, at: at(number) };
+        Ok(Some((0..count).map(part).collect()))
+    }
+}
+
+/// The sizes of an array. What scores a shared expert is a matrix of one row, and stored as a vector.
+fn as_matrix(name: &str, dims: Vec<u64>) -> Vec<u64> {
+    match dims[..] {
+        [columns] if name.ends_with("ffn_gate_inp_shexp.weight") => vec![1, columns],
+        _ => dims,
+    }
 }
 
 /// An open file. The lock is held while one tensor is read.
@@ -36,10 +65,21 @@ impl Gguf {
         let (mut names, mut places) = (Vec::new(), BTreeMap::new());
         for stored in head.tensors {
             let at = head.start.saturating_add(stored.offset);
-            names.push(stored.name.clone());
-            let place = Place { dims: stored.dims, kind: stored.kind, at };
-            if places.insert(stored.name.clone(), place).is_some() {
-                return Err(Error::format(format!("tensor {}", stored.name), "is there twice"));
+            let whole = Place { dims: as_matrix(&stored.name, stored.dims), kind: stored.kind, at };
+            let most = (length / LEAST_MATRIX).saturating_sub(places.len() as u64);
+            let of_name = |error: Error| error.within(&format!("tensor {}", stored.name));
+            let parts = match whole.matrices(most).map_err(of_name)? {
+                Some(parts) => {
+                    let named = |(expert, part)| (part_of_experts(&stored.name, expert), part);
+                    (0..).zip(parts).map(named).collect()
+                }
+                None => vec![(stored.name.clone(), whole)],
+            };
+            for (name, place) in parts {
+                names.push(name.clone());
+                if places.insert(name, place).is_some() {
+                    return Err(of_name(Error::format("", "is there twice")));
+                }
             }
         }
         Ok((names, Self { file: Mutex::new(file), length, places }))

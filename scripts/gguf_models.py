@@ -194,17 +194,28 @@ MIXTRAL = dict(ATTENTION, **{"mlp.gate": "ffn_gate_inp"})
 QWEN_MOE = dict(MIXTRAL, **{
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp"})
+GPT_OSS = dict(ATTENTION, post_attention_layernorm="post_attention_norm", **{"mlp.router": "ffn_gate_inp"})
 
 
 def arrays_of(key, value, names):
     """Arrays of the file that hold a parameter, by name, each with its part of the parameter."""
     layer, end = key.rsplit(".", 1)
     block = "blk." + (key.split(".") + ["", ""])[2]
+    if key.endswith("_bias"):
+        arrays = dict(ffn_gate_exps=value[:, ::2], ffn_up_exps=value[:, 1::2]) if "gate_up" in key else dict(ffn_down_exps=value)
+        return {f"{block}.{array}.bias": part for array, part in arrays.items()}
+    if end == "gate_up_proj" and names is GPT_OSS:
+        turned = value.swapaxes(1, 2)
+        return {f"{block}.ffn_gate_exps.weight": turned[:, ::2], f"{block}.ffn_up_exps.weight": turned[:, 1::2]}
+    if end == "down_proj" and names is GPT_OSS:
+        return {f"{block}.ffn_down_exps.weight": value.swapaxes(1, 2)}
     if end == "gate_up_proj":
         half = value.shape[1] // 2
         return {f"{block}.ffn_gate_exps.weight": value[:, :half], f"{block}.ffn_up_exps.weight": value[:, half:]}
     if end == "down_proj":
         return {f"{block}.ffn_down_exps.weight": value}
+    if end == "sinks":
+        return {f"{block}.attn_sinks.weight": value}
     # The converter writes a matrix of one row as a vector.
     return {named(key, names): value[0] if layer.endswith("shared_expert_gate") else value}
 
@@ -222,6 +233,10 @@ def experts(folder):
          Kind.F32, {**counts, **inner, **shared}),
         ("qwen3moe", "qwen3moe", hf.Qwen3MoeConfig(**qwen, head_dim=16, norm_topk_prob=True), hf.Qwen3MoeForCausalLM,
          QWEN_MOE, Kind.Q8_0, {**counts, **inner, "add_key_length": 16}),
+        ("gpt-oss", "gpt-oss", hf.GptOssConfig(**sizes, num_local_experts=4, num_experts_per_tok=2, head_dim=16, sliding_window=3),
+         hf.GptOssForCausalLM, GPT_OSS, Kind.MXFP4,
+         dict(counts, **inner, add_key_length=16, add_sliding_window=3, add_rope_freq_base=150000.0,
+              add_rope_scaling_type=gguf.RopeScalingType.YARN, add_rope_scaling_factor=32.0, add_rope_scaling_orig_ctx_len=4096)),
     ]):
         model = filled(cls(config), 40 + seed)
         writer = header(f"{folder}/{name}.gguf", architecture, config, extra)

@@ -9,10 +9,11 @@ use std::process::{Command, Output};
 use partition::unstable::ir::{BlockFormat, DType, Tensor};
 use partition::unstable::load::weights::Arrays;
 
-const MODELS: [&str; 24] = [
+const MODELS: [&str; 25] = [
     "gemma",
     "gemma2",
     "gemma3",
+    "gpt-oss",
     "gpt2",
     "granite",
     "llama",

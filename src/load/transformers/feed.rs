@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::attention::Sides;
 use super::blocks::Blocks;
 use super::net::{Bias, Features, Net};
-use super::settings::{ExpertArrays, Experts, Feed, Gated, Weighing};
+use super::settings::{Clamp, ExpertArrays, Experts, Feed, Gated, Weighing};
 use crate::ir::BlockFormat;
 
 impl Blocks<'_> {
@@ -74,6 +74,7 @@ impl Blocks<'_> {
                 self.apart(net, inside, experts, [x, &weights])
             }
             ExpertArrays::Stacked { .. } => self.stacked(net, inside, experts, [x, &weights]),
+            ExpertArrays::Biased { .. } => self.biased(net, inside, experts, [x, &weights]),
         };
         let Some(shared) = experts.shared else { return y };
         let passed = self.gated(net, inside, &shared.layers, x);
@@ -120,7 +121,7 @@ impl Blocks<'_> {
 
     /// Experts that lie in one array; `values`: what they read, and their weights.
     fn stacked(&self, net: &mut Net, inside: &str, experts: &Experts, values: [&str; 2]) -> String {
-        let ExpertArrays::Stacked { inner, both, down, alpha, limit } = experts.arrays else {
+        let ExpertArrays::Stacked { inner, both, down, clamp } = experts.arrays else {
             return values[0].to_owned();
         };
         let (hidden, count) = (self.settings.hidden, experts.count);
@@ -131,7 +132,7 @@ impl Blocks<'_> {
         let x = net.node(&format!("{both}.rows"), "reshape", &[x], shape);
         let y = by_expert(net, &both, &x, [count, hidden, 2 * inner]);
         let lead = [json!(batch), json!(count), json!(rows)];
-        let y = Pairs { lead: &lead, inner, alpha, limit }.gated(net, &both, &y);
+        let y = Pairs { lead: &lead, inner, clamp }.gated(net, &both, &y);
         let down = format!("{inside}{down}");
         let y = by_expert(net, &down, &y, [count, inner, hidden]);
         let perm = json!({"perm": [0, 2, 1]});
@@ -144,7 +145,7 @@ impl Blocks<'_> {
 
     /// The same experts, each with its own matrices in blocks of few bits, which one product reads packed.
     fn apart(&self, net: &mut Net, inside: &str, experts: &Experts, values: [&str; 2]) -> String {
-        let ExpertArrays::Stacked { inner, both, down, alpha, limit } = experts.arrays else {
+        let ExpertArrays::Stacked { inner, both, down, clamp } = experts.arrays else {
             return values[0].to_owned();
         };
         let (hidden, count) = (self.settings.hidden, experts.count);
@@ -158,38 +159,62 @@ impl Blocks<'_> {
             .map(|number| {
                 let matrix = format!("{both}/{number}");
                 let y = of_expert(net, &matrix, [x, &both_bias], number, [hidden, 2 * inner]);
-                let y = Pairs { lead: &lead, inner, alpha, limit }.gated(net, &matrix, &y);
+                let y = Pairs { lead: &lead, inner, clamp }.gated(net, &matrix, &y);
                 let matrix = format!("{down}/{number}");
                 let y = of_expert(net, &matrix, [&y, &down_bias], number, [inner, hidden]);
-                let attributes = json!({"starts": [0, 0, number], "sizes": [batch, rows, 1]});
-                let weight = net.node(&format!("{matrix}.weight"), "slice", &[weights], attributes);
-                net.node(&format!("{matrix}.weighted"), "mul", &[&y, &weight], json!({}))
+                self.weighted(net, &matrix, [&y, weights], number)
             })
             .collect();
         sum(net, &format!("{down}.sum"), &each)
     }
+
+    /// Experts with layers of their own, whose biases lie in one array.
+    fn biased(&self, net: &mut Net, inside: &str, experts: &Experts, values: [&str; 2]) -> String {
+        let ExpertArrays::Biased { under, layers, clamp } = experts.arrays else {
+            return values[0].to_owned();
+        };
+        let (hidden, inner, under) = (self.settings.hidden, layers.inner, format!("{inside}{under}"));
+        let [x, weights] = values;
+        let [gate, up, down] =
+            [(layers.gate, inner), (layers.up, inner), (layers.down, hidden)].map(|(layer, to)| {
+                (layer, net.param(&format!("{under}.{layer}.bias"), &[experts.count, to], "zeros"))
+            });
+        let each: Vec<String> = (0..experts.count)
+            .map(|number| {
+                let own = format!("{under}.{number}");
+                let linear =
+                    |net: &mut Net, x: &str, (layer, biases): &(&str, String), [from, to]: [u64; 2]| {
+                        let name = format!("{own}.{layer}");
+                        let y =
+                            net.linear(&name, x, Features { from, to }, Bias::Without, self.names().order);
+                        with_bias(net, &name, [&y, biases], number, to)
+                    };
+                let (gate, up) =
+                    (linear(net, x, &gate, [hidden, inner]), linear(net, x, &up, [hidden, inner]));
+                let y = clamp.gated(net, &own, &gate, &up);
+                let y = linear(net, &y, &down, [inner, hidden]);
+                self.weighted(net, &own, [&y, weights], number)
+            })
+            .collect();
+        sum(net, &format!("{under}.sum"), &each)
+    }
+
+    /// What an expert made, times its weight for each row.
+    fn weighted(&self, net: &mut Net, name: &str, [y, weights]: [&str; 2], number: u64) -> String {
+        let Sides { batch, rows, .. } = &self.sides;
+        let attributes = json!({"starts": [0, 0, number], "sizes": [batch, rows, 1]});
+        let weight = net.node(&format!("{name}.weight"), "slice", &[weights], attributes);
+        net.node(&format!("{name}.weighted"), "mul", &[y, &weight], json!({}))
+    }
 }
 
-/// Gates and what they let through, in turns in the last axis: gpt-oss' form of SwiGLU.
-struct Pairs<'a> {
-    /// Sizes of the axes before.
-    lead: &'a [Value],
-    inner: u64,
-    alpha: f64,
-    limit: f64,
-}
-
-impl Pairs<'_> {
-    /// `(up + 1) * gate * sigmoid(alpha gate)`, both clamped.
-    fn gated(&self, net: &mut Net, name: &str, y: &str) -> String {
-        let pairs = json!({"shape": self.sizes(&[json!(self.inner), json!(2)])});
-        let y = net.node(&format!("{name}.pairs"), "reshape", &[y], pairs);
-        let (gate, up) =
-            (self.one(net, &format!("{name}.gate"), &y, 0), self.one(net, &format!("{name}.up"), &y, 1));
+impl Clamp {
+    /// `(up + 1) * gate * sigmoid(alpha gate)`, both clamped: gpt-oss' form of SwiGLU.
+    fn gated(&self, net: &mut Net, name: &str, gate: &str, up: &str) -> String {
         let most = net.scalar(&format!("{name}.most"), self.limit);
         let least = net.scalar(&format!("{name}.least"), -self.limit);
-        let gate = net.node(&format!("{name}.gate.clamped"), "min", &[&gate, &most], json!({}));
-        let up = net.node(&format!("{name}.up.below"), "min", &[&up, &most], json!({}));
+        let gate = net.node(&format!("{name}.gate.clamped"), "min", &[gate, &most], json!({}));
+        let up = net.node(&format!("{name}.up.below"), "min", &[up, &most], json!({}));
         let up = net.node(&format!("{name}.up.clamped"), "max", &[&up, &least], json!({}));
         let steep = net.scaled(&format!("{name}.gate.steep"), &gate, self.alpha);
         let share = net.node(&format!("{name}.gate.share"), "sigmoid", &[&steep], json!({}));
@@ -197,6 +222,24 @@ impl Pairs<'_> {
         let one = net.scalar(&format!("{name}.one"), 1.0);
         let up = net.sum(&format!("{name}.up.above_one"), &up, &one);
         net.node(&format!("{name}.gated"), "mul", &[&up, &gate], json!({}))
+    }
+}
+
+/// Gates and what they let through, in turns in the last axis.
+struct Pairs<'a> {
+    /// Sizes of the axes before.
+    lead: &'a [Value],
+    inner: u64,
+    clamp: Clamp,
+}
+
+impl Pairs<'_> {
+    fn gated(&self, net: &mut Net, name: &str, y: &str) -> String {
+        let pairs = json!({"shape": self.sizes(&[json!(self.inner), json!(2)])});
+        let y = net.node(&format!("{name}.pairs"), "reshape", &[y], pairs);
+        let (gate, up) =
+            (self.one(net, &format!("{name}.gate"), &y, 0), self.one(net, &format!("{name}.up"), &y, 1));
+        self.clamp.gated(net, name, &gate, &up)
     }
 
     /// Every second number, from the first or the second on.
@@ -219,10 +262,15 @@ fn of_expert(net: &mut Net, name: &str, [x, biases]: [&str; 2], number: u64, siz
     let [from, to] = sizes;
     let matrix = net.param_in_blocks(name, &[to, from], BlockFormat::Mxfp4);
     let y = net.node(&format!("{name}.product"), "dense", &[x, &matrix], json!({"transpose_right": true}));
+    with_bias(net, name, [&y, biases], number, to)
+}
+
+/// What a layer of an expert made, with its row of all experts' biases, `[experts, to]`.
+fn with_bias(net: &mut Net, name: &str, [y, biases]: [&str; 2], number: u64, to: u64) -> String {
     let attributes = json!({"starts": [number, 0], "sizes": [1, to]});
     let bias = net.node(&format!("{name}.bias_of_expert"), "slice", &[biases], attributes);
     let bias = net.node(&format!("{name}.bias"), "reshape", &[&bias], json!({"shape": [to]}));
-    net.sum(&format!("{name}.biased"), &y, &bias)
+    net.sum(&format!("{name}.biased"), y, &bias)
 }
 
 /// `x`, `[batch, experts or 1, rows, from]`, by each expert's matrix, with its bias; `sizes`: experts, from, to.

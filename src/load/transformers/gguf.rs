@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::config::Config;
 use super::net::{Bias, Net, Norm, Order};
-use super::settings::{InnerNorms, Positions, Settings};
+use super::settings::{ExpertArrays, Experts, Feed, Gated, InnerNorms, Positions, Settings};
 use super::unsupported;
 use crate::error::{Error, Report, Result};
 use crate::load::gguf::{Head, Kind, Meta, part_of_experts, whole_of_experts};
@@ -87,7 +87,7 @@ const QWEN3: Dialect = Dialect { name: "qwen3", family: "qwen3", class: "Qwen3Fo
 /// Llamas with experts.
 const MIXTRAL: Dialect = Dialect {
     family: "mixtral",
-    more: &[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")],
+    more: &[(EXPERTS, "num_local_experts"), ("expert_used_count", "num_experts_per_tok")],
     has_experts: true,
     layers: &[
         ("self_attn.q_proj", "attn_q"),
@@ -109,7 +109,7 @@ const QWEN3_MOE: Dialect = Dialect {
     name: "qwen3moe",
     family: "qwen3_moe",
     more: &[
-        ("expert_count", "num_experts"),
+        (EXPERTS, "num_experts"),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
         ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
@@ -139,6 +139,36 @@ const QWEN3_MOE: Dialect = Dialect {
 
 const QWEN2_MOE: Dialect =
     Dialect { name: "qwen2moe", family: "qwen2_moe", class: "Qwen2MoeForCausalLM", ..QWEN3_MOE };
+
+const GPT_OSS: Dialect = Dialect {
+    name: "gpt-oss",
+    family: "gpt_oss",
+    more: &[
+        ("attention.sliding_window", "sliding_window"),
+        (EXPERTS, "num_local_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "intermediate_size"),
+    ],
+    has_experts: true,
+    layers: &[
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.sinks", "attn_sinks"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "post_attention_norm"),
+        ("mlp.router", "ffn_gate_inp"),
+        ("mlp.experts.gate_proj", "ffn_gate_exps"),
+        ("mlp.experts.up_proj", "ffn_up_exps"),
+        ("mlp.experts.down_proj", "ffn_down_exps"),
+        ("mlp.experts.*.gate_proj", "ffn_gate_exps"),
+        ("mlp.experts.*.up_proj", "ffn_up_exps"),
+        ("mlp.experts.*.down_proj", "ffn_down_exps"),
+    ],
+    class: "GptOssForCausalLM",
+    ..LLAMA
+};
 
 const GEMMA: Dialect = Dialect { name: "gemma", family: "gemma", class: "GemmaForCausalLM", ..LLAMA };
 
@@ -318,6 +348,7 @@ const DIALECTS: &[&Dialect] = &[
     &SMOLLM3,
     &STARCODER2,
     &GPT2,
+    &GPT_OSS,
 ];
 
 /// What files call the architectures of a family.
@@ -386,6 +417,18 @@ fn is_long(head: &Head) -> bool {
     head.tensors.iter().any(|tensor| tensor.name == SHORT_FACTORS)
 }
 
+/// Experts whose gates and what they let through are apart, with the biases of all in one array.
+fn halved(feed: Feed) -> Feed {
+    match feed {
+        Feed::Experts(experts @ Experts { arrays: ExpertArrays::Stacked { inner, clamp, .. }, .. }) => {
+            let layers = Gated { inner, gate: "gate_proj", act: "act_fn", up: "up_proj", down: "down_proj" };
+            let arrays = ExpertArrays::Biased { under: "mlp.experts", layers, clamp };
+            Feed::Experts(Experts { arrays, ..experts })
+        }
+        other => other,
+    }
+}
+
 /// A layer's name with `*` for the number of an expert, and that number, where it is of one.
 fn of_expert(layer: &str) -> (String, Option<u64>) {
     let named = layer.split_once(".experts.").and_then(|(before, rest)| {
@@ -421,11 +464,11 @@ impl Dialect {
         fields.insert("architectures".to_owned(), json!([self.class]));
         let tied = !head.tensors.iter().any(|tensor| tensor.name == "output.weight");
         fields.insert("tie_word_embeddings".to_owned(), json!(tied));
-        self.as_run(&mut fields);
         if let Some(scalar) = self.scalar_of_scores(&fields) {
             fields.insert("query_pre_attn_scalar".to_owned(), json!(scalar));
         }
         self.scaling(head, &mut fields)?;
+        self.as_meant(&mut fields);
         self.turned(head, &mut fields)?;
         let prefix = format!("{}.", self.name);
         for key in head.metadata.keys() {
@@ -440,9 +483,16 @@ impl Dialect {
         Ok(Config::new(fields))
     }
 
-    /// What llama.cpp takes an architecture to say, whose files do not.
-    fn as_run(&self, fields: &mut Map<String, Value>) {
+    /// What an architecture says without its files.
+    fn as_meant(&self, fields: &mut Map<String, Value>) {
         match self.family {
+            "gpt_oss" => {
+                let scaling = fields.entry("rope_scaling").or_insert(json!({"rope_type": "default"}));
+                // Between the frequencies that are scaled and those that are not it goes over anywhere.
+                if let Some(scaling) = scaling.as_object_mut().filter(|own| own["rope_type"] == "yarn") {
+                    scaling.insert("truncate".to_owned(), json!(false));
+                }
+            }
             "mixtral" => drop(fields.entry("rope_theta").or_insert(json!(10_000.0))),
             "qwen3_moe" => drop(fields.insert("norm_topk_prob".to_owned(), json!(true))),
             _ => {}
@@ -549,6 +599,11 @@ impl Dialect {
                 settings.biases.out = bias("attn_output");
                 settings.biases.feed = bias("ffn_up");
             }
+            "gpt_oss" => {
+                for layer in &mut settings.layers {
+                    layer.feed = halved(layer.feed);
+                }
+            }
             _ => {}
         }
         let whole = |norm: Norm| match norm {
@@ -612,6 +667,8 @@ impl Dialect {
         let (layer, end) = param.rsplit_once('.')?;
         if let Some(inside) = layer.strip_prefix(self.blocks) {
             let (number, layer) = inside.split_once('.')?;
+            // Sinks are an array without a layer.
+            let (layer, end) = if end == "sinks" { ("self_attn.sinks", "weight") } else { (layer, end) };
             let (layer, expert) = of_expert(layer);
             let (_, name) = self.layers.iter().find(|(own, _)| *own == layer)?;
             let array = format!("blk.{number}.{name}.{end}");

@@ -260,9 +260,17 @@ pub(super) enum Weighing {
 pub(super) enum ExpertArrays {
     /// Layers of their own, under their number.
     Each { under: &'static str, layers: Gated },
-    /// One array for all, `[experts, in, out]`, where gate and gated alternate. Both are clamped; the gate is
-    /// `g * sigmoid(alpha g)`, what is gated gains 1.
-    Stacked { inner: u64, both: &'static str, down: &'static str, alpha: f64, limit: f64 },
+    /// One array for all, `[experts, in, out]`, where gate and gated alternate.
+    Stacked { inner: u64, both: &'static str, down: &'static str, clamp: Clamp },
+    /// Layers of their own, under their number, with biases that are one array for all.
+    Biased { under: &'static str, layers: Gated, clamp: Clamp },
+}
+
+/// Gates `g * sigmoid(alpha g)`, and what they let through, which gains 1: both are clamped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clamp {
+    pub(super) alpha: f64,
+    pub(super) limit: f64,
 }
 
 /// An expert that each row passes, times the logistic function of a score.

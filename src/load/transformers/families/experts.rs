@@ -6,7 +6,7 @@ use super::super::heads::Head;
 use super::super::net::Bias;
 use super::super::rotary::{Rotary, Usual};
 use super::super::settings::{
-    ExpertArrays, Experts, Feed, Gated, InnerNorms, Positions, Settings, SharedExpert, Weighing,
+    Clamp, ExpertArrays, Experts, Feed, Gated, InnerNorms, Positions, Settings, SharedExpert, Weighing,
 };
 use super::llama::{self, DEFAULTS, Defaults, LLAMA};
 use super::windows;
@@ -190,8 +190,10 @@ fn gpt_oss(config: &Config) -> Result<Settings> {
             inner: config.size("intermediate_size")?,
             both: "mlp.experts.gate_up_proj",
             down: "mlp.experts.down_proj",
-            alpha: config.real("swiglu_alpha", 1.702)?,
-            limit: config.real("swiglu_limit", 7.0)?,
+            clamp: Clamp {
+                alpha: config.real("swiglu_alpha", 1.702)?,
+                limit: config.real("swiglu_limit", 7.0)?,
+            },
         },
         shared: None,
     };

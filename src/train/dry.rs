@@ -29,7 +29,7 @@ pub fn dry_run(
     control: &Control<'_>,
 ) -> Result<DryRun> {
     check_names(&graph)?;
-    let options = options.of_a_part()?;
+    let options = options.of_a_part(&graph)?;
     let (main, others) = all_planned(graph, topology, &options, control)?;
     let forward = main.forward.clone();
     // The plan to show is that of the network.

@@ -5,11 +5,13 @@ use std::time::Duration;
 use super::step::Recipe;
 use crate::compile;
 use crate::error::{Error, Result};
+use crate::ir::Graph;
 use crate::pass::Params;
 use crate::run::Gpus;
 use crate::strategy::pipeline;
 use crate::train::optimize::Updates;
 use crate::train::optimize::rate::Rate;
+use crate::train::plan::expect_open;
 use crate::train::spread::asynchronous::Async;
 use crate::train::spread::exchange::{Replicas, Zero};
 use crate::train::step::accumulate::part_of;
@@ -71,10 +73,12 @@ impl Options {
     /// other.
     ///
     /// Errors: the batch does not divide; what is asked for does not go together.
-    pub(super) fn of_a_part(&self) -> Result<Self> {
+    pub(super) fn of_a_part(&self, graph: &Graph) -> Result<Self> {
         let mut own = self.clone();
         if let Some(batch) = own.compile.batch {
-            own.compile.batch = Some(part_of(batch, own.recipe.updates.microbatches)?);
+            let part = part_of(batch, own.recipe.updates.microbatches)?;
+            expect_open(graph, part, batch)?;
+            own.compile.batch = Some(part);
         }
         if let Some(precision) = &mut own.compile.precision {
             precision.params = Params::Kept;

@@ -409,7 +409,13 @@ fn indexed(seen: &mut BTreeSet<&'static str>) {
     }
     let unique = Tensor::from_i64(vec![2, 2], &[3, 0, 1, 2]).unwrap();
     let rows = Tensor::from_i64(vec![2, 1], &[2, 0]).unwrap();
-    for kind in [ScatterKind::Replace, ScatterKind::Add] {
+    let often = Tensor::from_i64(vec![2, 2], &[3, 3, 1, 1]).unwrap();
+    let [max, min] = [ScatterKind::Max, ScatterKind::Min];
+    for (kind, unique) in [ScatterKind::Replace, ScatterKind::Add, max, min]
+        .map(|kind| (kind, &unique))
+        .into_iter()
+        .chain([(ScatterKind::Add, &often), (max, &often), (min, &often)])
+    {
         let mut case = Case::new(&[&[3, 4], &[2, 2]], (-1.0, 1.0));
         let (data, updates) = (case.of[0], case.of[1]);
         let indices = case.graph.add_constant(unique.clone(), case.source);

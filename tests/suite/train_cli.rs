@@ -1,5 +1,6 @@
 //! `partition train` from outside: what it refuses before it plans, what it shows, how it ends.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -813,6 +814,49 @@ fn a_run_that_goes_on_beyond_its_steps_says_so() {
     fs::remove_file(folder.path("h.csv")).unwrap();
     assert_eq!(run(&["--resume"]).code, 0);
     assert!(!folder.path("h.csv").exists());
+}
+
+/// Shards of what the optimizer keeps do not keep the last batch of an epoch, which is smaller, from being trained on.
+#[test]
+fn shards_of_the_state_train_on_the_last_batch_too() {
+    let folder = folder();
+    let history = |more: &[&str]| {
+        let data =
+            ["--data", "random:records=7", "--loss", "mse", "--batch", "4", "--in-order", "--epochs", "2"];
+        let adam = ["--optimizer", "adam", "--lr", "0.1", "--history", "h.csv"];
+        folder.ok(&train("line.json", &[&data[..], &adam, more].concat()));
+        let rows = partition::unstable::report::read_history(&folder.path("h.csv")).unwrap();
+        let of = |wanted: &str| -> Vec<f64> {
+            rows.iter().flatten().filter(|(name, _)| name == wanted).map(|(_, value)| *value).collect()
+        };
+        (of("step"), of("loss"))
+    };
+    let (steps, losses) = history(&["-d", "cpu"]);
+    assert_eq!(steps, [2.0, 4.0]);
+    for stage in ["1", "2", "3"] {
+        let (own, found) = history(&["-d", "2xcpu", "--replicas", "2", "--zero", stage]);
+        assert_eq!(own, steps, "stage {stage}");
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-6;
+        assert!(losses.iter().zip(&found).all(near), "stage {stage}: {losses:?}, {found:?}");
+    }
+}
+
+/// What the loss does not follow from is written as it was.
+#[test]
+fn what_is_written_has_parameters_that_nothing_trains() {
+    let folder = folder();
+    let model = LINE.replace(
+        r#""params": ["#,
+        r#""params": [{"name": "aux", "type": "f32[3,2]", "init": {"kind": "constant", "value": 7}},"#,
+    );
+    let model = model
+        .replace(r#""nodes": ["#, r#""nodes": [{"name": "side", "op": "matmul", "inputs": ["x", "aux"]},"#);
+    fs::write(folder.path("side.json"), model).unwrap();
+    folder.ok(&["run", "side.json", "--init", "seed=1"]);
+    folder.ok(&train("side.json", &[ONES, &["-o", "w.npz"]].concat()));
+    let arrays = Arrays::open(&folder.path("w.npz")).unwrap();
+    let names: BTreeSet<&str> = arrays.names().iter().map(String::as_str).collect();
+    assert_eq!(names, BTreeSet::from(["w", "aux"]));
 }
 
 /// Data that is not finite is told of as such, and a report says that the run failed.

@@ -3,7 +3,7 @@
 use super::build::{Build, inverse};
 use super::rules::Site;
 use crate::error::{Error, Result};
-use crate::ir::{Binary, IndexOp, Op, ScatterKind, ValueId};
+use crate::ir::{Binary, Compare, IndexOp, Op, ScatterKind, ValueId};
 
 pub(super) fn gradients(
     b: &mut Build<'_>,
@@ -84,6 +84,9 @@ fn scatter(b: &mut Build<'_>, site: &Site<'_>, dy: ValueId) -> Result<Vec<Option
         Op::ScatterNd { kind } => (kind, Op::GatherNd { batch_dims: 0 }),
         ref op => return Err(Error::Internal(format!("{} does not scatter", op.name()))),
     };
+    if matches!(kind, ScatterKind::Max | ScatterKind::Min) {
+        return extremes(b, site, dy, gather);
+    }
     let data = if site.want[0] && kind == ScatterKind::Replace {
         let dims = b.dims(updates)?;
         let zeros = b.full(b.dtype(dy), &dims, 0.0)?;
@@ -93,6 +96,30 @@ fn scatter(b: &mut Build<'_>, site: &Site<'_>, dy: ValueId) -> Result<Vec<Option
     };
     let updates = if site.want[2] { Some(b.apply(gather, &[dy, indices])?) } else { None };
     Ok(vec![Some(data), None, updates])
+}
+
+/// All that are equal to the extreme of their element have the same share of its gradient.
+fn extremes(b: &mut Build<'_>, site: &Site<'_>, dy: ValueId, gather: Op) -> Result<Vec<Option<ValueId>>> {
+    let (data, indices, updates) = (site.operands[0], site.operands[1], site.operands[2]);
+    let (extreme, dtype) = (site.results[0], b.dtype(dy));
+    let is_data = b.compare(Compare::Eq, data, extreme)?;
+    let of_updates = b.apply(gather.clone(), &[extreme, indices])?;
+    let is_update = b.compare(Compare::Eq, updates, of_updates)?;
+    let sum = match *site.op {
+        Op::ScatterElements { axis, .. } => Op::ScatterElements { axis, kind: ScatterKind::Add },
+        _ => Op::ScatterNd { kind: ScatterKind::Add },
+    };
+    let (ones, more) = (b.convert(is_data, dtype)?, b.convert(is_update, dtype)?);
+    let count = b.apply(sum, &[ones, indices, more])?;
+    let share = b.div(dy, count)?;
+    let data = if site.want[0] { Some(b.masked(is_data, share)?) } else { None };
+    let updates = if site.want[2] {
+        let share = b.apply(gather, &[share, indices])?;
+        Some(b.masked(is_update, share)?)
+    } else {
+        None
+    };
+    Ok(vec![data, None, updates])
 }
 
 /// What is replaced has no gradient, and the update has that of where it lies.

@@ -24,7 +24,9 @@ use self::build::Build;
 use self::normalize::scaled::Scaled;
 use self::rules::{Site, gradients};
 use crate::error::{Error, Result};
-use crate::ir::{Family, Graph, IndexOp, NodeId, Op, Phase, Source, SourceId, SourceRole, Users, ValueId};
+use crate::ir::{
+    Family, Graph, IndexOp, NodeId, Op, Phase, Source, SourceId, SourceRole, Unary, Users, ValueId,
+};
 
 pub use recurrent::unroll;
 pub(crate) use recurrent::{steps_of, unroll_some};
@@ -48,13 +50,14 @@ pub fn gradient(graph: &mut Graph, loss: ValueId, of: &[ValueId]) -> Result<Vec<
     Ok(of.iter().map(|value| tape.gradients.get(value).copied()).collect())
 }
 
-/// By value of the first `nodes` nodes: whether it is a float that depends on one of `of`.
+/// By value of the first `nodes` nodes: whether it is a float that depends on one of `of`, by more than what is detached.
 fn active(graph: &Graph, of: &[ValueId], nodes: usize) -> Vec<bool> {
     let mut active = vec![false; graph.value_count()];
     of.iter().for_each(|value| active[value.index()] = true);
     for node in (0..nodes as u32).map(NodeId) {
         let data = graph.node(node);
-        if data.operands.iter().any(|operand| active[operand.index()]) {
+        let is_detached = data.op == Op::Unary(Unary::Detach);
+        if !is_detached && data.operands.iter().any(|operand| active[operand.index()]) {
             for result in graph.results(node) {
                 active[result.index()] = graph.ty(result).dtype.is_float();
             }
@@ -165,7 +168,8 @@ impl Tape<'_> {
         match reason {
             Some(reason) => {
                 let message = format!("{} passes no gradient on: {reason}", op.name());
-                Err(Error::usage(format!("node {name}"), message))
+                Err(Error::usage(format!("node {name}"), message)
+                    .with_help("detach what it reads or makes, where none is to pass"))
             }
             None => Ok(()),
         }

@@ -88,9 +88,9 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             | IndexOp::UpdateSlice { .. }
             | IndexOp::TopK(_) => None,
             IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => match kind {
-                ScatterKind::Replace | ScatterKind::Add => None,
-                ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => {
-                    Some("which of several updates of one element counts is not kept")
+                ScatterKind::Replace | ScatterKind::Add | ScatterKind::Max | ScatterKind::Min => None,
+                ScatterKind::Mul => {
+                    Some("what the factors of one element are without each of them is not kept")
                 }
             },
         },

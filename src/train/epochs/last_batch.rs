@@ -3,11 +3,9 @@
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, Tensor};
-use crate::run::Runner;
 use crate::train::epochs::trainer::{Outcome, Trainer};
 use crate::train::options::Options;
-use crate::train::spread::exchange::{Replicas, Zero};
-use crate::train::spread::names::base_name;
+use crate::train::spread::exchange::Replicas;
 
 /// A network and how it is trained, to plan a step of another batch.
 pub(crate) struct LastBatch {
@@ -71,30 +69,17 @@ impl Trainer {
         let Some(mut short) = self.short.take() else {
             return Err(Error::Internal("a step that was not planned".into()));
         };
-        hand_over(&self.program, &mut short.program)?;
+        short.take_over(self)?;
         (short.step, short.seed, short.total_steps) = (self.step, self.seed, self.total_steps);
         let outcome = short.step(arrays);
         self.step = short.step;
-        hand_over(&short.program, &mut self.program)?;
+        self.take_over(&short)?;
         self.short = Some(short);
         outcome
     }
 }
 
-/// Gives one program the parameters that another has too.
-fn hand_over(from: &Runner, to: &mut Runner) -> Result<()> {
-    let names: Vec<String> = to.params().map(str::to_owned).collect();
-    for name in names {
-        if let Some(tensor) = from.param(base_name(&name))? {
-            to.set_param(&name, &tensor)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether a step of another batch can be planned beside this one: the batch is open, and parameters
-/// are whole and of one program.
+/// Whether a step of another batch can be planned beside this one: the batch is open, and parameters are of one program.
 pub(crate) fn takes_any_batch(graph: &Graph, options: &Options) -> bool {
-    let whole = options.replicas.is_none_or(|replicas| replicas.zero == Zero::None);
-    compile::has_open_batch(graph) && whole && options.asynchronous.is_none()
+    compile::has_open_batch(graph) && options.asynchronous.is_none()
 }

@@ -1,20 +1,45 @@
 //! What a trainer holds, by the network's own names, however replicas and parts hold it: read, saved,
 //! restored.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::data::Position;
 use crate::error::{Error, Result};
-use crate::ir::Tensor;
+use crate::ir::{Beside, Data, Graph, ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::state::Checkpoint;
 use crate::train::epochs::trainer::Trainer;
 use crate::train::optimize::{SLOTS, Scalar};
-use crate::train::plan::cut;
+use crate::train::plan::{cut, initial};
 use crate::train::spread::names::{base_name, part_name, part_of};
 use crate::train::spread::spares::is_count;
 use crate::train::spread::turns::Workers;
 use crate::train::step::scaling::{FACTOR, GOOD, SKIPPED};
+
+/// Parameters that are not among those held, as the loss does not follow from them: what is written of the network has them as
+/// they were, or as they are made up.
+///
+/// Error: no numbers can be made up for one.
+pub(super) fn keep_others(forward: &mut Graph, held: &BTreeSet<&str>, seed: u64) -> Result<()> {
+    let mut kept = Vec::new();
+    let params = (0..forward.params().len() as u32).map(ParamId);
+    for id in params.filter(|&id| !held.contains(forward.param(id).name.as_str())) {
+        let param = forward.param(id);
+        let ty = param.whole_type(forward);
+        let Some(dims) = ty.shape.dims() else { continue };
+        let data = match &param.data {
+            Some(data) => data.clone(),
+            None => Data::Inline(initial(forward, id, &mut ParamReader::new(), seed)?),
+        };
+        let dims: Vec<u64> = dims.into_iter().map(i64::unsigned_abs).collect();
+        let written = forward.rules().arrays.written.get(&param.name);
+        for name in written.map_or(std::slice::from_ref(&param.name), Vec::as_slice) {
+            kept.push(Beside { name: name.clone(), dtype: ty.dtype, dims: dims.clone(), data: data.clone() });
+        }
+    }
+    forward.rules_mut().arrays.beside.extend(kept);
+    Ok(())
+}
 
 impl Trainer {
     /// The network's parameters as they are now, by name, in the network's order.
@@ -138,10 +163,7 @@ impl Trainer {
             let Some(&tensor) = arrays.get(whole) else {
                 return Err(other(format!("has no array {name}")));
             };
-            match part_of(&name) {
-                Some((number, count, _)) => self.program.set_param(&name, &cut(tensor, number, count)?)?,
-                None => self.program.set_param(&name, tensor)?,
-            };
+            self.set(&name, tensor)?;
         }
         if let Some(workers) = &mut self.workers {
             let array = |name: &str| arrays.get(name).copied();
@@ -150,6 +172,29 @@ impl Trainer {
         self.step = checkpoint.step;
         self.seed = checkpoint.seed;
         Ok(())
+    }
+
+    /// Takes the parameters that another step has too, each cut into the parts that this one holds.
+    pub(super) fn take_over(&mut self, from: &Self) -> Result<()> {
+        let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in self.program.params() {
+            parts.entry(whole_of(name).to_owned()).or_default().push(name.to_owned());
+        }
+        for (whole, names) in parts {
+            let Some(tensor) = from.param(&whole)? else { continue };
+            for name in names {
+                self.set(&name, &tensor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what a name of the program holds of a whole.
+    fn set(&mut self, name: &str, whole: &Tensor) -> Result<()> {
+        match part_of(name) {
+            Some((number, count, _)) => self.program.set_param(name, &cut(whole, number, count)?),
+            None => self.program.set_param(name, whole),
+        }
     }
 
     /// The first array that an optimizer keeps beside parameters and the one of this run does not, and what it is.

@@ -15,11 +15,13 @@ use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 use crate::train::epochs::last_batch::LastBatch;
 use crate::train::epochs::numerics::{OF_RATE, first_fault, is_finite};
+use crate::train::epochs::trained::keep_others;
 use crate::train::layers::{Layer, layers};
 use crate::train::optimize::rate::Rate;
 use crate::train::optimize::{Moment, Optimizer, Scalar};
 use crate::train::options::Options;
 use crate::train::plan::{Planned, all_planned, check_names, fields, program};
+use crate::train::spread::names::part_of;
 use crate::train::spread::spares::{count_name, counts};
 use crate::train::spread::turns::{Arrays, Workers};
 use crate::train::step::accumulate::{joined, parts};
@@ -99,7 +101,7 @@ impl Trainer {
         check_names(&graph)?;
         let last_batch = LastBatch::of(&graph, options);
         let microbatches = options.recipe.updates.microbatches;
-        let options = &options.of_a_part()?;
+        let options = &options.of_a_part(&graph)?;
         let (main, others) = all_planned(graph, topology, options, control)?;
         // The plan to show is that of the network.
         let plan = others.first().unwrap_or(&main).plan().clone();
@@ -125,6 +127,9 @@ impl Trainer {
         };
         let mut forward = forward;
         let layers = layers(&forward, &plan);
+        let names = updates.params().chain(workers.iter().flat_map(Workers::names));
+        let held = names.map(|name| part_of(name).map_or(name, |(.., whole)| whole)).collect();
+        keep_others(&mut forward, &held, options.seed)?;
         forward.forget_data();
         limit_classes(&mut forward, &targets);
         freeze(&mut forward, &options.recipe.freeze)?;

@@ -299,14 +299,19 @@ pub(crate) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed
     fill_param(graph, id, seed, base_name(graph.param(id).whole_name()))
 }
 
+/// Error: the network's own batch is fixed, and of another number of samples.
+pub(crate) fn expect_open(graph: &Graph, samples: i64, batch: i64) -> Result<()> {
+    if samples == batch || compile::has_open_batch(graph) {
+        return Ok(());
+    }
+    let place = format!("a batch of {batch} in parts of {samples}");
+    Err(Error::usage(place, compile::fixed_batch(graph))
+        .with_help("export the model with an open batch, or divide operations instead (--parallel split)"))
+}
+
 /// The network for some of a batch's samples. Error: its own batch is fixed, and another.
 fn of_samples(unbound: &Graph, samples: i64, batch: i64, options: &compile::Options) -> Result<Graph> {
-    if samples != batch && !compile::has_open_batch(unbound) {
-        let place = format!("a batch of {batch} in parts of {samples}");
-        return Err(Error::usage(place, compile::fixed_batch(unbound)).with_help(
-            "export the model with an open batch, or divide operations instead (--parallel split)",
-        ));
-    }
+    expect_open(unbound, samples, batch)?;
     let asked = compile::Options { batch: Some(samples), ..options.clone() };
     compile::bound(unbound.clone(), &asked).map(|(graph, _)| graph)
 }

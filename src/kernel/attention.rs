@@ -8,6 +8,20 @@ pub(crate) const TILE_ROWS: u64 = 128;
 /// Scores of a tile, at most, and keys of one, at least, where there are as many.
 const TILE_SCORES: u64 = 1 << 15;
 const TILE_KEYS: u64 = 256;
+/// Up to so many rows, as for tokens that are generated, operands are read as they are, by the rows together.
+const FEW_ROWS: u64 = 4;
+/// Rows of a tile of more, at most: the more there are, the fewer times values are packed.
+const TALLEST: u64 = 512;
+/// Tiles that are as good as any number, where they need not be lower than [`TILE_ROWS`] for it: two for each part.
+const TILES: u64 = 2 * PARTS;
+/// Queries that are side by side, where there are more.
+pub(crate) const ABREAST: u64 = 64;
+/// Keys that those meet at a time: with their values, keys and scores of the usual sizes they stay in the second cache.
+const BLOCK_KEYS: u64 = 512;
+/// Fewest keys of a block; blocks are multiples of it.
+const CHAIN: u64 = 128;
+/// Elements of a block's values, at most, with what fills up the last of each.
+pub(crate) const VALUES: u64 = 1 << 17;
 /// Parts that the tiles are divided in, at most: enough for the threads of a team.
 pub(crate) const PARTS: u64 = 16;
 /// Blocks that keep the largest GPUs busy: two for each of 132 multiprocessors.
@@ -128,26 +142,46 @@ pub(crate) struct Tiling {
     pub(crate) parts: u64,
     /// Elements of scratch memory of a part.
     pub(crate) slot: u64,
+    /// Whether scores are key by key, those of [`ABREAST`] queries side by side.
+    pub(crate) abreast: bool,
 }
 
 impl Tiling {
     pub(crate) fn new(geometry: &Geometry) -> Self {
+        let values = aligned_to(geometry.value_size.max(1), ABREAST);
+        let most = VALUES / values / CHAIN * CHAIN;
+        if geometry.rows <= FEW_ROWS || most == 0 {
+            return Self::of_rows(geometry);
+        }
+        // Tiles of about the same height, of whole panels.
+        let heads = geometry.batch.saturating_mul(geometry.heads);
+        let enough = TILES.div_ceil(heads.max(1)).min(geometry.rows.div_ceil(TILE_ROWS));
+        let down = geometry.rows.div_ceil(TALLEST).max(enough);
+        let rows = geometry.rows.div_ceil(down).next_multiple_of(ABREAST);
+        let keys = geometry.keys.clamp(1, most.min(BLOCK_KEYS));
+        let tiles = heads.saturating_mul(geometry.rows.div_ceil(rows));
+        let slot = (ABREAST * keys + 2 * rows).next_multiple_of(SLOT);
+        Self { rows, keys, parts: tiles.clamp(1, PARTS), slot, abreast: true }
+    }
+
+    /// Those whose scores are row by row.
+    fn of_rows(geometry: &Geometry) -> Self {
         let rows = geometry.rows.clamp(1, TILE_ROWS);
         // Few rows leave room for more keys at a time.
         let keys = geometry.keys.clamp(1, (TILE_SCORES / rows).max(TILE_KEYS));
         let down = geometry.rows.div_ceil(rows);
         let tiles = geometry.batch.saturating_mul(geometry.heads).saturating_mul(down);
         let slot = (rows * keys + 2 * rows).next_multiple_of(SLOT);
-        Self { rows, keys, parts: tiles.clamp(1, PARTS), slot }
+        Self { rows, keys, parts: tiles.clamp(1, PARTS), slot, abreast: false }
     }
 
     /// Those of gradients: a part has heads of keys, with all the queries that meet them, tile by tile.
     /// Its scratch memory holds two matrices of scores, and three numbers for each row.
     pub(crate) fn of_gradients(geometry: &Geometry) -> Self {
-        let Self { rows, keys, .. } = Self::new(geometry);
+        let Self { rows, keys, abreast, .. } = Self::of_rows(geometry);
         let heads = geometry.batch.saturating_mul(geometry.heads / geometry.group.max(1));
         let slot = (2 * rows * keys + 3 * rows).next_multiple_of(SLOT);
-        Self { rows, keys, parts: heads.clamp(1, PARTS), slot }
+        Self { rows, keys, parts: heads.clamp(1, PARTS), slot, abreast }
     }
 
     /// Numbers of f32 that a part needs where operands are halves: its scratch memory, and a tile's queries
@@ -168,5 +202,9 @@ impl Tiling {
 }
 
 fn aligned(elements: u64) -> u64 {
-    elements.checked_next_multiple_of(SLOT).unwrap_or(u64::MAX)
+    aligned_to(elements, SLOT)
+}
+
+fn aligned_to(elements: u64, step: u64) -> u64 {
+    elements.checked_next_multiple_of(step).unwrap_or(u64::MAX)
 }

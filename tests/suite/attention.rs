@@ -220,8 +220,16 @@ pub(crate) fn gradients_of_attentions() {
 #[test]
 fn attentions_of_several_tiles() {
     let mut random = Random::new(72);
-    // One row and many keys; several tiles of rows; several blocks of keys; both.
-    for sizes in [[1, 1, 2, 1, 700, 7, 3], [2, 1, 1, 150, 12, 4, 2], [1, 1, 1, 130, 270, 3, 1]] {
+    // One row and many keys; several tiles of rows; several blocks of keys; both; panels, chains and vectors with tails.
+    let sizes = [
+        [1, 1, 2, 1, 700, 7, 3],
+        [2, 1, 1, 150, 12, 4, 2],
+        [1, 1, 1, 130, 270, 3, 1],
+        [1, 1, 2, 77, 33, 5, 17],
+        [1, 2, 1, 21, 129, 3, 2],
+        [1, 1, 1, 6, 530, 2, 1],
+    ];
+    for sizes in sizes {
         for dtype in [DType::F32, DType::F64, DType::Bf16] {
             let (op, operands) = case(&mut random, dtype, sizes);
             check(&Op::Attention(Box::new(op)), &operands);

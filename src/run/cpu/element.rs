@@ -118,7 +118,13 @@ pub(super) trait Float: Element<Sum = f64> {
     /// The exponential of what is not above zero; one that is hardly above zero may become zero.
     fn exp_below<L: Lanes<Self>>(self, lanes: L) -> Self;
     /// The same of each number of a vector.
-    fn exps_below<L: Lanes<Self>>(lanes: L, x: L::Vector) -> L::Vector;
+    #[inline(always)]
+    fn exps_below<L: Lanes<Self>>(lanes: L, x: L::Vector) -> L::Vector {
+        let [made] = Self::all_exps_below(lanes, [x]);
+        made
+    }
+    /// The same of each number of some vectors, which takes less time than of one after the other.
+    fn all_exps_below<L: Lanes<Self>, const N: usize>(lanes: L, x: [L::Vector; N]) -> [L::Vector; N];
     /// An elementary function of each number, in place: see `math`.
     fn elementary(op: Unary, x: &mut [Self]);
     /// The nearest value of this type.
@@ -126,7 +132,7 @@ pub(super) trait Float: Element<Sum = f64> {
 }
 
 macro_rules! float {
-    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:expr, elementary: $elementary:path, circular: $circular:path) => {
+    ($type:ident, exp: $exp:expr, below: $below:expr, vector: $vector:path, elementary: $elementary:path, circular: $circular:path) => {
         impl Element for $type {
             type Sum = f64;
             const IS_FLOAT: bool = true;
@@ -248,8 +254,8 @@ macro_rules! float {
                 ($below)(lanes, self)
             }
             #[inline(always)]
-            fn exps_below<L: Lanes<Self>>(lanes: L, x: L::Vector) -> L::Vector {
-                ($vector)(lanes, x)
+            fn all_exps_below<L: Lanes<Self>, const N: usize>(lanes: L, x: [L::Vector; N]) -> [L::Vector; N] {
+                $vector(lanes, x)
             }
             #[inline(always)]
             fn elementary(op: Unary, x: &mut [Self]) {
@@ -263,20 +269,23 @@ macro_rules! float {
     };
 }
 
-/// Exponentials of a vector's numbers.
+/// Exponentials of vectors' numbers.
 #[inline(always)]
-fn exps<L: Lanes<f64>>(lanes: L, x: L::Vector) -> L::Vector {
+fn exps<L: Lanes<f64>, const N: usize>(lanes: L, mut x: [L::Vector; N]) -> [L::Vector; N] {
     let mut each = [0.0; 8];
-    lanes.store(x, &mut each);
-    each[..L::WIDTH].iter_mut().for_each(|x| *x = x.exp());
-    lanes.load(&each)
+    for x in &mut x {
+        lanes.store(*x, &mut each);
+        each[..L::WIDTH].iter_mut().for_each(|x| *x = x.exp());
+        *x = lanes.load(&each);
+    }
+    x
 }
 
 float!(
     f32,
     exp: |x| math::exp(Alone(Portable), x),
     below: |lanes, x| math::exp_below(Alone(lanes), x),
-    vector: math::exp_below,
+    vector: math::exps_below,
     elementary: math::apply,
     circular: circular::apply
 );

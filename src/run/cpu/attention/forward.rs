@@ -2,7 +2,8 @@
 //!
 //! A tile is some rows of one head; it meets the keys block by block, with the largest score and the
 //! sum of its rows so far, by which what was summed before is scaled anew (Dao, "FlashAttention-2",
-//! 2023). Tiles are divided by the sizes alone, so the bits do not follow from the number of threads.
+//! 2023). Tiles are divided by the sizes alone, so the bits do not follow from the number of threads. Those of more than a
+//! few rows are in `abreast`.
 
 use std::ops::Range;
 
@@ -18,6 +19,7 @@ use super::super::product::matmul::{Beta, Extent, Matrix, Product, Strides, with
 use super::super::team::{Corner, MatrixMut, Planes, Slots, Team};
 use super::super::vectors::Vectorised;
 use super::super::view::{Plain, Typed, View, ViewMut, from_bytes_mut, take, with_float};
+use super::abreast;
 use super::soften::Soften;
 
 /// `Op::Attention`.
@@ -211,7 +213,12 @@ impl<T: Typed + Float + Vectorised + Product, S: StorageOf<T>> Heads<'_, T, S> {
         let rows = out.rows;
         let (queries, made) = scratch.split_at_mut(if S::WIDENS { rows * size } else { 0 });
         let q = self.queries(head, first..first + rows, queries);
-        S::make(out, made, |out| self.tile_of(q, head, first, out, slot));
+        S::make(out, made, |out| match self.tiling.abreast {
+            true => with_area(|area| {
+                T::dispatch(abreast::Tile { heads: self, q, at: head, first, out, slot, area });
+            }),
+            false => self.tile_of(q, head, first, out, slot),
+        });
     }
 
     /// The same, of queries that are given.
@@ -282,6 +289,37 @@ pub(crate) struct Block {
 }
 
 impl<T: Typed + Float, S: StorageOf<T>> Heads<'_, T, S> {
+    /// True where all rows have the same mask.
+    pub(super) fn mask_repeats(&self) -> bool {
+        self.mask_strides[2] == 0
+    }
+
+    /// What is added to a block's rows, and how far these are apart, where that is stored row by row.
+    pub(super) fn mask_rows(&self, block: Block) -> Option<(&[T], usize)> {
+        let Mask::Added(mask) = &self.mask else { return None };
+        let (start, along) = self.mask_at(block, block.row);
+        (along == 1).then(|| (&mask[start..], self.mask_strides[2]))
+    }
+
+    /// A row's mask of a block's keys, as numbers: what is added, or 0 and 1 for what is hidden and shown.
+    #[inline(always)]
+    pub(super) fn mask_numbers(&self, block: Block, row: usize, to: &mut [T]) {
+        let (start, along) = self.mask_at(block, row);
+        match &self.mask {
+            Mask::None => to.fill(T::ZERO),
+            Mask::Added(mask) if along == 1 => to.copy_from_slice(&mask[start..][..to.len()]),
+            Mask::Added(mask) => to.fill(mask[start]),
+            Mask::Halves(mask) if along == 1 => S::read_all(&mask[start..][..to.len()], to),
+            Mask::Halves(mask) => to.fill(mask[start].read()),
+            Mask::Shown(mask) if along == 1 => {
+                for (to, &shown) in to.iter_mut().zip(&mask[start..]) {
+                    *to = if shown == 0 { T::ZERO } else { T::ONE };
+                }
+            }
+            Mask::Shown(mask) => to.fill(if mask[start] == 0 { T::ZERO } else { T::ONE }),
+        }
+    }
+
     /// Scales the scores of a row, and applies the mask.
     #[inline(always)]
     pub(crate) fn masked(&self, block: Block, row: usize, scores: &mut [T]) {

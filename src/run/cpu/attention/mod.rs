@@ -1,5 +1,6 @@
 //! Attention in tiles, its gradients, and rotary embeddings.
 
+mod abreast;
 pub(super) mod forward;
 pub(super) mod gradient;
 mod soften;

@@ -126,11 +126,31 @@ fn rest<L: Lanes<f32>>(l: L, n: L::Vector, x: L::Vector) -> L::Vector {
 /// `e^r` and the power of two, shifted by [`ROUND`], whose product is `e^x`.
 #[inline(always)]
 fn reduced_exp<L: Lanes<f32>>(l: L, x: L::Vector) -> (L::Vector, L::Vector) {
+    let ([p], [shifted]) = reduced_exps(l, [x]);
+    (p, shifted)
+}
+
+/// The same of some vectors, step by step of all of them: each step waits for the one before, and a processor does not look
+/// far enough ahead to find the next vectors' steps.
+#[inline(always)]
+fn reduced_exps<L: Lanes<f32>, const N: usize>(l: L, x: [L::Vector; N]) -> ([L::Vector; N], [L::Vector; N]) {
     const P: [f32; 6] = [1.9875691e-4, 1.3982e-3, 8.333452e-3, 4.1665796e-2, 1.6666666e-1, 0.5];
-    let shifted = l.fused(x, l.splat(LOG2_E), l.splat(ROUND));
-    let r = rest(l, l.sub(shifted, l.splat(ROUND)), x);
-    let p = powers(l, r, P);
-    (l.add(l.fused(l.mul(p, r), r, r), l.splat(1.0)), shifted)
+    let (mut shifted, mut r, mut p) = (x, x, [l.splat(P[0]); N]);
+    for i in 0..N {
+        shifted[i] = l.fused(x[i], l.splat(LOG2_E), l.splat(ROUND));
+    }
+    for i in 0..N {
+        r[i] = rest(l, l.sub(shifted[i], l.splat(ROUND)), x[i]);
+    }
+    for &c in &P[1..] {
+        for i in 0..N {
+            p[i] = l.fused(p[i], r[i], l.splat(c));
+        }
+    }
+    for i in 0..N {
+        p[i] = l.add(l.fused(l.mul(p[i], r[i]), r[i], r[i]), l.splat(1.0));
+    }
+    (p, shifted)
 }
 
 /// `e^x`.
@@ -147,10 +167,22 @@ pub(crate) fn exp<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
 /// `e^x` for `x <= 0`, subnormal results included; they are rounded once, as their power is raised until the end.
 #[inline(always)]
 pub(crate) fn exp_below<L: Lanes<f32>>(l: L, x: L::Vector) -> L::Vector {
-    let (p, shifted) = reduced_exp(l, x);
-    let raised = l.mul(p, l.power_of_two(l.add(shifted, l.splat(RAISE))));
-    // A comparison, so that not-a-number passes. Below, even the smallest number is too large.
-    l.less(x, l.splat(-104.0), l.zero(), l.mul(raised, l.splat(LOWERED)))
+    let [made] = exps_below(l, [x]);
+    made
+}
+
+/// The same of some vectors, [`reduced_exps`].
+#[inline(always)]
+pub(crate) fn exps_below<L: Lanes<f32>, const N: usize>(l: L, mut x: [L::Vector; N]) -> [L::Vector; N] {
+    for i in 0..N {
+        // A comparison, so that not-a-number passes. Below, the smallest number is too large.
+        x[i] = l.larger(l.splat(-105.0), x[i]);
+    }
+    let (mut p, shifted) = reduced_exps(l, x);
+    for i in 0..N {
+        p[i] = l.raise(p[i], l.sub(shifted[i], l.splat(ROUND)), [ROUND + RAISE, LOWERED]);
+    }
+    p
 }
 
 /// `e^x - 1`.

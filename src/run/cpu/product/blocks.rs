@@ -220,7 +220,7 @@ impl<T: Plain + Float> Blocks<'_, T> {
 
 /// Copies a row of a panel, with zeros behind it to the end of a vector.
 #[inline(always)]
-fn copy_piece<T: Plain, L: Lanes<T>>(lanes: L, from: &[T], to: &mut [T]) {
+pub(crate) fn copy_piece<T: Plain, L: Lanes<T>>(lanes: L, from: &[T], to: &mut [T]) {
     let whole = from.len() - from.len() % L::WIDTH;
     for at in (0..whole).step_by(L::WIDTH) {
         lanes.store(lanes.load(&from[at..]), &mut to[at..]);

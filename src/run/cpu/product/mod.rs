@@ -2,6 +2,7 @@
 
 pub(super) mod blocks;
 mod bytes;
+pub(super) mod columns;
 mod digits;
 pub(super) mod matmul;
 mod matrices;
@@ -10,7 +11,7 @@ pub(super) mod panels;
 mod quads;
 mod skinny;
 mod staged;
-mod strip;
+pub(super) mod strip;
 pub(super) mod thin;
 
 pub(super) use matmul::{matmul, prepare};

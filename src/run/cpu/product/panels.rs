@@ -104,10 +104,20 @@ pub(crate) fn transpose_into_rows<T: Plain, L: Lanes<T>>(
         for top in (0..rows).step_by(L::WIDTH) {
             let height = L::WIDTH.min(rows - top);
             let mut square = [lanes.zero(); SQUARE];
+            // A whole square stays in registers, as its size is known when it is compiled.
+            if (height, across) == (L::WIDTH, L::WIDTH) {
+                for column in 0..L::WIDTH {
+                    square[column] = lanes.load(&from[(left + column) * stride + top..]);
+                }
+                lanes.turn(&mut square);
+                for row in 0..L::WIDTH {
+                    lanes.store(square[row], &mut to[(top + row) * width + left..]);
+                }
+                continue;
+            }
             for column in 0..across {
                 let from = &from[(left + column) * stride + top..];
-                square[column] =
-                    if height == L::WIDTH { lanes.load(from) } else { lanes.load_some(&from[..height]) };
+                square[column] = lanes.load_some(&from[..height]);
             }
             lanes.turn(&mut square);
             for row in 0..height {

@@ -23,6 +23,7 @@ macro_rules! each_row {
         })*
     }};
 }
+pub(super) use each_row;
 
 /// Rows of the left operand and a panel of the right one.
 pub(crate) struct Strip<'a, T> {
@@ -181,7 +182,7 @@ const FAR: usize = 8192;
 
 /// A row of a tile.
 #[inline(always)]
-fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vector; VECTORS] {
+pub(super) fn read<T, L: Lanes<T>, const VECTORS: usize>(lanes: L, from: &[T]) -> [L::Vector; VECTORS] {
     let mut row = [lanes.zero(); VECTORS];
     for v in 0..VECTORS {
         row[v] = lanes.load(&from[v * L::WIDTH..]);

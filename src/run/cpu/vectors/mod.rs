@@ -108,6 +108,13 @@ pub(super) trait Lanes<T>: Copy {
     /// Two to the powers that the low bits of numbers hold: whole numbers to which 1.5 times two to the
     /// number of the fraction's bits was added. The powers are those of numbers that are not subnormal.
     fn power_of_two(self, shifted: Self::Vector) -> Self::Vector;
+    /// `a` times two to the power `n`, whole numbers, rounded once. `shift` is what is added to `n` for
+    /// [`Lanes::power_of_two`], and more, so that no power is subnormal; `lower` undoes that.
+    #[inline(always)]
+    fn raise(self, a: Self::Vector, n: Self::Vector, [shift, lower]: [T; 2]) -> Self::Vector {
+        let power = self.power_of_two(self.add(n, self.splat(shift)));
+        self.mul(self.mul(a, power), self.splat(lower))
+    }
     /// `a[0], b[0], a[1], b[1], ...`: the first half of them, and the second.
     fn interleave(self, a: Self::Vector, b: Self::Vector) -> (Self::Vector, Self::Vector);
     /// `a[0], a[2], ..., b[0], b[2], ...`.

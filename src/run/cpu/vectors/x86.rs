@@ -99,7 +99,7 @@ macro_rules! lanes {
     ($set:ident $features:literal, $type:ident: $width:literal x $vectors:literal, $vector:ident,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $stream:ident, $fused:ident, $interleave:ident, $even:ident, $odd:ident,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $sqrt:ident, $larger:ident, $smaller:ident, $magnitude:ident, $less:ident, $at_least:ident, $any_less:ident, $power:ident, $signed:ident, $pick:ident,
-     $bytes:ident, $fields:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident, $load_some:ident, $store_some:ident) => {
+     $bytes:ident, $fields:ident, $halves:ident, $bfloats:ident, $to_halves:ident, $to_bfloats:ident, $load_some:ident, $store_some:ident $(, scale: $scale:ident)?) => {
         impl Lanes<$type> for $set {
             type Vector = arch::$vector;
             type Lines = Avx2;
@@ -298,6 +298,13 @@ macro_rules! lanes {
                 // SAFETY: as above.
                 unsafe { $power(shifted) }
             }
+            $(
+                #[inline(always)]
+                fn raise(self, a: Self::Vector, n: Self::Vector, _: [$type; 2]) -> Self::Vector {
+                    // SAFETY: as above.
+                    unsafe { arch::$scale(a, n) }
+                }
+            )?
         }
     };
 }
@@ -600,10 +607,10 @@ fn pick_narrow_pd(table: &[f64; 16], at: arch::__m256d) -> arch::__m256d {
 
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f32: 16 x 4, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_fmadd_ps, wide_ps, even_wide_ps, odd_wide_ps,
     _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps, _mm512_div_ps, _mm512_sqrt_ps, _mm512_max_ps, _mm512_min_ps, magnitude_wide_ps, less_wide_ps, at_least_wide_ps, any_less_wide_ps, power_wide_ps, signed_wide_ps, pick_wide_ps,
-    bytes_wide_ps, fields_wide_ps, halves_wide_ps, bfloats_wide_ps, to_halves_wide_ps, to_bfloats_wide_ps, some_wide_ps, put_some_wide_ps);
+    bytes_wide_ps, fields_wide_ps, halves_wide_ps, bfloats_wide_ps, to_halves_wide_ps, to_bfloats_wide_ps, some_wide_ps, put_some_wide_ps, scale: _mm512_scalef_ps);
 lanes!(Avx512 "avx512f,avx2,fma,f16c", f64: 8 x 4, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_fmadd_pd, wide_pd, even_wide_pd, odd_wide_pd,
     _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd, _mm512_div_pd, _mm512_sqrt_pd, _mm512_max_pd, _mm512_min_pd, magnitude_wide_pd, less_wide_pd, at_least_wide_pd, any_less_wide_pd, power_wide_pd, signed_wide_pd, pick_wide_pd,
-    bytes_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd, some_wide_pd, put_some_wide_pd);
+    bytes_wide_pd, fields_wide_pd, halves_wide_pd, bfloats_wide_pd, to_halves_wide_pd, to_bfloats_wide_pd, some_wide_pd, put_some_wide_pd, scale: _mm512_scalef_pd);
 lanes!(Avx2 "avx2,fma,f16c", f32: 8 x 2, __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_fmadd_ps, narrow_ps, even_narrow_ps, odd_narrow_ps,
     _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps, _mm256_div_ps, _mm256_sqrt_ps, _mm256_max_ps, _mm256_min_ps, magnitude_narrow_ps, less_narrow_ps, at_least_narrow_ps, any_less_narrow_ps, power_narrow_ps, signed_narrow_ps, pick_narrow_ps,
     bytes_narrow_ps, fields_narrow_ps, halves_narrow_ps, bfloats_narrow_ps, to_halves_narrow_ps, to_bfloats_narrow_ps, some_narrow_ps, put_some_narrow_ps);

@@ -70,7 +70,7 @@ pub(super) fn most(stated: &Value, prompt: usize) -> Result<Option<(usize, &'sta
     match count("max_length")? {
         Some((all, _)) if all <= prompt => {
             let message = format!("{all} tokens with the prompt, which has {prompt} already");
-            Err(Error::usage(&format!("{GENERATION}: max_length"), message)
+            Err(Error::usage(format!("{GENERATION}: max_length"), message)
                 .with_help("--max-tokens N says how many to generate"))
         }
         left => Ok(left.map(|(all, field)| (all - prompt, field))),

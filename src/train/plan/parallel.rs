@@ -199,7 +199,7 @@ pub fn candidates(
         asked.compile.place.objective = Objective::Latency;
         let parts = asked.recipe.updates.microbatches;
         let planned =
-            asked.of_a_part(&graph).and_then(|part| planned(graph.clone(), topology, &part, control));
+            asked.of_a_part(graph).and_then(|part| planned(graph.clone(), topology, &part, control));
         Candidate {
             strategy,
             estimate: planned.map(|planned| Estimate::of(planned.plan()).times(parts.max(1))),

@@ -49,6 +49,7 @@ use self::problem::Problem;
 use self::step::{Asked, Step};
 
 pub use alternatives::{Alternative, alternatives, fewer};
+pub use anytime::gap_passed_over;
 pub use batch::{LargestBatch, largest_batch};
 #[cfg(feature = "run")]
 pub(crate) use batch::{memory_lines, with_least_effort};

@@ -464,11 +464,13 @@ fn lays_parts(network: &Network) -> bool {
 
 /// Whether operations of a network may be split without having been asked for. Pipelines have a strategy of their own.
 pub(super) fn may_split(network: &Network, options: &Options) -> bool {
-    options.split.auto
-        && options.split.planned.is_none()
-        && network.splits.is_empty()
-        && options.unrolled.is_none()
-        && options.pipeline.is_none()
+    may_split_freely(options) && network.splits.is_empty()
+}
+
+/// As [`may_split`], of a network of which no rule splits anything.
+pub(super) fn may_split_freely(options: &Options) -> bool {
+    let is_one_step = options.unrolled.is_none() && options.pipeline.is_none();
+    options.split.auto && options.split.planned.is_none() && is_one_step
 }
 
 /// Ways that are tried, by effort.

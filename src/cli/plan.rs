@@ -140,10 +140,13 @@ fn find_plan(
         let compiled = match args.shape.batch {
             Some(Batch::Max) => match compile::largest_batch(&model, topology, options, control) {
                 Ok(found) => {
-                    let refused = found.refused.as_ref().map(ToString::to_string);
-                    let (batch, tried) = (found.batch, found.tried.len());
+                    let is_rewritten = found.compiled.is_rewritten();
+                    let refused = found.refused.as_ref();
+                    let refused =
+                        refused.map(|(size, error)| report::Refusal::new(*size, error, is_rewritten));
+                    let (batch, unit, tried) = (found.batch, found.unit, found.tried.len());
                     let whole = options.split.auto && found.compiled.plan.options.splits.is_empty();
-                    largest = Some(BatchLine { batch, tried, whole, refused, memory: found.memory });
+                    largest = Some(BatchLine { batch, unit, tried, whole, refused, memory: found.memory });
                     Ok(found.compiled)
                 }
                 Err(error) => Err(error.into()),

@@ -50,9 +50,9 @@ use self::step::{Asked, Step};
 
 pub use alternatives::{Alternative, alternatives, fewer};
 pub use anytime::gap_passed_over;
-pub use batch::{LargestBatch, largest_batch};
 #[cfg(feature = "run")]
-pub(crate) use batch::{memory_lines, with_least_effort};
+pub(crate) use batch::memory_lines;
+pub use batch::{LargestBatch, largest_batch};
 #[cfg(feature = "run")]
 pub(crate) use bind::has_open_batch;
 pub(crate) use bind::{batch_dim, fixed_batch};

@@ -47,6 +47,11 @@ pub(super) fn pipeline(
     Ok(found)
 }
 
+/// Whether no rewriting of the step could make it fit: one launch alone takes too much.
+pub(super) fn is_in_vain(problem: Problem<'_>, why: &Infeasible) -> bool {
+    why.proven && !why.members.is_empty() && is_of_one_launch(problem.graph, why)
+}
+
 /// Why nothing fits, where rewriting the step was tried too.
 fn in_vain(problem: Problem<'_>, mut why: Box<Infeasible>) -> Result<Error> {
     why.proven &= is_of_one_launch(problem.graph, &why);

@@ -224,6 +224,20 @@ fn a_gap_among_plans_with_the_same_splits_does_not_end_a_search() {
     assert!(told.contains("of whole operations, of all plans no bound is known"), "{told}");
 }
 
+/// Weights that no device holds, and that no split makes smaller, need no search: no more time would help.
+#[test]
+fn what_is_certain_at_once_is_not_said_to_be_a_matter_of_time() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let plan = ["--objective", "latency", "--time-limit", "1ns"];
+    let error = |spec: &str| folder.fails(3, &[&[&model, "-d", spec][..], &plan].concat());
+    let certain = error("2xl4-24g:memory=30B");
+    assert!(certain.contains("error: no plan exists under the given caps"), "{certain}");
+    assert!(certain.contains("splitting operations does not help"), "{certain}");
+    assert!(!certain.contains("may find a plan") && !certain.contains("computing again"), "{certain}");
+    assert!(certain.contains("what would help was not looked for to the end"), "{certain}");
+}
+
 #[test]
 fn the_curve_has_what_is_found_within_an_effort() {
     let folder = Folder::new();

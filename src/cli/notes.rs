@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::terminal::Console;
 use crate::compile::{Compiled, Options, gap_passed_over};
 use crate::ir::{DimId, Graph};
+use crate::place::{DeviceUse, Objective};
 
 /// Notes the dimensions that nobody bound.
 pub(super) fn note_assumptions(compiled: &Compiled, console: &Console) {
@@ -28,6 +29,31 @@ pub(super) fn note_gap(compiled: &Compiled, options: &Options, console: &Console
         "--until was not reached: the gap of {} is that among plans {plans}, {all} (--split none plans whole operations alone)",
         percent(own)
     ));
+}
+
+/// The part of a fair share of the work below which a device does next to nothing.
+const LITTLE: u64 = 10;
+
+/// Notes that devices which are all to be used have next to nothing to do, where few bytes are asked for: they move fewest
+/// where one device has nearly all.
+pub(super) fn note_shares(compiled: &Compiled, options: &Options, console: &Console) {
+    let place = &options.place;
+    let is_asked = place.devices != DeviceUse::Auto && place.objective == Objective::Transfer;
+    if !is_asked || place.balance.is_some() {
+        return;
+    }
+    let busy = || compiled.schedule.devices.iter().map(|usage| usage.busy.get()).filter(|&busy| busy > 0);
+    let (total, most) = (busy().sum::<u64>(), busy().max().unwrap_or(0));
+    let fair = total / busy().count().max(1) as u64;
+    let little = busy().filter(|&busy| busy < fair / LITTLE).count();
+    if little > 0 {
+        let percent = most as f64 / total.max(1) as f64 * 100.0;
+        console.note(&format!(
+            "one device computes {percent:.1}% of the time: the fewest bytes leave {} next to nothing (--balance 0.1 shares \
+             the work evenly, --objective latency or throughput as it pays)",
+            if little == 1 { "one other".to_owned() } else { format!("{little} others") }
+        ));
+    }
 }
 
 /// Notes what should be known of a model's file, and the dimensions that are others because the model's operations fit

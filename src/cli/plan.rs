@@ -11,7 +11,7 @@ use super::fit::{Wanted, fit};
 use super::infeasible;
 use super::model::ModelFile;
 use super::modes::{Explicit, check_cost_graph, check_fit};
-use super::notes::{note_assumptions, note_gap, note_network};
+use super::notes::{note_assumptions, note_gap, note_network, note_shares};
 use super::options::{check_pipeline, compile_options, replicas, split_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
@@ -82,6 +82,7 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     let Found { compiled, largest, search, curve, alternatives, fewer } = found?;
     note_assumptions(&compiled, console);
     note_gap(&compiled, &options, console);
+    note_shares(&compiled, &options, console);
     if let Some(line) = shared_cores(&compiled.topology, used(&compiled.plan)) {
         console.note(&line);
     }

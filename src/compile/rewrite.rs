@@ -61,8 +61,8 @@ fn in_vain(problem: Problem<'_>, mut why: Box<Infeasible>) -> Result<Error> {
     Ok(Error::Infeasible(why))
 }
 
-/// True where the tensors of a conflict are all read or made by one node, or inputs: they must be
-/// there together, whatever is computed again.
+/// True where the tensors of a conflict are all read or made by one node, or inputs, and the workspace is that node's:
+/// they must be there together, whatever is computed again.
 fn is_of_one_launch(graph: &CostGraph, why: &Infeasible) -> bool {
     let is_input = |name: &str| {
         graph.nodes().any(|node| graph.role(node) == Role::Input && graph.node_name(node) == name)
@@ -74,7 +74,13 @@ fn is_of_one_launch(graph: &CostGraph, why: &Infeasible) -> bool {
         let read = |&tensor: &TensorIx| graph.node_name(graph.producer(tensor)) == name;
         graph.node_name(node) == name || graph.inputs(node).iter().any(read)
     };
-    names.is_empty() || graph.nodes().any(|node| names.iter().all(|name| touches(node, name)))
+    let works = why.members.iter().filter(|member| member.kind == MemberKind::Workspace);
+    let works: Vec<&str> = works.map(|member| member.name.as_str()).collect();
+    let is_all = |node: NodeIx| {
+        names.iter().all(|name| touches(node, name))
+            && works.iter().all(|name| graph.node_name(node) == *name)
+    };
+    names.is_empty() && works.is_empty() || graph.nodes().any(is_all)
 }
 
 /// What was done, in words: a line for the sum of each sort, and one for each of the first few.

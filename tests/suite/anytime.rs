@@ -229,9 +229,10 @@ fn a_gap_among_plans_with_the_same_splits_does_not_end_a_search() {
 fn what_is_certain_at_once_is_not_said_to_be_a_matter_of_time() {
     let folder = Folder::new();
     let model = example("mlp.json");
-    let plan = ["--objective", "latency", "--time-limit", "1ns"];
-    let error = |spec: &str| folder.fails(3, &[&[&model, "-d", spec][..], &plan].concat());
-    let certain = error("2xl4-24g:memory=30B");
+    let plan = [&model, "-d", "2xl4-24g:memory=30B", "--objective", "latency", "--time-limit", "1ns"];
+    let ran = folder.run(&plan.map(|arg: &str| arg));
+    let certain = ran.stderr;
+    assert_eq!(ran.code, 3, "{certain}");
     assert!(certain.contains("error: no plan exists under the given caps"), "{certain}");
     assert!(certain.contains("splitting operations does not help"), "{certain}");
     assert!(!certain.contains("may find a plan") && !certain.contains("computing again"), "{certain}");

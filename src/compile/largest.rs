@@ -52,7 +52,7 @@ pub(crate) fn largest<T>(
     let least = |size: i64| plan(size, Effort::Fast);
     let most = |size: i64| plan(size, asked);
     let mut quick = BatchSearch::new(unit, &least, control);
-    match quick.from_nothing() {
+    match quick.run() {
         Ok(()) if asked == Effort::Fast => quick.found(),
         Ok(()) => {
             let mut search = BatchSearch::new(unit, &most, control);
@@ -61,7 +61,7 @@ pub(crate) fn largest<T>(
         }
         Err(Error::Infeasible(_)) if asked != Effort::Fast && !control.stopped() => {
             let mut search = BatchSearch::new(unit, &most, control);
-            search.from_nothing()?;
+            search.run()?;
             search.found()
         }
         Err(error) => Err(error),
@@ -85,7 +85,7 @@ impl<'a, 'c, T> BatchSearch<'a, 'c, T> {
         Self { plan, control, unit, origin: 0, tried: Vec::new(), best: None }
     }
 
-    fn from_nothing(&mut self) -> Result<()> {
+    fn run(&mut self) -> Result<()> {
         self.first()?;
         self.widen(&BEYOND);
         Ok(())

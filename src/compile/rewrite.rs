@@ -47,9 +47,18 @@ pub(super) fn pipeline(
     Ok(found)
 }
 
-/// Whether no rewriting of the step could make it fit: one launch alone takes too much.
-pub(super) fn is_in_vain(problem: Problem<'_>, why: &Infeasible) -> bool {
-    why.proven && !why.members.is_empty() && is_of_one_launch(problem.graph, why)
+/// Whether no rewriting of the step could make it fit: one thing alone is larger than each device that could have it.
+/// Several that are too large together by the estimates of placement may yet be scheduled.
+pub(super) fn is_in_vain(why: &Infeasible) -> bool {
+    let is_cap = |kind: MemberKind| kind == MemberKind::Cap;
+    let is_tie =
+        |kind: MemberKind| matches!(kind, MemberKind::Pin | MemberKind::Use | MemberKind::Colocation);
+    let most = why.members.iter().filter(|member| is_cap(member.kind)).filter_map(|cap| cap.amount).max();
+    let mut things = why.members.iter().filter(|member| !is_cap(member.kind) && !is_tie(member.kind));
+    match (things.next(), things.next(), most) {
+        (Some(only), None, Some(most)) => why.proven && only.amount > Some(most),
+        _ => false,
+    }
 }
 
 /// Why nothing fits, where rewriting the step was tried too.

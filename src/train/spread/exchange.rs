@@ -158,11 +158,6 @@ impl Replicas {
     pub(crate) fn check(&self, topology: &Topology, batch: i64) -> Result<()> {
         let place = || format!("--replicas {}", self.count);
         let devices = topology.computing().count();
-        if self.count > 0 && self.each > devices {
-            let message = format!("a replica takes {} devices, and there are {devices}", self.each);
-            let help = format!("--devices with at least {}, or fewer for each replica", self.each);
-            return Err(Error::usage(format!("--parallel hybrid:{}", self.each), message).with_help(help));
-        }
         if self.count == 0 || self.each == 0 || self.count.saturating_mul(self.each) > devices {
             let message = format!("there are {devices} devices, {} for each", self.each);
             return Err(Error::usage(place(), message).with_help("--devices with one for each replica"));

@@ -238,7 +238,9 @@ pub(super) struct PlacementArgs {
     /// Stop once no plan can be better by more than this (gap<1%)
     ///
     /// Runs the efforts up to --effort in turn, the smallest first, until the proven gap is that small. A search for the
-    /// fewest bytes also ends within an effort, once the bound of the effort before proves that.
+    /// fewest bytes also ends within an effort, once the bound of the effort before proves that. The gap is that to all
+    /// plans which --split allows: where operations may be split, by what no plan is below whatever it splits (`peaks`);
+    /// for bytes nothing is known of these, so that the search ends early with --split none, or rules, alone.
     #[arg(hide_short_help = true, long, value_name = "GAP")]
     pub(super) until: Option<String>,
     /// Memory that the search may use beyond the graph and the plan; the plan says that it was cut short

@@ -11,7 +11,7 @@ use super::fit::{Wanted, fit};
 use super::infeasible;
 use super::model::ModelFile;
 use super::modes::{Explicit, check_cost_graph, check_fit};
-use super::notes::{note_assumptions, note_network};
+use super::notes::{note_assumptions, note_gap, note_network, note_shares};
 use super::options::{check_pipeline, compile_options, replicas, split_options, with_profile};
 use super::planning::planning;
 use super::score::{read_placement, score};
@@ -81,6 +81,8 @@ pub(super) fn plan(args: &PlanArgs, explicit: &Explicit, console: &Console) -> R
     }
     let Found { compiled, largest, search, curve, alternatives, fewer } = found?;
     note_assumptions(&compiled, console);
+    note_gap(&compiled, &options, console);
+    note_shares(&compiled, &options, console);
     if let Some(line) = shared_cores(&compiled.topology, used(&compiled.plan)) {
         console.note(&line);
     }
@@ -139,10 +141,13 @@ fn find_plan(
         let compiled = match args.shape.batch {
             Some(Batch::Max) => match compile::largest_batch(&model, topology, options, control) {
                 Ok(found) => {
-                    let refused = found.refused.as_ref().map(ToString::to_string);
-                    let (batch, tried) = (found.batch, found.tried.len());
+                    let is_rewritten = found.compiled.is_rewritten();
+                    let refused = found.refused.as_ref();
+                    let refused =
+                        refused.map(|(size, error)| report::Refusal::new(*size, error, is_rewritten));
+                    let (batch, unit, tried) = (found.batch, found.unit, found.tried.len());
                     let whole = options.split.auto && found.compiled.plan.options.splits.is_empty();
-                    largest = Some(BatchLine { batch, tried, whole, refused, memory: found.memory });
+                    largest = Some(BatchLine { batch, unit, tried, whole, refused, memory: found.memory });
                     Ok(found.compiled)
                 }
                 Err(error) => Err(error.into()),

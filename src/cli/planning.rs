@@ -6,7 +6,7 @@ use super::options::{duration, size};
 use super::signals::orderly;
 use super::terminal::Console;
 use crate::control::{Control, Progress};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Whether a search may be cut short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +62,13 @@ pub(super) fn searching<T>(
     drop(working);
     match (truncated, &result) {
         (true, Ok(_)) => console.note("the search was cut short: the plan is sound, a better one may exist"),
-        (true, Err(_)) => {
+        (true, Err(Error::Infeasible(why))) if why.proven => {
+            console.note("the search was cut short: what would help was not looked for to the end")
+        }
+        (true, Err(Error::Infeasible(_))) => {
             console.note("the search was cut short: with more time or memory it may find a plan")
         }
-        (false, _) => {}
+        _ => {}
     }
     result
 }

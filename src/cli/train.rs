@@ -191,6 +191,14 @@ fn parallel(
         return Err(Error::usage("--parallel split", "with --split none nothing is divided")
             .with_help("leave one of them out"));
     }
+    let devices = topology.computing().count();
+    if let Parallel::Hybrid(each) = way
+        && each > devices
+    {
+        let message = format!("a replica takes {each} devices, and there are {devices}");
+        return Err(Error::usage(format!("--parallel hybrid:{each}"), message)
+            .with_help(format!("--devices with at least {each}, or a smaller hybrid:K")));
+    }
     options.replicas = Some(replicas(&args.spread, 1)?);
     // As the ways are compared.
     options.compile.place.objective = Objective::Latency;

@@ -50,6 +50,18 @@ fn used(plan: &Plan) -> Vec<&str> {
     used
 }
 
+/// A word on devices that are left over where each replica takes several.
+fn left_over(args: &TrainArgs, plan: &Plan) -> Option<String> {
+    let way = args.spread.parallel.as_deref()?;
+    let each: usize = way.strip_prefix("hybrid:")?.parse().ok()?;
+    let there = plan.topology.computing().count();
+    let idle = there.checked_rem(each).filter(|&idle| idle > 0)?;
+    let are = if idle == 1 { "is" } else { "are" };
+    Some(format!(
+        "--parallel {way}: {idle} of {there} devices {are} idle, since a replica takes {each} (hybrid:K takes all where K divides {there})"
+    ))
+}
+
 /// A word on devices that have nothing to do, where nothing was said of how they are to be used.
 pub(super) fn one_device(args: &TrainArgs, plan: &Plan) -> Option<String> {
     let asked = args.spread.parallel.is_some()
@@ -159,6 +171,9 @@ fn divided_sums(plan: &Plan) -> Option<String> {
 pub(super) fn report_plan(args: &TrainArgs, plan: &Plan, console: &Console) -> Result<()> {
     console.print(&plan_line(plan))?;
     plan.notes.iter().for_each(|line| console.note(line));
+    if let Some(line) = left_over(args, plan) {
+        console.note(&line);
+    }
     if let Some(line) = one_device(args, plan).or_else(|| divided_sums(plan)) {
         console.note(&line);
     }

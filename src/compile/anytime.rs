@@ -1,8 +1,10 @@
 //! One plan after the other, with ever more effort; the best of them is kept.
 //!
 //! [`Until::efforts`] says which: with the most effort the usual one comes first, so that more work never gives a worse
-//! plan, and a search that ends at some gap begins with the least.
+//! plan, and a search that ends at some gap begins with the least. The gap that ends it is that to all plans which more
+//! effort may find: where these may split other operations, a bound of plans with the same splits ends nothing.
 
+use super::problem::may_split_freely;
 use super::step::Step;
 use super::{Compiled, Options};
 use crate::control::Control;
@@ -16,6 +18,9 @@ use crate::units::Bytes;
 pub(super) trait Planned {
     fn plan(&self) -> &Plan;
     fn plan_mut(&mut self) -> &mut Plan;
+
+    /// Whether plans that more effort may find split other operations than this one, or split them otherwise.
+    fn may_be_split_otherwise(&self, options: &Options) -> bool;
 }
 
 impl Planned for Compiled {
@@ -26,6 +31,13 @@ impl Planned for Compiled {
     fn plan_mut(&mut self) -> &mut Plan {
         &mut self.plan
     }
+
+    fn may_be_split_otherwise(&self, options: &Options) -> bool {
+        let is_split = !self.plan.options.splits.is_empty();
+        // Rules say all that is split, and a cost graph has nothing to split.
+        let is_free = options.split.rules.is_empty() && may_split_freely(options) && self.network.is_some();
+        is_free && (is_split || self.topology.computing().count() > 1)
+    }
 }
 
 impl Planned for (Step, Plan) {
@@ -35,6 +47,10 @@ impl Planned for (Step, Plan) {
 
     fn plan_mut(&mut self) -> &mut Plan {
         &mut self.1
+    }
+
+    fn may_be_split_otherwise(&self, _: &Options) -> bool {
+        false
     }
 }
 
@@ -62,7 +78,8 @@ pub(super) fn anytime<T: Planned>(
         }
         let mut options = options.clone();
         options.place.effort = effort;
-        let bound = best.as_ref().filter(|_| is_comparable).and_then(|best| best.plan().bound.as_ref());
+        let speaks = |best: &&T| is_comparable && !best.may_be_split_otherwise(&options);
+        let bound = best.as_ref().filter(speaks).and_then(|best| best.plan().bound.as_ref());
         options.place.enough =
             options.until.zip(bound).map(|(until, bound)| Bytes(until.enough(bound.value)));
         let turn = if number + 1 == efforts.len() { Turn::Last } else { Turn::Earlier };
@@ -71,7 +88,10 @@ pub(super) fn anytime<T: Planned>(
             Err(error @ Error::Infeasible(_)) => refused = Some(error),
             Err(error) => return Err(error),
         }
-        let gap = best.as_ref().map(|best| mark(best.plan(), control));
+        let gap = best.as_ref().map(|best| {
+            mark(best.plan(), control);
+            gap_to_all(best, &options)
+        });
         if options.until.zip(gap).is_some_and(|(until, gap)| until.is_met_by(gap)) {
             break;
         }
@@ -127,16 +147,30 @@ fn raise(plan: &mut Plan, other: &Plan) {
     }
 }
 
-/// Notes how good the best plan is by now, and gives its gap: 1 where nothing is proven.
-fn mark(plan: &Plan, control: &Control<'_>) -> f64 {
+/// Notes how good the best plan is by now.
+fn mark(plan: &Plan, control: &Control<'_>) {
     let [reached, ..] = key(plan);
-    let bound = plan.bound.as_ref();
-    control.mark(reached, bound.map(|bound| bound.value));
-    match bound {
-        Some(bound) => bound.gap,
-        None if reached == 0 => 0.0,
-        None => 1.0,
-    }
+    control.mark(reached, plan.bound.as_ref().map(|bound| bound.value));
+}
+
+/// How far a plan is at most from the best that more effort may find; 1 where nothing is proven.
+fn gap_to_all<T: Planned>(found: &T, options: &Options) -> f64 {
+    let plan = found.plan();
+    let [reached, ..] = key(plan);
+    let gap = match &plan.bound {
+        Some(bound) if found.may_be_split_otherwise(options) => bound.peaks.as_ref().map(|peaks| peaks.gap),
+        bound => bound.as_ref().map(|bound| bound.gap),
+    };
+    gap.unwrap_or(f64::from(u8::from(reached > 0)))
+}
+
+/// The gap of a plan among those that split the same, and the gap among all, where the one would have ended the search
+/// and the other did not: none for 1.
+pub fn gap_passed_over(compiled: &Compiled, options: &Options) -> Option<(f64, Option<f64>)> {
+    let until = options.until?;
+    let own = compiled.plan.bound.as_ref().map(|bound| bound.gap)?;
+    let all = gap_to_all(compiled, options);
+    (until.is_met_by(own) && !until.is_met_by(all)).then(|| (own, Some(all).filter(|&all| all < 1.0)))
 }
 
 #[cfg(test)]
@@ -154,11 +188,16 @@ mod tests {
         fn plan_mut(&mut self) -> &mut Plan {
             self
         }
+
+        fn may_be_split_otherwise(&self, options: &Options) -> bool {
+            options.split.auto
+        }
     }
 
     fn options(effort: Effort, until: Option<&str>) -> Options {
         let mut options = Options { until: until.map(|text| text.parse().unwrap()), ..Options::default() };
         (options.place.objective, options.place.effort) = (Objective::Latency, effort);
+        options.split.auto = false;
         options
     }
 
@@ -211,6 +250,15 @@ mod tests {
             assert_eq!(spent, Effort::ALL[..count], "{until}");
             assert_eq!(found.unwrap().cost.latency_ns, Nanos(latencies[count - 1].unwrap()));
         }
+    }
+
+    #[test]
+    fn a_bound_of_plans_that_split_the_same_ends_nothing() {
+        let latencies = [Some(101), Some(100), Some(90)];
+        let mut options = options(Effort::Best, Some("gap<10%"));
+        assert_eq!(kept(&options, latencies).1, [Effort::Fast]);
+        options.split.auto = true;
+        assert_eq!(kept(&options, latencies).1, Effort::ALL);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The largest batch that fits, and what its memory is made of.
 //!
 //! The model is bound anew for every size that is tried (see `largest`). A size fits where the planner
-//! finds a plan with the effort asked for or with the least. Where the step is divided into microbatches,
-//! sizes are multiples of their count.
+//! finds a plan with the effort asked for or with the least, which is what most sizes are tried with. Where the step is
+//! divided into microbatches, sizes are multiples of their count.
 
 use std::collections::BTreeMap;
 
@@ -32,12 +32,15 @@ pub struct LargestBatch {
     pub memory: Vec<MemoryLine>,
     /// Every size that was tried, and whether it fits, in that order.
     pub tried: Vec<(i64, bool)>,
-    /// Why one sample more does not fit; none where no larger batch was tried.
-    pub refused: Option<Error>,
+    /// The next larger batch, and why it does not fit; none where no larger one was tried.
+    pub refused: Option<(i64, Error)>,
+    /// What batches are multiples of.
+    pub unit: i64,
 }
 
 /// Finds the largest batch that fits with whole operations, but for those that rules split; where none does, with
-/// operations that are split as far as they must be. `options.batch` is not looked at. About 2 log2(batch) plans.
+/// operations that are split as far as they must be. `options.batch` is not looked at. About 2 log2(batch) plans with the
+/// least effort, and a few with the one asked for.
 ///
 /// Errors: a model without a batch dimension that is open; where one sample does not fit, why.
 pub fn largest_batch(
@@ -58,16 +61,17 @@ pub fn largest_batch(
     };
     // In what sizes are counted: microbatches divide them.
     let unit = options.pipeline.map_or(1, |asked| i64::from(asked.microbatches.max(1)));
-    let plan = |batch: i64, auto: bool| {
-        with_least_effort(&options.place, |place| {
-            let split = SplitOptions { auto, ..options.split.clone() };
-            let options = Options { batch: Some(batch), place, split, ..options.clone() };
-            compile_with(Model::Graph(graph.clone()), topology, &options, control)
-        })
+    let plan = |batch: i64, effort: Effort, auto: bool| {
+        let split = SplitOptions { auto, ..options.split.clone() };
+        let place = place::Options { effort, ..options.place.clone() };
+        let options = Options { batch: Some(batch), place, split, ..options.clone() };
+        compile_with(Model::Graph(graph.clone()), topology, &options, control)
     };
+    let search =
+        |auto: bool| largest(unit, options.place.effort, &|batch, effort| plan(batch, effort, auto), control);
     // Parts take longer: a batch that fits only so is no batch that fits, unless none does.
-    let found = match largest(unit, &|batch| plan(batch, false), control) {
-        Err(Error::Infeasible(_)) if options.split.auto => largest(unit, &|batch| plan(batch, true), control),
+    let found = match search(false) {
+        Err(Error::Infeasible(_)) if options.split.auto => search(true),
         found => found,
     };
     let Largest { size: batch, best: compiled, tried, refused } = found?;
@@ -75,20 +79,7 @@ pub fn largest_batch(
     let samples = batch / unit;
     let options = Options { batch: Some(samples.saturating_add(1)), ..options.clone() };
     let memory = memory_lines(&compiled, samples, graph.clone(), topology, &options)?;
-    Ok(LargestBatch { batch, compiled, memory, tried, refused })
-}
-
-/// What `plan` finds with the effort asked for; where nothing fits, with the least.
-pub(crate) fn with_least_effort<T>(
-    asked: &place::Options,
-    plan: impl Fn(place::Options) -> Result<T>,
-) -> Result<T> {
-    match plan(asked.clone()) {
-        Err(Error::Infeasible(_)) if asked.effort != Effort::Fast => {
-            plan(place::Options { effort: Effort::Fast, ..asked.clone() })
-        }
-        planned => planned,
-    }
+    Ok(LargestBatch { batch, compiled, memory, tried, refused, unit })
 }
 
 /// The memory equations of a plan for `samples`; `more` is the same network, which under `options` has

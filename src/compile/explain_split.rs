@@ -10,7 +10,12 @@ use crate::error::{Error, Result};
 use crate::explain::{DeviceShare, Otherwise, OwnSplit, SplitReport};
 use crate::ir::Graph;
 use crate::load::Model;
+use crate::place::Effort;
 use crate::plan::{Plan, PlanSplit};
+
+/// Steps of a plan beyond which other ways are planned with the least effort, as ways to split so large a network are
+/// when a plan is made: where each part has a device of its own, little but orders is left to decide.
+const LARGE: usize = 1 << 15;
 
 /// Whether a plan splits a node of this name.
 pub fn is_split(plan: &Plan, node: &str) -> bool {
@@ -25,7 +30,10 @@ pub fn is_split(plan: &Plan, node: &str) -> bool {
 pub fn explain_split(plan: &Plan, model: Graph, node: &str, control: &Control<'_>) -> Result<SplitReport> {
     let unknown = || Error::usage(format!("node {node}"), "the plan splits no node of this name");
     let value = plan.cost.of(&plan.options.objective).ok_or_else(unknown)?;
-    let options = Options { place: place_options(plan)?, places: None, ..Options::of_plan(plan)? };
+    let mut options = Options { place: place_options(plan)?, places: None, ..Options::of_plan(plan)? };
+    if plan.steps.len() > LARGE {
+        options.place.effort = Effort::Fast;
+    }
     let split_by = |splits| Options {
         split: SplitOptions { planned: Some(splits), ..SplitOptions::default() },
         ..options.clone()

@@ -49,9 +49,10 @@ use self::problem::Problem;
 use self::step::{Asked, Step};
 
 pub use alternatives::{Alternative, alternatives, fewer};
-pub use batch::{LargestBatch, largest_batch};
+pub use anytime::gap_passed_over;
 #[cfg(feature = "run")]
-pub(crate) use batch::{memory_lines, with_least_effort};
+pub(crate) use batch::memory_lines;
+pub use batch::{LargestBatch, largest_batch};
 #[cfg(feature = "run")]
 pub(crate) use bind::has_open_batch;
 pub(crate) use bind::{batch_dim, fixed_batch};
@@ -255,11 +256,14 @@ fn network_plan(
     if !problem.may_split(&network) {
         return problem.plan(&network).map(|planned| planned.compiled(network, topology));
     }
-    let faster = problem.faster(&network)?;
+    // Where no way to split it fits either, none is sought.
+    let beyond = problem.beyond_splits(&network)?;
+    let faster = if beyond.is_some() { None } else { problem.faster(&network)? };
     let faster = match faster {
         Some(faster) if problem.is_always_worse(&network, faster.value())? => {
             return Ok(faster.compiled(topology));
         }
+        Some(faster) if control.stopped() => return Ok(faster.compiled(topology)),
         faster => faster,
     };
     match (problem.plan(&network), faster) {
@@ -268,6 +272,10 @@ fn network_plan(
             Some(split) => Ok(split.compiled(topology)),
             None => Ok(planned.compiled(network, topology)),
         },
+        (Err(Error::Infeasible(mut why)), None) if beyond.is_some() => {
+            why.details.extend(beyond);
+            Err(Error::Infeasible(why))
+        }
         (Err(Error::Infeasible(why)), faster) => {
             problem.smaller(network, faster, why).map(|plan| plan.compiled(topology))
         }

@@ -129,7 +129,8 @@ impl Problem<'_> {
     fn found(&self, network: &Network, kind: As) -> Result<Found> {
         let Self { options, divided, control, .. } = *self;
         let (lowered, mut place) = self.lowered(network)?;
-        if kind == As::Trial || kind != As::Whole && is_large(network) {
+        let is_late = place.effort != place::Effort::Fast && control.stopped();
+        if is_late || kind == As::Trial || kind != As::Whole && is_large(network) {
             place.effort = place::Effort::Fast;
         }
         let turns = options.unrolled.map(|_| unrolled::turns(network, &lowered, Turn::Sum));
@@ -181,6 +182,11 @@ impl Problem<'_> {
             && (!network.graph.has_updates() || self.topology.computing().count() > 1)
     }
 
+    /// Why no way to split a network fits, where that is known at once.
+    pub(super) fn beyond_splits(&self, network: &Network) -> Result<Option<String>> {
+        split::beyond_all(&network.graph, self.topology, &self.options.place, self.options.split.exact)
+    }
+
     /// The best plan found in which parts of operations are computed on several devices, so that a step takes less time,
     /// or the busiest device or link less of it.
     ///
@@ -206,6 +212,10 @@ impl Problem<'_> {
             None if place.objective == place::Objective::Transfer && place.effort != place::Effort::Fast => {
                 self.best_way(&network)?
             }
+            faster => faster,
+        };
+        let faster = match faster {
+            Some(faster) if self.control.stopped() => return Ok(faster),
             faster => faster,
         };
         match (self.split(network, why), faster) {
@@ -324,10 +334,6 @@ impl Problem<'_> {
         let Network { graph, assumed, dims, .. } = network;
         let Self { topology, options, .. } = *self;
         let exact = options.split.exact;
-        if let Some(line) = split::beyond_all(&graph, topology, &options.place, exact)? {
-            why.details.push(line);
-            return Err(Error::Infeasible(why));
-        }
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
         let whole = Parted::whole(graph, places);
         let mut tried = TriedWays::default();
@@ -464,11 +470,13 @@ fn lays_parts(network: &Network) -> bool {
 
 /// Whether operations of a network may be split without having been asked for. Pipelines have a strategy of their own.
 pub(super) fn may_split(network: &Network, options: &Options) -> bool {
-    options.split.auto
-        && options.split.planned.is_none()
-        && network.splits.is_empty()
-        && options.unrolled.is_none()
-        && options.pipeline.is_none()
+    may_split_freely(options) && network.splits.is_empty()
+}
+
+/// As [`may_split`], of a network of which no rule splits anything.
+pub(super) fn may_split_freely(options: &Options) -> bool {
+    let is_one_step = options.unrolled.is_none() && options.pipeline.is_none();
+    options.split.auto && options.split.planned.is_none() && is_one_step
 }
 
 /// Ways that are tried, by effort.

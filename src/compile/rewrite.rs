@@ -47,6 +47,20 @@ pub(super) fn pipeline(
     Ok(found)
 }
 
+/// Whether no rewriting of the step could make it fit: one thing alone is larger than each device that could have it.
+/// Several that are too large together by the estimates of placement may yet be scheduled.
+pub(super) fn is_in_vain(why: &Infeasible) -> bool {
+    let is_cap = |kind: MemberKind| kind == MemberKind::Cap;
+    let is_tie =
+        |kind: MemberKind| matches!(kind, MemberKind::Pin | MemberKind::Use | MemberKind::Colocation);
+    let most = why.members.iter().filter(|member| is_cap(member.kind)).filter_map(|cap| cap.amount).max();
+    let mut things = why.members.iter().filter(|member| !is_cap(member.kind) && !is_tie(member.kind));
+    match (things.next(), things.next(), most) {
+        (Some(only), None, Some(most)) => why.proven && only.amount > Some(most),
+        _ => false,
+    }
+}
+
 /// Why nothing fits, where rewriting the step was tried too.
 fn in_vain(problem: Problem<'_>, mut why: Box<Infeasible>) -> Result<Error> {
     why.proven &= is_of_one_launch(problem.graph, &why);
@@ -56,8 +70,8 @@ fn in_vain(problem: Problem<'_>, mut why: Box<Infeasible>) -> Result<Error> {
     Ok(Error::Infeasible(why))
 }
 
-/// True where the tensors of a conflict are all read or made by one node, or inputs: they must be
-/// there together, whatever is computed again.
+/// True where the tensors of a conflict are all read or made by one node, or inputs, and the workspace is that node's:
+/// they must be there together, whatever is computed again.
 fn is_of_one_launch(graph: &CostGraph, why: &Infeasible) -> bool {
     let is_input = |name: &str| {
         graph.nodes().any(|node| graph.role(node) == Role::Input && graph.node_name(node) == name)
@@ -69,7 +83,13 @@ fn is_of_one_launch(graph: &CostGraph, why: &Infeasible) -> bool {
         let read = |&tensor: &TensorIx| graph.node_name(graph.producer(tensor)) == name;
         graph.node_name(node) == name || graph.inputs(node).iter().any(read)
     };
-    names.is_empty() || graph.nodes().any(|node| names.iter().all(|name| touches(node, name)))
+    let works = why.members.iter().filter(|member| member.kind == MemberKind::Workspace);
+    let works: Vec<&str> = works.map(|member| member.name.as_str()).collect();
+    let is_all = |node: NodeIx| {
+        names.iter().all(|name| touches(node, name))
+            && works.iter().all(|name| graph.node_name(node) == *name)
+    };
+    names.is_empty() && works.is_empty() || graph.nodes().any(is_all)
 }
 
 /// What was done, in words: a line for the sum of each sort, and one for each of the first few.

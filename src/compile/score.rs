@@ -310,8 +310,12 @@ fn finish(
 ) -> Result<ScoredPlan> {
     let over = |&(id, excess): &(DeviceId, Bytes)| {
         let (device, usage) = (topology.device(id), &scored.schedule.devices[id.index()]);
+        let kept = match plan.devices[id.index()].reserve {
+            Bytes::ZERO => String::new(),
+            kept => format!(", of which --reserve keeps {kept} free"),
+        };
         format!(
-            "{} needs {} ({} bytes) and has {}: {excess} over",
+            "{} needs {} ({} bytes) and has {}{kept}: {excess} over",
             device.name, usage.arena, usage.arena.0, device.memory
         )
     };

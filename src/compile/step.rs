@@ -71,7 +71,7 @@ impl Step {
             Ok((placement, schedule)) => {
                 Ok(Self { placement, schedule, derived: None, pipeline: None, choices: Vec::new() })
             }
-            Err(Error::Infeasible(why)) if asked.may_rewrite => {
+            Err(Error::Infeasible(why)) if asked.may_rewrite && !rewrite::is_in_vain(&why) => {
                 let Rewritten { derived, placement, schedule, choices } =
                     rewrite::rewritten(problem, why, control)?;
                 Ok(Self { placement, schedule, derived: Some(derived), pipeline: None, choices })
@@ -92,7 +92,7 @@ impl Step {
         };
         let problem = Problem::new(graph, topology, place);
         match pipeline(problem, options, control) {
-            Err(Error::Infeasible(why)) => {
+            Err(Error::Infeasible(why)) if !rewrite::is_in_vain(&why) => {
                 let fitted = pipeline_within_memory(problem, options, control)?;
                 rewrite::pipeline(problem, why, fitted).map(Self::from)
             }

@@ -34,7 +34,7 @@ pub(super) fn search(context: &Context<'_, '_>) -> Pool {
     for found in context.control.map_each(tables(context), methods.len(), |number| methods[number](context)) {
         pool.merge(found);
     }
-    if context.is_enough(&pool) {
+    if context.is_enough(&pool) || pool.best().is_some() && context.control.stopped() {
         return pool;
     }
     context.control.report("improving", 2, ROUNDS);

@@ -126,6 +126,10 @@ impl SegmentSearch<'_, '_> {
         let mut promises = Vec::new();
         for sequence in 0..sequences.len() {
             for (ix, Prepared { tables, .. }) in prepared.iter().enumerate() {
+                // One may be the only placement.
+                if !promises.is_empty() && self.context.control.stopped() {
+                    break;
+                }
                 let found = self.loosely(tables, &sequences[sequence], goal, u32::MAX);
                 if let Some(segmentation) = found {
                     promises.push(Promise { prepared: ix, sequence, goal, segmentation });
@@ -209,6 +213,9 @@ impl SegmentSearch<'_, '_> {
         }
         let mut ends = promise.segmentation.ends.clone();
         let settled = loop {
+            if self.context.control.stopped() {
+                break None;
+            }
             let (cuts, next) = line.cuts_near(&ends, 2 * step, most);
             let fine = Tables::new(self.context.problem, self.context.nets, line, cuts);
             // All positions near the ends are there, or the windows no longer get narrower.
@@ -222,7 +229,9 @@ impl SegmentSearch<'_, '_> {
             // The finer cuts led nowhere: keep what the coarse ones gave, and settle on their tables too.
             let units = self.assigned(line, sequence, &ends);
             self.incumbents.consider(units, nodes);
-            self.settle(promise.goal, nodes, line, tables, sequence);
+            if !self.context.control.stopped() {
+                self.settle(promise.goal, nodes, line, tables, sequence);
+            }
         }
     }
 
@@ -239,9 +248,14 @@ impl SegmentSearch<'_, '_> {
         let problem = self.context.problem;
         let thorough = problem.unit_count() <= THOROUGH && problem.options.effort != Effort::Fast;
         let mut settled = None;
+        let mut is_first = true;
         for (alive, banned) in RELAXATIONS {
             let mut caps = self.context.base.caps.clone();
             for _ in 0..ROUNDS {
+                if !is_first && self.context.control.stopped() {
+                    return settled;
+                }
+                is_first = false;
                 let bounds = Limits { caps: &caps, compute: &limits };
                 let Some(cut) = self.cut(tables, sequence, goal, alive, banned, &bounds) else { break };
                 let units = self.assigned(line, sequence, &cut.ends);

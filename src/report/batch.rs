@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::escape::escaped;
 use crate::units::Bytes;
 
@@ -10,15 +11,72 @@ use crate::units::Bytes;
 pub struct BatchLine {
     /// How many samples.
     pub batch: i64,
+    /// What batches are multiples of: microbatches, replicas.
+    pub unit: i64,
     /// How many sizes were planned for.
     pub tried: usize,
     /// Operations were left whole, though parts of them are allowed: a larger batch may fit where some are split.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
-    /// Why one sample more does not fit; none where the search ended before.
-    pub refused: Option<String>,
+    /// Why the next larger batch does not fit; none where the search ended before.
+    #[serde(flatten)]
+    pub refused: Option<Refusal>,
     /// By device that holds something.
     pub memory: Vec<MemoryLine>,
+}
+
+/// Why a batch does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// How many samples it has.
+    #[serde(rename = "refused_batch")]
+    pub batch: i64,
+    /// Why.
+    #[serde(rename = "refused")]
+    pub why: String,
+    /// What it says of memory is of another step than the one that the equations are of.
+    #[serde(skip)]
+    pub of: Option<OtherStep>,
+}
+
+/// In what the step that does not fit differs from the one that does, beside its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherStep {
+    /// Its nodes are placed otherwise.
+    Placed,
+    /// Nothing is computed again or offloaded.
+    AsItIs,
+}
+
+impl Refusal {
+    /// Of a batch for which there is only an error; the plan that fits may compute again, or offload.
+    pub(crate) fn new(batch: i64, error: &Error, is_rewritten: bool) -> Self {
+        let of = match error {
+            Error::Infeasible(why) if !why.proven && is_rewritten => Some(OtherStep::AsItIs),
+            Error::Infeasible(why) if !why.proven => Some(OtherStep::Placed),
+            _ => None,
+        };
+        Self { batch, why: error.to_string(), of }
+    }
+
+    /// After the size of the largest batch, a multiple of `unit`.
+    fn text(&self, largest: i64, unit: i64) -> String {
+        let more = match self.batch - largest {
+            1 => "one sample more".to_owned(),
+            more if unit > 1 => format!("{more} samples more (batches are multiples of {unit})"),
+            more => format!("{more} samples more"),
+        };
+        let of = match self.of {
+            None => "",
+            Some(OtherStep::Placed) => {
+                "; that is said of the placement which comes closest there, not of this one"
+            }
+            Some(OtherStep::AsItIs) => {
+                "; that is said of a step in which nothing is computed again or offloaded, as it is here"
+            }
+        };
+        format!("{more}: {}{of}", escaped(&self.why))
+    }
 }
 
 /// What the memory of one device is made of: `parameters + state + batch x per_sample + fixed +
@@ -53,7 +111,7 @@ impl BatchLine {
     /// Closing lines of a summary.
     pub(crate) fn text(&self) -> String {
         let more = match &self.refused {
-            Some(why) => format!("one sample more: {}", escaped(why)),
+            Some(refused) => refused.text(self.batch, self.unit),
             None => "no larger one was tried".to_owned(),
         };
         let whole = if self.whole { " with whole operations" } else { "" };
@@ -105,8 +163,8 @@ mod tests {
             cap: Bytes(20_000),
             ..MemoryLine::default()
         };
-        let refused = refused.map(str::to_owned);
-        BatchLine { batch: 8, tried: 5, whole: false, refused, memory: vec![line] }.text()
+        let refused = refused.map(|why| Refusal { batch: 9, why: why.to_owned(), of: None });
+        BatchLine { batch: 8, unit: 1, tried: 5, whole: false, refused, memory: vec![line] }.text()
     }
 
     #[test]
@@ -119,6 +177,15 @@ mod tests {
             "memory     cuda0: 4 kB parameters + 0 B state + 8 x 1 kB activations + 500 B activations of any batch \
              + 0 B workspace + 0 B unused + 0 B reserve = 12.5 kB of 20 kB\n"
         );
+    }
+
+    #[test]
+    fn the_batch_that_does_not_fit_is_told() {
+        let why = Error::Infeasible(Box::default());
+        let told = |batch, is_rewritten| Refusal::new(batch, &why, is_rewritten).text(8, 2);
+        assert!(told(10, true).starts_with("2 samples more (batches are multiples of 2): "));
+        assert!(told(10, true).ends_with("in which nothing is computed again or offloaded, as it is here"));
+        assert!(told(10, false).ends_with("of the placement which comes closest there, not of this one"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
-pub use batch::{BatchLine, MemoryLine};
+pub use batch::{BatchLine, MemoryLine, Refusal};
 pub use dot::dot;
 #[cfg(feature = "run")]
 pub use events::Events;

@@ -197,13 +197,11 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Of a plan of these devices that splits so many operations, by its objective.
-    pub(super) fn new(objective: &str, devices: usize, splits: usize) -> Self {
+    /// Of a plan of so many devices that splits so many operations.
+    pub(super) fn new(devices: usize, splits: usize) -> Self {
         match (splits, devices) {
             (0, 0 | 1) => Self::All,
-            // What moves nothing cannot be better.
-            (0, _) if objective != Objective::Transfer.name() => Self::Whole,
-            (0, _) => Self::All,
+            (0, _) => Self::Whole,
             _ => Self::Split,
         }
     }
@@ -212,9 +210,7 @@ impl Scope {
     pub(super) fn of_plan(plan: &Plan) -> Self {
         match plan.kernels.is_empty() {
             true => Self::All,
-            false => {
-                Self::new(&plan.options.objective, plan.topology.devices.len(), plan.options.splits.len())
-            }
+            false => Self::new(plan.topology.devices.len(), plan.options.splits.len()),
         }
     }
 
@@ -326,7 +322,7 @@ impl Summary {
     #[must_use]
     pub fn with_splits(mut self, nodes: usize) -> Self {
         self.split = (nodes > 0).then_some(nodes);
-        self.scope = Scope::new(self.objective, self.devices.len(), nodes);
+        self.scope = Scope::new(self.devices.len(), nodes);
         self
     }
 

@@ -6,7 +6,8 @@ use crate::compile::{self, Largest};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ir::Graph;
-use crate::report::BatchLine;
+use crate::place::{self, Effort};
+use crate::report::{BatchLine, Refusal};
 use crate::topology::Topology;
 use crate::train::plan::pipelined::on_stages;
 use crate::train::plan::{Planned, all_planned, evaluation_plan, step_of};
@@ -48,16 +49,15 @@ pub fn largest_batch(
         let compile = compile::Options { batch: Some(samples / parts), place, ..options.compile.clone() };
         Options { compile, ..options.clone() }
     };
-    let plan = |batch: i64| {
-        compile::with_least_effort(&options.compile.place, |place| {
-            let options = of(batch, place);
-            let (main, workers) = all_planned(graph.clone(), topology, &options, control)?;
-            let all = if workers.is_empty() { vec![main] } else { workers };
-            if let Some(step) = all.first().filter(|_| validated) {
-                evaluation_plan(&step.forward, &options.recipe.loss, step.plan(), topology, &step.asked)?;
-            }
-            Ok((all, options.compile.place.effort))
-        })
+    let place = &options.compile.place;
+    let plan = |batch: i64, effort: Effort| {
+        let options = of(batch, place::Options { effort, ..place.clone() });
+        let (main, workers) = all_planned(graph.clone(), topology, &options, control)?;
+        let all = if workers.is_empty() { vec![main] } else { workers };
+        if let Some(step) = all.first().filter(|_| validated) {
+            evaluation_plan(&step.forward, &options.recipe.loss, step.plan(), topology, &step.asked)?;
+        }
+        Ok((all, effort))
     };
     let replicas = |of: fn(&Replicas) -> usize| options.replicas.as_ref().map_or(1, of).max(1) as i64;
     let shards = match options.pipeline {
@@ -66,7 +66,7 @@ pub fn largest_batch(
     };
     let unit = parts.saturating_mul(shards);
     let Largest { size: batch, best: (best, effort), tried, refused } =
-        compile::largest(unit, &plan, control)?;
+        compile::largest(unit, place.effort, &plan, control)?;
     let more = of(batch.saturating_add(unit), options.compile.place.clone());
     let mut memory = Vec::new();
     for step in &best {
@@ -74,8 +74,9 @@ pub fn largest_batch(
         let samples = batch / unit;
         memory.extend(compile::memory_lines(&step.compiled, samples, larger, topology, &step.asked)?);
     }
-    let refused = refused.map(|error| error.to_string());
-    let report = BatchLine { batch, tried: tried.len(), whole: false, refused, memory };
+    let is_rewritten = best.iter().any(|step| step.compiled.is_rewritten());
+    let refused = refused.as_ref().map(|(size, error)| Refusal::new(*size, error, is_rewritten));
+    let report = BatchLine { batch, unit, tried: tried.len(), whole: false, refused, memory };
     let mut options = options.clone();
     options.compile.batch = Some(batch);
     options.compile.place.effort = effort;

@@ -181,13 +181,62 @@ fn the_curve_of_the_gap_is_told_where_the_end_is_asked_for() {
             "{search:?}"
         );
     }
-    let text = folder.ok(&[&plan[..], &["summary", "--until", "gap<99%"]].concat());
+    let text = folder.ok(&[&plan[..], &["summary", "--until", "gap<99%", "--split", "none"]].concat());
     let line = text.lines().find(|line| line.starts_with("search     ")).unwrap();
     assert!(line.contains(" with gap ") && line.contains("% after ") && !line.contains(", "), "{line}");
     for wrong in ["gap", "gap<200%", "1%"] {
         let error = folder.fails(2, &[&plan[..], &["summary", "--until", wrong]].concat());
         assert!(error.contains(&format!("--until {wrong}: expected 'gap<1%'")), "{error}");
     }
+}
+
+/// Plans that split other operations may be far below the bound of the first that is found.
+#[test]
+fn a_gap_among_plans_with_the_same_splits_does_not_end_a_search() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let run = |spec: &str, rest: &[&str]| -> (serde_json::Value, String) {
+        let plan = [&model, "-d", spec, "--emit", "summary-json"].map(|arg: &str| arg);
+        let ran = folder.run(&[&plan[..], rest].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        (serde_json::from_str(&ran.stdout).unwrap(), ran.stderr)
+    };
+    let latency = ["--objective", "latency"];
+    let spec = "4xcpu[2x1300kB]";
+    let (full, _) = run(spec, &latency);
+    let (ended, told) = run(spec, &[&latency[..], &["--until", "gap<10%"]].concat());
+    assert!(
+        ended["latency"].as_u64() <= full["latency"].as_u64(),
+        "{} {}",
+        ended["latency"],
+        full["latency"]
+    );
+    assert_eq!(ended["search"].as_array().unwrap().len(), 2, "{}", ended["search"]);
+    assert!(told.contains("that among plans with these splits, among all it is 9"), "{told}");
+    // Where nothing may be split, the gap is that to all plans.
+    let (whole, told) = run("2xl4-24g", &[&latency[..], &["--until", "gap<10%", "--split", "none"]].concat());
+    assert_eq!(whole["search"].as_array().unwrap().len(), 1, "{}", whole["search"]);
+    assert!(!told.contains("--until"), "{told}");
+    // Of bytes no bound is known whatever is split.
+    let bytes = ["--use", "all", "--until", "gap<100%"];
+    let (all, told) = run("2xl4-24g", &bytes);
+    assert_eq!(all["search"].as_array().unwrap().len(), 2, "{}", all["search"]);
+    assert!(told.contains("of whole operations, of all plans no bound is known"), "{told}");
+}
+
+/// Weights that no device holds, and that no split makes smaller, need no search: no more time would help.
+#[test]
+fn what_is_certain_at_once_is_not_said_to_be_a_matter_of_time() {
+    let folder = Folder::new();
+    let model = example("mlp.json");
+    let plan = [&model, "-d", "2xl4-24g:memory=30B", "--objective", "latency", "--time-limit", "1ns"];
+    let ran = folder.run(&plan.map(|arg: &str| arg));
+    let certain = ran.stderr;
+    assert_eq!(ran.code, 3, "{certain}");
+    assert!(certain.contains("error: no plan exists under the given caps"), "{certain}");
+    assert!(certain.contains("splitting operations does not help"), "{certain}");
+    assert!(!certain.contains("may find a plan") && !certain.contains("computing again"), "{certain}");
+    assert!(certain.contains("what would help was not looked for to the end"), "{certain}");
 }
 
 #[test]

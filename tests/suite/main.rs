@@ -16,6 +16,7 @@ mod bad_input;
 mod bounds;
 mod calibrate;
 mod cases;
+mod causes;
 mod checkpoints;
 mod class_axis;
 mod cli;

@@ -166,6 +166,9 @@ impl Trial<'_, '_> {
         divided: Option<pipeline::Options>,
         way: Attempt,
     ) -> Option<Fit> {
+        if self.control.stopped() {
+            self.left = 0;
+        }
         self.left = self.left.checked_sub(1)?;
         let quick = place::Options { effort: Effort::Fast, ..options.clone() };
         let as_is = fit(Problem::new(graph, self.topology, &quick), divided, Attempt::AsIs, self.control);
@@ -203,6 +206,9 @@ impl Trial<'_, '_> {
 
     /// Plans with other marks on the source's nodes, another batch or other microbatches.
     fn otherwise(&mut self, options: &Options) -> Option<Fit> {
+        if self.left == 0 || self.control.stopped() {
+            return None;
+        }
         let graph = graph_of(self.model, self.topology, options).ok()?;
         let place = match self.model {
             Model::CostGraph { .. } => options.place.clone(),

@@ -36,6 +36,9 @@ impl WithSplits<'_, '_> {
         }
         let (mut fails, mut works, mut excess) = (0, known.get(), 0);
         for _ in 0..SIZES {
+            if self.control.stopped() {
+                return Ok(None);
+            }
             if works - fails <= self.memory(works).get() / 64 {
                 break;
             }

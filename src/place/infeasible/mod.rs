@@ -40,6 +40,10 @@ pub(super) fn limits(problem: &Problem<'_>) -> Result<Vec<u64>> {
     Ok(limits)
 }
 
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("one {what}") } else { format!("{count} {what}s") }
+}
+
 fn check_count(problem: &Problem<'_>) -> Result<()> {
     let Some(count) = problem.count else { return Ok(()) };
     let mut fixed = vec![false; problem.topology.len()];
@@ -56,11 +60,22 @@ fn check_count(problem: &Problem<'_>) -> Result<()> {
         return Err(Error::usage("--use", message));
     }
     if pinned + free < count {
-        let message = format!(
-            "{count} devices asked for, but there are only {} nodes or groups of nodes to place",
-            problem.unit_count()
-        );
-        return Err(Error::usage("--use", message));
+        let units = problem.unit_count();
+        let message = match units - free {
+            0 => {
+                format!(
+                    "{count} devices asked for, but there are only {units} nodes or groups of nodes to place"
+                )
+            }
+            fixed => format!(
+                "{count} devices asked for, but pins and kinds hold {fixed} of {units} nodes or groups of nodes on {}, which \
+                 leaves {free} for others",
+                counted(pinned, "device")
+            ),
+        };
+        let help =
+            if units > free { format!("pin fewer, or --use {}", pinned + free) } else { String::new() };
+        return Err(Error::usage("--use", message).with_help(help));
     }
     Ok(())
 }

@@ -122,6 +122,10 @@ fn sentence(problem: &Problem<'_>, conflict: &Conflict, members: &[Member]) -> S
         _ if !fits => format!("{what} {verb} {needed}, and {devices} have {capacity} together"),
         _ => format!("{what} cannot be laid on {devices}, which have {capacity} together"),
     };
+    let reserve = problem.options.reserve;
+    if !caps.is_empty() && reserve > Bytes::ZERO {
+        text += &format!(" (--reserve keeps {reserve} of each device free)");
+    }
     if let Some(node) = conflict.moment {
         text += &format!("; all are live while {} runs", problem.graph.node_name(node));
     }

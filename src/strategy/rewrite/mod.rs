@@ -84,7 +84,10 @@ pub fn rewrite(problem: Problem<'_>, control: &Control<'_>) -> Result<Option<Rew
     }
     let mut left = schedules(graph, options.effort);
     let mut tried: Vec<Vec<DeviceId>> = Vec::new();
-    for quarters in RELAXED {
+    for (number, quarters) in RELAXED.into_iter().enumerate() {
+        if number > 0 && control.stopped() {
+            break;
+        }
         let relaxed = Some(larger(&caps, quarters, options.reserve));
         // Placements are only where rewriting begins, so little is spent on them.
         let relaxed = Options { caps: relaxed, effort: Effort::Fast, ..options.clone() };

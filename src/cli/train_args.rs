@@ -61,7 +61,7 @@ pub(super) struct TrainArgs {
     /// Number of epochs
     #[arg(help_heading = "Training", long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) epochs: u64,
-    /// Stop after this many steps; those before a --resume count
+    /// Stop after this many steps in all
     #[arg(help_heading = "Training", long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
     /// Do not train parameters that match the pattern; batch normalisations go by statistics that match (repeatable)

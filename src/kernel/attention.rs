@@ -10,6 +10,8 @@ const TILE_SCORES: u64 = 1 << 15;
 const TILE_KEYS: u64 = 256;
 /// Up to so many rows, as for tokens that are generated, operands are read as they are, by the rows together.
 const FEW_ROWS: u64 = 4;
+/// Up to so many rows that meet so many keys are read so too: panels would be mostly empty, and take the memory all the same.
+const SMALL: [u64; 2] = [16, 64];
 /// Rows of a tile of more, at most: the more there are, the fewer times values are packed.
 const TALLEST: u64 = 512;
 /// Tiles that are as good as any number, where they need not be lower than [`TILE_ROWS`] for it: two for each part.
@@ -150,7 +152,8 @@ impl Tiling {
     pub(crate) fn new(geometry: &Geometry) -> Self {
         let values = aligned_to(geometry.value_size.max(1), ABREAST);
         let most = VALUES / values / CHAIN * CHAIN;
-        if geometry.rows <= FEW_ROWS || most == 0 {
+        let is_small = geometry.rows <= SMALL[0] && geometry.keys <= SMALL[1];
+        if geometry.rows <= FEW_ROWS || is_small || most == 0 {
             return Self::of_rows(geometry);
         }
         // Tiles of about the same height, of whole panels.

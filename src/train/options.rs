@@ -11,10 +11,9 @@ use crate::run::Gpus;
 use crate::strategy::pipeline;
 use crate::train::optimize::Updates;
 use crate::train::optimize::rate::Rate;
-use crate::train::plan::expect_open;
 use crate::train::spread::asynchronous::Async;
 use crate::train::spread::exchange::{Replicas, Zero};
-use crate::train::step::accumulate::part_of;
+use crate::train::step::accumulate::{expect_open, part_of};
 use crate::train::step::loss::Loss;
 use crate::train::step::scaling::Scaling;
 

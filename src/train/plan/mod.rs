@@ -28,6 +28,7 @@ use crate::train::spread::links::Links;
 use crate::train::spread::names::{base_name, part_of};
 use crate::train::spread::reduce::part;
 use crate::train::spread::replicas::replicated_step;
+use crate::train::step::accumulate::expect_open;
 use crate::train::step::loss::Loss;
 use crate::train::step::{Step, Target, evaluation, training_step};
 
@@ -297,16 +298,6 @@ pub(crate) fn initial(graph: &Graph, id: ParamId, reader: &mut ParamReader, seed
         return Ok(tensor);
     }
     fill_param(graph, id, seed, base_name(graph.param(id).whole_name()))
-}
-
-/// Error: the network's own batch is fixed, and of another number of samples.
-pub(crate) fn expect_open(graph: &Graph, samples: i64, batch: i64) -> Result<()> {
-    if samples == batch || compile::has_open_batch(graph) {
-        return Ok(());
-    }
-    let place = format!("a batch of {batch} in parts of {samples}");
-    Err(Error::usage(place, compile::fixed_batch(graph))
-        .with_help("export the model with an open batch, or divide operations instead (--parallel split)"))
 }
 
 /// The network for some of a batch's samples. Error: its own batch is fixed, and another.

@@ -4,8 +4,9 @@
 //! A step then takes the activations of a part alone. Batch normalisation sees each part by itself, and
 //! its stored statistics follow each; draws of dropout are those of the whole batch.
 
+use crate::compile;
 use crate::error::{Error, Result};
-use crate::ir::{ParamId, SourceId, Tensor, ValueId};
+use crate::ir::{Graph, ParamId, SourceId, Tensor, ValueId};
 use crate::pass::gradient::build::Build;
 use crate::train::optimize::{Owner, Scalar, Scalars, Slot, Updates};
 
@@ -53,6 +54,16 @@ pub(crate) fn part_of(batch: i64, microbatches: u32) -> Result<i64> {
             .with_help("a --batch that is a multiple"));
     }
     Ok(batch / parts)
+}
+
+/// Error: the network's own batch is fixed, and of another number of samples.
+pub(crate) fn expect_open(graph: &Graph, samples: i64, batch: i64) -> Result<()> {
+    if samples == batch || compile::has_open_batch(graph) {
+        return Ok(());
+    }
+    let place = format!("a batch of {batch} in parts of {samples}");
+    Err(Error::usage(place, compile::fixed_batch(graph))
+        .with_help("export the model with an open batch, or divide operations instead (--parallel split)"))
 }
 
 /// By microbatch: the rows of each array that it takes.

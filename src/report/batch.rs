@@ -50,7 +50,7 @@ pub enum OtherStep {
 
 impl Refusal {
     /// Of a batch for which there is only an error; the plan that fits may compute again, or offload.
-    pub(crate) fn new(batch: i64, error: &Error, is_rewritten: bool) -> Self {
+    pub fn new(batch: i64, error: &Error, is_rewritten: bool) -> Self {
         let of = match error {
             Error::Infeasible(why) if !why.proven && is_rewritten => Some(OtherStep::AsItIs),
             Error::Infeasible(why) if !why.proven => Some(OtherStep::Placed),

@@ -83,7 +83,6 @@ pub(crate) struct Head {
     pub(crate) start: u64,
 }
 
-#[cfg(feature = "cli")]
 impl Head {
     /// The whole number of a key.
     pub(crate) fn whole(&self, key: &str) -> Option<i64> {

@@ -15,6 +15,9 @@ use super::unsupported;
 use crate::error::{Error, Report, Result};
 use crate::load::gguf::{Head, Kind, Meta, part_of_experts, whole_of_experts};
 
+/// What the library calls layers of a block, and the file.
+type Layers = &'static [(&'static str, &'static str)];
+
 /// One of llama.cpp's architectures.
 #[derive(Debug)]
 pub(super) struct Dialect {
@@ -30,7 +33,7 @@ pub(super) struct Dialect {
     has_experts: bool,
     /// Layers of a block: what the library calls them, and the file. The number of an expert is `*`: the matrices of all are
     /// one array.
-    layers: &'static [(&'static str, &'static str)],
+    layers: &'static [Layers],
     /// The same outside blocks.
     others: &'static [(&'static str, &'static str)],
     /// What comes before the number of a block, in the library's names.
@@ -51,19 +54,19 @@ const LLAMA_FIELDS: &[(&str, &str)] = &[
     ("rope.freq_base", "rope_theta"),
 ];
 
-const LLAMA_LAYERS: &[(&str, &str)] = &[
+const PROJECTIONS: Layers = &[
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
     ("self_attn.o_proj", "attn_output"),
-    ("self_attn.q_norm", "attn_q_norm"),
-    ("self_attn.k_norm", "attn_k_norm"),
-    ("input_layernorm", "attn_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
 ];
+
+const HEAD_NORMS: Layers = &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
+
+const NORMS: Layers = &[("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
+
+const GATED: Layers =
+    &[("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down")];
 
 const LLAMA_OTHERS: &[(&str, &str)] =
     &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
@@ -74,7 +77,7 @@ const LLAMA: Dialect = Dialect {
     fields: LLAMA_FIELDS,
     more: &[],
     has_experts: false,
-    layers: LLAMA_LAYERS,
+    layers: &[PROJECTIONS, HEAD_NORMS, NORMS, GATED],
     others: LLAMA_OTHERS,
     blocks: "model.layers.",
     class: "LlamaForCausalLM",
@@ -90,16 +93,14 @@ const MIXTRAL: Dialect = Dialect {
     more: &[(EXPERTS, "num_local_experts"), ("expert_used_count", "num_experts_per_tok")],
     has_experts: true,
     layers: &[
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "ffn_norm"),
-        ("block_sparse_moe.gate", "ffn_gate_inp"),
-        ("block_sparse_moe.experts.*.w1", "ffn_gate_exps"),
-        ("block_sparse_moe.experts.*.w2", "ffn_down_exps"),
-        ("block_sparse_moe.experts.*.w3", "ffn_up_exps"),
+        PROJECTIONS,
+        NORMS,
+        &[
+            ("block_sparse_moe.gate", "ffn_gate_inp"),
+            ("block_sparse_moe.experts.*.w1", "ffn_gate_exps"),
+            ("block_sparse_moe.experts.*.w2", "ffn_down_exps"),
+            ("block_sparse_moe.experts.*.w3", "ffn_up_exps"),
+        ],
     ],
     class: "MixtralForCausalLM",
     ..LLAMA
@@ -116,22 +117,19 @@ const QWEN3_MOE: Dialect = Dialect {
     ],
     has_experts: true,
     layers: &[
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("self_attn.q_norm", "attn_q_norm"),
-        ("self_attn.k_norm", "attn_k_norm"),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "ffn_norm"),
-        ("mlp.gate", "ffn_gate_inp"),
-        ("mlp.experts.*.gate_proj", "ffn_gate_exps"),
-        ("mlp.experts.*.up_proj", "ffn_up_exps"),
-        ("mlp.experts.*.down_proj", "ffn_down_exps"),
-        ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
-        ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
-        ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
-        ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+        PROJECTIONS,
+        HEAD_NORMS,
+        NORMS,
+        &[
+            ("mlp.gate", "ffn_gate_inp"),
+            ("mlp.experts.*.gate_proj", "ffn_gate_exps"),
+            ("mlp.experts.*.up_proj", "ffn_up_exps"),
+            ("mlp.experts.*.down_proj", "ffn_down_exps"),
+            ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+            ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+            ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+            ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+        ],
     ],
     class: "Qwen3MoeForCausalLM",
     ..LLAMA
@@ -151,20 +149,19 @@ const GPT_OSS: Dialect = Dialect {
     ],
     has_experts: true,
     layers: &[
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("self_attn.sinks", "attn_sinks"),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "post_attention_norm"),
-        ("mlp.router", "ffn_gate_inp"),
-        ("mlp.experts.gate_proj", "ffn_gate_exps"),
-        ("mlp.experts.up_proj", "ffn_up_exps"),
-        ("mlp.experts.down_proj", "ffn_down_exps"),
-        ("mlp.experts.*.gate_proj", "ffn_gate_exps"),
-        ("mlp.experts.*.up_proj", "ffn_up_exps"),
-        ("mlp.experts.*.down_proj", "ffn_down_exps"),
+        PROJECTIONS,
+        &[
+            ("self_attn.sinks", "attn_sinks"),
+            ("input_layernorm", "attn_norm"),
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("mlp.router", "ffn_gate_inp"),
+            ("mlp.experts.gate_proj", "ffn_gate_exps"),
+            ("mlp.experts.up_proj", "ffn_up_exps"),
+            ("mlp.experts.down_proj", "ffn_down_exps"),
+            ("mlp.experts.*.gate_proj", "ffn_gate_exps"),
+            ("mlp.experts.*.up_proj", "ffn_up_exps"),
+            ("mlp.experts.*.down_proj", "ffn_down_exps"),
+        ],
     ],
     class: "GptOssForCausalLM",
     ..LLAMA
@@ -181,19 +178,15 @@ const GEMMA2: Dialect = Dialect {
         ("final_logit_softcapping", "final_logit_softcapping"),
     ],
     layers: &[
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("self_attn.q_norm", "attn_q_norm"),
-        ("self_attn.k_norm", "attn_k_norm"),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "post_attention_norm"),
-        ("pre_feedforward_layernorm", "ffn_norm"),
-        ("post_feedforward_layernorm", "post_ffw_norm"),
-        ("mlp.gate_proj", "ffn_gate"),
-        ("mlp.up_proj", "ffn_up"),
-        ("mlp.down_proj", "ffn_down"),
+        PROJECTIONS,
+        HEAD_NORMS,
+        GATED,
+        &[
+            ("input_layernorm", "attn_norm"),
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("pre_feedforward_layernorm", "ffn_norm"),
+            ("post_feedforward_layernorm", "post_ffw_norm"),
+        ],
     ],
     class: "Gemma2ForCausalLM",
     ..LLAMA
@@ -219,12 +212,13 @@ const PHI3: Dialect = Dialect {
     // Without a window it is 0.
     more: &[("attention.sliding_window", "sliding_window")],
     layers: &[
-        ("self_attn.qkv_proj", "attn_qkv"),
-        ("self_attn.o_proj", "attn_output"),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "ffn_norm"),
-        ("mlp.gate_up_proj", "ffn_up"),
-        ("mlp.down_proj", "ffn_down"),
+        NORMS,
+        &[
+            ("self_attn.qkv_proj", "attn_qkv"),
+            ("self_attn.o_proj", "attn_output"),
+            ("mlp.gate_up_proj", "ffn_up"),
+            ("mlp.down_proj", "ffn_down"),
+        ],
     ],
     class: "Phi3ForCausalLM",
     ..LLAMA
@@ -234,17 +228,13 @@ const OLMO2: Dialect = Dialect {
     name: "olmo2",
     family: "olmo2",
     layers: &[
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("self_attn.q_norm", "attn_q_norm"),
-        ("self_attn.k_norm", "attn_k_norm"),
-        ("post_attention_layernorm", "post_attention_norm"),
-        ("post_feedforward_layernorm", "post_ffw_norm"),
-        ("mlp.gate_proj", "ffn_gate"),
-        ("mlp.up_proj", "ffn_up"),
-        ("mlp.down_proj", "ffn_down"),
+        PROJECTIONS,
+        HEAD_NORMS,
+        GATED,
+        &[
+            ("post_attention_layernorm", "post_attention_norm"),
+            ("post_feedforward_layernorm", "post_ffw_norm"),
+        ],
     ],
     class: "Olmo2ForCausalLM",
     ..LLAMA
@@ -287,16 +277,7 @@ const STARCODER2: Dialect = Dialect {
         ("attention.layer_norm_epsilon", "norm_epsilon"),
         ("rope.freq_base", "rope_theta"),
     ],
-    layers: &[
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "ffn_norm"),
-        ("mlp.c_fc", "ffn_up"),
-        ("mlp.c_proj", "ffn_down"),
-    ],
+    layers: &[PROJECTIONS, NORMS, &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")]],
     class: "Starcoder2ForCausalLM",
     ..LLAMA
 };
@@ -314,14 +295,14 @@ const GPT2: Dialect = Dialect {
     ],
     more: &[],
     has_experts: false,
-    layers: &[
+    layers: &[&[
         ("attn.c_attn", "attn_qkv"),
         ("attn.c_proj", "attn_output"),
         ("ln_1", "attn_norm"),
         ("ln_2", "ffn_norm"),
         ("mlp.c_fc", "ffn_up"),
         ("mlp.c_proj", "ffn_down"),
-    ],
+    ]],
     others: &[
         ("transformer.wte", "token_embd"),
         ("transformer.wpe", "position_embd"),
@@ -670,7 +651,7 @@ impl Dialect {
             // Sinks are an array without a layer.
             let (layer, end) = if end == "sinks" { ("self_attn.sinks", "weight") } else { (layer, end) };
             let (layer, expert) = of_expert(layer);
-            let (_, name) = self.layers.iter().find(|(own, _)| *own == layer)?;
+            let (_, name) = self.layers.iter().copied().flatten().find(|(own, _)| *own == layer)?;
             let array = format!("blk.{number}.{name}.{end}");
             return Some(expert.map_or(array.clone(), |expert| part_of_experts(&array, expert)));
         }

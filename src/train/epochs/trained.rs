@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::data::Position;
 use crate::error::{Error, Result};
-use crate::ir::{Beside, Data, Graph, ParamId, Tensor};
+use crate::ir::{ParamId, Tensor};
 use crate::load::weights::ParamReader;
 use crate::state::Checkpoint;
 use crate::train::epochs::trainer::Trainer;
@@ -15,31 +15,6 @@ use crate::train::spread::names::{base_name, part_name, part_of};
 use crate::train::spread::spares::is_count;
 use crate::train::spread::turns::Workers;
 use crate::train::step::scaling::{FACTOR, GOOD, SKIPPED};
-
-/// Parameters that are not among those held, as the loss does not follow from them: what is written of the network has them as
-/// they were, or as they are made up.
-///
-/// Error: no numbers can be made up for one.
-pub(super) fn keep_others(forward: &mut Graph, held: &BTreeSet<&str>, seed: u64) -> Result<()> {
-    let mut kept = Vec::new();
-    let params = (0..forward.params().len() as u32).map(ParamId);
-    for id in params.filter(|&id| !held.contains(forward.param(id).name.as_str())) {
-        let param = forward.param(id);
-        let ty = param.whole_type(forward);
-        let Some(dims) = ty.shape.dims() else { continue };
-        let data = match &param.data {
-            Some(data) => data.clone(),
-            None => Data::Inline(initial(forward, id, &mut ParamReader::new(), seed)?),
-        };
-        let dims: Vec<u64> = dims.into_iter().map(i64::unsigned_abs).collect();
-        let written = forward.rules().arrays.written.get(&param.name);
-        for name in written.map_or(std::slice::from_ref(&param.name), Vec::as_slice) {
-            kept.push(Beside { name: name.clone(), dtype: ty.dtype, dims: dims.clone(), data: data.clone() });
-        }
-    }
-    forward.rules_mut().arrays.beside.extend(kept);
-    Ok(())
-}
 
 impl Trainer {
     /// The network's parameters as they are now, by name, in the network's order.
@@ -55,11 +30,20 @@ impl Trainer {
     }
 
     /// As [`Trainer::weights`], but what the network's source holds: tied parameters under each of their names there, and what
-    /// no node reads as it is in the file.
+    /// no node reads, or the loss does not follow from, as it is in the file, or as it is made up.
     ///
     /// Errors: the file cannot be read any more.
     pub fn state(&self) -> Result<Vec<(String, Tensor)>> {
-        ParamReader::new().with_beside(&self.forward, &self.weights()?)
+        let mut reader = ParamReader::new();
+        let mut arrays = self.weights()?;
+        let held: BTreeSet<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
+        for (id, param) in (0..).map(ParamId).zip(self.forward.params()) {
+            if !held.contains(&param.name) {
+                let tensor = initial(&self.forward, id, &mut reader, self.seed)?;
+                arrays.push((param.name.clone(), tensor));
+            }
+        }
+        reader.with_beside(&self.forward, &arrays)
     }
 
     pub(crate) fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {

@@ -15,7 +15,6 @@ use crate::strategy::pipeline::Figures;
 use crate::topology::Topology;
 use crate::train::epochs::last_batch::LastBatch;
 use crate::train::epochs::numerics::{OF_RATE, first_fault, is_finite};
-use crate::train::epochs::trained::keep_others;
 use crate::train::layers::{Layer, layers};
 use crate::train::optimize::rate::Rate;
 use crate::train::optimize::{Moment, Optimizer, Scalar};
@@ -129,8 +128,7 @@ impl Trainer {
         let layers = layers(&forward, &plan);
         let names = updates.params().chain(workers.iter().flat_map(Workers::names));
         let held = names.map(|name| part_of(name).map_or(name, |(.., whole)| whole)).collect();
-        keep_others(&mut forward, &held, options.seed)?;
-        forward.forget_data();
+        forget_held(&mut forward, &held);
         limit_classes(&mut forward, &targets);
         freeze(&mut forward, &options.recipe.freeze)?;
         let (fields, batch) = fields(&forward, &targets)?;
@@ -424,6 +422,15 @@ impl Trainer {
 
 /// Loss, time and outputs.
 type Part = (f64, Duration, Vec<(String, Tensor)>);
+
+/// Drops the data of parameters that a program holds by now; that of others is read where the network is written.
+fn forget_held(forward: &mut Graph, held: &BTreeSet<&str>) {
+    for id in (0..forward.params().len() as u32).map(ParamId) {
+        if held.contains(forward.param(id).name.as_str()) {
+            forward.param_mut(id).data = None;
+        }
+    }
+}
 
 /// Says of each target of class numbers how many classes there are.
 fn limit_classes(forward: &mut Graph, targets: &[Target]) {

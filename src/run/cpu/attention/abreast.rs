@@ -460,9 +460,9 @@ mod tests {
 
     fn cases() -> Vec<Case> {
         let sizes = [
-            (5, 1, 1, 1),
-            (7, 9, 3, 17),
-            (16, 49, 32, 32),
+            (19, 1, 1, 1),
+            (17, 9, 3, 17),
+            (18, 49, 32, 32),
             (17, 33, 80, 80),
             (64, 64, 64, 64),
             (65, 129, 5, 65),
@@ -550,6 +550,7 @@ mod tests {
     /// Results, as bits; what is not a number has no sign that means anything.
     fn attend<L: Lanes<f32>>(l: L, case: Case) -> Vec<f32> {
         with_heads(case, |heads| {
+            assert!(heads.tiling.abreast, "{case:?} is computed row by row");
             let tall = heads.tiling.rows as usize;
             let mut out = vec![5.0; case.rows * case.values];
             let (mut slot, mut area) = (vec![f32::NAN; heads.tiling.slot as usize], vec![u64::MAX; AREA / 8]);

@@ -6,6 +6,7 @@ MODES = ["mtk", "mtkhg"]
 
 def run(bench, name):
     options = bench.options
+    name = "-".join([name, *(options.sizes or [])])
     table = Table(bench, name, f"km1 at 3% balance, --effort {options.effort}, mean of {options.seeds} seeds",
                   ["graph", "k", "ours GB", "imbalance", "graph mode GB", "hypergraph mode GB", "/ better",
                    "CPU s", "CPU s of both", "/ both", "/ hypergraph", "MB", "must"])

@@ -386,7 +386,7 @@ impl PlanBuilder<'_> {
                             Action::Launch(self.launch(step.device, node, kernels)?)
                         }
                         schedule::Action::Copy { tensor, from, to, part } => {
-                            Action::Copy(self.copy(tensor, from, to, part)?)
+                            Action::Copy(Box::new(self.copy(tensor, from, to, part)?))
                         }
                     },
                     why: self.why(step),

@@ -467,8 +467,8 @@ pub struct Step {
 pub enum Action {
     /// Runs a kernel.
     Launch(Launch),
-    /// Moves one value.
-    Copy(CopyAction),
+    /// Moves one value. Launches are far more, and take no room for it.
+    Copy(Box<CopyAction>),
 }
 
 /// Runs a kernel: `nodes` alone in a plan from a cost graph.
@@ -551,7 +551,7 @@ impl<'de> Deserialize<'de> for Step {
         let raw = RawStep::deserialize(deserializer)?;
         let action = match (raw.launch, raw.copy) {
             (Some(launch), None) => Action::Launch(launch),
-            (None, Some(copy)) => Action::Copy(copy),
+            (None, Some(copy)) => Action::Copy(Box::new(copy)),
             (Some(_), Some(_)) | (None, None) => {
                 let message = format!("step {}: expected either `launch` or `copy`", raw.id);
                 return Err(serde::de::Error::custom(message));

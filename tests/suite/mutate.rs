@@ -237,7 +237,7 @@ fn add_buffer(plan: &mut Plan, like: usize, device: &str, kind: BufferKind) -> S
 fn add_copy(plan: &mut Plan, after: usize, device: &str, copy: CopyAction) {
     let id = plan.steps.iter().map(|step| step.id).max().unwrap_or(0) + 1;
     let after = vec![plan.steps[after].id];
-    let action = Action::Copy(copy);
+    let action = Action::Copy(Box::new(copy));
     plan.steps.push(Step { id, device: device.into(), lane: Lane::Copy, after, action, why: None });
     settle(plan);
 }

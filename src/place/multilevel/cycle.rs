@@ -73,7 +73,7 @@ pub(super) fn partition(
     let search = scheme.search;
     let nested = scheme.nested.filter(|_| start.is_none());
     let stop = nested.map_or(0, |nested| graph.len() / nested.smaller.max(1));
-    let stop_pins = nested.map_or(0, |nested| nested.enough_pins());
+    let stop_pins = nested.map_or(0, |nested| nested.enough_pins);
     let enough = scheme.extent.enough.saturating_mul(blocks.len());
     let constraint = start.as_ref().map(|start| start.constraint(blocks.len()));
     let apart = constraint.as_deref().or(scheme.communities);

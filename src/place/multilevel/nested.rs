@@ -23,6 +23,9 @@ use crate::random::Rng;
 pub(super) struct Nested {
     /// Among how many times fewer vertices.
     pub(super) smaller: usize,
+    /// Or among so few pins, however many vertices there are: the fewer vertices, the less do bytes there say of those after
+    /// refinement.
+    pub(super) enough_pins: usize,
     /// Partitions from nothing at least.
     pub(super) starts: usize,
     /// And as many as visit so many pins together, up to [`MOST_STARTS`].
@@ -35,19 +38,10 @@ pub(super) struct Nested {
     pub(super) ways: &'static [Clustering],
 }
 
-/// Where pins allow so many partitions from nothing, no fewer vertices are needed.
-const FEW_STARTS: usize = 5;
-
 /// Partitions from nothing at most: the best of more is hardly better.
 const MOST_STARTS: usize = 24;
 
 impl Nested {
-    /// Pins that are few enough however many vertices there are: the fewer vertices, the less do bytes there say of those
-    /// after refinement (one transformer loses 4 % by that).
-    pub(super) fn enough_pins(&self) -> usize {
-        self.visited / FEW_STARTS
-    }
-
     /// How many partitions of a hypergraph are made from nothing.
     fn starts(&self, graph: &Hypergraph) -> usize {
         let affordable = self.visited / graph.nets.entries().len().max(1);

@@ -574,6 +574,7 @@ fn searches_among_fewer_vertices_find_as_little() {
         alone += of(None);
         nested += of(Some(Nested {
             smaller: 8,
+            enough_pins: 0,
             starts: 4,
             visited: 0,
             cycles: 2,
@@ -622,8 +623,15 @@ fn the_first_cut_may_take_all_leeway() {
     assert_eq!(of(Leeway::Eager), 10);
     assert!(of(Leeway::Shared) > 1_000);
     // Each half is cut again where a dear net joins its pieces.
-    let searches =
-        Nested { smaller: 1, starts: 2, visited: 0, cycles: 1, beyond: 0, ways: Clustering::OF_FEW };
+    let searches = Nested {
+        smaller: 1,
+        enough_pins: 0,
+        starts: 2,
+        visited: 0,
+        cycles: 1,
+        beyond: 0,
+        ways: Clustering::OF_FEW,
+    };
     let found = nested::halves(&graph, &blocks, SCHEME, searches, &mut Rng::new(5), &control);
     assert_eq!(State::new(&graph, &blocks, found.clone()).excess(), (0, 0));
     assert_eq!(graph.connectivity(&found), 2 * 400_000 + 10);

@@ -2,6 +2,10 @@
 //! its nodes are placed.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::super::parts::Parts;
 use super::super::{Action, Lane, Plan};
@@ -54,23 +58,31 @@ struct PlacedState {
     repeated: bool,
 }
 
-/// The placed nodes.
+/// The placed nodes. There are millions: each is known by its position, whose name the plan has.
 struct Nodes<'a> {
-    positions: HashMap<&'a str, usize>,
+    placement: &'a [(String, String)],
+    keys: RandomState,
+    /// By name.
+    positions: HashTable<u32>,
     /// By position in the placement.
     states: Vec<PlacedState>,
 }
 
 impl<'a> Nodes<'a> {
     fn new(plan: &'a Plan, resolved: &Resolved<'_>, faults: &mut Faults) -> Self {
-        let mut nodes = Self { positions: HashMap::with_capacity(plan.placement.len()), states: Vec::new() };
-        for (position, (node, device)) in plan.placement.iter().enumerate() {
+        let count = plan.placement.len();
+        let mut nodes = Self {
+            placement: &plan.placement,
+            keys: RandomState::new(),
+            positions: HashTable::with_capacity(count),
+            states: Vec::with_capacity(count),
+        };
+        for (position, (node, device)) in (0..).zip(&plan.placement) {
             let known = resolved.devices.get(device.as_str()).copied();
             if known.is_none() {
                 faults.add(|| format!("node {node} is placed on unknown device {device}"));
             }
-            let first = *nodes.positions.entry(node).or_insert(position);
-            let repeated = first != position;
+            let repeated = !nodes.add(position, node);
             if repeated {
                 faults.add(|| format!("node {node} is placed twice"));
             }
@@ -79,8 +91,23 @@ impl<'a> Nodes<'a> {
         nodes
     }
 
+    /// False where another node of this name is there.
+    fn add(&mut self, position: u32, node: &str) -> bool {
+        let name = |&position: &u32| self.placement[position as usize].0.as_str();
+        let rehashed = |position: &u32| self.keys.hash_one(name(position));
+        match self.positions.entry(self.keys.hash_one(node), |other| name(other) == node, rehashed) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(position);
+                true
+            }
+        }
+    }
+
     fn find(&mut self, node: &str) -> Option<&mut PlacedState> {
-        self.positions.get(node).and_then(|&position| self.states.get_mut(position))
+        let is_it = |&position: &u32| self.placement[position as usize].0 == node;
+        let position = *self.positions.find(self.keys.hash_one(node), is_it)?;
+        self.states.get_mut(position as usize)
     }
 }
 

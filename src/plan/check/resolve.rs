@@ -87,8 +87,9 @@ pub(super) fn resolve<'a>(plan: &'a Plan, views: Views<'_>, faults: &mut Faults)
     let before = faults.count;
     let too_many = |len: usize| u32::try_from(len).is_err();
     let waits = plan.steps.iter().map(|step| step.after.len()).sum();
-    if [plan.steps.len(), waits, plan.buffers.len(), plan.devices.len()].into_iter().any(too_many) {
-        faults.add(|| "more than 2^32 steps, entries under `after`, buffers or devices".into());
+    let lengths = [plan.steps.len(), waits, plan.placement.len(), plan.buffers.len(), plan.devices.len()];
+    if lengths.into_iter().any(too_many) {
+        faults.add(|| "more than 2^32 steps, entries under `after`, placed nodes, buffers or devices".into());
         return None;
     }
     let devices = devices(plan, faults);

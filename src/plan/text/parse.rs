@@ -199,7 +199,7 @@ fn step(words: &mut Words<'_>) -> Result<Step, Fault> {
     let after = after.iter().map(|step| number(step, "a step's number")).collect::<Result<_, _>>()?;
     let action = match &*words.word("`launch` or `copy`")? {
         "launch" => Action::Launch(launch(words)?),
-        "copy" => Action::Copy(copy(words)?),
+        "copy" => Action::Copy(Box::new(copy(words)?)),
         other => return Err(format!("expected `launch` or `copy`, found {other:?}")),
     };
     Ok(Step { id, device, lane, after, action, why: words.option("why")? })

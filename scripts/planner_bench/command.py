@@ -32,7 +32,7 @@ def arguments(argv, doc):
     parser.add_argument("--sizes", nargs="+", help="of the graphs: 1k 10k 100k (km1, makespan), also 175k (fast)")
     parser.add_argument("--parts", nargs="+", type=int, default=[4, 8, 16], help="numbers of devices of km1")
     parser.add_argument("--seeds", type=int, default=3,
-                        help="runs of ours (km1, fx, steps, layers) and of each peer (km1, layers)")
+                        help="runs of ours (km1, fx, steps, layers, million) and of each peer (km1, layers, million)")
     parser.add_argument("--efforts", nargs="+", default=["fast", "default"], choices=["fast", "default", "best"],
                         help="of msr")
     parser.add_argument("--effort", default="default", choices=["fast", "default", "best"], help="of the other tables")

@@ -243,7 +243,7 @@ impl Problem<'_> {
         }
         let places = phases(&network.graph, Vec::new(), false);
         let whole = Parted::whole(network.graph.clone(), places);
-        let mut tried = TriedWays::default();
+        let mut tried = TriedWays::new(options.place.effort);
         let ways = split::by_batch(whole, topology, asked, options.split.exact)?;
         self.try_ways(ways, (&network.assumed, &network.dims), &mut tried)?;
         // For less it is not worth more kernels.
@@ -336,7 +336,7 @@ impl Problem<'_> {
         let exact = options.split.exact;
         let places = phases(&graph, Vec::new(), options.pipeline.is_some());
         let whole = Parted::whole(graph, places);
-        let mut tried = TriedWays::default();
+        let mut tried = TriedWays::new(options.place.effort);
         // Parts of the batch make room; who asks for a balance that whole operations do not have is told so.
         if options.place.balance.is_none() {
             let ways = split::by_batch(whole.clone(), topology, &options.place, exact)?;
@@ -344,7 +344,7 @@ impl Problem<'_> {
         }
         let ways = split::narrower(whole, topology, &options.place, exact)?;
         self.try_ways(ways, (&assumed, &dims), &mut tried)?;
-        let TriedWays { best, closest, coarsest } = tried;
+        let TriedWays { best, closest, coarsest, .. } = tried;
         if let Some(best) = best {
             return Ok(best);
         }
@@ -367,14 +367,19 @@ impl Problem<'_> {
     }
 
     /// Plans a way to split a network where none is known to fit: what lacks much with the least effort is not sought
-    /// with more.
-    fn first_way(&self, network: &Network) -> Result<Planned> {
+    /// with more, nor what would take more than is `left` of the nodes times devices that are.
+    fn first_way(&self, network: &Network, left: &mut usize) -> Result<Planned> {
         if is_large(network) || self.options.place.effort == place::Effort::Fast {
             return self.plan_as(network, As::Way);
         }
         match self.found(network, As::Trial) {
-            Err(Error::Infeasible(trial)) if trial.proven || self.is_far(&trial) => {
-                Err(Error::Infeasible(trial))
+            Err(Error::Infeasible(trial)) => {
+                let pairs = network.graph.node_count().saturating_mul(self.topology.computing().count());
+                if trial.proven || self.is_far(&trial) || pairs > *left {
+                    return Err(Error::Infeasible(trial));
+                }
+                *left -= pairs;
+                self.plan_as(network, As::Way)
             }
             Err(error) if !is_no_plan(&error) => Err(error),
             _ => self.plan_as(network, As::Way),
@@ -410,8 +415,10 @@ impl Problem<'_> {
             left -= nodes;
             let network = parted.network(assumed.to_vec(), dims.clone())?;
             let is_quick = nodes <= QUICK;
-            let planned =
-                if tried.best.is_some() { self.plan_as(&network, As::Way) } else { self.first_way(&network) };
+            let planned = match tried.best.is_some() {
+                true => self.plan_as(&network, As::Way),
+                false => self.first_way(&network, &mut tried.sought_left),
+            };
             match planned {
                 Ok(planned) => tried.take(planned, network),
                 Err(error) if tried.best.is_some() && is_no_plan(&error) => {}
@@ -428,8 +435,9 @@ impl Problem<'_> {
 }
 
 /// What came of ways to split a network.
-#[derive(Default)]
 struct TriedWays {
+    /// Nodes times devices of ways that may still be sought with more than the least effort, though that finds none.
+    sought_left: usize,
     best: Option<SplitPlan>,
     /// What the finest of those that do not fit lacked, in words.
     closest: Option<String>,
@@ -438,6 +446,10 @@ struct TriedWays {
 }
 
 impl TriedWays {
+    fn new(effort: place::Effort) -> Self {
+        Self { sought_left: pairs_sought(effort), best: None, closest: None, coarsest: Vec::new() }
+    }
+
     fn take(&mut self, planned: Planned, network: Network) {
         if self.best.as_ref().is_none_or(|best| planned.value() < best.value()) {
             self.best = Some(SplitPlan { planned, network });
@@ -495,6 +507,16 @@ const fn nodes_tried(effort: place::Effort) -> usize {
         place::Effort::Fast => 1 << 13,
         place::Effort::Default => 1 << 14,
         place::Effort::Best => 1 << 16,
+    }
+}
+
+/// Nodes times devices of all ways that are sought with this effort though the least finds none: more than a hundred of a
+/// small network on eight devices, a handful on a hundred.
+const fn pairs_sought(effort: place::Effort) -> usize {
+    match effort {
+        place::Effort::Fast => 0,
+        place::Effort::Default => 1 << 20,
+        place::Effort::Best => 1 << 23,
     }
 }
 

@@ -30,6 +30,9 @@ const ROUNDS: usize = 5;
 /// Cells, devices times pairs of cuts, up to which the least effort has eight blocks for each device.
 const CELLS_FAST: usize = 8_000_000;
 
+/// As [`CELLS_FAST`], at default effort: from some eighty devices on each has fewer.
+const CELLS_DEFAULT: usize = 32_000_000;
+
 /// What segments may take, by device.
 struct Limits<'l> {
     caps: &'l [u64],
@@ -340,10 +343,12 @@ fn blocks(options: &Options, devices: usize) -> usize {
     };
     // Each table has about blocks^2 cells (8 MiB at 1024). Eight blocks for a device leave its ends some
     // choice.
-    let most = match effort {
-        Effort::Fast => (CELLS_FAST / devices.max(1)).isqrt(),
-        Effort::Default | Effort::Best => 1024,
+    let cells = match effort {
+        Effort::Fast => CELLS_FAST,
+        Effort::Default => CELLS_DEFAULT,
+        Effort::Best => usize::MAX,
     };
+    let most = (cells / devices.max(1)).isqrt();
     least.max(devices.saturating_mul(8).min(most)).min(1024)
 }
 

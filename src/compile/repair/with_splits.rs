@@ -14,6 +14,8 @@ use crate::units::Bytes;
 const SIZES: usize = 6;
 /// Smaller sizes that are tried with more than the least effort.
 const CONFIRMED: usize = 2;
+/// Nodes times devices beyond which none are.
+const MOST_CONFIRMED: usize = 1 << 10;
 /// Nodes of a network beyond which none is tried.
 const MOST_NODES: usize = 2_000;
 
@@ -74,7 +76,9 @@ impl WithSplits<'_, '_> {
             return Ok(Some((fails, works)));
         }
         let (mut fails, mut least) = (0, None);
-        for _ in 0..CONFIRMED {
+        let pairs = self.graph.node_count().saturating_mul(self.topology.computing().count());
+        let smaller = if pairs > MOST_CONFIRMED { 0 } else { CONFIRMED };
+        for _ in 0..smaller {
             let most = least.unwrap_or(works);
             let next = fails + (most - fails) / 2;
             match self.planned(next, effort)? {

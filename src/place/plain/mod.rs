@@ -28,6 +28,9 @@ const VISITED_FAST: usize = 1_000;
 /// Nodes up to which the least effort affords list schedulers under budgets.
 const LISTED_FAST: usize = 5_000;
 
+/// Nodes times devices that all list schedulers together may visit: each looks at all devices for every job.
+const LISTED_PAIRS: usize = 1 << 22;
+
 /// Budgets of the grid, at most.
 const BUDGETS: usize = 24;
 
@@ -59,6 +62,8 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     }
     let Some(jobs) = Jobs::new(problem) else { return incumbents.pool };
     let groups = Groups::new(problem, &jobs, Grouping::Units);
+    let pairs = nodes.saturating_mul(problem.devices.len()).saturating_mul(Scarce::ALL.len());
+    let budgets = budgets_of(&budgets, LISTED_PAIRS / pairs);
     for scheduler in Scarce::ALL {
         for budget in &budgets {
             if context.control.stopped() {
@@ -74,6 +79,11 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
         found.iter().for_each(|candidate| incumbents.pool.set_aside(candidate));
     }
     incumbents.pool
+}
+
+/// At most `count` of some budgets, and at least one, from all of their range.
+fn budgets_of(budgets: &[Vec<u64>], count: usize) -> Vec<&Vec<u64>> {
+    budgets.iter().step_by(budgets.len().div_ceil(count.max(1)).max(1)).collect()
 }
 
 /// Budgets of bytes by device: from even shares of all that stays to the caps, the latter first. At

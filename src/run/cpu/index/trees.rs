@@ -119,12 +119,14 @@ impl<T: Plain + PartialOrd> Forest<'_, T> {
     #[inline(always)]
     fn walk<const N: usize>(&self, rows: &[&[T]; N], places: &mut [i32; N]) -> Option<()> {
         for _ in 0..self.depth {
-            let before = *places;
-            for (place, row) in places.iter_mut().zip(rows) {
-                *place = self.step(row, *place)?;
+            let mut moved = 0;
+            for (walk, place) in places.iter_mut().enumerate() {
+                let next = self.step(rows[walk], *place)?;
+                moved |= next ^ *place;
+                *place = next;
             }
             // All have come to leaves.
-            if *places == before {
+            if moved == 0 {
                 break;
             }
         }

@@ -335,3 +335,18 @@ for name, (past, rows), window in [("prompt", (0, 5), -1), ("window", (0, 5), 2)
     ], {"q": floats(2, rows, 32), "k": floats(2, rows, 16), "v": floats(2, rows, 16), **caches}, {
         "seqlens": np.array([past + rows - 1] * 2, "int32"), "total": np.array(past + rows, "int32"),
     }, {"y": T.FLOAT, "ok": T.FLOAT, "ov": T.FLOAT})
+# Tests of every kind that compares, at the numbers themselves, with what is no number or beyond all numbers.
+grid = np.array([-np.inf, -1.5, -0.0, 0.0, 1e-45, 0.5, 2.0, np.inf, np.nan], "float32")
+for kind, modes in [("alike", ["BRANCH_LEQ"]), ("strict", ["BRANCH_LT"]), ("of_all_kinds", ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT"])]:
+    trees, inner, nodes = 21, 2 ** 4 - 1, 2 ** 5 - 1
+    number, tree, own = np.tile(np.arange(nodes), trees), np.repeat(np.arange(trees), nodes), np.random.default_rng(len(kind))
+    leaf = number >= inner
+    below = lambda side: np.where(leaf, 0, 2 * number + side).tolist()
+    split = own.choice(grid[1:-1], len(number))
+    case(f"trees_{kind}", [
+        h.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2, nodes_treeids=tree.tolist(), nodes_nodeids=number.tolist(),
+                    nodes_featureids=np.where(leaf, 0, own.integers(0, 4, len(number))).tolist(), nodes_values=split.tolist(),
+                    nodes_modes=["LEAF" if ends else str(own.choice(modes)) for ends in leaf], nodes_truenodeids=below(1), nodes_falsenodeids=below(2),
+                    nodes_missing_value_tracks_true=own.integers(0, 2, len(number)).tolist(), target_treeids=tree[leaf].tolist(),
+                    target_nodeids=number[leaf].tolist(), target_ids=own.integers(0, 2, int(leaf.sum())).tolist(), target_weights=own.normal(size=int(leaf.sum())).tolist()),
+    ], {"x": own.choice(grid, (37, 4))}, {}, {"y": T.FLOAT})

@@ -158,6 +158,22 @@ class Kinks(nn.Module):
         return torch.stack(bounded).view(3, -1)
 
 
+class Overridden(nn.Module):
+    """Averages of windows that reach beyond the input, over divisors that are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale_plane = nn.Parameter(torch.zeros(2, 2, 7, 8))
+        self.scale_volume = nn.Parameter(torch.zeros(2, 1, 5, 6, 7))
+
+    def forward(self, plane, volume):
+        plane, volume = plane + self.scale_plane, volume + self.scale_volume
+        pooled = [F.avg_pool2d(plane, *window, True, False, 5) for window in ((3, 2, 1), (2, 3, 0), ((3, 2), (2, 3), (1, 0)))]
+        pooled.append(torch.stack([F.avg_pool2d(one, 4, 3, 1, True, True, -2) for one in plane]))
+        pooled += [F.avg_pool3d(volume, *window, True, True, 3) for window in ((3, 2, 1), (2, 3, 0), ((4, 2, 3), (3, 4, 2), (2, 1, 0)))]
+        return torch.cat([one.flatten(1) for one in pooled], 1)
+
+
 class Ties(nn.Module):
     """Extremes among many equal elements: some give their gradient to one of them, others let all share it."""
 
@@ -1047,7 +1063,7 @@ OTHERS = {
 }
 
 # Whose gradients are stored too, at the inputs that are stored.
-STEERED = ("steered", "lengths", "learned", "opened", "kinks", "ties")
+STEERED = ("steered", "lengths", "learned", "opened", "kinks", "ties", "overridden")
 
 
 def modules():
@@ -1124,6 +1140,7 @@ def modules():
     places = torch.tensor([[1, 0, 3], [2, 2, 0]]), torch.tensor([[0, 1, 1, 0]]), *(torch.tensor([1, 0]) for _ in range(3)), torch.tensor([-1, 0])
     drawn["firsts"] = (Firsts(), (torch.linspace(-2, 3, 8).view(2, 4), *places), None)
     drawn["opened"] = (Opened(), (torch.randn(3, 2, 6, 6), torch.tensor([1, 2, 0])), ({0: rows}, {0: rows}))
+    drawn["overridden"] = (Overridden(), (torch.randn(2, 2, 7, 8), torch.randn(2, 1, 5, 6, 7)), None)
     return drawn
 
 

@@ -327,6 +327,27 @@ impl ModelFile {
         open
     }
 
+    /// Why the model cannot be read for a step in `microbatches`, whose batch stays open: where it can be read with the
+    /// sizes that `find` says, batch and all, that is the cause, and else `error`.
+    pub(super) fn closed_batch(
+        &self,
+        error: Error,
+        microbatches: u32,
+        dims: &BTreeMap<String, i64>,
+        find: FindDims<'_>,
+    ) -> Error {
+        if self.load_with(dims, find).is_err() {
+            return error;
+        }
+        let place = format!("{}: --microbatches {microbatches}", self.name());
+        let message =
+            "a batch that is divided stays open, and the model can be read only where its batch is bound";
+        // A batch that is bound is not divided: how to bind it is no way out.
+        let cause = error.with_help("").to_string();
+        let report = Report::new(place, message).help("leave --microbatches out");
+        Error::Usage(report.details(vec![cause]))
+    }
+
     /// As [`ModelFile::load`], with dimensions that are known once the inputs are.
     pub(super) fn load_with(&self, dims: &BTreeMap<String, i64>, find: FindDims<'_>) -> Result<Model> {
         let (own, context) = apart(dims);

@@ -20,6 +20,7 @@ use super::terminal::Console;
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::explain::Fewer;
+use crate::ir::Graph;
 use crate::load::Model;
 use crate::place::Previous;
 use crate::report::{self, BatchLine, CurveLine, SearchLine, Summary};
@@ -103,7 +104,7 @@ fn read_model(
 ) -> Result<Model> {
     let mut model = {
         let _working = console.working("reading the model");
-        file.load_sized(&mut options.dims, options.batch, &mut |_| Ok(BTreeMap::new()))?
+        read_sized(file, options)?
     };
     if let Model::CostGraph { .. } = &model {
         check_cost_graph(explicit, &args.split.rules)?;
@@ -115,6 +116,18 @@ fn read_model(
         check_weights(&mut model, file, &args.shape, console)?;
     }
     Ok(model)
+}
+
+/// The model, with its batch bound only where it cannot be read otherwise and is not divided.
+fn read_sized(file: &ModelFile, options: &mut compile::Options) -> Result<Model> {
+    let Some(microbatches) = options.pipeline.map(|pipeline| pipeline.microbatches) else {
+        return file.load_sized(&mut options.dims, options.batch, &mut |_| Ok(BTreeMap::new()));
+    };
+    let batch = options.batch.unwrap_or(i64::from(microbatches));
+    let mut find =
+        |graph: &Graph| Ok(compile::batch_dim(graph).map(|dim| (dim, batch)).into_iter().collect());
+    let open = file.load(&options.dims);
+    open.map_err(|error| file.closed_batch(error, microbatches, &options.dims, &mut find))
 }
 
 /// A plan, and what its summary says beside it.

@@ -1,7 +1,5 @@
 //! `partition diff` and `partition export`: commands that need nothing but plans.
 
-use std::collections::BTreeMap;
-
 use super::args::{DiffArgs, ExportArgs};
 use super::destinations::Destinations;
 use super::model::{ModelFile, model_path};
@@ -21,8 +19,9 @@ pub(super) fn diff(args: &DiffArgs, console: &Console) -> Result<()> {
     let diff = match &args.model {
         None => plan::diff(&old, &new),
         Some(model) => {
-            let file = ModelFile::read(model, args.trust.links())?;
-            match file.load(&BTreeMap::new())? {
+            let file = ModelFile::of_plan(&new, model, args.trust.links())
+                .map_err(|error| error.within(&args.new.display().to_string()))?;
+            match file.load(&compile::Options::of_plan(&new)?.dims)? {
                 Model::CostGraph { graph, .. } => {
                     let state = compile::state_between(&graph, &old, &new)
                         .map_err(|error| error.within(&args.new.display().to_string()))?;

@@ -243,7 +243,27 @@ fn sized_network(
         }
         Ok(bound)
     };
-    let graph = graph_of(file, file.load_with(&options.dims, &mut find)?)?;
+    let mut all = BTreeMap::new();
+    let loaded = match file.load_with(&options.dims, &mut find) {
+        Ok(model) => model,
+        Err(error) => {
+            let mut bind_all = |graph: &Graph| {
+                all = found.clone();
+                all.extend(compile::batch_dim(graph).zip(options.batch));
+                Ok(all.clone())
+            };
+            match options.pipeline {
+                Some(parts) => {
+                    let count = parts.microbatches;
+                    return Err(file.closed_batch(error, count, &options.dims, &mut bind_all));
+                }
+                // Where sizes are not what is missing, the first error says more.
+                None => file.load_with(&options.dims, &mut bind_all).map_err(|_| error)?,
+            }
+        }
+    };
+    let graph = graph_of(file, loaded)?;
+    options.dims.extend(all);
     if !found.is_empty() {
         let sizes: Vec<String> = found.iter().map(|(name, size)| format!("{name} = {size}")).collect();
         console.note(&format!("by the sizes of the inputs, {}", sizes.join(", ")));

@@ -21,7 +21,7 @@ Losses: mse, mae, huber[:delta=D], hinge, cosine, kl, sparse, categorical, binar
 Optimizers, with the values of keys that are not given:
   sgd[:momentum=0] (also sgd:momentum=M,nesterov)
   adagrad[:epsilon=1e-10]
-  rmsprop[:rho=0.99,epsilon=1e-8]
+  rmsprop[:rho=0.99,epsilon=1e-8] (this and adagrad also with epsilon_in_root, as in Keras)
   adam[:beta1=0.9,beta2=0.999,epsilon=1e-8]
   adamw[:beta1=0.9,beta2=0.999,epsilon=1e-8,weight_decay=0.01]
   lion[:beta1=0.9,beta2=0.99]

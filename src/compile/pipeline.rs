@@ -94,8 +94,9 @@ pub(super) fn divided(graph: &Graph, options: &Options) -> Result<Option<Divided
     let Some(pipeline::Options { microbatches, .. }) = options.pipeline else { return Ok(None) };
     let place = format!("--microbatches {microbatches}");
     let dim = batch_dim(graph).ok_or_else(|| {
-        Error::usage(&place, "the model has no batch dimension that is open")
-            .with_help("only a model whose batch is open can be run in microbatches")
+        Error::usage(&place, "the model has no batch dimension that is open").with_help(
+            "microbatches divide a batch that is open: --batch says how large it is, --dim binds it",
+        )
     })?;
     let count = i64::from(microbatches);
     let Some(batch) = options.batch.or_else(|| options.bind.get(&dim).copied()) else {

@@ -71,7 +71,8 @@ impl Class {
                 | IndexOp::GatherNd { .. }
                 | IndexOp::ScatterElements { .. }
                 | IndexOp::ScatterNd { .. }
-                | IndexOp::UpdateSlice { .. } => Self::Gather,
+                | IndexOp::UpdateSlice { .. }
+                | IndexOp::TreeLeaves { .. } => Self::Gather,
                 IndexOp::TopK(_) => Self::Sort,
             },
             Family::Window(op) => match op {

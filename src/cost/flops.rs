@@ -63,6 +63,8 @@ fn flops(op: &Op, operands: &[&Type], results: &[&Type]) -> u64 {
             IndexOp::ScatterElements { .. } | IndexOp::ScatterNd { .. } => {
                 operands.get(2).map_or(0, |ty| elements(ty))
             }
+            // A comparison and a sum.
+            IndexOp::TreeLeaves { depth } => made.saturating_mul(2 * u64::from(depth)),
             IndexOp::TopK(topk) => {
                 // A heap of k elements takes about as many comparisons for each element as k has bits.
                 let comparisons = u64::from(64 - topk.k.unsigned_abs().leading_zeros());
@@ -202,7 +204,8 @@ fn takes_a_part(op: &Op) -> bool {
             IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
             | IndexOp::TopK(_)
-            | IndexOp::UpdateSlice { .. } => false,
+            | IndexOp::UpdateSlice { .. }
+            | IndexOp::TreeLeaves { .. } => false,
         },
         Family::Leaf
         | Family::Generator(_)

@@ -144,6 +144,9 @@ impl Builder {
         let ix = NodeIx(graph.roles.len() as u32);
         let (expected, found) = (graph.kinds.len(), node.times.len());
         let needs_times = role == Role::Compute && node.view.is_none();
+        if expected == 0 && (needs_times || found > 0) {
+            return Err(fault(node, "has times on each kind of device, and the graph has no kinds"));
+        }
         if found != expected && (needs_times || found > 0) {
             let message = format!("expected {expected} times, one for each kind, found {found}");
             return Err(fault(node, message));
@@ -329,23 +332,37 @@ fn check_in_place(graph: &CostGraph) -> Result<()> {
 
 /// Every view is of one output that lies within the one input, which is no parameter.
 fn check_views(graph: &CostGraph) -> Result<()> {
-    for &(node, first) in &graph.views {
-        let fits = match (graph.inputs(node), graph.outputs(node).len()) {
-            (&[read], 1) => graph.outputs(node).all(|made| {
-                let end = first.checked_add(graph.tensor_bytes(made).0);
-                let is_param = graph.role(graph.producer(read)) == Role::Param;
-                end.is_some_and(|end| end <= graph.tensor_bytes(read).0)
-                    && !is_param
-                    && first.is_multiple_of(crate::units::ALIGNMENT)
-            }),
-            _ => false,
-        };
-        if !fits {
-            let place = format!("node {}", graph.node_name(node));
-            return Err(Error::model(place, "a view is one output within one input that is no parameter"));
-        }
+    let misfit = |&(node, first): &(NodeIx, u64)| Some((node, misfit(graph, node, first)?));
+    match graph.views.iter().find_map(misfit) {
+        Some((node, message)) => Err(Error::model(format!("node {}", graph.node_name(node)), message)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Why a node cannot be the view that begins at byte `first` of its input; none where it can.
+fn misfit(graph: &CostGraph, node: NodeIx, first: u64) -> Option<String> {
+    use crate::units::ALIGNMENT;
+    let inputs = graph.inputs(node);
+    let &[read] = inputs else {
+        return Some(format!("a view is of one input, found {}", inputs.len()));
+    };
+    let mut outputs = graph.outputs(node);
+    let (Some(made), 0) = (outputs.next(), outputs.count()) else {
+        return Some(format!("a view has one output, found {}", graph.outputs(node).len()));
+    };
+    let producer = graph.producer(read);
+    if graph.role(producer) == Role::Param {
+        let name = graph.node_name(producer);
+        return Some(format!("a view is of what is made or an input, and {name} is a parameter"));
+    }
+    if !first.is_multiple_of(ALIGNMENT) {
+        return Some(format!("a view begins at a multiple of {ALIGNMENT} bytes, found {first}"));
+    }
+    let (held, bytes) = (graph.tensor_bytes(read).0, graph.tensor_bytes(made).0);
+    if first.checked_add(bytes).is_some_and(|end| end <= held) {
+        return None;
+    }
+    Some(format!("a view of {bytes} bytes from byte {first} on goes beyond its input, which has {held}"))
 }
 
 /// Every state is that of an input, as large as what takes its place; none is taken twice.

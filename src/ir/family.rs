@@ -83,6 +83,7 @@ pub enum IndexOp<'a> {
     ScatterNd { kind: ScatterKind },
     UpdateSlice { axis: u32 },
     TopK(&'a TopK),
+    TreeLeaves { depth: u32 },
 }
 
 /// See [`Family::Window`].
@@ -211,6 +212,7 @@ impl Op {
             &Self::ScatterNd { kind } => Family::Index(IndexOp::ScatterNd { kind }),
             &Self::UpdateSlice { axis } => Family::Index(IndexOp::UpdateSlice { axis }),
             Self::TopK(topk) => Family::Index(IndexOp::TopK(topk)),
+            &Self::TreeLeaves { depth } => Family::Index(IndexOp::TreeLeaves { depth }),
 
             Self::Conv(conv) => Family::Window(WindowOp::Conv(conv)),
             Self::ConvTranspose(conv) => Family::Window(WindowOp::ConvTranspose(conv)),

@@ -247,9 +247,20 @@ pub enum Op {
     },
     /// The largest or smallest elements.
     TopK(TopK),
+    /// Operands: rows (`[rows, columns]`, f32 or f64); the roots of trees (`i32[trees]`); of each node of all trees the column
+    /// that it looks at (`i32[nodes]`), what that is compared with (of the rows' type), and where it goes on (`i32[nodes]`). From
+    /// each root on, `depth` times, `node = next[node] + (row[column[node]] <= split[node])`. The result (`i32[rows, trees]`)
+    /// is where that ends. A leaf is a node that compares with what is no number and goes on at itself.
+    TreeLeaves {
+        /// How many steps there are at most: [`Op::DEEPEST`].
+        depth: u32,
+    },
 }
 
 impl Op {
+    /// The most steps of [`Op::TreeLeaves`]: kernel programs have each one of them.
+    pub const DEEPEST: u32 = 256;
+
     /// The name in the text form, without attributes.
     pub fn name(&self) -> &'static str {
         match self {
@@ -298,6 +309,7 @@ impl Op {
             Self::ScatterNd { .. } => OpName::ScatterNd.name(),
             Self::UpdateSlice { .. } => OpName::UpdateSlice.name(),
             Self::TopK(_) => OpName::TopK.name(),
+            Self::TreeLeaves { .. } => OpName::TreeLeaves.name(),
         }
     }
 
@@ -329,7 +341,8 @@ impl Op {
                 | IndexOp::GatherNd { .. }
                 | IndexOp::ScatterElements { .. }
                 | IndexOp::ScatterNd { .. }
-                | IndexOp::UpdateSlice { .. } => 1,
+                | IndexOp::UpdateSlice { .. }
+                | IndexOp::TreeLeaves { .. } => 1,
                 IndexOp::TopK(_) => 2,
             },
             Family::Normalize(op) => match op {
@@ -486,5 +499,7 @@ names! {
         UpdateSlice = "update_slice",
         /// [`Op::TopK`]
         TopK = "topk",
+        /// [`Op::TreeLeaves`]
+        TreeLeaves = "tree_leaves",
     }
 }

@@ -46,6 +46,8 @@ impl Op {
                 | IndexOp::GatherNd { .. }
                 | IndexOp::UpdateSlice { .. }
                 | IndexOp::TopK(_) => Range::Own,
+                // Splits that were rounded would part other rows.
+                IndexOp::TreeLeaves { .. } => Range::Full,
                 IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => match kind {
                     ScatterKind::Replace | ScatterKind::Max | ScatterKind::Min => Range::Own,
                     ScatterKind::Add | ScatterKind::Mul => Range::Full,

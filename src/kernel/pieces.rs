@@ -160,7 +160,8 @@ fn is_kept(op: &Op, axis: usize, rank: usize) -> bool {
             | IndexOp::GatherElements { .. }
             | IndexOp::GatherNd { .. }
             | IndexOp::ScatterNd { .. }
-            | IndexOp::UpdateSlice { .. } => false,
+            | IndexOp::UpdateSlice { .. }
+            | IndexOp::TreeLeaves { .. } => false,
         },
         Family::Window(op) => match op {
             WindowOp::Conv(_) => false,

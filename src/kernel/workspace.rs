@@ -480,7 +480,8 @@ pub(crate) fn widens(op: &Op) -> bool {
             IndexOp::Gather { .. }
             | IndexOp::GatherElements { .. }
             | IndexOp::GatherNd { .. }
-            | IndexOp::UpdateSlice { .. } => false,
+            | IndexOp::UpdateSlice { .. }
+            | IndexOp::TreeLeaves { .. } => false,
             IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => {
                 kind != ScatterKind::Replace
             }
@@ -519,7 +520,8 @@ fn own(op: &Op, operands: &[&Type], results: &[&Type], width: Option<u64>) -> By
             | IndexOp::GatherNd { .. }
             | IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
-            | IndexOp::UpdateSlice { .. } => Bytes::ZERO,
+            | IndexOp::UpdateSlice { .. }
+            | IndexOp::TreeLeaves { .. } => Bytes::ZERO,
         },
         Family::Window(op) => match op {
             WindowOp::ConvTranspose(conv) => {

@@ -41,7 +41,7 @@ pub fn read_costgraph(text: &[u8]) -> Result<CostGraph> {
         let outcome =
             DocumentSeed(&mut reader).deserialize(&mut deserializer).and_then(|()| deserializer.end());
         if let Some(fault) = reader.fault.take() {
-            return Err(fault);
+            return Err(reader.cause(fault));
         }
         outcome.map_err(|error| json_error(&error))?;
         if !reader.postponed {
@@ -94,9 +94,17 @@ impl Reader {
         }
         let graph = builder.finish()?;
         if graph.node_count() == 0 {
-            return Err(Error::model("nodes", "the graph has no nodes"));
+            return Err(no_nodes());
         }
         Ok(graph)
+    }
+
+    /// Why what stands behind the nodes is refused: where there are none, nothing can name one.
+    fn cause(&self, fault: Error) -> Error {
+        match &self.builder {
+            Some(builder) if builder.name(NodeIx(0)).is_none() => no_nodes(),
+            _ => fault,
+        }
     }
 
     /// Checks the kinds and makes the builder.
@@ -411,6 +419,10 @@ impl UpdatesSeed<'_> {
         }
         Ok(())
     }
+}
+
+fn no_nodes() -> Error {
+    Error::model("nodes", "the graph has no nodes")
 }
 
 /// An output of the node with a name. Errors: there is none.

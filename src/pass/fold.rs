@@ -170,7 +170,8 @@ impl Outcome {
             IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
             | IndexOp::UpdateSlice { .. }
-            | IndexOp::TopK(_) => None,
+            | IndexOp::TopK(_)
+            | IndexOp::TreeLeaves { .. } => None,
         }
     }
 

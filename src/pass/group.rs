@@ -542,7 +542,8 @@ fn is_converted(op: &Op) -> bool {
             | IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
             | IndexOp::UpdateSlice { .. }
-            | IndexOp::TopK(_) => false,
+            | IndexOp::TopK(_)
+            | IndexOp::TreeLeaves { .. } => false,
         },
         Family::Reduce(op) => match op {
             ReduceOp::Reduce { .. } => true,

@@ -1,4 +1,4 @@
-//! What differs between two plans of one model: which nodes moved, and what that costs.
+//! What differs between two plans of one model: which nodes moved, came or went, and what that costs.
 
 mod state;
 
@@ -13,14 +13,18 @@ use crate::units::{Bytes, Nanos};
 
 pub use state::StateDiff;
 
-/// Moved nodes that the text form names one by one.
+/// Nodes that the text form names one by one.
 const LISTED: usize = 20;
 
 /// What differs. Prints as text for people; serialises as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diff {
-    /// Nodes on another device, or in one plan alone; in the first plan's order.
+    /// Nodes on another device; in the first plan's order.
     pub moved: Vec<Move>,
+    /// Nodes that are in the first plan alone; in its order.
+    pub gone: Vec<Move>,
+    /// Nodes that are in the second plan alone; in its order.
+    pub new: Vec<Move>,
     /// Nodes on the same device in both.
     pub kept: usize,
     /// How many nodes and how much state went from each device to each other one.
@@ -77,7 +81,7 @@ pub struct Quality {
     pub proof: String,
 }
 
-/// A node that moved.
+/// A node that moved, or that is in one plan alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Move {
     /// The node.
@@ -105,11 +109,16 @@ impl Diff {
     /// True where nothing differs that counts here.
     pub fn is_empty(&self) -> bool {
         let loads = self.state.as_ref().is_some_and(|state| !state.items.is_empty());
-        self.moved.is_empty()
+        self.nodes().next().is_none()
             && !loads
             && self.changes.is_empty()
             && self.bounds.is_none()
             && self.remarks.is_empty()
+    }
+
+    /// Every node that is not where it was.
+    fn nodes(&self) -> impl Iterator<Item = &Move> {
+        self.moved.iter().chain(&self.gone).chain(&self.new)
     }
 
     /// The JSON form, on one line.
@@ -129,18 +138,20 @@ pub fn diff_with_state(before: &Plan, after: &Plan, items: Vec<MovedState>) -> D
 }
 
 fn compared(before: &Plan, after: &Plan, state: Option<StateDiff>) -> Diff {
-    let (moved, kept) = moves(before, after);
+    let Nodes { moved, gone, new, kept } = nodes(before, after);
     let names = |plan: &Plan, other: &Plan| -> Vec<String> {
         let there: HashSet<&str> = other.devices.iter().map(|device| device.name.as_str()).collect();
         let only = plan.devices.iter().filter(|device| !there.contains(device.name.as_str()));
         only.map(|device| device.name.clone()).collect()
     };
     Diff {
-        flows: flows(&moved, state.as_ref()),
+        flows: flows(moved.iter().chain(&gone).chain(&new), state.as_ref()),
         state,
         came: names(after, before),
         went: names(before, after),
         moved,
+        gone,
+        new,
         kept,
         changes: changes(before, after),
         bounds: bounds(before, after),
@@ -148,31 +159,43 @@ fn compared(before: &Plan, after: &Plan, state: Option<StateDiff>) -> Diff {
     }
 }
 
-fn moves(before: &Plan, after: &Plan) -> (Vec<Move>, usize) {
+/// The nodes of two plans.
+#[derive(Default)]
+struct Nodes {
+    moved: Vec<Move>,
+    gone: Vec<Move>,
+    new: Vec<Move>,
+    kept: usize,
+}
+
+fn nodes(before: &Plan, after: &Plan) -> Nodes {
     let place = |plan| -> HashMap<&str, &str> {
         let plan: &Plan = plan;
         plan.placement.iter().map(|(node, device)| (node.as_str(), device.as_str())).collect()
     };
     let (first, second) = (place(before), place(after));
-    let mut moved = Vec::new();
-    let mut kept = 0;
+    let mut nodes = Nodes::default();
     for (node, from) in &before.placement {
-        let to = second.get(node.as_str()).copied();
-        if to == Some(from) {
-            kept += 1;
-        } else {
-            moved.push(Move { node: node.clone(), from: Some(from.clone()), to: to.map(str::to_owned) });
-        }
+        let to = second.get(node.as_str()).map(|&to| to.to_owned());
+        let list = match &to {
+            Some(to) if to == from => {
+                nodes.kept += 1;
+                continue;
+            }
+            Some(_) => &mut nodes.moved,
+            None => &mut nodes.gone,
+        };
+        list.push(Move { node: node.clone(), from: Some(from.clone()), to });
     }
     let new = after.placement.iter().filter(|(node, _)| !first.contains_key(node.as_str()));
-    moved.extend(new.map(|(node, to)| Move { node: node.clone(), from: None, to: Some(to.clone()) }));
-    (moved, kept)
+    nodes.new.extend(new.map(|(node, to)| Move { node: node.clone(), from: None, to: Some(to.clone()) }));
+    nodes
 }
 
-/// Sums what moved by pairs of devices.
-fn flows(moved: &[Move], state: Option<&StateDiff>) -> Vec<Flow> {
+/// Sums what moved, came and went by pairs of devices.
+fn flows<'a>(nodes: impl Iterator<Item = &'a Move>, state: Option<&StateDiff>) -> Vec<Flow> {
     let mut flows: BTreeMap<(Option<&str>, Option<&str>), (usize, Bytes)> = BTreeMap::new();
-    for Move { from, to, .. } in moved {
+    for Move { from, to, .. } in nodes {
         flows.entry((from.as_deref(), to.as_deref())).or_default().0 += 1;
     }
     for item in state.iter().flat_map(|state| &state.items) {
@@ -289,13 +312,19 @@ impl fmt::Display for Diff {
                 writeln!(f, "devices {what}: {}", escaped(&names.join(", ")))?;
             }
         }
-        writeln!(f, "{} nodes moved, {} kept", self.moved.len(), self.kept)?;
+        write!(f, "{} nodes moved", self.moved.len())?;
+        for (nodes, what) in [(&self.gone, "gone"), (&self.new, "new")] {
+            if !nodes.is_empty() {
+                write!(f, ", {} {what}", nodes.len())?;
+            }
+        }
+        writeln!(f, ", {} kept", self.kept)?;
         let device = |device: &Option<String>| device.as_deref().map_or("(none)".into(), escaped);
-        for Move { node, from, to } in self.moved.iter().take(LISTED) {
+        for Move { node, from, to } in self.nodes().take(LISTED) {
             writeln!(f, "  {}: {} -> {}", escaped(node), device(from), device(to))?;
         }
-        if self.moved.len() > LISTED {
-            writeln!(f, "  and {} more (--json lists all)", self.moved.len() - LISTED)?;
+        if let more @ 1.. = self.nodes().count().saturating_sub(LISTED) {
+            writeln!(f, "  and {more} more (--json lists all)")?;
         }
         if let Some(StateDiff { moved_bytes, lost_bytes, new_bytes, items }) = &self.state
             && !items.is_empty()

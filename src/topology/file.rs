@@ -274,16 +274,25 @@ fn quantity<T: FromStr<Err = String>>(value: &Value, base: fn(u64) -> T) -> Resu
     match value {
         Value::String(text) => text.parse(),
         Value::Number(number) => {
-            let number =
-                number.as_u64().ok_or_else(|| format!("{number} is not a whole number above zero"))?;
-            Ok(base(number))
+            let whole =
+                whole_number(value).ok_or_else(|| format!("{number} is not a whole number above zero"))?;
+            Ok(base(whole))
         }
+        // Numbers of TOML that JSON has not are nulls here.
+        Value::Null => Err("expected a string with a unit, found null, inf or nan".to_owned()),
         other => Err(format!("expected a string with a unit, found {}", kind_of(other))),
     }
 }
 
+/// A whole number, also as one with an exponent (`1e9`) that is held exactly.
+fn whole_number(value: &Value) -> Option<u64> {
+    const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+    let exact = |number: &f64| number.fract() == 0.0 && (0.0..=EXACT).contains(number);
+    value.as_u64().or_else(|| value.as_f64().filter(exact).map(|number| number as u64))
+}
+
 fn whole(value: &Value) -> Result<u32, String> {
-    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = whole_number(value).and_then(|number| u32::try_from(number).ok());
     number.ok_or_else(|| format!("expected a whole number below 2^32, found `{value}`"))
 }
 

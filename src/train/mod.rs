@@ -46,7 +46,7 @@ pub use largest::{LargestBatch, largest_batch};
 pub use layers::{Layer, layers};
 pub use open_dims::{infer_dims, open_dims};
 pub use optimize::rate::{Rate, Shape};
-pub use optimize::{Optimizer, Updates};
+pub use optimize::{Epsilon, Optimizer, Updates};
 pub use options::Options;
 pub use parts::of_parts;
 pub use plan::again::step_of_plan;

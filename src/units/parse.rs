@@ -68,7 +68,8 @@ fn prefix(unit: &str) -> (u128, &str) {
     }
 }
 
-/// Reads `1000MB`, `1.5GiB`, `80G` (decimal), `17B`. The error says what is wrong with it.
+/// Reads `1000MB`, `1.5GiB`, `80G` (decimal), `17B`. `Gb` are gigabits to most, and are refused. The error says what is wrong
+/// with it.
 impl FromStr for Bytes {
     type Err = String;
 
@@ -83,6 +84,10 @@ impl FromStr for Bytes {
             return Err(format!(
                 "`{unit}` is not a unit of size: expected B, kB, MB, GB, TB, PB, KiB, MiB, ..."
             ));
+        }
+        if rest == "b" && unit.starts_with(['K', 'M', 'G', 'T', 'P']) {
+            let bytes = unit.replace('b', "B");
+            return Err(format!("`{unit}` may be bits: {bytes} are bytes"));
         }
         number.scaled(scale, 1, "bytes").map(Self)
     }
@@ -265,6 +270,11 @@ mod tests {
         ] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
+        for unclear in ["64Gb", "64Gib", "1Kb"] {
+            let error = unclear.parse::<Bytes>().unwrap_err();
+            assert!(error.contains("may be bits: "), "{error}");
+        }
+        assert_eq!("64gb".parse(), Ok(Bytes(64_000_000_000)));
         for text in ["1GB", "1", "1Gbit", "1/s"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }

@@ -117,6 +117,18 @@ fn updating(updates: &str) -> Result<CostGraph> {
     read_costgraph(text.as_bytes())
 }
 
+/// The same of a graph without nodes.
+fn updating_none(updates: &str) -> Result<CostGraph> {
+    let text = format!(r#"{{"costgraph":1,"kinds":["k"],"updates":[{updates}],"nodes":[]}}"#);
+    read_costgraph(text.as_bytes())
+}
+
+/// A view with these fields of a node that makes 128 bytes.
+fn viewed(fields: &str) -> Result<CostGraph> {
+    let a = r#"{"id":"a","op":"f","time_ns":[1],"outputs":[128]}"#;
+    with(&format!(r#"{a},{{"id":"v","op":"f",{fields}}}"#), r#"["a",0,"v"]"#)
+}
+
 #[test]
 fn wrong_graphs_are_named() {
     let a = r#"{"id":"a","op":"f","time_ns":[1],"outputs":[1]}"#;
@@ -151,7 +163,21 @@ fn wrong_graphs_are_named() {
         (with(r#"{"id":"","op":"f","time_ns":[1]}"#, ""), "node 0: its id is empty"),
         (
             with(&node(r#""time_ns":[1],"outputs":[1],"view":0"#), ""),
-            "node a: a view is one output within one input",
+            "node a: a view is of one input, found 0",
+        ),
+        (viewed(r#""outputs":[64],"view":10"#), "node v: a view begins at a multiple of 64 bytes, found 10"),
+        (
+            viewed(r#""outputs":[64],"view":128"#),
+            "node v: a view of 64 bytes from byte 128 on goes beyond its input, which has 128",
+        ),
+        (viewed(r#""outputs":[64,64],"view":0"#), "node v: a view has one output, found 2"),
+        (viewed(r#""outputs":[],"view":0"#), "node v: a view has one output, found 0"),
+        (
+            with(
+                r#"{"id":"p","op":"param","outputs":[64]},{"id":"v","op":"f","outputs":[64],"view":0}"#,
+                r#"["p",0,"v"]"#,
+            ),
+            "node v: a view is of what is made or an input, and p is a parameter",
         ),
         (with(&node(r#""time_ns":[1,2],"outputs":[1],"view":0"#), ""), "node a: expected 1 times"),
         (updating(r#"["a",0,"z",0]"#), "update of z by a: there is no node z"),
@@ -159,6 +185,12 @@ fn wrong_graphs_are_named() {
         (updating(r#"["x",0,"x",0]"#), "node x: an update is of an input as large"),
         (read_costgraph(br#"{"costgraph":2,"kinds":[],"nodes":[]}"#), "version 2 is not supported"),
         (read_costgraph(br#"{"costgraph":1,"nodes":[]}"#), "the device kinds are missing"),
+        (
+            read_costgraph(br#"{"costgraph":1,"kinds":[],"nodes":[{"id":"a","op":"f","time_ns":[1]}]}"#),
+            "node a: has times on each kind of device, and the graph has no kinds",
+        ),
+        (with("", r#"["a",0,"b"]"#), "nodes: the graph has no nodes"),
+        (updating_none(r#"["a",0,"b",0]"#), "nodes: the graph has no nodes"),
         (read_costgraph(br#"{"costgraph":1,"kinds":["a","a"],"nodes":[]}"#), "is there twice"),
         (read_costgraph(br#"{"costgraph":1,"kinds":["a"]}"#), "the nodes are missing"),
         (read_costgraph(br#"{"kinds":["a"],"nodes":[]}"#), "not a cost graph"),

@@ -434,6 +434,11 @@ pub(crate) fn hero_cases() -> Vec<Case> {
         let op = attend(heads as i64, heads as i64, causal, HeadOrder::HeadsFirst);
         cases.push(sized(op, &[(dtype, &q), (dtype, &k), (dtype, &k)]));
     }
+    // Trees, whose nodes are counted in 32 bits.
+    let [f32, i32] = [DType::F32, DType::I32];
+    let nodes: [(DType, &[usize]); 5] =
+        [(f32, &[70, 9]), (i32, &[5]), (i32, &[31]), (f32, &[31]), (i32, &[31])];
+    cases.push(sized(Op::TreeLeaves { depth: 4 }, &nodes));
     // A slice that is written at a position, along each axis.
     for (axis, update) in [(0, [1, 5, 6]), (1, [4, 2, 6]), (2, [4, 5, 3])] {
         let operands: [(DType, &[usize]); 3] = [(bf16, &[4, 5, 6]), (DType::I64, &[]), (bf16, &update)];

@@ -453,7 +453,7 @@ fn all_operations() -> Vec<&'static str> {
             Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice(_) => true,
             Op::Pad(_) | Op::Concat { .. } | Op::Gather { .. } | Op::GatherElements { .. } => true,
             Op::GatherNd { .. } | Op::ScatterElements { .. } | Op::ScatterNd { .. } | Op::TopK(_) => true,
-            Op::UpdateSlice { .. } => true,
+            Op::UpdateSlice { .. } | Op::TreeLeaves { .. } => true,
         }
     }
     assert!(listed(&Op::Select));

@@ -148,6 +148,9 @@ fn initialisers_and_odd_attributes_round_trip() {
     let ints = graph.add_constant(Tensor::from_i64(vec![1, 2, 4, 4], &[0; 32]).unwrap(), s);
     let pair = graph.add_constant(Tensor::from_i64(vec![1, 1], &[0]).unwrap(), s);
     let start = graph.add_constant(Tensor::from_i64(vec![], &[0]).unwrap(), s);
+    let rows = graph.add_constant(Tensor::from_f32(vec![2, 2], &[0.5; 4]).unwrap(), s);
+    let splits = graph.add_constant(Tensor::from_f32(vec![1], &[0.5]).unwrap(), s);
+    let nodes = graph.add_constant(Tensor::new(DType::I32, vec![1], vec![0; 4]).unwrap(), s);
     let window = Window {
         strides: vec![2, 1],
         dilations: vec![1, 2],
@@ -182,6 +185,7 @@ fn initialisers_and_odd_attributes_round_trip() {
         (Op::ScatterElements { axis: 1, kind: ScatterKind::Max }, vec![x, ints, x]),
         (Op::ScatterNd { kind: ScatterKind::Add }, vec![x, pair, x]),
         (Op::UpdateSlice { axis: 1 }, vec![x, start, x]),
+        (Op::TreeLeaves { depth: 3 }, vec![rows, nodes, nodes, splits, nodes]),
     ];
     for (op, operands) in ops {
         graph.push(op, &operands, s).unwrap();

@@ -9,6 +9,7 @@ use partition::unstable::topology::Topology;
 use partition::unstable::train::{Event, Fit, Options, Replicas, Trainer, fit};
 
 use crate::cli::Folder;
+use crate::onnx::{float, integers, model, node};
 
 fn network(op: &str) -> Graph {
     let text = format!(
@@ -278,4 +279,34 @@ fn a_network_that_keeps_state_is_not_divided() {
     std::fs::write(folder.path("net.json"), model.to_string()).unwrap();
     let error = folder.fails(2, &["net.json", "-d", "cpu", "--batch", "4", "--microbatches", "2"]);
     assert!(error.contains("h stays from step to step"), "{error}");
+}
+
+#[test]
+fn a_model_that_is_read_only_with_its_batch_bound_is_not_divided() {
+    use partition::unstable::load::weights::write_npz;
+    let folder = Folder::new();
+    let nodes = vec![node("join", "Reshape", &["x", "to"], &["y"])];
+    let joined = model(nodes, vec![float("x", &["b", "4"])], vec![integers("to", &[-1, 8])], &["y"]);
+    std::fs::write(folder.path("joined.onnx"), joined).unwrap();
+    let x = Tensor::from_f32(vec![4, 4], &[0.5; 16]).unwrap();
+    write_npz(&folder.path("x.npz"), &[("x".to_owned(), x)]).unwrap();
+    let run = ["run", "joined.onnx", "-d", "2xcpu", "--inputs", "x.npz"];
+    let plan = ["joined.onnx", "-d", "2xcpu"];
+    folder.ok(&run);
+    folder.ok(&[&run[..], &["--batch", "4"]].concat());
+    folder.ok(&[&plan[..], &["--batch", "4"]].concat());
+    for command in [&run[..], &plan[..]] {
+        for batch in [&["--batch", "4"][..], &[]] {
+            let error = folder.fails(2, &[command, batch, &["--microbatches", "2"]].concat());
+            assert!(error.contains("--microbatches 2: a batch that is divided stays open"), "{error}");
+            assert!(error.contains("bound (leave --microbatches out)\n"), "{error}");
+            assert!(
+                error.contains("  joined.onnx: node join: Reshape: size -1 cannot be computed"),
+                "{error}"
+            );
+            assert!(!error.contains("--dim"), "{error}");
+        }
+        let error = folder.fails(2, &[command, &["--dim", "b=4", "--microbatches", "2"]].concat());
+        assert!(error.contains("--batch says how large it is, --dim binds it"), "{error}");
+    }
 }

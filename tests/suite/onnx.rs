@@ -220,7 +220,7 @@ pub(crate) fn float(name: &str, sizes: &[&str]) -> ValueInfoProto {
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
 }
 
-fn integers(name: &str, values: &[i64]) -> TensorProto {
+pub(crate) fn integers(name: &str, values: &[i64]) -> TensorProto {
     TensorProto {
         name: name.into(),
         data_type: 7,

@@ -297,6 +297,14 @@ pub fn evaluate(op: &Op, x: &[Array], results: &[(DType, Vec<usize>)]) -> Vec<Ar
             }
             vec![result]
         }
+        Op::TreeLeaves { depth } => vec![Array::from(DType::I32, dims, |i| {
+            let step = |place: f64, _| {
+                let place = place as usize;
+                let holds = x[0].at(&[i[0], x[2].data[place] as usize]) <= x[3].data[place];
+                x[4].data[place] + f64::from(holds)
+            };
+            (0..*depth).fold(x[1].data[i[1]], step)
+        })],
         Op::TopK(op) => {
             let axis = op.axis as usize;
             let chosen = |i: &[usize]| -> usize {

@@ -434,7 +434,8 @@ fn a_network_loses_a_device_gains_one_and_is_edited() {
     let sums = network_told_truly(&old, &edited, "edited");
     assert_eq!(sums, (0, 0, 0));
     let diff = plan::diff(&old, &edited);
-    assert!(diff.moved.iter().all(|node| node.node.starts_with("block1/") && node.to.is_none()), "{diff}");
+    assert!(diff.moved.is_empty() && diff.new.is_empty(), "{diff}");
+    assert!(diff.gone.iter().all(|node| node.node.starts_with("block1/")), "{diff}");
     // And back in: only what was not there is new.
     let back = network(&bytes, "3xa100-80g:memory=3MB", Some(&edited), Stability::Limit(Bytes(0)))
         .expect("a plan")
@@ -565,4 +566,37 @@ fn parts_of_what_was_whole_are_told_from_where_it_was() {
     let (all, stays) = (after.values().map(here).sum::<usize>(), after.iter().map(stays).sum::<usize>());
     assert_eq!((replan.new_bytes, replan.lost_bytes), (Bytes::ZERO, Bytes::ZERO));
     assert_eq!(replan.moved_bytes.get(), 4 * (all - stays) as u64);
+}
+
+#[test]
+fn nodes_of_another_model_came_and_went_and_none_moved() {
+    let folder = Folder::new();
+    let graph = |name: &str, nodes: [&str; 2]| {
+        let node =
+            |name: &str| serde_json::json!({"id": name, "op": "matmul", "time_ns": [5000], "outputs": [64]});
+        let edge = serde_json::json!([nodes[0], 0, nodes[1]]);
+        let graph = serde_json::json!({
+            "costgraph": 1, "name": name, "kinds": ["cpu"], "nodes": nodes.map(node), "edges": [edge],
+        });
+        std::fs::write(folder.path(&format!("{name}.json")), graph.to_string()).expect("written");
+        let plan = format!("{name}.plan.json");
+        folder.ok(&[&format!("{name}.json"), "-d", "cpu", "-o", &plan]);
+        plan
+    };
+    let (old, new) = (graph("first", ["a", "b"]), graph("second", ["c", "d"]));
+    let text = folder.ok(&["diff", &old, &new]);
+    assert!(text.contains("0 nodes moved, 2 gone, 2 new, 0 kept"), "{text}");
+    for line in ["  a: cpu0 -> (none)", "  d: (none) -> cpu0"] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+    let json = folder.ok(&["diff", &old, &new, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let nodes = |list: &str| -> Vec<&str> {
+        json[list].as_array().into_iter().flatten().filter_map(|node| node["node"].as_str()).collect()
+    };
+    assert_eq!(["moved", "gone", "new"].map(nodes), [vec![], vec!["a", "b"], vec!["c", "d"]]);
+    // The model is the second plan's.
+    folder.ok(&["diff", &old, &new, "--model", "second.json"]);
+    let error = folder.fails(1, &["diff", &new, &new, "--model", "first.json"]);
+    assert!(error.contains("the plan is of another model"), "{error}");
 }

@@ -879,6 +879,63 @@ fn updates_of_slices() {
     }
 }
 
+/// Trees of different depths, with nodes that compare with what is no number.
+#[test]
+fn leaves_of_trees() {
+    let mut random = Random::new(92);
+    for case in 0..40 {
+        let dtype = *random.pick(&[DType::F32, DType::F64]);
+        let (rows, width) = (*random.pick(&[0, 1, 5, 16, 70, 130]), random.size(1, 6));
+        let (trees, depth) = (random.size(1, 40), random.range(0, 7));
+        let (mut roots, mut columns, mut splits, mut next) = (vec![], vec![], vec![], vec![]);
+        for _ in 0..trees {
+            // Children stand side by side behind all that was there before.
+            let mut level = vec![columns.len()];
+            roots.push(columns.len() as f64);
+            columns.push(0.0);
+            for _ in 0..depth {
+                let mut below = Vec::new();
+                for node in level {
+                    if random.range(0, 4) > 0 {
+                        let first = columns.len();
+                        columns.extend([0.0; 2]);
+                        below.extend([first, first + 1]);
+                        while next.len() < columns.len() {
+                            next.push(next.len() as f64);
+                            splits.push(f64::NAN);
+                        }
+                        columns[node] = random.range(0, width as i64 - 1) as f64;
+                        splits[node] = random.range(-2, 2) as f64;
+                        next[node] = first as f64;
+                    }
+                }
+                level = below;
+            }
+            while next.len() < columns.len() {
+                next.push(next.len() as f64);
+                splits.push(f64::NAN);
+            }
+        }
+        let mut x = array(&mut random, dtype, &[rows, width]);
+        x.data.iter_mut().step_by(7).for_each(|value| *value = f64::NAN);
+        let list = |dtype, data: Vec<f64>| Array::new(dtype, &[data.len()], data);
+        let (roots, columns) = (list(DType::I32, roots), list(DType::I32, columns));
+        let (splits, next) = (list(dtype, splits), list(DType::I32, next));
+        let op = Op::TreeLeaves { depth: depth as u32 };
+        check(&op, &[x.clone(), roots.clone(), columns.clone(), splits.clone(), next.clone()]);
+        if rows == 0 || depth == 0 {
+            continue;
+        }
+        let mut beyond = columns.clone();
+        beyond.data.iter_mut().for_each(|column| *column = [-1.0, width as f64][case % 2]);
+        let operands = [x, roots, beyond, splits, next];
+        let types: Vec<Type> = operands.iter().map(ty).collect();
+        let results = infer(&op, &types.iter().collect::<Vec<_>>(), &|_| String::new()).unwrap();
+        let error = run(&op, &operands, &results).unwrap_err().to_string();
+        assert!(error.contains("looks at a column, or goes on at a node, that there is not"), "{error}");
+    }
+}
+
 #[test]
 fn an_index_outside_its_axis_is_an_error() {
     let data = Array::new(DType::F32, &[3, 2], vec![0.0; 6]);

@@ -129,6 +129,9 @@ fn files() {
     assert_eq!(load("devices.json", &json).unwrap(), topology);
     assert_eq!(load("devices", &json).unwrap(), topology);
     assert_eq!(load("again.toml", &topology.description().to_toml()).unwrap(), topology);
+    let sized =
+        |memory: &str| load("sized.toml", &format!("[[device]]\nkind = \"cpu\"\nmemory = {memory}\n"));
+    assert_eq!(sized("1.5e9").unwrap(), sized("\"1.5GB\"").unwrap());
 }
 
 /// The examples of the manual are read, and are what it says.

@@ -24,7 +24,7 @@ fn stored(name: &str) -> PathBuf {
 /// with an open batch, of extremes among equal elements.
 #[test]
 fn gradients_go_where_those_of_pytorch_go() {
-    for name in ["steered", "lengths", "learned", "opened", "kinks", "ties", "ties.core"] {
+    for name in ["steered", "lengths", "learned", "opened", "kinks", "ties", "ties.core", "overridden"] {
         has_gradients_of_pytorch(name);
     }
 }
@@ -120,7 +120,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 84);
+    assert_eq!(programs.len(), 85);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());
@@ -275,20 +275,22 @@ fn open_sizes_are_dimensions() {
 #[test]
 fn what_is_not_supported_is_named_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = changed(folder.path(), CompressionMethod::Stored, |program| {
-        for node in program["graph_module"]["graph"]["nodes"].as_array_mut().unwrap() {
-            if node["target"] == "torch.ops.aten.linear.default" {
-                node["target"] = json!("torch.ops.mine.linear.default");
+    // Operations of core ATen are none that decompositions take apart.
+    for (target, decomposes) in [("mine.linear", true), ("aten.avg_pool2d_backward", false)] {
+        let target = format!("torch.ops.{target}.default");
+        let path = changed(folder.path(), CompressionMethod::Stored, |program| {
+            for node in program["graph_module"]["graph"]["nodes"].as_array_mut().unwrap() {
+                if node["target"] == "torch.ops.aten.linear.default" {
+                    node["target"] = json!(target);
+                }
             }
+        });
+        let out = partition(&["check", path.to_str().unwrap()]);
+        assert_eq!(out.status.code(), Some(1), "{}", told(&out));
+        for node in ["linear", "linear_1"] {
+            assert!(told(&out).contains(&format!("node {node}: operation {target}")), "{}", told(&out));
         }
-    });
-    let out = partition(&["check", path.to_str().unwrap()]);
-    assert_eq!(out.status.code(), Some(1), "{}", told(&out));
-    for node in [
-        "node linear: operation torch.ops.mine.linear.default",
-        "node linear_1: operation torch.ops.mine.linear.default",
-    ] {
-        assert!(told(&out).contains(node), "{}", told(&out));
+        assert_eq!(told(&out).contains("run_decompositions"), decomposes, "{}", told(&out));
     }
 }
 

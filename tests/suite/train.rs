@@ -127,6 +127,14 @@ fn stepped(kind: &str, w: f64, g: f64, lr: f64, t: i32, state: &mut Element) -> 
             state.v = 0.99 * state.v + 0.01 * g * g;
             w - lr * g / (state.v.sqrt() + 1e-8)
         }
+        "rmsprop of Keras" => {
+            state.v = 0.9 * state.v + 0.1 * g * g;
+            w - lr * g / (state.v + 1e-3).sqrt()
+        }
+        "adagrad of Keras" => {
+            state.v += g * g;
+            w - lr * g / (state.v + 1e-3).sqrt()
+        }
         "adam" | "adamw" => {
             state.m = 0.9 * state.m + 0.1 * g;
             state.v = 0.999 * state.v + 0.001 * g * g;
@@ -152,6 +160,8 @@ fn optimizers_step_as_their_papers_say() {
         ("decay", "sgd:weight_decay=0.1", 0.1),
         ("adagrad", "adagrad", 0.05),
         ("rmsprop", "rmsprop", 0.01),
+        ("rmsprop of Keras", "rmsprop:rho=0.9,epsilon=1e-3,epsilon_in_root", 0.01),
+        ("adagrad of Keras", "adagrad:epsilon=1e-3,epsilon_in_root=true", 0.05),
         ("adam", "adam", 0.01),
         ("adamw", "adamw:weight_decay=0.05", 0.01),
         ("lion", "lion", 0.01),

@@ -1,6 +1,6 @@
 //! Gathers, scatters and the selection of extreme elements.
 
-use super::super::{DType, IndexOp, ScatterKind, Shape, Size, TopK, Type};
+use super::super::{DType, IndexOp, Op, ScatterKind, Shape, Size, TopK, Type};
 use super::context::Context;
 use crate::error::Result;
 
@@ -13,6 +13,7 @@ pub(super) fn results(context: &Context<'_>, op: IndexOp<'_>) -> Result<Vec<Type
         IndexOp::ScatterNd { kind } => scatter_nd(context, kind),
         IndexOp::UpdateSlice { axis } => update_slice(context, axis),
         IndexOp::TopK(of) => return topk(context, of),
+        IndexOp::TreeLeaves { depth } => tree_leaves(context, depth),
     };
     result.map(|ty| vec![ty])
 }
@@ -145,4 +146,23 @@ fn topk(context: &Context<'_>, topk: &TopK) -> Result<Vec<Type>> {
     sizes[axis] = Size::Known(topk.k);
     let shape = Shape::new(sizes);
     Ok(vec![Type::new(x.dtype, shape.clone()), Type::new(DType::I64, shape)])
+}
+
+fn tree_leaves(context: &Context<'_>, depth: u32) -> Result<Type> {
+    let [rows, roots, columns, splits, next] = context.operands()?;
+    context.rank("rows", rows, 2)?;
+    if !matches!(rows.dtype, DType::F32 | DType::F64) {
+        return Err(context.fail(format!("expected rows of f32 or f64, found {}", rows.dtype)));
+    }
+    context.same_dtype("splits", rows.dtype, splits.dtype)?;
+    for (what, list) in [("roots", roots), ("columns", columns), ("nodes that come next", next)] {
+        context.same_dtype(what, DType::I32, list.dtype)?;
+        context.rank(what, list, 1)?;
+    }
+    context.same_shape("splits", &columns.shape, &splits.shape)?;
+    context.same_shape("nodes that come next", &columns.shape, &next.shape)?;
+    if depth > Op::DEEPEST {
+        return Err(context.fail(format!("expected a depth of at most {}, found {depth}", Op::DEEPEST)));
+    }
+    Ok(Type::new(DType::I32, Shape::new([rows.shape[0].clone(), roots.shape[0].clone()])))
 }

@@ -284,6 +284,15 @@ fn indices_select_and_write() {
     let topk = |k| Op::TopK(TopK { axis: 1, k, largest: true });
     ok(topk(3), &["f32[n,9]"], &["f32[n,3]", "i64[n,3]"]);
     bad(topk(10), &["f32[n,9]"], "expected k from 0 to 9, found 10");
+    let leaves = |depth| Op::TreeLeaves { depth };
+    let nodes = |rows, splits| [rows, "i32[3]", "i32[7]", splits, "i32[7]"];
+    ok(leaves(2), &nodes("f32[n,9]", "f32[7]"), &["i32[n,3]"]);
+    ok(leaves(0), &nodes("f64[5,9]", "f64[7]"), &["i32[5,3]"]);
+    bad(leaves(257), &nodes("f32[n,9]", "f32[7]"), "a depth of at most 256, found 257");
+    bad(leaves(2), &nodes("f16[n,9]", "f16[7]"), "rows of f32 or f64, found f16");
+    bad(leaves(2), &nodes("f32[n,9]", "f64[7]"), "splits of type f32, found f64");
+    bad(leaves(2), &nodes("f32[n,9]", "f32[8]"), "splits of shape [7], found [8]");
+    bad(leaves(2), &nodes("f32[9]", "f32[7]"), "rows of rank 2");
 }
 
 #[test]

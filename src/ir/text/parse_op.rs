@@ -89,6 +89,7 @@ impl<'t> AttributeReader<'_, 't> {
             OpName::ScatterNd => Op::ScatterNd { kind: self.scatter()? },
             OpName::UpdateSlice => Op::UpdateSlice { axis: self.axis()? },
             OpName::TopK => Op::TopK(self.topk()?),
+            OpName::TreeLeaves => Op::TreeLeaves { depth: self.integer("depth")? },
         })
     }
 

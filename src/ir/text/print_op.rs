@@ -106,6 +106,7 @@ impl AttributePrinter<'_, '_, '_, '_> {
             }
             IndexOp::ScatterNd { kind } => self.optional(&defaults::SCATTER, &kind),
             IndexOp::UpdateSlice { axis } => self.value("axis", axis),
+            IndexOp::TreeLeaves { depth } => self.value("depth", depth),
             IndexOp::TopK(topk) => {
                 self.value("axis", topk.axis)?;
                 self.value("k", topk.k)?;

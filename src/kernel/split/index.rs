@@ -26,6 +26,13 @@ pub(super) fn ways(op: IndexOp<'_>, shapes: &Shapes) -> Vec<Way> {
                 |at: usize| Way::axis(shapes, at, vec![Access::along(at), Access::Whole, Access::along(at)]);
             (0..rank).filter(|&at| at != axis as usize).map(way).collect()
         }
+        IndexOp::TreeLeaves { .. } => {
+            let [rows, trees] = [(0, [Some(0), None]), (1, [None, Some(0)])].map(|(at, along)| {
+                let read = along.map(|axis| axis.map_or(Access::Whole, Access::along));
+                Way::axis(shapes, at, [read.to_vec(), vec![Access::Whole; 3]].concat())
+            });
+            vec![rows, trees]
+        }
         IndexOp::TopK(topk) => {
             let free = (0..rank).filter(|&at| at != topk.axis as usize);
             let way = |at: usize| Way {

@@ -274,7 +274,8 @@ impl Builder {
             | OpName::PackedMatMul
             | OpName::Attention
             | OpName::AttentionGradient
-            | OpName::Rotary => return Err(self.unknown(node, &[x])),
+            | OpName::Rotary
+            | OpName::TreeLeaves => return Err(self.unknown(node, &[x])),
         })
     }
 

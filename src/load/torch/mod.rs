@@ -17,6 +17,7 @@ use crate::json::json_error;
 pub(super) mod archive;
 mod bound;
 mod call;
+mod core;
 mod inline;
 mod laid;
 mod memory;

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::call::Emit;
+use super::core::is_core;
 use super::ops;
 use super::schema::{Argument, Document, InMemory, Node, StoredArray, TensorMeta, size};
 use crate::error::{Error, Report, Result};
@@ -553,7 +554,7 @@ pub(super) fn dimension(argument: &Argument) -> Dimension {
 
 fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
     let mut unsupported: Vec<Report> = Vec::new();
-    let mut wrong = None;
+    let (mut wrong, mut decomposes) = (None, false);
     for node in nodes {
         if ops::is_assertion(node) {
             continue;
@@ -573,14 +574,17 @@ fn nodes<'d>(emit: &mut Emit<'d>, nodes: &'d [Node]) -> Result<()> {
         let Err(error) = fault else { continue };
         emit.lose(node);
         match error.within(&format!("node {}", super::call::name(node))) {
-            Error::Unsupported(report) => unsupported.push(report),
+            Error::Unsupported(report) => {
+                decomposes |= !is_core(&node.target);
+                unsupported.push(report);
+            }
             other => wrong = wrong.or(Some(other)),
         }
     }
     match (unsupported.first(), wrong) {
         (Some(first), _) => {
             let all = unsupported.iter().map(ToString::to_string).collect();
-            let help = "exported.run_decompositions() leaves fewer operations";
+            let help = if decomposes { "exported.run_decompositions() leaves fewer operations" } else { "" };
             Err(Error::Unsupported(first.clone().help(help).details(all)))
         }
         (None, Some(wrong)) => Err(wrong),

@@ -87,6 +87,7 @@ pub fn no_gradient(op: &Op) -> Option<&'static str> {
             | IndexOp::GatherNd { .. }
             | IndexOp::UpdateSlice { .. }
             | IndexOp::TopK(_) => None,
+            IndexOp::TreeLeaves { .. } => Some("its result is a node's number"),
             IndexOp::ScatterElements { kind, .. } | IndexOp::ScatterNd { kind } => match kind {
                 ScatterKind::Replace | ScatterKind::Add | ScatterKind::Max | ScatterKind::Min => None,
                 ScatterKind::Mul => {

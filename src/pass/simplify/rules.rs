@@ -58,7 +58,8 @@ pub(super) fn rewritten(look: &Look<'_, '_>) -> Vec<Rewrite> {
             | IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
             | IndexOp::UpdateSlice { .. }
-            | IndexOp::TopK(_) => Vec::new(),
+            | IndexOp::TopK(_)
+            | IndexOp::TreeLeaves { .. } => Vec::new(),
         },
         Family::Product(op) => one(look.product(op)),
         // No rewriting of these is known that holds for every bit.

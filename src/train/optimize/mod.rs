@@ -38,14 +38,14 @@ pub enum Optimizer {
     /// `a += g^2; w -= rate g / (sqrt a + epsilon)` (Duchi, Hazan, Singer 2011).
     Adagrad {
         /// Keeps the quotient finite.
-        epsilon: f64,
+        epsilon: Epsilon,
     },
     /// `a = rho a + (1 - rho) g^2; w -= rate g / (sqrt a + epsilon)` (Tieleman and Hinton 2012).
     RmsProp {
         /// How long squares are remembered.
         rho: f64,
         /// Keeps the quotient finite.
-        epsilon: f64,
+        epsilon: Epsilon,
     },
     /// Moments `m`, `v`, corrected for their start at zero (Kingma and Ba 2015). Weight decay is added
     /// to the gradient, or with `decoupled` taken off the parameter (Loshchilov and Hutter 2019).
@@ -66,6 +66,33 @@ pub enum Optimizer {
         /// How much it counts in what is remembered.
         beta2: f64,
     },
+}
+
+/// What keeps a quotient over a root finite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Epsilon {
+    /// `g / (sqrt a + epsilon)`, as in PyTorch.
+    BesideRoot(f64),
+    /// `g / sqrt(a + epsilon)`, as in Keras.
+    InRoot(f64),
+}
+
+impl Epsilon {
+    /// `epsilon` and `epsilon_in_root` of an optimizer. Error: the former is not above 0.
+    fn read(spec: &mut Spec<'_>, default: f64) -> Result<Self> {
+        let epsilon = spec.positive("epsilon", default)?;
+        let is_in_root = spec.flag("epsilon_in_root")?;
+        Ok(if is_in_root { Self::InRoot(epsilon) } else { Self::BesideRoot(epsilon) })
+    }
+}
+
+impl fmt::Display for Epsilon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BesideRoot(epsilon) => write!(f, "epsilon={epsilon}"),
+            Self::InRoot(epsilon) => write!(f, "epsilon={epsilon},epsilon_in_root"),
+        }
+    }
 }
 
 /// An optimizer with what is common to all.
@@ -102,9 +129,9 @@ impl FromStr for Updates {
             "sgd" => {
                 Optimizer::Sgd { momentum: spec.share("momentum", 0.0)?, nesterov: spec.flag("nesterov")? }
             }
-            "adagrad" => Optimizer::Adagrad { epsilon: spec.positive("epsilon", 1e-10)? },
+            "adagrad" => Optimizer::Adagrad { epsilon: Epsilon::read(&mut spec, 1e-10)? },
             "rmsprop" => {
-                Optimizer::RmsProp { rho: spec.share("rho", 0.99)?, epsilon: spec.positive("epsilon", 1e-8)? }
+                Optimizer::RmsProp { rho: spec.share("rho", 0.99)?, epsilon: Epsilon::read(&mut spec, 1e-8)? }
             }
             "adam" | "adamw" => Optimizer::Adam {
                 beta1: spec.share("beta1", 0.9)?,
@@ -135,8 +162,8 @@ impl fmt::Display for Updates {
             Optimizer::Sgd { momentum, nesterov } => {
                 write!(f, "sgd:momentum={momentum}{}", if nesterov { ",nesterov" } else { "" })?;
             }
-            Optimizer::Adagrad { epsilon } => write!(f, "adagrad:epsilon={epsilon}")?,
-            Optimizer::RmsProp { rho, epsilon } => write!(f, "rmsprop:rho={rho},epsilon={epsilon}")?,
+            Optimizer::Adagrad { epsilon } => write!(f, "adagrad:{epsilon}")?,
+            Optimizer::RmsProp { rho, epsilon } => write!(f, "rmsprop:rho={rho},{epsilon}")?,
             Optimizer::Adam { beta1, beta2, epsilon, decoupled } => {
                 let name = if decoupled { "adamw" } else { "adam" };
                 write!(f, "{name}:beta1={beta1},beta2={beta2},epsilon={epsilon}")?;
@@ -497,10 +524,18 @@ fn blend(b: &mut Build<'_>, old: ValueId, new: ValueId, beta: f64) -> Result<Val
     b.add(old, new)
 }
 
-/// `g / (sqrt a + epsilon)`.
-fn over_root(b: &mut Build<'_>, g: ValueId, a: ValueId, epsilon: f64) -> Result<ValueId> {
-    let root = b.unary(Unary::Sqrt, a)?;
-    let safe = b.with(Binary::Add, root, epsilon)?;
+/// `g` over the root of `a`.
+fn over_root(b: &mut Build<'_>, g: ValueId, a: ValueId, epsilon: Epsilon) -> Result<ValueId> {
+    let safe = match epsilon {
+        Epsilon::BesideRoot(epsilon) => {
+            let root = b.unary(Unary::Sqrt, a)?;
+            b.with(Binary::Add, root, epsilon)?
+        }
+        Epsilon::InRoot(epsilon) => {
+            let safe = b.with(Binary::Add, a, epsilon)?;
+            b.unary(Unary::Sqrt, safe)?
+        }
+    };
     b.div(g, safe)
 }
 

@@ -9,9 +9,10 @@ use crate::kernel::zeros_before;
 impl ProgramBuilder<'_> {
     pub(super) fn index_programs(self, id: NodeId, op: IndexOp<'_>) -> Lowered<Vec<Program>> {
         match op {
-            IndexOp::Gather { .. } | IndexOp::GatherElements { .. } | IndexOp::GatherNd { .. } => {
-                self.alone(Self::map)
-            }
+            IndexOp::Gather { .. }
+            | IndexOp::GatherElements { .. }
+            | IndexOp::GatherNd { .. }
+            | IndexOp::TreeLeaves { .. } => self.alone(Self::map),
             IndexOp::ScatterNd { kind } if self.begins_with_zeros(id) => {
                 self.alone(|this| this.scatter_nd(id, kind))
             }
@@ -34,6 +35,7 @@ impl ProgramBuilder<'_> {
             IndexOp::Gather { axis } => self.gather_at(id, axis as usize, index, guard),
             IndexOp::GatherElements { axis } => self.gather_elements_at(id, axis as usize, index, guard),
             IndexOp::GatherNd { batch_dims } => self.gather_nd_at(id, batch_dims as usize, index, guard),
+            IndexOp::TreeLeaves { depth } => self.tree_leaf_at(id, depth, index, guard),
             IndexOp::ScatterElements { .. }
             | IndexOp::ScatterNd { .. }
             | IndexOp::UpdateSlice { .. }
@@ -86,6 +88,33 @@ impl ProgramBuilder<'_> {
         from.extend(named);
         from.extend(&index[outer..]);
         self.at(x, &from, guard)
+    }
+
+    /// Each step of the walk is written out, and reads four elements.
+    fn tree_leaf_at(
+        &mut self,
+        id: NodeId,
+        depth: u32,
+        index: &[ExprId],
+        guard: Option<ExprId>,
+    ) -> Lowered<ExprId> {
+        let &[x, roots, columns, splits, next] = &self.graph.node(id).operands[..] else {
+            return Err(Halt::Unfused);
+        };
+        let (width, nodes) = (self.dims(x)?[1], self.dims(columns)?[0]);
+        let mut place = self.at(roots, &index[1..], guard)?;
+        for _ in 0..depth {
+            let node = self.exprs.wrapped(place, nodes);
+            let column = self.at(columns, &[node], guard)?;
+            let column = self.exprs.wrapped(column, width);
+            let value = self.at(x, &[index[0], column], guard)?;
+            let split = self.at(splits, &[node], guard)?;
+            let holds = self.exprs.compare(Compare::Le, value, split);
+            let holds = self.exprs.convert(DType::I32, holds);
+            let first = self.at(next, &[node], guard)?;
+            place = self.exprs.binary(Binary::Add, first, holds);
+        }
+        Ok(place)
     }
 
     /// The tuple of indices at `outer`, as positions on the axes of `x` from `first` on.

@@ -150,6 +150,31 @@ fn pool(call: &Call<'_, '_>, axes: usize) -> Result<Pool> {
     Ok(Pool { is_alone, kernel, strides, pads, ceil: call.int("ceil_mode", 0)? })
 }
 
+impl Pool {
+    /// Makes each window a whole one, as padding that lets the last begin where `ceil_mode` has it begin: within the
+    /// input or the padding before it. Error: sizes are open.
+    fn fill_last_windows(&mut self, call: &Call<'_, '_>, axes: usize) -> Result<()> {
+        let first = call.rank("self")? as usize - axes;
+        let sizes: Option<Vec<i64>> = call.meta("self")?.sizes[first..].iter().map(schema::size).collect();
+        let sizes =
+            sizes.ok_or_else(|| call.unsupported("with divisor_override and ceil_mode of open sizes"))?;
+        for (axis, &size) in sizes.iter().enumerate() {
+            let (kernel, stride, before) = (self.kernel[axis], self.strides[axis], self.pads[axis]);
+            let beyond = i128::from(size) + i128::from(before) - 1;
+            let reached = i128::from(size) + 2 * i128::from(before) - i128::from(kernel);
+            if stride < 1 || reached < 0 {
+                return Err(call.wrong("its windows do not fit the input"));
+            }
+            let stride = i128::from(stride);
+            let last = ((reached + stride - 1) / stride).min(beyond / stride) * stride;
+            let after = (last + i128::from(kernel) - beyond - 1).max(0);
+            self.pads[axes + axis] = after as i64;
+        }
+        self.ceil = 0;
+        Ok(())
+    }
+}
+
 fn max_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
     let (x, pool, dilations) =
         (call.tensor("self")?, pool(call, axes)?, for_axes(call, "dilation", axes, 1)?);
@@ -180,12 +205,12 @@ fn max_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
 }
 
 fn average_pool(call: &mut Call<'_, '_>, axes: usize) -> Result<()> {
-    let (x, pool) = (call.tensor("self")?, pool(call, axes)?);
+    let (x, mut pool) = (call.tensor("self")?, pool(call, axes)?);
     let x = in_batch(call, x, pool.is_alone);
     let divisor = call.argument("divisor_override").is_some().then(|| call.float("divisor_override", 1.0));
     let divisor = divisor.transpose()?;
     if divisor.is_some() && pool.ceil != 0 {
-        return Err(call.unsupported("divisor_override with ceil_mode"));
+        pool.fill_last_windows(call, axes)?;
     }
     let attributes = [
         ("kernel_shape", Attribute::Ints(&pool.kernel)),

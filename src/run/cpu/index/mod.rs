@@ -1,4 +1,4 @@
-//! Elements at positions that are data, and the largest elements.
+//! Elements at positions that are data, the largest elements, and walks through trees.
 
 mod gather;
 pub(super) mod named;
@@ -7,6 +7,7 @@ mod scatter;
 #[cfg(test)]
 mod tests;
 mod topk;
+mod trees;
 
 use crate::error::Result;
 use crate::ir::IndexOp;
@@ -49,5 +50,6 @@ pub(super) fn execute(
             let [x] = exactly(inputs)?;
             topk::topk(op, x, outputs, workspace)
         }
+        IndexOp::TreeLeaves { depth } => trees::tree_leaves(team, depth, exactly(inputs)?, only(outputs)?),
     }
 }

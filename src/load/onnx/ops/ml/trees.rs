@@ -1,4 +1,9 @@
-//! Ensembles of trees: all trees of all rows walk down together, a level at a time.
+//! Ensembles of trees: rows walk down all trees, and what stands at the leaves is added up.
+//!
+//! Where every test compares ([`walk`]), the walk is one operation; of sets of numbers and tests for equality, all rows go
+//! down all trees a level at a time.
+
+mod walk;
 
 use std::collections::{HashMap, HashSet};
 
@@ -96,6 +101,10 @@ fn reals(at: &At<'_>, name: &str) -> Result<Vec<f64>> {
 
 /// The trees of the older operators, whose leaves add to targets or classes (`kind`).
 fn forest(at: &At<'_>, kind: &str) -> Result<Forest> {
+    stated_forest(at, kind).map(walk::arranged)
+}
+
+fn stated_forest(at: &At<'_>, kind: &str) -> Result<Forest> {
     at.ignore(&["nodes_hitrates", "nodes_hitrates_as_tensor"]);
     let ints = |name: &str| Ok(at.ints(name)?.unwrap_or_default());
     let (trees, ids) = (ints("nodes_treeids")?, ints("nodes_nodeids")?);
@@ -219,6 +228,10 @@ impl Lists {
 }
 
 fn forest_of_lists(at: &At<'_>) -> Result<Forest> {
+    stated_lists(at).map(walk::arranged)
+}
+
+fn stated_lists(at: &At<'_>) -> Result<Forest> {
     let lists = Lists::of(at)?;
     let mut forest = Forest::default();
     let mut sets = lists.members.split(|value| value.is_nan());
@@ -266,6 +279,13 @@ impl Forest {
     /// The leaf of each row in each tree, `[rows, trees]`.
     fn leaves(&self, at: &mut At<'_>, x: ValueId) -> Result<ValueId> {
         let depth = self.depth(at)?;
+        match walk::leaves(self, at, x, depth)? {
+            Some(leaves) => Ok(leaves),
+            None => self.level_by_level(at, x, depth),
+        }
+    }
+
+    fn level_by_level(&self, at: &mut At<'_>, x: ValueId, depth: usize) -> Result<ValueId> {
         let (count, trees) = (self.modes.len() as i64, self.roots.len() as i64);
         let narrow = |at: &At<'_>, number: i64| {
             i32::try_from(number)

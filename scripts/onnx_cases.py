@@ -350,3 +350,39 @@ for kind, modes in [("alike", ["BRANCH_LEQ"]), ("strict", ["BRANCH_LT"]), ("of_a
                     nodes_missing_value_tracks_true=own.integers(0, 2, len(number)).tolist(), target_treeids=tree[leaf].tolist(),
                     target_nodeids=number[leaf].tolist(), target_ids=own.integers(0, 2, int(leaf.sum())).tolist(), target_weights=own.normal(size=int(leaf.sum())).tolist()),
     ], {"x": own.choice(grid, (37, 4))}, {}, {"y": T.FLOAT})
+# Experts one after another, as exporters write `index_add` of the rows that an expert has: added where their places are.
+experts = []
+for number, gate in enumerate(["zero", "one"]):
+    name = lambda key, number=number: f"{key}_{number}"
+    experts += [
+        h.make_node("Equal", ["ids", gate], [name("own")]), h.make_node("NonZero", [name("own")], [name("n")]), h.make_node("Transpose", [name("n")], [name("t")], perm=[1, 0]),
+        h.make_node("Gather", [name("t"), "zero"], [name("at")], axis=1), h.make_node("Gather", ["x", name("at")], [name("rows")], axis=0),
+        h.make_node("MatMul", [name("rows"), name("w")], [name("wide")]), h.make_node("Relu", [name("wide")], [name("hidden")]),
+        # Of the same rank, and 1 where the rows are counted.
+        h.make_node("Expand", [name("hidden"), "one_row"], [name("same")]), h.make_node("Unsqueeze", [name("at"), "behind"], [name("column")]),
+        h.make_node("Shape", [name("same")], [name("s")]), h.make_node("Expand", [name("column"), name("s")], [name("places")]),
+        h.make_node("ScatterElements", ["none", name("places"), name("same")], [name("y")], axis=0, reduction="add"),
+    ]
+# A number of rows that is counted again, as torch's newer exporter writes rows that are put where a condition holds.
+counted = [
+    h.make_node("Cast", ["own_0"], ["ones"], to=T.INT64), h.make_node("ReduceSum", ["ones"], ["count"], keepdims=1), h.make_node("Concat", ["count", "three"], ["sizes"], axis=0),
+    h.make_node("Expand", ["hidden_0", "sizes"], ["as_many"]), h.make_node("ScatterND", ["none", "t_0", "as_many"], ["put"]),
+]
+case("rows_of_experts_added_one_after_another", experts + counted + [h.make_node("Add", ["y_0", "y_1"], ["y"])], {"x": floats(6, 4), "ids": np.array([0, 1, 2, 0, 1, 0])}, {
+    "zero": np.int64(0), "one": np.int64(1), "w_0": floats(4, 3), "w_1": floats(4, 3), "one_row": np.array([1, 3]), "behind": np.array([1]), "none": np.zeros((6, 3), "float32"),
+    "three": np.array([3]),
+}, {"y": T.FLOAT, "put": T.FLOAT})
+# What works along an axis that is as long as data says: its weights and extremes, from its end on, products, sizes as results.
+case("along_what_data_counts", [
+    h.make_node("Greater", ["best", "zero"], ["holds"]), h.make_node("Compress", ["x", "holds"], ["some"], axis=0), h.make_node("Compress", ["w", "holds"], ["others"], axis=0),
+    h.make_node("Softmax", ["some"], ["weights"], axis=0), h.make_node("ArgMax", ["some"], ["largest"], axis=0, keepdims=0), h.make_node("ArgMin", ["some"], ["least"], axis=0),
+    h.make_node("Gather", ["some", "minus"], ["last"]), h.make_node("Unsqueeze", ["largest", "first"], ["largest_row"]), h.make_node("GatherElements", ["some", "largest_row"], ["most"], axis=0),
+    h.make_node("Transpose", ["some"], ["turned"], perm=[1, 0]), h.make_node("MatMul", ["turned", "others"], ["product"]), h.make_node("Gemm", ["others", "some"], ["sum"], transA=1),
+    h.make_node("Slice", ["some", "back", "far", "first", "back"], ["backwards"]), h.make_node("Slice", ["some", "two", "end", "first"], ["tail"]),
+    h.make_node("CumSum", ["some", "axis"], ["rest"], reverse=1), h.make_node("Tile", ["some", "twice"], ["doubled"]), h.make_node("Pad", ["some", "borders"], ["padded"]),
+    h.make_node("Shape", ["some"], ["sizes"]), h.make_node("Size", ["others"], ["size"]), h.make_node("Einsum", ["some", "others"], ["pairs"], equation="nd,ne->ed"),
+], {"best": floats(7), "x": floats(7, 3)}, {
+    "zero": np.float32(0), "w": floats(7, 2), "minus": np.array([-1]), "first": np.array([0]), "back": np.array([-1]), "far": np.array([-(2**31)]), "two": np.array([-2]),
+    "end": np.array([2**31 - 1]), "axis": np.int64(0), "twice": np.array([2, 1]), "borders": np.array([1, 0, 2, 1]),
+}, {"weights": T.FLOAT, "largest": T.INT64, "least": T.INT64, "last": T.FLOAT, "most": T.FLOAT, "product": T.FLOAT, "sum": T.FLOAT, "backwards": T.FLOAT, "tail": T.FLOAT,
+    "rest": T.FLOAT, "doubled": T.FLOAT, "padded": T.FLOAT, "sizes": T.INT64, "size": T.INT64, "pairs": T.FLOAT})

@@ -372,6 +372,45 @@ class Encoder(nn.Module):
         return self.layer(x)
 
 
+class Thresholded(nn.Module):
+    """The end of a detector: of the boxes whose scores are high those that do not overlap better ones, the best of these, classes apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Conv2d(2, 7, 1)
+
+    def forward(self, image):
+        from torchvision import ops
+        found = self.head(image)[0].flatten(1).t()
+        corners = found[:, :2] * 4 + 8
+        boxes, scores = torch.cat([corners, corners + found[:, 2:4].abs() * 6 + 1], 1), found[:, 4].sigmoid()
+        high = scores > 0.45
+        boxes, scores, classes = boxes[high], scores[high], found[high, 5:].argmax(1)
+        kept = ops.nms(boxes, scores, 0.3)
+        apart = ops.nms(boxes + (classes * (boxes.max() + 1))[:, None], scores, 0.3)[:3]
+        ranked, order = scores.sort(descending=True)
+        first = ops.nms(boxes[order], ranked, 0.5)
+        return boxes[kept], scores[kept], boxes[apart], classes[apart], boxes[order][first], boxes[scores.argmax()]
+
+
+class Chosen(nn.Module):
+    """What works along an axis that is as long as data says: from its end, weights, extremes, products, copies, borders."""
+
+    def forward(self, x, y, holds, ids):
+        some, others, own = x[holds], y[holds], ids[holds]
+        weights = F.softmax(some, 0), F.log_softmax(some[:, 0], 0), F.softmax(y @ some.t(), -1) @ others
+        products = some.t() @ others, y @ some.t(), torch.einsum("nd,ne->de", some, others), torch.einsum("nd,md->nm", some, y)
+        best = some[some[:, 0].argmax()], some.argmin(0), some.max(0)[1], others[own.argmax()]
+        ends = some[-1], some[-2:], some[:-1], some.flip(0), some[::2], some[1:] - some[:-1]
+        order = some.argsort(0)
+        ranked = some.gather(0, order), some[order[:, 1]]
+        longer = some.repeat(2, 1), F.pad(some, (0, 1, 1, 2), value=0.5), some[:, None].expand(-1, 2, -1), y[0].expand(some.shape[0], -1)
+        sums = torch.zeros(5, 4).index_add(0, own, some), torch.zeros(5).scatter_add(0, own, some[:, 1]), some.cumsum(0).flip(0)
+        names, which, often = torch.unique(own, return_inverse=True, return_counts=True)
+        masks = x[:, y[0] > 0], y[holds, own % 4], F.one_hot(own, 5), torch.arange(some.shape[0]) / some.shape[0]
+        return (*weights, *products, *best, *ends, *ranked, *longer, *sums, names, which, often, *masks)
+
+
 class Regions(nn.Module):
     """Boxes and images of torchvision: what is left of boxes is as long as data says, and is cut, picked and counted."""
 
@@ -1120,6 +1159,8 @@ def modules():
         "mixture": (Mixture(), (torch.randn(5, 4), torch.tensor([1, 0, 2, 3, 8, 0, 2]), torch.tensor([0, 3, 3, 6])), None),
         "solved": (Solved(), (torch.randn(2, 3, 4), torch.tensor([[3, -4, 1, 0, 7], [-1, 2, -8, 5, 5], [0, 9, -9, 4, 6]])), None),
         "regions": (Regions(), (torch.randn(2, 4, 6, 6), torch.tensor([[0.0, 0, 4, 4], [1, 1, 5, 5], [0, 0, 3.5, 4.2], [2, 2, 7, 7], [2.1, 2.2, 7, 9]]), torch.tensor([0.9, 0.8, 0.7, 0.95, 0.5]), torch.randn(2, 18, 6, 6) * 0.5, torch.rand(2, 9, 6, 6)), None),
+        "thresholded": (Thresholded(), (torch.randn(1, 2, 4, 4),), None),
+        "chosen": (Chosen(), (torch.randn(6, 4), torch.randn(6, 4), torch.tensor([True, False, True, True, False, True]), torch.tensor([3, 0, 1, 3, 4, 0])), None),
         "counted": (Counted(), (torch.randn(3, 8),), None),
         "branches": (Branches(), (torch.randn(3, 4),), None),
         "steps": (Steps(), (torch.randn(2, 4), torch.randn(5, 2, 3)), None),
@@ -1312,7 +1353,7 @@ def store(folder, wanted):
         np.savez_compressed(f"{folder}/{name}.npz", **arrays(program, OTHERS.get(name, inputs), module))
         if name in STEERED:
             store_gradients(f"{folder}/{name}.json", module, OTHERS.get(name, inputs))
-        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened", "triangles", "lone", "kinks", "ties", "doubled", "digits"):
+        if name in ("block", "conv", "places", "writes", "pieces", "edges", "spectra", "solved", "ends", "regions", "counted", "runs", "branches", "ranked", "steps", "rounds", "laid", "margins", "factored", "mapped", "rows", "lengths", "learned", "opened", "triangles", "lone", "kinks", "ties", "doubled", "digits", "thresholded", "chosen"):
             program = program.run_decompositions()
             save_plain(program, f"{folder}/{name}.core.pt2")
             np.savez_compressed(f"{folder}/{name}.core.npz", **arrays(program, OTHERS.get(name, inputs), module))

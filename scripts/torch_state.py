@@ -3,7 +3,8 @@
 
 A table is tied to the head under another name, a parameter and a counter are read by nothing, one buffer is not persistent
 and one array is a constant. Writes state.pt2 and state.npz: the records x and t, and as after.NAME the `state_dict` after four
-steps. tests/suite/tied.rs trains the same and compares names and values.
+steps. Writes waves.pt2 and waves.npz of a module with complex numbers in the same way.
+tests/suite/tied.rs trains the same and compares names and values.
 """
 import pathlib
 import sys
@@ -32,19 +33,37 @@ class Net(nn.Module):
         return self.head(self.norm(torch.tanh(hidden)) * torch.linspace(0.5, 1, WIDTH).round(decimals=2))
 
 
-def main(folder):
-    torch.manual_seed(7)
-    net = Net()
-    words, targets = torch.randint(WORDS, (BATCH * STEPS,)), torch.randint(WORDS, (BATCH * STEPS,))
-    save_plain(torch.export.export(net.eval(), (words[:BATCH],)), folder / "state.pt2")
+class Waves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.randn(3, WIDTH // 2 + 1, dtype=torch.cfloat))
+        self.unread = nn.Parameter(torch.randn(2, dtype=torch.cfloat))
+        self.register_buffer("shift", torch.randn(WIDTH // 2 + 1, dtype=torch.cfloat))
+        self.register_buffer("wide", torch.randn(2, 2, dtype=torch.cdouble))
+
+    def forward(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x) * self.factor + self.shift, n=WIDTH)
+
+
+def store(folder, name, net, records, loss):
+    x, t = records
+    save_plain(torch.export.export(net.eval(), (x[:BATCH],)), folder / f"{name}.pt2")
     net.train()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x, t in zip(words.split(BATCH), targets.split(BATCH)):
+    for one, other in zip(x.split(BATCH), t.split(BATCH)):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(x), t).backward()
+        loss(net(one), other).backward()
         optimizer.step()
     after = {f"after.{name}": array.numpy() for name, array in net.state_dict().items()}
-    numpy.savez(folder / "state.npz", x=words.numpy(), t=targets.numpy(), **after)
+    numpy.savez(folder / f"{name}.npz", x=x.numpy(), t=t.numpy(), **after)
+
+
+def main(folder):
+    torch.manual_seed(7)
+    net, words = Net(), [torch.randint(WORDS, (BATCH * STEPS,)) for _ in range(2)]
+    store(folder, "state", net, words, nn.functional.cross_entropy)
+    rows = [torch.randn(BATCH * STEPS, 3, WIDTH) for _ in range(2)]
+    store(folder, "waves", Waves(), rows, nn.functional.mse_loss)
 
 
 main(pathlib.Path(sys.argv[1]))

@@ -390,10 +390,10 @@ pub(super) struct RunArgs {
     pub(super) placement: PlacementArgs,
     #[command(flatten)]
     pub(super) split: SplitArgs,
-    /// Inputs by name (npz)
+    /// Inputs by name (npz); numbers of any width
     #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) inputs: Option<PathBuf>,
-    /// File to write outputs to (npz)
+    /// File to write outputs to (npz, bf16 as f32; .safetensors)
     #[arg(help_heading = "Arrays", long, value_name = "F.npz")]
     pub(super) outputs: Option<PathBuf>,
     /// Expected outputs (npz); a mismatch is a failure

@@ -24,7 +24,7 @@ use super::weights::{Missing, note_rounded, take_weights};
 use crate::compile::{self, Network};
 use crate::error::{Error, Report, Result};
 use crate::escape::{escaped, to_json_pretty};
-use crate::ir::{Graph, Tensor, Type};
+use crate::ir::{DType, Graph, Tensor, Type};
 use crate::load::Model;
 use crate::pass::PAST;
 use crate::plan::{self, Plan};
@@ -75,7 +75,7 @@ pub(super) fn run(args: &RunArgs, explicit: &Explicit, console: &Console) -> Res
         console.note(&format!("ended after {} of {} steps", reports.seen(), args.steps));
     }
     if let Some(path) = &args.outputs {
-        write_arrays(path, outputs_form(path)?, &outputs)?;
+        write_outputs(path, &outputs, console)?;
     }
     if let Some(path) = &args.trace {
         write_trace(path, &plan, median(reports.kept()))?;
@@ -129,6 +129,27 @@ fn outputs_form(path: &Path) -> Result<WeightsForm> {
         true => Ok(WeightsForm::Npz),
         false => WeightsForm::of(path).map_err(|error| error.within("--outputs")),
     }
+}
+
+/// Writes outputs in the form that the end of the name says. NumPy has no bf16, so in npz these are f32, which has the same
+/// numbers.
+fn write_outputs(path: &Path, outputs: &Outputs, console: &Console) -> Result<()> {
+    let form = outputs_form(path)?;
+    let is_widened = |tensor: &Tensor| form == WeightsForm::Npz && tensor.dtype() == DType::Bf16;
+    let mut written = Vec::with_capacity(outputs.len());
+    let mut widened: Vec<String> = Vec::new();
+    for (name, tensor) in outputs {
+        let wide = is_widened(tensor);
+        widened.extend(wide.then(|| escaped(name)));
+        written.push((name.clone(), if wide { tensor.widened()? } else { tensor.clone() }));
+    }
+    if !widened.is_empty() {
+        let names = widened.join(", ");
+        console.note(&format!(
+            "output {names}: bf16 is written as f32, as NumPy has no bf16 (.safetensors keeps it)"
+        ));
+    }
+    write_arrays(path, form, &written)
 }
 
 /// What is run: a file that is a model or a plan, and the arrays for it.

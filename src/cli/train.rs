@@ -24,7 +24,7 @@ use crate::ir::Graph;
 use crate::load::Model;
 use crate::place::{Effort, Objective};
 use crate::report::pipelined;
-use crate::state::{Found, Store, write_weights};
+use crate::state::{Found, Store, write_state};
 use crate::topology::{Engine, Topology};
 use crate::train::{self, Event, Fit, Parallel, Trainer, check_trained, fit};
 
@@ -163,7 +163,7 @@ fn trained(
         return Err(error);
     }
     if let Some(path) = &args.output {
-        write_weights(path, &trainer.state()?)?;
+        write_state(path, &trainer.state()?, trainer.complex())?;
     }
     logs.close(&trainer, None)?;
     if let Some((factor, skipped)) =

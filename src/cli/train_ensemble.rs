@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::files::write_atomically;
 use crate::ir::Graph;
 use crate::report::{Column, TextTable, clipped};
-use crate::state::{Store, write_weights};
+use crate::state::{Store, write_state};
 use crate::topology::Topology;
 use crate::train::{self, Event, Fit, Member, Override, Trained, Trainer};
 
@@ -93,7 +93,7 @@ fn check(args: &TrainArgs, graph: &Graph, member: &Member) -> Result<()> {
 fn write_results(args: &TrainArgs, members: &[Member], trained: &[Result<Trained>]) -> Result<()> {
     for (member, trained) in members.iter().zip(trained) {
         if let (Some(path), Ok(trained)) = (&args.output, trained) {
-            write_weights(&of_member(path, member.number), &trained.weights)?;
+            write_state(&of_member(path, member.number), &trained.weights, &trained.complex)?;
         }
     }
     match &args.logs.history {

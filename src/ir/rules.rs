@@ -106,6 +106,8 @@ pub struct ArrayNames {
     /// The names under which the source's own library holds a parameter, by the parameter's own, where that is not its only
     /// one: several of tied layers, none of what the library computes anew. Training writes arrays under these.
     pub written: BTreeMap<String, Vec<String>>,
+    /// Names that training writes arrays of complex numbers under, whose last axis, of 2, has both parts of each.
+    pub complex: BTreeSet<String>,
     /// What the library holds besides: training writes it as it is.
     pub beside: Vec<Beside>,
     /// Patterns (`*`, `?`) of arrays that such files hold and nothing reads: masks, frequencies.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, Report, Result};
+use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::ir::{Absent, DType, DimId, Equations, Graph, Init, InputRule, Real, Refused, Size, Tensor, Type};
 use crate::load::fill;
 
@@ -240,9 +241,10 @@ fn fits(ty: &Type, array: &Header, graph: &Graph) -> Result<()> {
             ty.shape.sizes().iter().map(|size| size.display(&names).to_string()).collect();
         sizes.join(", ")
     };
-    // Integers are taken in any width that their values fit: see `as_input`.
+    // Numbers are taken in any width of their kind that their values fit: see `as_input`.
     let integers = ty.dtype.is_integer() && array.dtype.is_integer();
-    if ty.dtype != array.dtype && !integers {
+    let floats = ty.dtype.is_float() && array.dtype.is_float();
+    if ty.dtype != array.dtype && !integers && !floats {
         let error = Error::run("", format!("expected {}, found {}", ty.dtype, array.dtype));
         return Err(error.with_help(format!("numbers as {}: in numpy, array.astype(...)", ty.dtype)));
     }
@@ -289,11 +291,14 @@ fn misfit(graph: &Graph, equations: &Equations, axis: Axis<'_>, refused: Refused
     }
 }
 
-/// An array as the type of input number `input`: integers of another width as those of the input. Error:
-/// one does not fit.
+/// An array as the type of input number `input`: integers and floats of another width as those of the input, floats as the
+/// nearest. Error: one does not fit.
 pub fn as_input(graph: &Graph, input: usize, tensor: Tensor) -> Result<Tensor> {
     let (name, _) = &graph.inputs()[input];
     let to = graph.input_type(input).dtype;
+    if tensor.dtype() != to && to.is_float() && tensor.dtype().is_float() {
+        return as_floats(&tensor, to).map_err(|error| error.within(&format!("input {name}")));
+    }
     if tensor.dtype() == to || !to.is_integer() || !tensor.dtype().is_integer() {
         return Ok(tensor);
     }
@@ -314,6 +319,31 @@ pub fn as_input(graph: &Graph, input: usize, tensor: Tensor) -> Result<Tensor> {
             return Err(Error::usage(format!("input {name}"), message));
         }
         bytes.extend_from_slice(low);
+    }
+    Tensor::new(to, tensor.dims().to_vec(), bytes)
+}
+
+/// The nearest floats of another width. Error: what is finite has none that is.
+fn as_floats(tensor: &Tensor, to: DType) -> Result<Tensor> {
+    let values = tensor.to_f64();
+    let mut bytes = Vec::with_capacity(values.len() * to.size() as usize);
+    for value in values {
+        let single = value as f32;
+        let held = match to {
+            DType::F64 => value,
+            DType::F16 => f16_to_f32(f32_to_f16(single)).into(),
+            DType::Bf16 => bf16_to_f32(f32_to_bf16(single)).into(),
+            _ => single.into(),
+        };
+        if value.is_finite() && !held.is_finite() {
+            return Err(Error::usage("", format!("{value} does not fit {to}, the type of the input")));
+        }
+        match to {
+            DType::F64 => bytes.extend(value.to_le_bytes()),
+            DType::F16 => bytes.extend(f32_to_f16(single).to_le_bytes()),
+            DType::Bf16 => bytes.extend(f32_to_bf16(single).to_le_bytes()),
+            _ => bytes.extend(single.to_le_bytes()),
+        }
     }
     Tensor::new(to, tensor.dims().to_vec(), bytes)
 }

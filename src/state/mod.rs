@@ -33,7 +33,7 @@ pub use policy::{Due, Policy};
 pub use safetensors::write_safetensors;
 pub use shared::Shared;
 pub use store::{Found, Goal, Keep, Store};
-pub use weights::{WeightsForm, read_weights, write_arrays, write_weights};
+pub use weights::{WeightsForm, read_weights, write_arrays, write_state, write_weights};
 
 /// What a run needs to go on as if it had never stopped.
 #[derive(Clone, Debug, Default, PartialEq)]

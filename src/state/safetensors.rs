@@ -1,6 +1,6 @@
 //! Writes safetensors: a JSON header, then raw little-endian tensors.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -21,7 +21,17 @@ pub(super) struct Sum {
 /// Writes arrays as a safetensors file: aside, then renamed. The same arrays give the same bytes.
 /// Errors: the file cannot be written, a name is there twice.
 pub fn write_safetensors(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
-    let header = header(arrays, &path.display().to_string())?;
+    write_safetensors_with(path, arrays, &BTreeSet::new())
+}
+
+/// As [`write_safetensors`]; those of some names, whose last axis, of 2, has both parts of each number, as complex numbers.
+/// Errors: as of that.
+pub(super) fn write_safetensors_with(
+    path: &Path,
+    arrays: &[(String, Tensor)],
+    complex: &BTreeSet<String>,
+) -> Result<()> {
+    let header = header(arrays, complex, &path.display().to_string())?;
     write_atomically_with(path, |out| write(out, &header, arrays).map(|_| ()))
 }
 
@@ -50,7 +60,11 @@ fn order(arrays: &[(String, Tensor)]) -> Vec<usize> {
 
 /// The header: names, types, sizes and places, padded so that the data begins at a multiple of 8.
 /// Error (with `place`): a name is there twice.
-pub(super) fn header(arrays: &[(String, Tensor)], place: &str) -> Result<Vec<u8>> {
+pub(super) fn header(
+    arrays: &[(String, Tensor)],
+    complex: &BTreeSet<String>,
+    place: &str,
+) -> Result<Vec<u8>> {
     let mut names = HashSet::with_capacity(arrays.len());
     let mut entries = Vec::with_capacity(arrays.len());
     let mut start = 0;
@@ -60,8 +74,13 @@ pub(super) fn header(arrays: &[(String, Tensor)], place: &str) -> Result<Vec<u8>
             return Err(Error::usage(place, format!("the name {name} cannot be written, or is there twice")));
         }
         let end = start + tensor.bytes().len();
-        let shape = tensor.dims().iter().map(|&dim| dim as usize).collect();
-        let entry = TensorInfo { dtype: element(tensor.dtype()), shape, data_offsets: (start, end) };
+        // The format has complex numbers of 64 bits alone.
+        let (dtype, dims) = match (tensor.dtype(), tensor.dims()) {
+            (DType::F32, [dims @ .., 2]) if complex.contains(name) => (Dtype::C64, dims),
+            (dtype, dims) => (element(dtype), dims),
+        };
+        let shape = dims.iter().map(|&dim| dim as usize).collect();
+        let entry = TensorInfo { dtype, shape, data_offsets: (start, end) };
         entries.push((name.clone(), entry));
         start = end;
     }

@@ -2,6 +2,7 @@
 //! and `manifest.json`.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -308,7 +309,7 @@ fn write_into(folder: &Path, checkpoint: &Checkpoint, place: &Path) -> Result<()
 
 fn write_arrays(folder: &Path, name: &str, arrays: &[(String, Tensor)], place: &Path) -> Result<FileEntry> {
     let place = place.join(name).display().to_string();
-    let header = safetensors::header(arrays, &place)?;
+    let header = safetensors::header(arrays, &BTreeSet::new(), &place)?;
     let io = |error| Error::io(place.as_str(), error);
     let file = File::create_new(folder.join(name)).map_err(io)?;
     let mut out = BufWriter::with_capacity(1 << 18, file);

@@ -1,11 +1,12 @@
 //! Weights as files of their own, for other programs.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::safetensors::write_safetensors;
+use super::safetensors::{write_safetensors, write_safetensors_with};
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
-use crate::load::weights::{Arrays, check_npz_names, write_npz};
+use crate::load::weights::{Arrays, check_npz_names, write_npz, write_npz_with};
 
 /// A form of files of weights that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl WeightsForm {
         if self == Self::Npz {
             return check_npz_names(names.into_iter());
         }
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for name in names {
             let message = match name {
                 "__metadata__" => "is not an array's in safetensors",
@@ -57,6 +58,17 @@ impl WeightsForm {
 /// Errors: another end; the file cannot be written.
 pub fn write_weights(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
     write_arrays(path, WeightsForm::of(path)?, arrays)
+}
+
+/// As [`write_weights`], as the source's own library holds them: those that it calls so are complex numbers, whose last axis, of 2,
+/// has both parts of each. Those of 64 bits are written as such, in npz those of 128 too, and all others with that axis.
+///
+/// Errors: as of that.
+pub fn write_state(path: &Path, arrays: &[(String, Tensor)], complex: &BTreeSet<String>) -> Result<()> {
+    match WeightsForm::of(path)? {
+        WeightsForm::Safetensors => write_safetensors_with(path, arrays, complex),
+        WeightsForm::Npz => write_npz_with(path, arrays, complex),
+    }
 }
 
 /// Writes arrays in a form, whatever the file is called.

@@ -220,6 +220,14 @@ pub(crate) fn float(name: &str, sizes: &[&str]) -> ValueInfoProto {
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
 }
 
+/// The same input, of another element type.
+pub(crate) fn of_type(elem_type: i32, mut input: ValueInfoProto) -> ValueInfoProto {
+    if let Some(tensor) = input.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut()) {
+        tensor.elem_type = elem_type;
+    }
+    input
+}
+
 pub(crate) fn integers(name: &str, values: &[i64]) -> TensorProto {
     TensorProto {
         name: name.into(),

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use partition::unstable::compile::{Options, check_model, compile};
 use partition::unstable::ir::{DType, Graph, Tensor};
-use partition::unstable::load::weights::write_npz;
+use partition::unstable::load::weights::{Arrays, write_npz};
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::plan::Plan;
 use partition::unstable::run::feed::{Header, infer_dims};
 use partition::unstable::topology::Topology;
 
 use crate::cli::{Folder, example};
-use crate::onnx::{float, model, node, with_axis};
+use crate::onnx::{float, model, node, of_type, with_axis};
 use crate::shared;
 
 /// `left [4, r] x (bottom [q, 4] above one row [1, 4])`: runs only where r = q + 1, which no name says.
@@ -242,4 +242,46 @@ fn a_plan_of_open_sizes_is_of_its_model_when_both_are_read_again() {
         }
     }
     assert!(found > 10, "{found}");
+}
+
+/// NumPy has no bf16: floats of any width are rounded to it, and it is written as f32.
+#[test]
+fn floats_are_taken_in_any_width_and_given_as_numpy_has_them() {
+    const BF16: i32 = 16;
+    let folder = Folder::new();
+    let graph = model(
+        vec![node("double", "Add", &["x", "x"], &["y"])],
+        vec![of_type(BF16, float("x", &["3"]))],
+        vec![],
+        &["y"],
+    );
+    std::fs::write(folder.path("m.onnx"), graph).unwrap();
+    let run =
+        |to: &str| ["run", "m.onnx", "-d", "cpu", "--inputs", "x.npz", "--outputs", to].map(str::to_owned);
+    let given = |x: Tensor| write_npz(&folder.path("x.npz"), &[("x".to_owned(), x)]).unwrap();
+    let output = |name: &str| Arrays::open(&folder.path(name)).unwrap().get("y").unwrap().unwrap();
+    // Of bf16 in 8 bits: 1.01 is 1.0078125.
+    let wide = [1.01f64, -0.5, 300.0].map(f64::to_le_bytes).concat();
+    let expected = [2.015_625f32, -1.0, 600.0];
+    for x in [
+        Tensor::from_f32(vec![3], &[1.01, -0.5, 300.0]).unwrap(),
+        Tensor::new(DType::F64, vec![3], wide).unwrap(),
+    ] {
+        given(x);
+        let ran = folder.run(&run("y.npz").each_ref().map(String::as_str));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains("note: output y: bf16 is written as f32"), "{}", ran.stderr);
+        assert_eq!(output("y.npz").to_f32().unwrap(), expected);
+        let ran = folder.run(&run("y.safetensors").each_ref().map(String::as_str));
+        assert!(!ran.stderr.contains("bf16"), "{}", ran.stderr);
+        assert_eq!(output("y.safetensors").dtype(), DType::Bf16);
+    }
+    let fails = |code: i32, part: &str| {
+        let error = folder.fails(code, &run("y.npz").each_ref().map(String::as_str));
+        assert!(error.contains(part), "{error}");
+    };
+    given(Tensor::new(DType::F64, vec![3], [1e300f64, 0.0, 0.0].map(f64::to_le_bytes).concat()).unwrap());
+    fails(2, "does not fit bf16, the type of the input");
+    given(Tensor::from_i64(vec![3], &[1, 2, 3]).unwrap());
+    fails(1, "input x: expected bf16, found i64");
 }

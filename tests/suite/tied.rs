@@ -7,6 +7,7 @@ use std::path::Path;
 use partition::unstable::ir::Tensor;
 use partition::unstable::load::weights::Arrays;
 use partition::unstable::load::{LoadOptions, Model, load};
+use partition::unstable::state::write_weights;
 use partition::unstable::topology::Topology;
 use partition::unstable::train::{Loss, Options, Trainer};
 
@@ -107,4 +108,56 @@ fn the_state_that_the_framework_has_is_written_under_its_names() {
     let again = Arrays::open(&folder.path("again.safetensors")).unwrap();
     assert_eq!(again.get("unread").unwrap(), after.get("unread").unwrap());
     assert_eq!(again.get("head.weight").unwrap(), after.get("table.weight").unwrap());
+}
+
+/// Complex numbers of 64 bits are such in both forms, those of 128 in npz alone, and either form is read, whether or not the numbers
+/// are such in it (`scripts/torch_state.py`).
+#[test]
+fn complex_numbers_are_written_as_the_framework_has_them() {
+    let stored = |file: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/state").join(file);
+    let (program, arrays) = (stored("waves.pt2").display().to_string(), stored("waves.npz"));
+    let folder = Folder::new();
+    let data = format!("{}:input=x,target=t", arrays.display());
+    let train = ["train", &program, "-d", "cpu", "--data", &data, "--effort", "fast", "--loss", "mse"];
+    let step = ["--optimizer", "sgd", "--in-order", "--batch", "6", "--lr", "0.1", "-o"];
+    let torch = Arrays::open(&arrays).unwrap();
+    for file in ["after.safetensors", "after.npz"] {
+        folder.ok(&[&train[..], &step, &[file]].concat());
+        let after = Arrays::open(&folder.path(file)).unwrap();
+        for name in ["factor", "shift", "unread", "wide"] {
+            let expected = torch.get(&format!("after.{name}")).unwrap().unwrap();
+            let found = after.get(name).unwrap().unwrap();
+            assert_eq!((found.dtype(), found.dims()), (expected.dtype(), expected.dims()), "{file}: {name}");
+            for (found, expected) in found.to_f64().iter().zip(expected.to_f64()) {
+                assert!((found - expected).abs() < 1e-5, "{file}: {name}: {found}, torch {expected}");
+            }
+        }
+        let again = ["--lr", "0", "-o", "again.npz", "--weights", file];
+        folder.ok(&[&train[..], &step[..5], &again].concat());
+        let again = Arrays::open(&folder.path("again.npz")).unwrap();
+        assert_eq!(again.get("factor").unwrap(), after.get("factor").unwrap());
+    }
+    let text = |file: &str| String::from_utf8_lossy(&std::fs::read(folder.path(file)).unwrap()).into_owned();
+    let header = text("after.safetensors");
+    for entry in
+        ["\"factor\":{\"dtype\":\"C64\",\"shape\":[3,5]", "\"wide\":{\"dtype\":\"F64\",\"shape\":[2,2,2]"]
+    {
+        assert!(header.contains(entry), "{entry}");
+    }
+    let header = text("after.npz");
+    for entry in [
+        "{'descr': '<c8', 'fortran_order': False, 'shape': (3, 5), }",
+        "{'descr': '<c16', 'fortran_order': False, 'shape': (2, 2), }",
+    ] {
+        assert!(header.contains(entry), "{entry}");
+    }
+    // Both parts as an axis, as files of other programs may have them.
+    let after = Arrays::open(&folder.path("after.npz")).unwrap();
+    let parts: Vec<_> =
+        after.names().iter().map(|name| (name.clone(), after.get(name).unwrap().unwrap())).collect();
+    write_weights(&folder.path("parts.safetensors"), &parts).unwrap();
+    folder.ok(&[&train[..], &step[..5], &["--lr", "0", "-o", "same.npz", "--weights", "parts.safetensors"]]
+        .concat());
+    let same = Arrays::open(&folder.path("same.npz")).unwrap();
+    assert_eq!(same.get("factor").unwrap(), after.get("factor").unwrap());
 }

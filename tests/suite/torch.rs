@@ -120,7 +120,7 @@ fn programs_give_what_pytorch_computes_on_one_device_and_two(share: Share) {
         fs::read_dir(stored("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "pt2"));
     programs.sort();
-    assert_eq!(programs.len(), 85);
+    assert_eq!(programs.len(), 89);
     for path in share.among(&programs) {
         let arrays = path.with_extension("npz");
         let (program, arrays) = (path.to_str().unwrap(), arrays.to_str().unwrap());

@@ -10,6 +10,7 @@ use super::node::At;
 use super::proto::{AttributeProto, GraphProto, NodeProto, attribute_type, shortest_of_graph};
 use super::sparse;
 use crate::error::{Error, Report, Result};
+use crate::ir::Size;
 
 /// How deep bodies may be nested. Lowering recurses over it.
 const DEPTH: usize = 32;
@@ -241,6 +242,14 @@ impl At<'_> {
         let mut binding = Binding::of_value(&lowering.graph, source, value);
         binding.ragged = ragged;
         lowering.add_binding(binding)
+    }
+
+    /// A binding of its own for sizes, one of which data decides.
+    pub(super) fn bound_sizes(&mut self, planned: Vec<Size>, of: Ragged) -> usize {
+        let source = self.source();
+        let mut binding = Binding::of_known(source, super::known::Known::vector(planned));
+        binding.ragged = Some(Ragged { is_size: true, ..of });
+        self.lowering().add_binding(binding)
     }
 
     /// A binding of its own for known elements.

@@ -23,7 +23,7 @@ use crate::csr::Csr;
 use crate::error::{Error, Report, Result};
 use crate::files::Folder;
 use crate::ir::{
-    Counted, DType, Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
+    Compare, Counted, DType, Data, DimId, Graph, Op, Shape, Size, Source, SourceId, SourceRole, Type, ValueId,
 };
 use crate::load::FindDims;
 use crate::order::first_ready;
@@ -524,6 +524,22 @@ impl Lowering {
         Ok(())
     }
 
+    /// Sizes that are planned, with the one that data has in its place.
+    fn real_sizes(&mut self, planned: ValueId, of: Ragged) -> Result<ValueId> {
+        let (ty, source) = (self.graph.ty(planned).clone(), self.graph.maker(of.count).source);
+        let count = self.graph.push_inferred(Op::Convert { to: ty.dtype }, &[of.count], source)?;
+        let count = self.graph.node(count).first_result;
+        if ty.shape.rank() == 0 {
+            return Ok(count);
+        }
+        let place = self.graph.add_constant(tensor::scalar(DType::I64, of.axis as f64)?, source);
+        let places = self.graph.add_iota(Type::new(DType::I64, ty.shape), 0, source);
+        let is_it = self.graph.push_inferred(Op::Compare(Compare::Eq), &[places, place], source)?;
+        let is_it = self.graph.node(is_it).first_result;
+        let sizes = self.graph.push_inferred(Op::Select, &[is_it, count, planned], source)?;
+        Ok(self.graph.node(sizes).first_result)
+    }
+
     fn outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<()> {
         let mut seen = HashSet::new();
         let mut counts = Vec::new();
@@ -542,17 +558,17 @@ impl Lowering {
                 self.sequence_output(&output.name, &items).map_err(|error| error.within(&place()))?;
                 continue;
             }
-            let value = self.value(binding).map_err(|error| error.within(&place()))?;
-            let ragged = self.bindings[binding].ragged;
+            let mut value = self.value(binding).map_err(|error| error.within(&place()))?;
+            let mut ragged = self.bindings[binding].ragged;
+            if let Some(of) = ragged.take_if(|of| of.is_size) {
+                value = self.real_sizes(value, of).map_err(|error| error.within(&place()))?;
+            }
             if let Some(Narrow::Text(table)) = self.bindings[binding].narrow {
                 let texts = self.texts.shown(table);
                 self.graph.note(format!("output {}: texts are given as numbers: {texts}", output.name));
             }
             self.graph.add_output(output.name.as_str(), value);
-            if let Some(Ragged { axis, count, is_size }) = ragged {
-                if is_size {
-                    return Err(not_counted(&output.name));
-                }
+            if let Some(Ragged { axis, count, .. }) = ragged {
                 counts.push((output.name.clone(), axis as u32, count));
             }
         }

@@ -520,6 +520,15 @@ impl<'a> At<'a> {
         self.output_shape(i).map(|shape| shape.rank())
     }
 
+    /// Output `i` as data, once it is set.
+    pub(super) fn output_value(&mut self, i: usize) -> Result<Option<ValueId>> {
+        let Some(Some(output)) = self.outputs.get_mut(i) else { return Ok(None) };
+        if let (None, Some(known)) = (output.value, &output.known) {
+            output.value = Some(make(&mut self.lowering.graph, known, self.source)?);
+        }
+        Ok(output.value)
+    }
+
     /// Output `i` has these elements.
     pub(super) fn set_known(&mut self, i: usize, known: Known) {
         let binding = Binding::of_known(self.source, known);

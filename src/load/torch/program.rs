@@ -38,6 +38,9 @@ pub(super) fn name_state(graph: &mut Graph, arrays: &[OfModule<'_>], archive: Op
     let read: HashSet<String> = graph.params().iter().map(|param| param.name.clone()).collect();
     let names = &mut graph.rules_mut().arrays;
     for array in arrays {
+        if array.is_state && array.stored.meta.is_complex() {
+            names.complex.insert(array.path.to_owned());
+        }
         if read.contains(&array.own) {
             let written = names.written.entry(array.own.clone()).or_default();
             written.extend(array.is_state.then(|| array.path.to_owned()));
@@ -58,10 +61,12 @@ fn beside(array: &OfModule<'_>, archive: Option<&Path>) -> Result<Option<Beside>
     let (Ok(dtype), Some(InMemory::Rows(dims))) = (stored.meta.dtype(), stored.meta.in_memory()) else {
         return Ok(None);
     };
-    if stored.meta.small_float().is_some() || stored.meta.is_complex() {
+    if stored.meta.small_float().is_some() {
         return Ok(None);
     }
-    let Some(dims) = dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect::<Option<Vec<u64>>>() else {
+    let parts = stored.meta.is_complex().then_some(2);
+    let dims = dims.into_iter().chain(parts);
+    let Some(dims) = dims.map(|dim| u64::try_from(dim).ok()).collect::<Option<Vec<u64>>>() else {
         return Ok(None);
     };
     let data = match (&stored.bytes, &stored.digits, archive) {

@@ -14,7 +14,9 @@ const LONGEST_HEADER: u64 = 64 * 1024;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) dtype: DType,
+    /// Of complex numbers with an axis of 2 behind, of their parts.
     pub(super) dims: Vec<u64>,
+    is_complex: bool,
     /// Bytes of an element stand most significant first.
     big_endian: bool,
     /// The first axis varies fastest.
@@ -24,7 +26,12 @@ pub(super) struct Header {
 impl Header {
     /// Whether elements are not in the order of rows.
     pub(super) fn is_column_major(&self) -> bool {
-        self.fortran && self.dims.len() > 1
+        self.fortran && self.own_dims().len() > 1
+    }
+
+    /// The sizes as the file states them.
+    fn own_dims(&self) -> &[u64] {
+        &self.dims[..self.dims.len() - usize::from(self.is_complex)]
     }
 
     /// Whether bytes of an element stand most significant first.
@@ -74,7 +81,7 @@ fn parse(text: &str) -> Result<Header> {
         return Err(Error::Unsupported(Report::new("", "structured element types are not supported")));
     };
     let descr = descr[1..].split_once(quote).ok_or_else(|| wrong("descr"))?.0;
-    let (dtype, big_endian) = element(descr)?;
+    let Element { dtype, is_complex, big_endian } = element(descr)?;
     let order = field("fortran_order")?;
     let fortran = match (order.starts_with("True"), order.starts_with("False")) {
         (true, _) => true,
@@ -85,19 +92,28 @@ fn parse(text: &str) -> Result<Header> {
     let (shape, _) = shape.ok_or_else(|| wrong("shape"))?;
     let sizes = shape.split(',').map(str::trim).filter(|size| !size.is_empty());
     let dims: Result<Vec<u64>> = sizes.map(|size| size.parse().map_err(|_| wrong("shape"))).collect();
-    Ok(Header { dtype, dims: dims?, big_endian, fortran })
+    let mut dims = dims?;
+    dims.extend(is_complex.then_some(2));
+    Ok(Header { dtype, dims, is_complex, big_endian, fortran })
 }
 
-/// The element type of a NumPy type string, and whether it is big-endian. Two opaque bytes are
-/// read as bfloat16, which NumPy itself does not know.
-fn element(descr: &str) -> Result<(DType, bool)> {
+/// What a NumPy type string says.
+struct Element {
+    /// Of complex numbers that of their parts.
+    dtype: DType,
+    is_complex: bool,
+    big_endian: bool,
+}
+
+/// The element type of a NumPy type string. Two opaque bytes are read as bfloat16, which NumPy itself does not know.
+fn element(descr: &str) -> Result<Element> {
     let (order, kind) = match descr.chars().next() {
         Some('<' | '>' | '|' | '=') => descr.split_at(1),
         _ => ("<", descr),
     };
     let dtype = match kind {
-        "f4" => DType::F32,
-        "f8" => DType::F64,
+        "f4" | "c8" => DType::F32,
+        "f8" | "c16" => DType::F64,
         "f2" => DType::F16,
         "V2" => DType::Bf16,
         "i1" => DType::I8,
@@ -114,7 +130,7 @@ fn element(descr: &str) -> Result<(DType, bool)> {
             return Err(Error::Unsupported(Report::new("", message)));
         }
     };
-    Ok((dtype, order == ">"))
+    Ok(Element { dtype, is_complex: kind.starts_with('c'), big_endian: order == ">" })
 }
 
 /// Reads the data after `header`. `available` bounds how many bytes there can be.
@@ -135,8 +151,9 @@ pub(super) fn data(reader: &mut impl Read, header: &Header, available: u64) -> R
     }
     normalise(header.dtype, &mut bytes);
     // Strides of no elements can overflow.
-    if header.fortran && header.dims.len() > 1 && !bytes.is_empty() {
-        bytes = row_major(&bytes, &header.dims, size);
+    if header.is_column_major() && !bytes.is_empty() {
+        let parts = if header.is_complex { 2 } else { 1 };
+        bytes = row_major(&bytes, header.own_dims(), size * parts);
     }
     Tensor::new(header.dtype, header.dims.clone(), bytes)
 }
@@ -169,7 +186,21 @@ fn row_major(bytes: &[u8], dims: &[u64], size: usize) -> Vec<u8> {
 
 /// The header of a row-major array, padded so that the data begins at a multiple of 64 bytes.
 pub(super) fn encode_header(dtype: DType, dims: &[u64]) -> Vec<u8> {
-    let descr = match dtype {
+    encode(descr(dtype), dims)
+}
+
+/// As [`encode_header`], of complex numbers whose parts are the last axis; none where NumPy has no such.
+pub(super) fn encode_complex_header(dtype: DType, dims: &[u64]) -> Option<Vec<u8>> {
+    let [dims @ .., 2] = dims else { return None };
+    match dtype {
+        DType::F32 => Some(encode("<c8", dims)),
+        DType::F64 => Some(encode("<c16", dims)),
+        _ => None,
+    }
+}
+
+fn descr(dtype: DType) -> &'static str {
+    match dtype {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
         DType::F16 => "<f2",
@@ -183,7 +214,10 @@ pub(super) fn encode_header(dtype: DType, dims: &[u64]) -> Vec<u8> {
         DType::U32 => "<u4",
         DType::U64 => "<u8",
         DType::Bool => "|b1",
-    };
+    }
+}
+
+fn encode(descr: &str, dims: &[u64]) -> Vec<u8> {
     let mut shape: String = dims.iter().map(|dim| format!("{dim}, ")).collect();
     if dims.len() > 1 {
         shape.truncate(shape.len() - 2);
@@ -235,7 +269,7 @@ mod tests {
         assert!(read("<f8", "False", "(99999999999, 99999999999)", &[]).is_err());
         assert!(read("<f8", "False", "(100000000,)", &[0; 8]).is_err());
         assert!(read("<f8", "False", "(-1,)", &[]).is_err());
-        assert!(read("<c8", "False", "(1,)", &[0; 8]).is_err());
+        assert!(read("<c8", "False", "(1,)", &[0; 4]).is_err());
         assert!(header(&mut b"\x93NUMPY\x02\x00\xff\xff\xff\xff".as_slice()).is_err());
         assert!(header(&mut b"\x93NUM".as_slice()).is_err());
     }
@@ -245,8 +279,25 @@ mod tests {
         for dims in [vec![], vec![3], vec![3, 4], vec![0, 1, 2]] {
             let bytes = encode_header(DType::F16, &dims);
             assert_eq!(bytes.len() % 64, 0);
-            let expected = Header { dtype: DType::F16, dims, big_endian: false, fortran: false };
+            let (is_complex, big_endian, fortran) = (false, false, false);
+            let expected = Header { dtype: DType::F16, dims, is_complex, big_endian, fortran };
             assert_eq!(header(&mut bytes.as_slice()).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn complex_numbers_are_read_and_written_with_an_axis_of_their_parts() {
+        let data: Vec<u8> = (0..6u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
+        let row = read("<c8", "False", "(3,)", &data).unwrap();
+        assert_eq!((row.dims(), row.to_f32().unwrap()), (&[3, 2][..], vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+        let data: Vec<u8> = (0..8u8).flat_map(|number| f64::from(number).to_be_bytes()).collect();
+        let column = read(">c16", "True", "(2, 2)", &data).unwrap();
+        assert_eq!((column.dtype(), column.dims()), (DType::F64, &[2, 2, 2][..]));
+        assert_eq!(column.to_f64(), [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
+        let text = encode_complex_header(DType::F32, &[3, 2]).unwrap();
+        let expected = header(&mut text.as_slice()).unwrap();
+        assert!(expected.is_complex && expected.dims == [3, 2] && expected.own_dims() == [3]);
+        assert!(encode_complex_header(DType::F32, &[3]).is_none());
+        assert!(encode_complex_header(DType::F16, &[3, 2]).is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! The npz format: a zip archive of npy files.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -192,9 +192,19 @@ impl Read for Noted<'_> {
 /// Writes arrays as an npz file, whole or not at all ([`write_seekable`]). The same arrays give the same bytes.
 /// Errors: the file cannot be written, [`check_npz_names`].
 pub fn write_npz(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
+    write_npz_with(path, arrays, &BTreeSet::new())
+}
+
+/// As [`write_npz`]; those of some names, whose last axis, of 2, has both parts of each number, as complex numbers.
+/// Errors: as of that.
+pub(crate) fn write_npz_with(
+    path: &Path,
+    arrays: &[(String, Tensor)],
+    complex: &BTreeSet<String>,
+) -> Result<()> {
     check_npz_names(arrays.iter().map(|(name, _)| name.as_str()))
         .map_err(|error| error.within(&path.display().to_string()))?;
-    write_seekable(path, |out| write_all(out, arrays).map(|_| ()))
+    write_seekable(path, |out| write_all(out, arrays, complex).map(|_| ()))
 }
 
 /// Whether arrays of these names can be an npz file, each an entry `NAME.npy` of a zip archive.
@@ -226,9 +236,13 @@ pub fn check_npz_names<'n>(names: impl Iterator<Item = &'n str>) -> Result<()> {
     Ok(())
 }
 
-fn write_all<W: Write + Seek>(target: W, arrays: &[(String, Tensor)]) -> io::Result<W> {
+fn write_all<W: Write + Seek>(
+    target: W,
+    arrays: &[(String, Tensor)],
+    complex: &BTreeSet<String>,
+) -> io::Result<W> {
     let mut zip = ZipWriter::new(target);
-    if let Err(error) = add_entries(&mut zip, arrays) {
+    if let Err(error) = add_entries(&mut zip, arrays, complex) {
         // Dropping the writer would try to finish the archive, and print that it cannot.
         std::mem::forget(zip);
         return Err(error);
@@ -236,9 +250,15 @@ fn write_all<W: Write + Seek>(target: W, arrays: &[(String, Tensor)]) -> io::Res
     Ok(zip.finish()?)
 }
 
-fn add_entries<W: Write + Seek>(zip: &mut ZipWriter<W>, arrays: &[(String, Tensor)]) -> io::Result<()> {
+fn add_entries<W: Write + Seek>(
+    zip: &mut ZipWriter<W>,
+    arrays: &[(String, Tensor)],
+    complex: &BTreeSet<String>,
+) -> io::Result<()> {
     for (name, tensor) in arrays {
-        let header = npy::encode_header(tensor.dtype(), tensor.dims());
+        let (dtype, dims) = (tensor.dtype(), tensor.dims());
+        let of_both = complex.contains(name).then(|| npy::encode_complex_header(dtype, dims)).flatten();
+        let header = of_both.unwrap_or_else(|| npy::encode_header(dtype, dims));
         let large = (header.len() + tensor.bytes().len()) as u64 >= u64::from(u32::MAX);
         let options = SimpleFileOptions::DEFAULT
             .compression_method(CompressionMethod::Stored)

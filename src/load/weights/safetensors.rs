@@ -53,7 +53,10 @@ impl Safetensors {
 
     pub(super) fn header(&self, name: &str) -> Result<Option<(DType, Vec<u64>)>> {
         let Some(info) = self.metadata.info(name) else { return Ok(None) };
-        Ok(Some((element(info.dtype)?, info.shape.iter().map(|&dim| dim as u64).collect())))
+        // Both parts of complex numbers are an axis of their own.
+        let parts = (info.dtype == Dtype::C64).then_some(2);
+        let dims = info.shape.iter().map(|&dim| dim as u64).chain(parts).collect();
+        Ok(Some((element(info.dtype)?, dims)))
     }
 
     pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>> {
@@ -123,7 +126,7 @@ fn eight(dtype: Dtype) -> Option<fn(u8) -> f32> {
 
 fn element(dtype: Dtype) -> Result<DType> {
     Ok(match dtype {
-        Dtype::F32 | Dtype::F8_E4M3 | Dtype::F8_E5M2 => DType::F32,
+        Dtype::F32 | Dtype::C64 | Dtype::F8_E4M3 | Dtype::F8_E5M2 => DType::F32,
         Dtype::F64 => DType::F64,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::Bf16,

@@ -1,5 +1,6 @@
 //! Several independent networks side by side, one on each device.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use crate::control::Control;
@@ -129,6 +130,8 @@ pub struct Trained {
     pub history: Vec<Epoch>,
     /// Its parameters.
     pub weights: Vec<(String, Tensor)>,
+    /// Which of these are complex numbers.
+    pub complex: BTreeSet<String>,
 }
 
 /// Trains all members at once, each in a thread of its own; what each came to, in their order. A
@@ -148,7 +151,7 @@ pub fn ensemble<'f>(
         let source = source(&trainer)?;
         let fitting = fitting(member, &mut trainer)?;
         let history = fit(&mut trainer, &source, &fitting, &mut |event: Event<'_>| on_event(member, &event))?;
-        Ok(Trained { history, weights: trainer.state()? })
+        Ok(Trained { history, weights: trainer.state()?, complex: trainer.complex().clone() })
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = members.iter().map(|member| scope.spawn(move || one(member))).collect();

@@ -46,6 +46,11 @@ impl Trainer {
         reader.with_beside(&self.forward, &arrays)
     }
 
+    /// The names of complex numbers among [`Trainer::state`], whose last axis, of 2, has both parts of each.
+    pub fn complex(&self) -> &BTreeSet<String> {
+        &self.forward.rules().arrays.complex
+    }
+
     pub(crate) fn arrays(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {
         let mut arrays = Vec::new();
         let others = self.workers.iter().flat_map(Workers::names);

@@ -46,7 +46,10 @@ pub(super) fn attention(at: &mut At<'_>) -> Result<()> {
     let head_size = last_size(at, of.query)?;
     let scale = at.float("scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0 / (head_size as f64).sqrt());
     let past = with_past(at, &mut of)?;
-    let valid = at.optional(6)?;
+    let valid = match at.optional(6)? {
+        None if !causal => counted_keys(at, of.query)?,
+        stated => stated,
+    };
     let mask = Mask { causal, past, valid };
     let softcap = at.float_or("softcap", 0.0)?;
     at.ignore(&["softmax_precision"]);
@@ -65,6 +68,13 @@ pub(super) fn attention(at: &mut At<'_>) -> Result<()> {
     };
     at.set(0, result);
     Ok(())
+}
+
+/// How many keys there are of each entry, where data says so.
+fn counted_keys(at: &mut At<'_>, query: ValueId) -> Result<Option<ValueId>> {
+    let Some(of) = at.counted_input(1) else { return Ok(None) };
+    let batch = at.sizes_of(query)[0].clone();
+    at.broadcast(of.count, Shape::new([batch])).map(Some)
 }
 
 fn last_size(at: &At<'_>, x: ValueId) -> Result<i64> {

@@ -17,31 +17,69 @@ struct Labelled {
     labels: Vec<Label>,
 }
 
-pub(super) fn einsum(at: &mut At<'_>) -> Result<()> {
+/// The labels of the axes of all operands, and of the result.
+struct Equation {
+    operands: Vec<Vec<Label>>,
+    result: Vec<Label>,
+}
+
+/// The equation of a node. Error: it is not for its operands.
+fn equation(at: &At<'_>) -> Result<Equation> {
     let equation: String = at.text("equation", "")?.chars().filter(|c| !c.is_whitespace()).collect();
     let (inputs, output) = match equation.split_once("->") {
         Some((inputs, output)) => (inputs, Some(output)),
         None => (equation.as_str(), None),
     };
     let terms: Vec<&str> = inputs.split(',').collect();
-    let values = at.values()?;
-    if terms.len() != values.len() || values.is_empty() {
-        return Err(at.wrong(format!("equation {equation:?} is not for {} operands", values.len())));
+    if terms.len() != at.input_count() || terms.is_empty() {
+        return Err(at.wrong(format!("equation {equation:?} is not for {} operands", at.input_count())));
     }
-    let mut operands = Vec::with_capacity(values.len());
-    let mut all = Vec::new();
-    for (term, value) in terms.iter().zip(values) {
-        let labels = labels(at, term, Some(at.sizes_of(value).len()))?;
-        all.extend_from_slice(&labels);
-        operands.push(diagonals(at, Labelled { value, labels })?);
+    let mut operands = Vec::with_capacity(terms.len());
+    for (i, term) in terms.iter().enumerate() {
+        operands.push(labels(at, term, Some(at.rank(i)?))?);
     }
-    let output = match output {
+    let all = operands.concat();
+    let result = match output {
         Some(output) => written_output(at, output, &all)?,
         None => implied_output(&all),
     };
-    let result = product(at, operands, &output)?;
-    at.set(0, result);
+    Ok(Equation { operands, result })
+}
+
+pub(super) fn einsum(at: &mut At<'_>) -> Result<()> {
+    let Equation { operands, result } = equation(at)?;
+    let mut labelled = Vec::with_capacity(operands.len());
+    for (labels, value) in operands.into_iter().zip(at.values()?) {
+        labelled.push(diagonals(at, Labelled { value, labels })?);
+    }
+    let value = product(at, labelled, &result)?;
+    at.set(0, value);
     Ok(())
+}
+
+/// Whether an axis of operand `i` is summed over.
+pub(super) fn is_summed(at: &At<'_>, i: usize, axis: usize) -> Result<bool> {
+    let Equation { operands, result } = equation(at)?;
+    Ok(operands.get(i).and_then(|labels| labels.get(axis)).is_some_and(|label| !result.contains(label)))
+}
+
+/// Where in the result an axis stands that operands share: an axis of each, none of those that do not have it. None of the
+/// result where it is summed over, and none at all where the axes have several labels, or another operand has theirs.
+pub(super) fn shared_axis(at: &At<'_>, axes: &[Option<usize>]) -> Result<Option<Option<usize>>> {
+    let Equation { operands, result } = equation(at)?;
+    let mut found = None;
+    for (labels, axis) in operands.iter().zip(axes) {
+        let label = axis.and_then(|axis| labels.get(axis));
+        if label.is_some() && found.is_some_and(|found| Some(found) != label) {
+            return Ok(None);
+        }
+        found = found.or(label);
+    }
+    let Some(found) = found else { return Ok(None) };
+    let has_it = |labels: &[Label]| labels.iter().filter(|&label| label == found).count();
+    let are_all =
+        operands.iter().zip(axes).all(|(labels, axis)| has_it(labels) == usize::from(axis.is_some()));
+    Ok(are_all.then(|| result.iter().position(|label| label == found)))
 }
 
 /// The labels of a term. The ellipsis stands for the axes that the letters leave of a rank, for none without one.

@@ -274,7 +274,7 @@ pub(super) fn slice(at: &mut At<'_>) -> Result<()> {
 pub(super) struct Bounds {
     pub(super) start: Size,
     pub(super) end: Size,
-    step: i64,
+    pub(super) step: i64,
 }
 
 /// The range that a slice states of an axis; none where it states none.
@@ -342,7 +342,7 @@ pub(super) fn slice_plan(at: &At<'_>) -> Result<Slice> {
 /// integers is behind the first element, then, as it is behind the last of a forward one. A bound that may or may not lie
 /// within the axis, depending on a dimension, is taken to be within: binding the dimension checks
 /// it again, and a dimension bound before loading is clamped exactly. None: not affine.
-fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size)> {
+pub(super) fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size)> {
     let (zero, minus_one) = (Size::Known(0), Size::Known(-1));
     let last = size.add(&minus_one)?;
     let (start, end, span) = if step > 0 {
@@ -368,7 +368,7 @@ fn range(size: &Size, start: &Size, end: &Size, step: i64) -> Option<(Size, Size
 }
 
 /// What exporters write for "to the end"; its negative, or less, for "from before the start".
-const FAR: i64 = i32::MAX as i64 - 1;
+pub(super) const FAR: i64 = i32::MAX as i64 - 1;
 
 /// A bound counted from the start: negative ones count from the end.
 fn position(bound: &Size, size: &Size) -> Option<Size> {

@@ -385,7 +385,7 @@ pub(super) fn lower(entry: &Entry, at: &mut At<'_>) -> Result<()> {
 }
 
 fn lower_checked(entry: &Entry, at: &mut At<'_>) -> Result<()> {
-    ragged::compute_with_counts(at)?;
+    ragged::prepare(at)?;
     let known = (0..at.input_count()).all(|i| !at.has(i) || at.known(i).is_some());
     let folded = match entry.fold.filter(|_| known) {
         Some(fold) => fold(at)?,

@@ -92,6 +92,8 @@ pub(super) fn scatter_elements(at: &At<'_>) -> Result<Option<Known>> {
     let (Some(data), Some(indices), Some(updates)) = (at.known(0), at.known(1), at.known(2)) else {
         return Ok(None);
     };
+    // Of vectors it is the first.
+    at.int("axis")?;
     if [data, indices, updates].iter().any(|known| known.rank() != 1)
         || at.text("reduction", "none")? != "none"
     {

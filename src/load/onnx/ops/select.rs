@@ -169,6 +169,19 @@ struct Sorted {
     size: Size,
 }
 
+/// Which of the sorted elements count, where only the first of a vector do: the others are new nowhere. Error: those that count
+/// would not stand first among the elements of several axes.
+fn first_of_all(at: &mut At<'_>, sorted: &mut Sorted) -> Result<Option<ValueId>> {
+    let Some(of) = at.counted_input(0) else { return Ok(None) };
+    if at.rank(0)? > 1 {
+        return Err(at.depends_on_data());
+    }
+    // Equal ones stand in their order, those that count before those that do not.
+    let counts = at.compare(Compare::Lt, sorted.positions, of.count)?;
+    sorted.fresh = at.and(sorted.fresh, counts)?;
+    Ok(Some(counts))
+}
+
 /// Each element once, or each part of an axis; where it stands first, which each of all is, and how often it is there.
 pub(super) fn unique(at: &mut At<'_>) -> Result<()> {
     let sorts = at.flag("sorted", true)?;
@@ -182,7 +195,9 @@ pub(super) fn unique(at: &mut At<'_>) -> Result<()> {
         Some(axis) => (x, at.axis(axis, at.rank(0)?)?),
         None => (flat(at, x)?, 0),
     };
-    let sorted = if at.sizes_of(x).len() == 1 { sorted_elements(at, x)? } else { sorted_parts(at, x, axis)? };
+    let mut sorted =
+        if at.sizes_of(x).len() == 1 { sorted_elements(at, x)? } else { sorted_parts(at, x, axis)? };
+    let counts = first_of_all(at, &mut sorted)?;
     let size = sorted.size.clone();
     let ones = at.convert(sorted.fresh, DType::I64)?;
     let count = at.sum(ones, [0], false)?;
@@ -201,12 +216,21 @@ pub(super) fn unique(at: &mut At<'_>) -> Result<()> {
     let inverse = Op::ScatterElements { axis: 0, kind: ScatterKind::Replace };
     let inverse = at.apply(inverse, &[zeros, sorted.positions, group])?;
     at.set(2, inverse);
-    let one = at.scalar(DType::I64, 1.0)?;
-    let each = at.broadcast(one, at.type_of(group).shape)?;
+    let (each, group) = match counts {
+        // What does not count may stand before the first group, and adds nothing there.
+        Some(counts) => (at.convert(counts, DType::I64)?, at.binary_scalar(Binary::Max, group, 0.0)?),
+        None => {
+            let one = at.scalar(DType::I64, 1.0)?;
+            (at.broadcast(one, at.type_of(group).shape)?, group)
+        }
+    };
     let often = at.apply(Op::ScatterElements { axis: 0, kind: ScatterKind::Add }, &[zeros, group, each])?;
     at.set(3, often);
     for (output, axis) in [(0, axis), (1, 0), (3, 0)] {
         at.set_ragged_output(output, Ragged::along(axis, count));
+    }
+    if let Some(of) = at.counted_input(0) {
+        at.set_ragged_output(2, of);
     }
     Ok(())
 }
@@ -328,6 +352,7 @@ pub(super) fn non_max_suppression(at: &mut At<'_>) -> Result<()> {
     if rounds > MOST_ROUNDS {
         return Err(at.unsupported(format!("of more than {MOST_ROUNDS} boxes for each class")));
     }
+    let wanted = at.ragged_input(2).map(|of| of.count);
     let overlaps = overlaps(at, boxes)?;
     let dtype = at.graph().ty(scores).dtype;
     let limit = match at.optional(3)? {
@@ -353,7 +378,7 @@ pub(super) fn non_max_suppression(at: &mut At<'_>) -> Result<()> {
         at.set(0, empty);
         return Ok(());
     }
-    let (y, count) = chosen_rows(at, &picks, chosen_shape)?;
+    let (y, count) = chosen_rows(at, &picks, chosen_shape, wanted)?;
     at.set(0, y);
     at.set_ragged_output(0, Ragged::along(0, count));
     Ok(())
@@ -394,9 +419,19 @@ fn pick_boxes(
     Ok(picks)
 }
 
-/// Image, class and box of each pick that was there, `[picks, 3]`, and how many there were.
-fn chosen_rows(at: &mut At<'_>, picks: &Picks, shape: [i64; 3]) -> Result<(ValueId, ValueId)> {
-    let (boxes, there) = (at.concat(&picks.boxes, 2)?, at.concat(&picks.there, 2)?);
+/// Image, class and box of each pick that was there, `[picks, 3]`, and how many there were; of each class no more than wanted.
+fn chosen_rows(
+    at: &mut At<'_>,
+    picks: &Picks,
+    shape: [i64; 3],
+    wanted: Option<ValueId>,
+) -> Result<(ValueId, ValueId)> {
+    let (boxes, mut there) = (at.concat(&picks.boxes, 2)?, at.concat(&picks.there, 2)?);
+    if let Some(wanted) = wanted {
+        let rounds = at.iota(indices([1, 1, shape[2]].map(Size::Known)), 2);
+        let is_wanted = at.compare(Compare::Lt, rounds, wanted)?;
+        there = at.and(there, is_wanted)?;
+    }
     let size = Size::Known(shape.iter().product());
     let mut columns = Vec::new();
     for axis in 0..2 {

@@ -80,30 +80,46 @@ pub(super) struct Front {
 }
 
 impl Places {
-    /// The argument `indices`. Error: a condition beside other places.
+    /// The argument `indices`. A condition beside other places, or of other axes than the first, is the places where it holds.
     pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Self> {
         let names = call.list_names("indices")?;
+        let is_alone = names.iter().filter(|name| !name.is_empty()).count() == 1;
         let mut places = Self { axes: Vec::new(), wide: 0, mask: None };
-        for (axis, name) in names.iter().enumerate() {
+        let mut axis = 0;
+        for name in &names {
             if name.is_empty() {
+                axis += 1;
                 continue;
             }
             let (meta, value) = (call.meta_of(name)?, call.emit_value(name)?);
-            if matches!(meta.dtype()?, DType::Bool | DType::U8) {
-                let alone = names.iter().filter(|name| !name.is_empty()).count() == 1;
-                if !alone || axis > 0 {
-                    return Err(call.unsupported("by a condition of other axes than the first"));
-                }
-                places.mask = Some((value, meta.sizes.len() as i64));
-                continue;
+            let rank = meta.sizes.len() as i64;
+            if !matches!(meta.dtype()?, DType::Bool | DType::U8) {
+                places.wide = places.wide.max(meta.sizes.len());
+                places.axes.push((axis, value));
+                axis += 1;
+            } else if is_alone && axis == 0 {
+                places.mask = Some((value, rank));
+            } else {
+                places.hold(call, &value, (axis, rank));
+                axis += rank;
             }
-            places.wide = places.wide.max(meta.sizes.len());
-            places.axes.push((axis as i64, value));
         }
         if places.axes.is_empty() && places.mask.is_none() {
             return Err(call.wrong("it has no places"));
         }
         Ok(places)
+    }
+
+    /// Adds the places at which a condition of some axes holds, the first of which is `axis`.
+    fn hold(&mut self, call: &mut Call<'_, '_>, condition: &str, (axis, rank): (i64, i64)) {
+        let condition = call.cast(condition, DType::Bool);
+        let places = call.plain("NonZero", &[&condition]);
+        for own in 0..rank {
+            let number = call.scalar(DType::I64, own as f64);
+            let places = call.op("Gather", &[&places, &number], &[("axis", Attribute::Int(0))]);
+            self.axes.push((axis + own, places));
+        }
+        self.wide = self.wide.max(1);
     }
 
     /// Where the axes of the places stand in what is looked up: in place of the first one that is, in front if there are

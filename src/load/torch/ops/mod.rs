@@ -69,6 +69,7 @@ pub(super) fn find(target: &str) -> Option<Lower> {
     }
     let is_ours = LIBRARIES.iter().any(|library| target.starts_with(library))
         || target.starts_with("_operator.")
+        || target.starts_with(OF_SIZES)
         || target.starts_with("math.");
     let name = plain(base(target));
     let families = [
@@ -129,6 +130,9 @@ const LIBRARIES: [&str; 5] = [
     "torch.ops.transformers.",
 ];
 
+/// What Python's own operators do not do with sizes.
+const OF_SIZES: &str = "torch.sym_";
+
 /// Nodes that only assert what shapes say, or that something succeeded: they compute nothing.
 pub(super) fn is_assertion(node: &Node) -> bool {
     let of = |argument: &NamedArgument| argument.arg.parts().1.as_str().is_some_and(asserts);
@@ -152,6 +156,7 @@ fn asserts(target: &str) -> bool {
     // Comparisons of sizes are there for such nodes alone.
     let compares = ["eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "not_"];
     let of_sizes = target.strip_prefix("_operator.").is_some_and(|name| compares.contains(&name));
+    let of_sizes = of_sizes || target == "torch.sym_not";
     of_sizes || asserting.iter().any(|prefix| base(target).starts_with(prefix))
 }
 
@@ -159,6 +164,7 @@ fn asserts(target: &str) -> bool {
 pub(super) fn base(target: &str) -> &str {
     let name = LIBRARIES.iter().find_map(|library| target.strip_prefix(library));
     let name = name.or_else(|| target.strip_prefix("_operator."));
+    let name = name.or_else(|| target.strip_prefix("torch.").filter(|_| target.starts_with(OF_SIZES)));
     let name = name.or_else(|| target.strip_prefix("math.")).unwrap_or(target);
     let name = name.split('.').next().unwrap_or(name);
     let own = ALIASES.iter().find(|(alias, _)| *alias == name.strip_suffix('_').unwrap_or(name));

@@ -1,13 +1,15 @@
 //! Tensors of which only the first elements along an axis count, as many as data says: which operators keep that so,
 //! and on which axis of their results. All others are refused.
 
+mod along;
+mod places;
 mod sizes;
 
 use std::collections::HashSet;
 
-pub(super) use self::sizes::compute_with_counts;
 use super::super::lower::Ragged;
 use super::super::node::At;
+use super::einsum;
 use super::select::{Chosen, chosen};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Graph, Op, Shape, Size, ValueId};
@@ -36,6 +38,7 @@ const ELEMENTWISE: &[&str] = &[
     "Cos",
     "Cosh",
     "Div",
+    "Dropout",
     "Elu",
     "Equal",
     "Erf",
@@ -62,6 +65,7 @@ const ELEMENTWISE: &[&str] = &[
     "Neg",
     "Not",
     "Or",
+    "PRelu",
     "Pow",
     "Reciprocal",
     "Relu",
@@ -75,6 +79,7 @@ const ELEMENTWISE: &[&str] = &[
     "Softplus",
     "Softsign",
     "Sqrt",
+    "StopGradient",
     "Sub",
     "Sum",
     "Swish",
@@ -106,63 +111,106 @@ const OF_SAMPLES: &[&str] = &[
     "Upsample",
 ];
 
+/// Gives a node that is about to be lowered what counts of its inputs: real sizes, places from the real end, and nothing to
+/// meet behind it.
+pub(super) fn prepare(at: &mut At<'_>) -> Result<()> {
+    sizes::compute_with_counts(at)?;
+    sizes::expand_as_counted(at)?;
+    places::count_from_last(at)?;
+    along::hide_the_rest(at)
+}
+
 /// Marks the results of a node one of whose inputs is ragged. Error: they would not be the elements that count,
 /// followed by others.
 pub(super) fn carry(at: &mut At<'_>) -> Result<()> {
     let count = at.input_count();
     let inputs: Vec<Option<Ragged>> = (0..count).map(|i| at.ragged_input(i)).collect();
     let Some(first) = inputs.iter().flatten().next().copied() else { return Ok(()) };
-    // Where it said itself how many count.
-    let counts_itself = match at.op_type() {
-        "TopK" => true,
-        // Boxes, and a score of each for each class.
-        "NonMaxSuppression" => match inputs.as_slice() {
-            [Some(boxes), Some(scores), rest @ ..] => {
-                let are_aligned = boxes.axis == 1 && scores.axis == 2 && !boxes.is_size && !scores.is_size;
-                let are_alike = are_alike(at.graph(), boxes.count, scores.count);
-                are_aligned && are_alike && rest.iter().all(Option::is_none)
-            }
-            _ => false,
-        },
-        _ => false,
-    };
-    if counts_itself && at.is_ragged_output(0) {
+    if counts_itself(at, &inputs) {
         return Ok(());
     }
     if first.is_size || inputs.iter().flatten().any(|other| other.is_size) || at.op_type() == "Shape" {
         return sizes::carry(at, &inputs, first);
     }
-    if let Some(picked) = gathered_within(at, &inputs)? {
+    if let Some(picked) = places::gathered_within(at, &inputs)? {
         return at.set_ragged(picked);
-    }
-    // Operators that look at what counts themselves.
-    if matches!(at.op_type(), "Compress" | "NonZero" | "Size" | "SplitToSequence") {
-        return Ok(());
     }
     if joined(at, &inputs)? {
         return Ok(());
     }
-    if is_scattered(at, &inputs)? {
+    if places::is_scattered(at, &inputs)? {
         return inputs[0].map_or(Ok(()), |of| at.set_ragged(of));
     }
     if !inputs.iter().flatten().all(|other| are_alike(at.graph(), other.count, first.count)) {
         return Err(at.depends_on_data());
     }
-    if let Some(part) = sliced(at, first)? {
-        return at.set_ragged(part);
-    }
-    if takes_known_places(at, &inputs)? {
+    if leaves_none(at, &inputs, first)? {
         return Ok(());
+    }
+    match counted_behind(at, &inputs, first)? {
+        Some(result) => at.set_ragged(result),
+        None => Err(at.depends_on_data()),
+    }
+}
+
+/// Whether an operator looks at what counts itself, and said how much of its results does.
+fn counts_itself(at: &At<'_>, inputs: &[Option<Ragged>]) -> bool {
+    match at.op_type() {
+        "TopK" => at.is_ragged_output(0),
+        "Compress" | "NonZero" | "Size" | "SplitToSequence" | "Unique" => {
+            inputs.iter().flatten().all(|of| !of.is_size)
+        }
+        // Boxes, a score of each for each class, and how many to take.
+        "NonMaxSuppression" => match inputs {
+            [boxes, scores, rest @ ..] => {
+                let are_alike = match (boxes, scores) {
+                    (None, None) => true,
+                    (Some(boxes), Some(scores)) => {
+                        let are_aligned = boxes.axis == 1 && scores.axis == 2;
+                        are_aligned && are_alike(at.graph(), boxes.count, scores.count)
+                    }
+                    _ => false,
+                };
+                are_alike && rest.iter().enumerate().all(|(i, of)| of.is_none_or(|of| i == 0 && of.is_size))
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether all elements of the results count: none of their axes is one of which only the first ones do.
+fn leaves_none(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<bool> {
+    if places::takes_places(at, inputs)? {
+        return Ok(true);
+    }
+    Ok(match at.op_type() {
+        // What is reduced counts those that count.
+        op if op.starts_with("Reduce") => reduced(at, first.axis)?.is_none(),
+        "Einsum" => einsum::shared_axis(at, &axes(inputs))? == Some(None),
+        "Attention" => along::attended(at, inputs)? == Some(None),
+        "NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss" => along::is_one_loss(at, inputs)?,
+        _ => along::is_gone(at, inputs)?,
+    })
+}
+
+fn axes(inputs: &[Option<Ragged>]) -> Vec<Option<usize>> {
+    inputs.iter().map(|of| of.map(|of| of.axis)).collect()
+}
+
+/// How many elements of a result count, and along which axis; none where they do not come first.
+fn counted_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Option<Ragged>> {
+    if let Some(part) = places::sliced(at, first)? {
+        return Ok(Some(part));
     }
     if let Some(flat) = merged(at, first)? {
-        return at.set_ragged(flat);
+        return Ok(Some(flat));
     }
-    if at.op_type().starts_with("Reduce") && reduced(at, first.axis)?.is_none() {
-        // What is reduced counts those that count.
-        return Ok(());
+    match at.op_type() {
+        "Tile" if inputs[0].is_some() => along::tiled(at, first),
+        "Pad" if inputs[0].is_some() => along::padded(at, first),
+        _ => Ok(axis_behind(at, inputs, first)?.map(|axis| Ragged::along(axis, first.count))),
     }
-    let Some(axis) = axis_behind(at, &inputs, first)? else { return Err(at.depends_on_data()) };
-    at.set_ragged(Ragged::along(axis, first.count))
 }
 
 /// Pairs of values that are compared before two counts are taken for different.
@@ -176,6 +224,12 @@ fn are_alike(graph: &Graph, one: ValueId, other: ValueId) -> bool {
             continue;
         }
         let (left, right) = (graph.maker(one), graph.maker(other));
+        if let (Some(one), Some(other)) = (graph.as_constant(one), graph.as_constant(other)) {
+            if one != other {
+                return false;
+            }
+            continue;
+        }
         let is_same_result = one.0 - left.first_result.0 == other.0 - right.first_result.0;
         let is_leaf = matches!(left.op, Op::Input | Op::Param(_));
         let is_same = is_same_result && left.op == right.op && left.operands.len() == right.operands.len();
@@ -193,11 +247,8 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
         op if ELEMENTWISE.binary_search(&op).is_ok() => broadcast(at, inputs)?,
         "Transpose" => transposed(at, first.axis)?,
         "Unsqueeze" | "Squeeze" | "Reshape" | "Flatten" => same_axis(at, first.axis)?,
-        "Gather" => gathered(at, inputs)?,
-        "GatherND" => match inputs {
-            [None, Some(of)] if of.axis == 0 && at.int_or("batch_dims", 0)? == 0 => Some(0),
-            _ => None,
-        },
+        "Expand" => expanded(at, first.axis)?,
+        "Gather" | "GatherElements" | "GatherND" => places::gathered(at, inputs)?,
         op if OF_SAMPLES.binary_search(&op).is_ok() => match inputs {
             [Some(of), others @ ..] if of.axis == 0 && others.iter().all(Option::is_none) => {
                 let mixes = op == "BatchNormalization" && at.flag("training_mode", false)?;
@@ -206,7 +257,6 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
             }
             _ => None,
         },
-        "Pad" if inputs[0].is_some() => padded(at, first.axis)?,
         // Regions, and which image each is of.
         "RoiAlign" => match inputs {
             [None, Some(regions), images] if regions.axis == 0 && images.is_none_or(|of| of.axis == 0) => {
@@ -222,33 +272,35 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
         }
         "Split" | "Slice" | "Softmax" | "LogSoftmax" => same_size(at, first.axis)?,
         // Sums so far meet only what stands before.
-        "CumSum" if !at.flag("reverse", false)? => Some(first.axis),
+        "CumSum" | "CumProd" if inputs[0].is_some() && !at.flag("reverse", false)? => Some(first.axis),
+        // Or zeros.
+        "CumSum" if inputs[0].is_some() => Some(first.axis),
         "TopK" if inputs[0].is_some() => apart_from(at, first.axis, -1)?,
         "LayerNormalization" | "RMSNormalization" if inputs[0].is_some() => {
             let from = at.axis(at.int_or("axis", -1)?, at.rank(0)?)?;
             (first.axis < from).then_some(first.axis)
         }
-        "GatherElements" => match inputs {
-            [None, Some(of)] => Some(of.axis),
-            [Some(of), Some(places)] if of.axis == places.axis => apart_from(at, of.axis, 0)?,
-            _ => None,
-        },
         "ArgMax" | "ArgMin" => {
             let gone = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
             let before = usize::from(gone < first.axis && !at.flag("keepdims", true)?);
             (gone != first.axis).then(|| first.axis - before)
         }
         op if op.starts_with("Reduce") => reduced(at, first.axis)?,
-        "MatMul" => match (inputs[0], &inputs[1]) {
-            (Some(of), None) if of.axis + 1 < at.rank(0)? => {
-                Some(of.axis + at.output_rank(0).unwrap_or(0).saturating_sub(at.rank(0)?))
-            }
-            _ => None,
-        },
-        "Gemm" | "FusedGemm" => match (inputs[0], at.flag("transA", false)?) {
-            (Some(of), false) if of.axis == 0 && inputs[1].is_none() => Some(0),
-            _ => None,
-        },
+        "MatMul" | "Gemm" | "FusedGemm" => along::multiplied(at, inputs)?,
+        "Einsum" => einsum::shared_axis(at, &axes(inputs))?.flatten(),
+        "Attention" => along::attended(at, inputs)?.flatten(),
+        "DFT" if inputs[0].is_some() => {
+            let stated = match at.opset < 20 {
+                true => at.int_or("axis", 1)?,
+                false if at.has(2) => at.integer(2, "axis")?,
+                false => -2,
+            };
+            (at.axis(stated, at.rank(0)?)? != first.axis).then_some(first.axis)
+        }
+        "OneHot" if inputs[0].is_some() => {
+            let own = at.axis(at.int_or("axis", -1)?, at.rank(0)? + 1)?;
+            Some(first.axis + usize::from(own <= first.axis))
+        }
         _ => None,
     })
 }
@@ -306,23 +358,6 @@ fn same_axis(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// Where nothing is put before or behind the axis.
-fn padded(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
-    let rank = at.rank(0)?;
-    let pads = match at.ints("pads")? {
-        Some(pads) => pads.to_vec(),
-        None => at.integers(1, "pads")?,
-    };
-    let axes = if at.has(3) { at.integers(3, "axes")? } else { (0..rank as i64).collect() };
-    for (place, &own) in axes.iter().enumerate() {
-        let ends = [pads.get(place), pads.get(place + axes.len())];
-        if at.axis(own, rank)? == axis && ends != [Some(&0); 2] {
-            return Ok(None);
-        }
-    }
-    Ok(Some(axis))
-}
-
 /// The axis and the next ones as one: of each element that counts, so many as these have.
 fn merged(at: &mut At<'_>, of: Ragged) -> Result<Option<Ragged>> {
     if !matches!(at.op_type(), "Reshape" | "Flatten") || same_axis(at, of.axis)?.is_some() {
@@ -341,41 +376,34 @@ fn merged(at: &mut At<'_>, of: Ragged) -> Result<Option<Ragged>> {
     Ok(None)
 }
 
-/// Where all elements of the axis are kept: the operator works along another one.
+/// Where all elements of the axis are kept in their order, or weighed by one another.
 fn same_size(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
     let whole = match at.op_type() {
         "Slice" | "Split" => {
-            at.output_shape(0).is_some_and(|to| at.ty(0).is_ok_and(|ty| ty.shape[axis] == to[axis]))
+            let is_backwards = at.op_type() == "Slice"
+                && super::layout::slice_bounds(at, axis)?.is_some_and(|bounds| bounds.step < 0);
+            let is_as_long =
+                at.output_shape(0).is_some_and(|to| at.ty(0).is_ok_and(|ty| ty.shape[axis] == to[axis]));
+            is_as_long && !is_backwards
         }
-        _ => {
-            let default = if at.opset < 13 { 1 } else { -1 };
-            at.axis(at.int_or("axis", default)?, at.rank(0)?)? != axis && at.opset >= 13
-        }
+        _ => at.opset >= 13,
     };
     Ok(whole.then_some(axis))
+}
+
+/// Where the axis is not made longer.
+fn expanded(at: &At<'_>, axis: usize) -> Result<Option<usize>> {
+    let rank = at.rank(0)?;
+    let sizes = at.sizes(1, "sizes")?;
+    let stated = (axis + sizes.len()).checked_sub(rank).and_then(|place| sizes.get(place));
+    let is_kept = stated.is_none_or(|size| *size == Size::Known(1));
+    Ok(is_kept.then_some(axis + sizes.len().saturating_sub(rank)))
 }
 
 /// The axis, where the operator works along another one.
 fn apart_from(at: &At<'_>, axis: usize, default: i64) -> Result<Option<usize>> {
     let along = at.axis(at.int_or("axis", default)?, at.rank(0)?)?;
     Ok((along != axis).then_some(axis))
-}
-
-/// Whether as many updates as count go to indices of the same number: the result has all elements of the data, of which as
-/// many count.
-fn is_scattered(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
-    let [_, Some(indices), updates] = inputs else { return Ok(false) };
-    let components = match at.op_type() {
-        "ScatterND" => 1,
-        "ScatterElements" => 0,
-        _ => return Ok(false),
-    };
-    let is_of_rows = indices.axis + components < at.rank(1)?;
-    let Some(updates) = updates else { return Ok(is_of_rows) };
-    // Of updates that were cut there are as many, or the node is wrong.
-    let node = at.graph().maker(updates.count);
-    let is_cut = matches!(node.op, Op::Binary(Binary::Min)) && node.operands.contains(&indices.count);
-    Ok(is_of_rows && updates.axis == indices.axis && (updates.count == indices.count || is_cut))
 }
 
 /// Joins tensors along the axis of which only the first elements of each count: these move together. False where it is
@@ -414,66 +442,6 @@ fn joined(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
     at.set(0, y);
     at.set_ragged(Ragged::along(along, count))?;
     Ok(true)
-}
-
-/// What a slice along the axis takes: from an element on, up to one, or up to so many before the last that counts. None
-/// where it works along other axes, or would move with the count: backwards, or from the end.
-fn sliced(at: &mut At<'_>, of: Ragged) -> Result<Option<Ragged>> {
-    if at.op_type() != "Slice" || same_size(at, of.axis)?.is_some() {
-        return Ok(None);
-    }
-    let plan = super::layout::slice_plan(at)?;
-    let Some(bounds) = super::layout::slice_bounds(at, of.axis)? else { return Ok(None) };
-    let (Some(taken), Some(start), Some(end)) =
-        (plan.sizes[of.axis].known(), bounds.start.known(), bounds.end.known())
-    else {
-        return Ok(None);
-    };
-    if start < 0 || plan.steps[of.axis] != 1 {
-        return Ok(None);
-    }
-    // An end that is counted from the last element is counted from the last that counts.
-    let before = start.saturating_sub(end.min(0));
-    let count = at.binary_scalar(Binary::Sub, of.count, before as f64)?;
-    let count = at.binary_scalar(Binary::Max, count, 0.0)?;
-    let count = at.binary_scalar(Binary::Min, count, taken as f64)?;
-    Ok(Some(Ragged::along(of.axis, count)))
-}
-
-/// Elements of the axis at places of which only the first count: these places are of elements that count.
-fn gathered_within(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragged>> {
-    let [Some(of), Some(places)] = inputs else { return Ok(None) };
-    match at.op_type() {
-        "Gather" => {
-            let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
-            Ok((along == of.axis).then_some(Ragged::along(along + places.axis, places.count)))
-        }
-        "GatherND" => {
-            let are_rows = of.axis == 0 && places.axis == 0 && at.rank(1)? > 1;
-            let whole = are_rows && at.int_or("batch_dims", 0)? == 0;
-            Ok(whole.then_some(Ragged::along(0, places.count)))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Elements of the axis at known places, as loops over it take them: there are such, or the node is wrong.
-fn takes_known_places(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<bool> {
-    let ("Gather", [Some(of), None]) = (at.op_type(), inputs) else { return Ok(false) };
-    let known = at.known(1).and_then(|known| known.sizes());
-    let counts_from_first = |size: &Size| size.known().is_some_and(|place| place >= 0);
-    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
-    Ok(along == of.axis && known.is_some_and(|places| places.iter().all(counts_from_first)))
-}
-
-fn gathered(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {
-    let along = at.axis(at.int_or("axis", 0)?, at.rank(0)?)?;
-    Ok(match inputs {
-        [None, Some(of)] => Some(along + of.axis),
-        [Some(of), None] if of.axis < along => Some(of.axis),
-        [Some(of), None] if of.axis > along => Some(of.axis + at.rank(1)? - 1),
-        _ => None,
-    })
 }
 
 fn reduced(at: &At<'_>, axis: usize) -> Result<Option<usize>> {

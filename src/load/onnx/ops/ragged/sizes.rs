@@ -4,6 +4,7 @@
 use super::super::super::lower::Ragged;
 use super::super::super::node::At;
 use super::super::super::tensor;
+use super::super::layout;
 use super::{ELEMENTWISE, are_alike, same_axis};
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Op, ReduceKind, Size, ValueId};
@@ -23,6 +24,39 @@ pub(in super::super) fn compute_with_counts(at: &mut At<'_>) -> Result<()> {
         let Some(real) = real_sizes(at, i, of)? else { continue };
         let real = at.bound(real);
         at.read_instead(i, real);
+    }
+    Ok(())
+}
+
+/// Sizes that a tensor is expanded to, where one of them is computed from data, as how often a condition holds: what counts along
+/// that axis is as long, or the node is wrong.
+pub(super) fn expand_as_counted(at: &mut At<'_>) -> Result<()> {
+    if at.op_type() != "Expand" || at.known(1).is_some() {
+        return Ok(());
+    }
+    let Some(own) = at.counted_input(0) else { return Ok(()) };
+    let sizes = at.value(1)?;
+    let graph = at.graph();
+    let parts = match &graph.maker(sizes).op {
+        Op::Concat { .. } => graph.maker(sizes).operands.clone(),
+        _ => return Ok(()),
+    };
+    let mut planned = Vec::with_capacity(parts.len());
+    let mut open = Vec::new();
+    for &part in &parts {
+        match graph.as_constant(part).and_then(|known| known.to_i64()) {
+            Some(known) => planned.extend(known.into_iter().map(Size::Known)),
+            None if graph.ty(part).elements() == Some(1) => {
+                open.push(planned.len());
+                planned.push(Size::Known(1));
+            }
+            None => return Ok(()),
+        }
+    }
+    if open == [own.axis] && planned.len() == at.rank(0)? {
+        planned[own.axis] = at.ty(0)?.shape[own.axis].clone();
+        let sizes = at.bound_sizes(planned, own);
+        at.read_instead(1, sizes);
     }
     Ok(())
 }
@@ -47,7 +81,7 @@ fn real_sizes(at: &mut At<'_>, i: usize, of: Ragged) -> Result<Option<ValueId>> 
     Ok(match sizes.len() {
         0 => Some(of.count),
         1 => {
-            let places = at.iota(super::super::layout::indices(sizes), 0);
+            let places = at.iota(layout::indices(sizes), 0);
             let is_it = at.compare_scalar(Compare::Eq, places, of.axis as f64)?;
             Some(at.select(is_it, of.count, planned)?)
         }
@@ -194,8 +228,8 @@ fn cut_at_size(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Ragg
     };
     let Some(axis) = axis else { return Ok(None) };
     let axis = at.axis(axis, at.rank(0)?)?;
-    let plan = super::super::layout::slice_plan(at)?;
-    let Some(bounds) = super::super::layout::slice_bounds(at, axis)? else { return Ok(None) };
+    let plan = layout::slice_plan(at)?;
+    let Some(bounds) = layout::slice_bounds(at, axis)? else { return Ok(None) };
     let is_other_axis = own.is_some_and(|own| own.is_size || own.axis != axis);
     if bounds.start != Size::Known(0) || plan.steps[axis] != 1 || is_other_axis {
         return Ok(None);
@@ -221,6 +255,8 @@ fn growing(at: &At<'_>, inputs: &[Option<Ragged>]) -> Option<Binary> {
         "Mul" => Binary::Mul,
         "Max" => Binary::Max,
         "Min" => Binary::Min,
+        "Sub" if inputs.get(1) == Some(&None) => Binary::Sub,
+        "Div" if inputs.get(1) == Some(&None) => Binary::Div,
         _ => return None,
     };
     let is_size = |of: &Option<Ragged>| of.is_some_and(|of| of.is_size);
@@ -243,7 +279,9 @@ fn chosen_size(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Option<u
             Ok(all_below.then_some(None))
         }
         ("Where", [None, Some(of), None] | [None, None, Some(of)]) if of.is_size => {
-            let is_alike = at.ty(0)?.shape == at.ty(1)?.shape && at.ty(1)?.shape == at.ty(2)?.shape;
+            // The other side may be one number for all.
+            let own = if inputs[1].is_some() { 1 } else { 2 };
+            let is_alike = at.ty(0)?.shape == at.ty(own)?.shape && at.ty(3 - own)?.shape.rank() < 2;
             let taken = known(0).and_then(|truths| truths.get(of.axis)?.known()).filter(|_| is_alike);
             let taken = taken.map(|holds| if holds != 0 { 1 } else { 2 });
             Ok(taken.map(|side| inputs[side].map(|of| of.axis)))
@@ -272,6 +310,19 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
                 [one] => Some(Some(*one)),
                 _ => None,
             }
+        }
+        "Slice" if inputs[0].is_some() => {
+            let plan = layout::slice_plan(at)?;
+            let numbers = (plan.starts[0].known(), plan.sizes[0].known(), plan.steps[0]);
+            let (Some(start), Some(count), 1) = numbers else { return Ok(None) };
+            let place = first.axis as i64 - start;
+            Some(usize::try_from(place).ok().filter(|_| place < count))
+        }
+        // One of known sizes is another.
+        "ScatterElements" if matches!(inputs, [None, None, Some(_)]) => {
+            let known = at.known(1).and_then(|known| known.sizes());
+            let place = known.and_then(|places| if let [one] = places { one.known() } else { None });
+            place.and_then(|place| usize::try_from(place).ok()).map(Some)
         }
         "Unsqueeze" | "Squeeze" if inputs[0].is_some() => Some(Some(first.axis)),
         _ if passes_on(at)? => Some(Some(first.axis)),

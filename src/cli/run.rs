@@ -254,34 +254,23 @@ fn sized_network(
     console: &Console,
 ) -> Result<Graph> {
     let (mut found, mut open) = (BTreeMap::new(), BTreeMap::new());
+    let mut is_misfit = false;
     let mut find = |graph: &Graph| -> Result<BTreeMap<String, i64>> {
         let batch = compile::batch_dim(graph);
         let stated = batch.clone().zip(options.batch).into_iter().collect();
-        found = arrays.dims(graph, &stated)?;
+        let sizes = arrays.dims(graph, &stated);
+        is_misfit = sizes.is_err();
+        found = sizes?;
         let mut bound = found.clone();
         if let Some(name) = batch.filter(|_| options.pipeline.is_some()) {
             open.extend(bound.remove_entry(&name));
         }
         Ok(bound)
     };
-    let mut all = BTreeMap::new();
-    let loaded = match file.load_with(&options.dims, &mut find) {
-        Ok(model) => model,
-        Err(error) => {
-            let mut bind_all = |graph: &Graph| {
-                all = found.clone();
-                all.extend(compile::batch_dim(graph).zip(options.batch));
-                Ok(all.clone())
-            };
-            match options.pipeline {
-                Some(parts) => {
-                    let count = parts.microbatches;
-                    return Err(file.closed_batch(error, count, &options.dims, &mut bind_all));
-                }
-                // Where sizes are not what is missing, the first error says more.
-                None => file.load_with(&options.dims, &mut bind_all).map_err(|_| error)?,
-            }
-        }
+    let (loaded, all) = match file.load_with(&options.dims, &mut find) {
+        Ok(model) => (model, BTreeMap::new()),
+        Err(error) if is_misfit => return Err(error),
+        Err(error) => read_closed(file, options, &found, error)?,
     };
     let graph = graph_of(file, loaded)?;
     options.dims.extend(all);
@@ -294,6 +283,28 @@ fn sized_network(
     options.dims.extend(found);
     options.bind = open;
     Ok(graph)
+}
+
+/// A model that can be read only with all sizes known, those `found` and the batch; and these. Error: `error`, or that
+/// such a batch is not divided.
+fn read_closed(
+    file: &ModelFile,
+    options: &compile::Options,
+    found: &BTreeMap<String, i64>,
+    error: Error,
+) -> Result<(Model, BTreeMap<String, i64>)> {
+    let mut all = BTreeMap::new();
+    let mut bind_all = |graph: &Graph| {
+        all = found.clone();
+        all.extend(compile::batch_dim(graph).zip(options.batch));
+        Ok(all.clone())
+    };
+    if let Some(parts) = options.pipeline {
+        return Err(file.closed_batch(error, parts.microbatches, &options.dims, &mut bind_all));
+    }
+    // Where sizes are not what is missing, the first error says more.
+    let model = file.load_with(&options.dims, &mut bind_all).map_err(|_| error)?;
+    Ok((model, all))
 }
 
 /// Plans a model for the devices given, the CPU where none are.

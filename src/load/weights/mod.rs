@@ -32,6 +32,7 @@ mod stream;
 
 pub use adapter::{CONFIG as ADAPTER, apply_adapter};
 pub use checkpoint::{shard_of, weights_in};
+#[cfg(feature = "run")]
 pub(crate) use npz::write_npz_with;
 pub use npz::{check_npz_names, write_npz};
 pub use params::{Loaded, ParamReader, load_params, match_params};

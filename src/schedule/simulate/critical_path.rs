@@ -54,16 +54,28 @@ fn walk_back(topology: &Topology, schedule: &Schedule, mut visit: impl FnMut(Pat
 /// For each launch the one that its engine ran before it; [`u32::MAX`] where there is none.
 fn previous_on_engine(topology: &Topology, schedule: &Schedule) -> Vec<u32> {
     let steps = &schedule.steps;
-    let mut launches: Vec<u32> =
-        (0..steps.len() as u32).filter(|&step| steps[step as usize].lane == Lane::Compute).collect();
-    launches.sort_by_key(|&step| (steps[step as usize].start, step));
-    let mut last: BTreeMap<(bool, u32), u32> = BTreeMap::new();
-    let mut before = vec![u32::MAX; steps.len()];
-    for step in launches {
+    let start = |step: u32| steps[step as usize].start;
+    let engine = |step: u32| {
         let id = steps[step as usize].device;
         let own = topology.device(id).cores.is_some();
-        let engine = if own { (true, id.0) } else { (false, topology.device(id).physical) };
-        before[step as usize] = last.insert(engine, step).unwrap_or(u32::MAX);
+        if own { (true, id.0) } else { (false, topology.device(id).physical) }
+    };
+    let launches = || (0..steps.len() as u32).filter(|&step| steps[step as usize].lane == Lane::Compute);
+    let mut latest: BTreeMap<(bool, u32), Nanos> = BTreeMap::new();
+    let is_in_order = launches().all(|step| {
+        let before = latest.insert(engine(step), start(step));
+        before.is_none_or(|before| before <= start(step))
+    });
+    let mut last: BTreeMap<(bool, u32), u32> = BTreeMap::new();
+    let mut before = vec![u32::MAX; steps.len()];
+    let note = |step| before[step as usize] = last.insert(engine(step), step).unwrap_or(u32::MAX);
+    // Of a million launches a sorted list takes memory that shows.
+    if is_in_order {
+        launches().for_each(note);
+    } else {
+        let mut sorted: Vec<u32> = launches().collect();
+        sorted.sort_unstable_by_key(|&step| (start(step), step));
+        sorted.into_iter().for_each(note);
     }
     before
 }

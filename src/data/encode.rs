@@ -5,7 +5,7 @@ use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 
 /// A value of a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     /// A whole number.
     Int(i64),
     /// Any other.
@@ -54,7 +54,7 @@ impl Encoding {
     }
 
     /// Appends the elements of a value. Error, in words: the type does not hold it, it is no class.
-    pub(super) fn push(&self, value: Number, out: &mut Vec<u8>) -> Result<(), String> {
+    pub(crate) fn push(&self, value: Number, out: &mut Vec<u8>) -> Result<(), String> {
         let value = match self.scale {
             Some(scale) => Number::Real(value.real() * scale),
             None => value,
@@ -114,7 +114,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Appends one element. Error, in words: the type does not hold the value.
-pub(super) fn push(dtype: DType, value: Number, out: &mut Vec<u8>) -> Result<(), String> {
+pub(crate) fn push(dtype: DType, value: Number, out: &mut Vec<u8>) -> Result<(), String> {
     let outside = || format!("{} is no {dtype}", value.real());
     // What is infinite in a narrower type, and was not, does not fit.
     let held = |narrow: f32| {

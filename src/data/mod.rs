@@ -37,6 +37,7 @@ use crate::ir::{DType, Limit, Tensor};
 use crate::units::Bytes;
 
 pub(crate) use csv::cells;
+pub(crate) use encode::{Number, push as push_element};
 pub use pipeline::Batches;
 pub use source::Source;
 pub use spec::{Fill, Format, Spec};

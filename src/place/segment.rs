@@ -94,8 +94,9 @@ pub(super) fn paces(topology: &Topology, sequence: &[DeviceId], at: usize) -> (P
     (Pace::of_end(topology, source, id, End::Last), Pace::of_end(topology, id, target, End::First))
 }
 
-/// Devices of a sequence that are alike from which on windows are looked at once for all of them.
-const MANY_ALIKE: usize = 4;
+/// Devices of a sequence that are alike from which on windows are looked at once for all of them. Of eight, which pass over
+/// most windows, that takes as long.
+const MANY_ALIKE: usize = 16;
 
 /// What windows cost on a device: of two devices that have this in common, the same, where both can take them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::data::{Number, push_element};
 use crate::error::{Error, Report, Result};
-use crate::ir::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::ir::{Absent, DType, DimId, Equations, Graph, Init, InputRule, Real, Refused, Size, Tensor, Type};
 use crate::load::fill;
 
@@ -323,27 +323,12 @@ pub fn as_input(graph: &Graph, input: usize, tensor: Tensor) -> Result<Tensor> {
     Tensor::new(to, tensor.dims().to_vec(), bytes)
 }
 
-/// The nearest floats of another width. Error: what is finite has none that is.
+/// Floats of another width. Error: what is finite has none that is.
 fn as_floats(tensor: &Tensor, to: DType) -> Result<Tensor> {
-    let values = tensor.to_f64();
-    let mut bytes = Vec::with_capacity(values.len() * to.size() as usize);
-    for value in values {
-        let single = value as f32;
-        let held = match to {
-            DType::F64 => value,
-            DType::F16 => f16_to_f32(f32_to_f16(single)).into(),
-            DType::Bf16 => bf16_to_f32(f32_to_bf16(single)).into(),
-            _ => single.into(),
-        };
-        if value.is_finite() && !held.is_finite() {
-            return Err(Error::usage("", format!("{value} does not fit {to}, the type of the input")));
-        }
-        match to {
-            DType::F64 => bytes.extend(value.to_le_bytes()),
-            DType::F16 => bytes.extend(f32_to_f16(single).to_le_bytes()),
-            DType::Bf16 => bytes.extend(f32_to_bf16(single).to_le_bytes()),
-            _ => bytes.extend(single.to_le_bytes()),
-        }
+    let mut bytes = Vec::new();
+    for value in tensor.to_f64() {
+        push_element(to, Number::Real(value), &mut bytes)
+            .map_err(|_| Error::usage("", format!("{value} does not fit {to}, the type of the input")))?;
     }
     Tensor::new(to, tensor.dims().to_vec(), bytes)
 }

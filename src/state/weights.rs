@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::safetensors::{write_safetensors, write_safetensors_with};
+use super::safetensors::write_safetensors_with;
 use crate::error::{Error, Result};
 use crate::ir::Tensor;
-use crate::load::weights::{Arrays, check_npz_names, write_npz, write_npz_with};
+use crate::load::weights::{Arrays, check_npz_names, write_npz_with};
 
 /// A form of files of weights that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,19 +65,25 @@ pub fn write_weights(path: &Path, arrays: &[(String, Tensor)]) -> Result<()> {
 ///
 /// Errors: as of that.
 pub fn write_state(path: &Path, arrays: &[(String, Tensor)], complex: &BTreeSet<String>) -> Result<()> {
-    match WeightsForm::of(path)? {
-        WeightsForm::Safetensors => write_safetensors_with(path, arrays, complex),
-        WeightsForm::Npz => write_npz_with(path, arrays, complex),
-    }
+    write_form(path, WeightsForm::of(path)?, arrays, complex)
 }
 
 /// Writes arrays in a form, whatever the file is called.
 ///
 /// Errors: names that the form cannot hold; the file cannot be written.
 pub fn write_arrays(path: &Path, form: WeightsForm, arrays: &[(String, Tensor)]) -> Result<()> {
+    write_form(path, form, arrays, &BTreeSet::new())
+}
+
+fn write_form(
+    path: &Path,
+    form: WeightsForm,
+    arrays: &[(String, Tensor)],
+    complex: &BTreeSet<String>,
+) -> Result<()> {
     match form {
-        WeightsForm::Safetensors => write_safetensors(path, arrays),
-        WeightsForm::Npz => write_npz(path, arrays),
+        WeightsForm::Safetensors => write_safetensors_with(path, arrays, complex),
+        WeightsForm::Npz => write_npz_with(path, arrays, complex),
     }
 }
 

@@ -22,60 +22,42 @@ pub struct PathStep {
 /// data, for the engine or for a channel; and so on. The times and idle times, with the start of
 /// the first step, add up to the latency. O(steps log steps + dependencies).
 pub fn critical_path(topology: &Topology, schedule: &Schedule) -> Vec<PathStep> {
-    let mut path = Vec::new();
-    walk_back(topology, schedule, |part| path.push(part));
-    path.reverse();
-    path
-}
-
-/// The steps of the critical path, the last one first.
-fn walk_back(topology: &Topology, schedule: &Schedule, mut visit: impl FnMut(PathStep)) {
     let steps = &schedule.steps;
     let engine = previous_on_engine(topology, schedule);
     let channel = previous_on_channel(schedule);
+    let mut path = Vec::new();
     let mut at = (0..steps.len()).max_by_key(|&step| (steps[step].end, std::cmp::Reverse(step)));
     let mut until = schedule.cost.latency;
     while let Some(number) = at {
         let step = &steps[number];
         let end = step.end.min(until);
         let (time, idle) = (end.saturating_sub(step.start), until.saturating_sub(end));
-        visit(PathStep { step: StepIx(number as u32), time, idle });
+        path.push(PathStep { step: StepIx(number as u32), time, idle });
         until = step.start;
         let waited = step.after.iter().map(|other| (steps[other.index()].end, other.index()));
-        let engine = Some(engine[number] as usize).filter(|&other| other < steps.len());
-        let engine = engine.map(|other| (steps[other].end, other));
+        let engine = engine[number].map(|other| (steps[other as usize].end, other as usize));
         let before = waited.chain(engine).chain(channel.get(&number).copied());
         let earlier = |other: usize| (steps[other].start, other) < (step.start, number);
         let before = before.filter(|&(end, other)| end <= step.start && earlier(other));
         at = before.max().map(|(_, other)| other);
     }
+    path.reverse();
+    path
 }
 
-/// For each launch the one that its engine ran before it; [`u32::MAX`] where there is none.
-fn previous_on_engine(topology: &Topology, schedule: &Schedule) -> Vec<u32> {
+/// For each launch the one that its engine ran before it.
+fn previous_on_engine(topology: &Topology, schedule: &Schedule) -> Vec<Option<u32>> {
     let steps = &schedule.steps;
-    let start = |step: u32| steps[step as usize].start;
-    let engine = |step: u32| {
+    let mut launches: Vec<u32> =
+        (0..steps.len() as u32).filter(|&step| steps[step as usize].lane == Lane::Compute).collect();
+    launches.sort_by_key(|&step| (steps[step as usize].start, step));
+    let mut last: BTreeMap<(bool, u32), u32> = BTreeMap::new();
+    let mut before = vec![None; steps.len()];
+    for step in launches {
         let id = steps[step as usize].device;
         let own = topology.device(id).cores.is_some();
-        if own { (true, id.0) } else { (false, topology.device(id).physical) }
-    };
-    let launches = || (0..steps.len() as u32).filter(|&step| steps[step as usize].lane == Lane::Compute);
-    let mut latest: BTreeMap<(bool, u32), Nanos> = BTreeMap::new();
-    let is_in_order = launches().all(|step| {
-        let before = latest.insert(engine(step), start(step));
-        before.is_none_or(|before| before <= start(step))
-    });
-    let mut last: BTreeMap<(bool, u32), u32> = BTreeMap::new();
-    let mut before = vec![u32::MAX; steps.len()];
-    let note = |step| before[step as usize] = last.insert(engine(step), step).unwrap_or(u32::MAX);
-    // Of a million launches a sorted list takes memory that shows.
-    if is_in_order {
-        launches().for_each(note);
-    } else {
-        let mut sorted: Vec<u32> = launches().collect();
-        sorted.sort_unstable_by_key(|&step| (start(step), step));
-        sorted.into_iter().for_each(note);
+        let engine = if own { (true, id.0) } else { (false, topology.device(id).physical) };
+        before[step as usize] = last.insert(engine, step);
     }
     before
 }
@@ -110,10 +92,8 @@ impl Overlap {
     pub fn new(topology: &Topology, schedule: &Schedule) -> Self {
         let is_copy = |step: StepIx| matches!(schedule.steps[step.index()].action, Action::Copy { .. });
         let copies = schedule.steps.iter().filter(|step| step.lane == Lane::Copy);
-        let mut exposed = Nanos::ZERO;
-        walk_back(topology, schedule, |part| {
-            exposed += if is_copy(part.step) { part.time } else { Nanos::ZERO }
-        });
+        let path = critical_path(topology, schedule);
+        let exposed: Nanos = path.iter().filter(|part| is_copy(part.step)).map(|part| part.time).sum();
         let alone = |step: &Step| match step.action {
             Action::Launch(_) => Nanos::ZERO,
             Action::Copy { from, to, part, .. } => {

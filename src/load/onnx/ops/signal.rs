@@ -100,17 +100,22 @@ fn cosine(parts: i64, whole: i64) -> f64 {
     if is_quarter { 0.0 } else { (std::f64::consts::TAU * parts as f64 / whole as f64).cos() }
 }
 
-/// The axis is an attribute before opset 20, then an input; the last axis holds real and imaginary parts.
-pub(super) fn dft(at: &mut At<'_>) -> Result<()> {
-    let x = at.value(0)?;
-    let sizes = at.sizes_of(x);
-    let rank = sizes.len();
-    let axis = match at.opset < 20 {
+/// The axis along which a DFT goes: an attribute before opset 20, then an input.
+pub(super) fn axis_of_dft(at: &mut At<'_>) -> Result<usize> {
+    let stated = match at.opset < 20 {
         true => at.int_or("axis", 1)?,
         false if at.has(2) => at.integer(2, "axis")?,
         false => -2,
     };
-    let axis = at.axis(axis, rank)?;
+    at.axis(stated, at.rank(0)?)
+}
+
+/// The last axis holds real and imaginary parts.
+pub(super) fn dft(at: &mut At<'_>) -> Result<()> {
+    let x = at.value(0)?;
+    let sizes = at.sizes_of(x);
+    let rank = sizes.len();
+    let axis = axis_of_dft(at)?;
     let (inverse, onesided) = (at.flag("inverse", false)?, at.flag("onesided", false)?);
     let own = sizes[axis].known().ok_or_else(|| at.undecided("length", &sizes[axis..=axis]))?;
     let length = if at.has(1) {

@@ -11,6 +11,7 @@ use super::super::lower::Ragged;
 use super::super::node::At;
 use super::einsum;
 use super::select::{Chosen, chosen};
+use super::signal;
 use crate::error::Result;
 use crate::ir::{Binary, Compare, DType, Graph, Op, Shape, Size, ValueId};
 
@@ -249,14 +250,7 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
         "Unsqueeze" | "Squeeze" | "Reshape" | "Flatten" => same_axis(at, first.axis)?,
         "Expand" => expanded(at, first.axis)?,
         "Gather" | "GatherElements" | "GatherND" => places::gathered(at, inputs)?,
-        op if OF_SAMPLES.binary_search(&op).is_ok() => match inputs {
-            [Some(of), others @ ..] if of.axis == 0 && others.iter().all(Option::is_none) => {
-                let mixes = op == "BatchNormalization" && at.flag("training_mode", false)?;
-                let samples = at.ty(0)?.shape[0].clone();
-                at.output_shape(0).filter(|to| !mixes && to[0] == samples).map(|_| 0)
-            }
-            _ => None,
-        },
+        op if OF_SAMPLES.binary_search(&op).is_ok() => of_samples(at, inputs)?,
         // Regions, and which image each is of.
         "RoiAlign" => match inputs {
             [None, Some(regions), images] if regions.axis == 0 && images.is_none_or(|of| of.axis == 0) => {
@@ -271,10 +265,9 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
             (all && along != first.axis).then_some(first.axis)
         }
         "Split" | "Slice" | "Softmax" | "LogSoftmax" => same_size(at, first.axis)?,
-        // Sums so far meet only what stands before.
-        "CumSum" | "CumProd" if inputs[0].is_some() && !at.flag("reverse", false)? => Some(first.axis),
-        // Or zeros.
+        // Sums so far meet only what stands before, or zeros.
         "CumSum" if inputs[0].is_some() => Some(first.axis),
+        "CumProd" if inputs[0].is_some() && !at.flag("reverse", false)? => Some(first.axis),
         "TopK" if inputs[0].is_some() => apart_from(at, first.axis, -1)?,
         "LayerNormalization" | "RMSNormalization" if inputs[0].is_some() => {
             let from = at.axis(at.int_or("axis", -1)?, at.rank(0)?)?;
@@ -290,12 +283,8 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
         "Einsum" => einsum::shared_axis(at, &axes(inputs))?.flatten(),
         "Attention" => along::attended(at, inputs)?.flatten(),
         "DFT" if inputs[0].is_some() => {
-            let stated = match at.opset < 20 {
-                true => at.int_or("axis", 1)?,
-                false if at.has(2) => at.integer(2, "axis")?,
-                false => -2,
-            };
-            (at.axis(stated, at.rank(0)?)? != first.axis).then_some(first.axis)
+            let along = signal::axis_of_dft(at)?;
+            (along != first.axis).then_some(first.axis)
         }
         "OneHot" if inputs[0].is_some() => {
             let own = at.axis(at.int_or("axis", -1)?, at.rank(0)? + 1)?;
@@ -303,6 +292,17 @@ fn axis_behind(at: &mut At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Res
         }
         _ => None,
     })
+}
+
+/// Operators that compute samples apart.
+fn of_samples(at: &mut At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {
+    let [Some(of), others @ ..] = inputs else { return Ok(None) };
+    let mixes = at.op_type() == "BatchNormalization" && at.flag("training_mode", false)?;
+    if mixes || of.axis != 0 || others.iter().any(Option::is_some) {
+        return Ok(None);
+    }
+    let samples = at.ty(0)?.shape[0].clone();
+    Ok(at.output_shape(0).filter(|to| to[0] == samples).map(|_| 0))
 }
 
 /// Whether any input has a size that depends on data.

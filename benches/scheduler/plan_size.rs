@@ -100,7 +100,7 @@ fn labelled(mut plan: Plan) -> Plan {
         plan.buffers.push(Buffer {
             id,
             ty: "f32[64,1024]".into(),
-            device,
+            device: device.to_string(),
             offset: Bytes(number as u64 * 64),
             bytes: Bytes(262_144),
             kind,

@@ -24,7 +24,7 @@ pub(super) fn observe(plan: &Plan, reports: &[RunReport], profile: &mut Profile)
     let mut gaps: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut cores: BTreeMap<&str, Option<u32>> = BTreeMap::new();
     for (position, step) in plan.steps.iter().enumerate() {
-        let Some(&device) = devices.get(step.device.as_str()) else { continue };
+        let Some(&device) = devices.get(&*step.device) else { continue };
         // Copies and kernels of devices of a kind are those of its plain name: cores do not differ.
         let kind = plain(&kinds[device.index()]);
         let own = Some(plan.topology.cores(device));

@@ -30,7 +30,7 @@ pub(super) fn shared_cores<'p>(topology: &Topology, used: impl Iterator<Item = &
 
 /// The devices of a plan that compute or copy something.
 pub(super) fn used(plan: &Plan) -> impl Iterator<Item = &str> {
-    let mut names: Vec<&str> = plan.steps.iter().map(|step| step.device.as_str()).collect();
+    let mut names: Vec<&str> = plan.steps.iter().map(|step| &*step.device).collect();
     names.sort_unstable();
     names.dedup();
     names.into_iter()

@@ -100,7 +100,7 @@ impl Table<'_> {
             Column::words("what"),
         ]);
         for (position, step) in self.plan.steps.iter().enumerate() {
-            let device = self.devices.get(step.device.as_str()).copied();
+            let device = self.devices.get(&*step.device).copied();
             let work = self.work(step, device);
             let nanos = median(reports, position).as_nanos().max(1) as f64;
             let (bytes, flops) = (work.bytes as f64 / nanos, work.flops as f64 / nanos);

@@ -61,7 +61,7 @@ impl BoundPlan {
         let mut runs = Vec::new();
         for step in &plan.steps {
             let Action::Launch(launch) = &step.action else { continue };
-            let id = devices.get(step.device.as_str()).copied().ok_or_else(|| foreign(&step.device))?;
+            let id = devices.get(&*step.device).copied().ok_or_else(|| foreign(&step.device))?;
             for node in (names.launched)(launch) {
                 let node =
                     node.ok_or_else(|| foreign(launch.nodes.first().map_or("a launch", String::as_str)))?;
@@ -217,7 +217,7 @@ fn copies<'p>(
 ) -> Vec<CopiedAt<'p>> {
     let copied = |(at, step): (usize, &'p PlanStep)| {
         let Action::Copy(action) = &step.action else { return None };
-        let (copied, &to) = ((names.copied)(action)?, devices.get(step.device.as_str())?);
+        let (copied, &to) = ((names.copied)(action)?, devices.get(&*step.device)?);
         let (source, tensor) = (copied.tensor, numbers.tensor(&copied)?);
         let from = devices.get(copied.from.as_str()).copied();
         Some(CopiedAt { at, action, why: &step.why, source, tensor, from, to })
@@ -244,8 +244,7 @@ fn readers<'p>(
     let offloaded: BTreeSet<TensorIx> = found.keys().map(|&(tensor, _)| tensor).collect();
     for (at, step) in plan.steps.iter().enumerate() {
         let Action::Launch(launch) = &step.action else { continue };
-        let (Some(&device), Some(node)) = (devices.get(step.device.as_str()), numbers.launch(launch, names))
-        else {
+        let (Some(&device), Some(node)) = (devices.get(&*step.device), numbers.launch(launch, names)) else {
             continue;
         };
         for &tensor in run.inputs(node).iter().filter(|tensor| offloaded.contains(tensor)) {
@@ -271,7 +270,7 @@ fn steps(
                 let copied = (names.copied)(copy)?;
                 let (tensor, from) = (numbers.tensor(&copied)?, copied.from);
                 let part = copy.part.map(|(offset, bytes)| Part { offset, bytes });
-                let (from, to) = (*devices.get(from.as_str())?, *devices.get(step.device.as_str())?);
+                let (from, to) = (*devices.get(from.as_str())?, *devices.get(&*step.device)?);
                 ReplayAction::Copy { tensor, from, to, part }
             }
         };

@@ -1,6 +1,7 @@
 //! Makes a [`Plan`] of a placement and its schedule.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::parts::Parts;
 use super::waits::{BACK, OFFLOADED};
@@ -370,12 +371,14 @@ impl PlanBuilder<'_> {
     }
 
     fn steps(&self, kernels: &[Option<u32>]) -> Result<Vec<Step>> {
+        let names: Vec<Arc<str>> =
+            self.topology.devices.iter().map(|device| device.name.as_str().into()).collect();
         let numbered = self.schedule.steps.iter().enumerate();
         numbered
             .map(|(i, step)| {
                 Ok(Step {
                     id: i as u64,
-                    device: self.device_name(step.device),
+                    device: Arc::clone(&names[step.device.index()]),
                     lane: match step.lane {
                         schedule::Lane::Compute => Lane::Compute,
                         schedule::Lane::Copy => Lane::Copy,

@@ -16,7 +16,7 @@ use crate::escape::quoted;
 pub(super) fn gspmd(plan: &Plan) -> Result<String> {
     const FORMAT: &str = "--format gspmd";
     let params = stored(plan, FORMAT)?;
-    let mut used: BTreeSet<&str> = plan.steps.iter().map(|step| step.device.as_str()).collect();
+    let mut used: BTreeSet<&str> = plan.steps.iter().map(|step| &*step.device).collect();
     for kept in params.values() {
         match kept {
             Stored::Whole(devices) | Stored::Shards { devices, .. } => used.extend(devices),

@@ -24,6 +24,8 @@ mod shards;
 mod text;
 mod waits;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cost::Profile;
@@ -450,8 +452,8 @@ impl Lane {
 pub struct Step {
     /// Unique; other steps name it in `after`.
     pub id: u64,
-    /// The device that runs it: for a copy, the one that receives.
-    pub device: String,
+    /// The device that runs it: for a copy, the one that receives. Steps share the name.
+    pub device: Arc<str>,
     /// The lane that runs it.
     pub lane: Lane,
     /// Steps that must be done before. Those that come before it on its own lane are implied.
@@ -557,7 +559,8 @@ impl<'de> Deserialize<'de> for Step {
                 return Err(serde::de::Error::custom(message));
             }
         };
-        Ok(Self { id: raw.id, device: raw.device, lane: raw.lane, after: raw.after, action, why: raw.why })
+        let device = raw.device.into();
+        Ok(Self { id: raw.id, device, lane: raw.lane, after: raw.after, action, why: raw.why })
     }
 }
 
@@ -566,7 +569,7 @@ impl Serialize for Step {
         use serde::ser::SerializeStruct;
         let mut out = serializer.serialize_struct("Step", 5 + usize::from(self.why.is_some()))?;
         out.serialize_field("id", &self.id)?;
-        out.serialize_field("device", &self.device)?;
+        out.serialize_field("device", &*self.device)?;
         out.serialize_field("lane", &self.lane)?;
         out.serialize_field("after", &self.after)?;
         match &self.action {

@@ -328,7 +328,7 @@ pub fn plan_text(plan: &Plan) -> String {
         plan.cost.max_load_ns
     );
     for device in &plan.devices {
-        let launches = plan.steps.iter().filter(|step| step.device == device.name);
+        let launches = plan.steps.iter().filter(|step| *step.device == *device.name);
         let _ = writeln!(
             text,
             "  {:<10} {:>4} steps, arena {} of {}",

@@ -90,7 +90,7 @@ impl Trace<'_> {
     fn steps(&self, events: &mut Events<'_>, devices: &HashMap<&str, usize>) -> io::Result<()> {
         let mut by_device: Vec<[Vec<u32>; 2]> = vec![Default::default(); self.plan.devices.len()];
         for ((position, step), _) in (0..).zip(&self.plan.steps).zip(self.times) {
-            if let Some(&pid) = devices.get(step.device.as_str()) {
+            if let Some(&pid) = devices.get(&*step.device) {
                 by_device[pid][usize::from(step.lane == Lane::Copy)].push(position);
             }
         }

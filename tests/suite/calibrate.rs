@@ -45,7 +45,7 @@ fn a_model_is_calibrated_and_planned_with_what_was_measured() {
     };
     let kernel = |id: &str| loaded.kernels.iter().find(|kernel| kernel.id == id).unwrap();
     let busy = |device: &str| -> u64 {
-        let steps = loaded.steps.iter().filter(|step| step.device == device);
+        let steps = loaded.steps.iter().filter(|step| *step.device == *device);
         let launches = steps.filter_map(|step| match &step.action {
             partition::unstable::plan::Action::Launch(launch) => launch.kernel.as_deref(),
             partition::unstable::plan::Action::Copy(_) => None,

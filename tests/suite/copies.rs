@@ -445,7 +445,7 @@ fn no_interleaving_gets_stuck() {
         let position: HashMap<u64, usize> = steps.iter().enumerate().map(|(i, step)| (step.id, i)).collect();
         let mut lanes: Vec<((&str, partition::unstable::plan::Lane), Vec<usize>)> = Vec::new();
         for (i, step) in steps.iter().enumerate() {
-            let lane = (step.device.as_str(), step.lane);
+            let lane = (&*step.device, step.lane);
             match lanes.iter_mut().find(|(other, _)| *other == lane) {
                 Some((_, list)) => list.push(i),
                 None => lanes.push((lane, vec![i])),

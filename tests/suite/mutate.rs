@@ -350,12 +350,12 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
     }),
     ("launch on the wrong device", By::Plan, &["where it is not placed"], |plan, rng| {
         let i = some!(a_launch(plan, rng));
-        plan.steps[i].device = some!(other_device(plan, &plan.steps[i].device, rng));
+        plan.steps[i].device = some!(other_device(plan, &plan.steps[i].device, rng)).into();
         true
     }),
     ("copy run by the wrong device", By::Plan, &["and copies to"], |plan, rng| {
         let i = some!(a_copy(plan, rng));
-        plan.steps[i].device = some!(other_device(plan, &plan.steps[i].device, rng));
+        plan.steps[i].device = some!(other_device(plan, &plan.steps[i].device, rng)).into();
         true
     }),
     ("step on an unknown device", By::Plan, &["unknown device"], |plan, rng| {
@@ -509,7 +509,7 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
     ("parameter overwritten", By::Plan, &["of kind param", "of kind const"], |plan, rng| {
         let i = some!(a_buffer(plan, rng, |b| matches!(b.kind, BufferKind::Param | BufferKind::Const)));
         let (id, device) = (plan.buffers[i].id.clone(), plan.buffers[i].device.clone());
-        let on_device = (0..plan.steps.len()).filter(|&j| plan.steps[j].device == device);
+        let on_device = (0..plan.steps.len()).filter(|&j| *plan.steps[j].device == *device);
         let j = some!(pick(on_device.filter(|&j| !is_copy(&plan.steps[j])), rng));
         launch(plan, j).writes.push(id);
         true
@@ -517,14 +517,14 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
     ("copy into a parameter", By::Plan, &["of kind param"], |plan, rng| {
         let i = some!(a_copy(plan, rng));
         let device = plan.steps[i].device.clone();
-        let to = some!(a_buffer(plan, rng, |b| b.kind == BufferKind::Param && b.device == device));
+        let to = some!(a_buffer(plan, rng, |b| b.kind == BufferKind::Param && *b.device == *device));
         copy(plan, i).to = plan.buffers[to].id.clone();
         true
     }),
     ("copy within one device", By::Plan, &["copies within"], |plan, rng| {
         let i = some!(a_copy(plan, rng));
         let (device, to) = (plan.steps[i].device.clone(), copy(plan, i).to.clone());
-        let from = some!(a_buffer(plan, rng, |b| b.device == device && b.id != to));
+        let from = some!(a_buffer(plan, rng, |b| *b.device == *device && b.id != to));
         copy(plan, i).from = plan.buffers[from].id.clone();
         true
     }),
@@ -583,7 +583,7 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
     ("workspace read", By::Plan, &["reads workspace"], |plan, rng| {
         let i = some!(a_buffer(plan, rng, |b| b.kind == BufferKind::Workspace));
         let (id, device) = (plan.buffers[i].id.clone(), plan.buffers[i].device.clone());
-        let on_device = (0..plan.steps.len()).filter(|&j| plan.steps[j].device == device);
+        let on_device = (0..plan.steps.len()).filter(|&j| *plan.steps[j].device == *device);
         let j = some!(pick(on_device.filter(|&j| !is_copy(&plan.steps[j])), rng));
         launch(plan, j).reads.push(id);
         true
@@ -664,7 +664,7 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
             let last = |device: &str| {
                 (0..plan.steps.len())
                     .rev()
-                    .find(|&i| plan.steps[i].device == device && !is_copy(&plan.steps[i]))
+                    .find(|&i| *plan.steps[i].device == *device && !is_copy(&plan.steps[i]))
             };
             let i = some!(a_buffer(plan, rng, |b| matches!(b.kind, BufferKind::Temp | BufferKind::Copy)
                 && b.bytes.0 > 0));
@@ -887,7 +887,7 @@ const DAMAGES: &[(&str, By, &[&str], Damage)] = &[
         let i = some!(a_launch(plan, rng));
         let node = launch(plan, i).nodes[0].clone();
         let device = some!(other_device(plan, &plan.steps[i].device, rng));
-        plan.steps[i].device = device.clone();
+        plan.steps[i].device = device.as_str().into();
         let entry = plan.placement.iter_mut().find(|(name, _)| *name == node).unwrap();
         entry.1 = device;
         // Harm is done where the node's output was copied from where it was.

@@ -37,7 +37,7 @@ pub(crate) fn reachability(plan: &Plan) -> Vec<Bits> {
     let mut before: Vec<Bits> = Vec::new();
     for (i, step) in plan.steps.iter().enumerate() {
         let mut bits = vec![0u64; plan.steps.len().div_ceil(64)];
-        let on_lane = last.insert((step.device.as_str(), step.lane), i);
+        let on_lane = last.insert((&*step.device, step.lane), i);
         for other in step.after.iter().map(|other| position[other]).chain(on_lane) {
             for (mine, theirs) in bits.iter_mut().zip(&before[other]) {
                 *mine |= theirs;

@@ -318,7 +318,7 @@ pub(crate) fn used(compiled: &Compiled) -> usize {
 /// The number of the device on which a step computes.
 fn launched(plan: &partition::unstable::plan::Plan, step: &partition::unstable::plan::Step) -> Option<u32> {
     let partition::unstable::plan::Action::Launch(_) = step.action else { return None };
-    plan.devices.iter().position(|device| device.name == step.device).map(|position| position as u32)
+    plan.devices.iter().position(|device| *device.name == *step.device).map(|position| position as u32)
 }
 
 fn stem(path: &Path) -> String {

@@ -178,7 +178,7 @@ fn respects(case: &Case, plan: &Plan, what: &str) {
         assert!(found.peak <= found.arena, "{}: its peak is above its arena", found.name);
     }
     let launches = plan.steps.iter().filter(|step| matches!(step.action, Action::Launch(_)));
-    let used: BTreeSet<&str> = launches.map(|step| step.device.as_str()).collect();
+    let used: BTreeSet<&str> = launches.map(|step| &*step.device).collect();
     match place.devices {
         DeviceUse::All => assert_eq!(used.len(), plan.devices.len(), "{what}: not all devices compute"),
         DeviceUse::Count(count) => {

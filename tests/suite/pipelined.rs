@@ -111,7 +111,7 @@ fn played(plan: &Plan) -> BTreeMap<&str, Vec<(usize, bool)>> {
             None => (rest, false),
         };
         let microbatch = of.split_once('@').map_or(0, |(_, number)| number.parse().unwrap());
-        played.entry(step.device.as_str()).or_default().push((microbatch, !backward));
+        played.entry(&*step.device).or_default().push((microbatch, !backward));
     }
     played
 }

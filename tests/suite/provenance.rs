@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         for step in &self.plan.steps {
             let local = |id: &String, bytes: u64| {
                 let buffer = self.find(id)?;
-                match buffer.device == step.device && buffer.bytes.0 == bytes {
+                match *buffer.device == *step.device && buffer.bytes.0 == bytes {
                     true => Ok(buffer),
                     false => Err(format!("step {}: {id} is elsewhere or of another size", step.id)),
                 }

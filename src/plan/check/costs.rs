@@ -98,7 +98,7 @@ impl BufferCopies {
         if source.device == target.device {
             faults.add(|| format!("step {} copies within {}", step.id, source_buffer.device));
         }
-        if target_buffer.device != step.device {
+        if *target_buffer.device != *step.device {
             faults.add(|| {
                 format!(
                     "step {} runs on {}, and copies to {} on {}",
@@ -210,7 +210,7 @@ impl<'a> NodeCopies<'a> {
         if copy.from == copy.to {
             faults.add(|| format!("step {} copies within {}", step.id, copy.from));
         }
-        if copy.to != step.device {
+        if *copy.to != *step.device {
             faults.add(|| format!("step {} runs on {}, and copies to {}", step.id, step.device, copy.to));
         }
         let output = copy.output.unwrap_or_else(|| {

@@ -89,7 +89,7 @@ impl<'a> Order<'a, '_> {
             if self.homes.contains_key(node.as_str()) {
                 self.launched.entry(instance).or_default().push(event);
             }
-            let Some(awaits) = self.readers.get(&(instance, step.device.as_str())) else { continue };
+            let Some(awaits) = self.readers.get(&(instance, &*step.device)) else { continue };
             for &at in awaits {
                 let Awaited { value, range, later, .. } = &mut self.awaited[at];
                 let waits = was_brought(&self.brought, *value, *range, past);

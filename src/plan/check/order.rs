@@ -1,5 +1,7 @@
 //! What has happened before a step, whatever the interleaving: vector clocks.
 
+use std::collections::HashMap;
+
 use super::resolve::ResolvedSteps;
 
 /// A place on a lane: step number `index` of lane `lane`, counted from 0.
@@ -24,25 +26,26 @@ impl Past<'_> {
 pub(super) fn sweep(steps: &ResolvedSteps, mut visit: impl FnMut(usize, Event, &Past<'_>)) {
     let (count, lanes) = (steps.list.len(), steps.lanes);
     let mut waiting = steps.after.occurrences(count);
-    let mut clocks: Vec<Option<Box<[u32]>>> = vec![None; count];
+    // By step, of those that a later one names: few of millions.
+    let mut clocks: HashMap<u32, Box<[u32]>> = HashMap::new();
     // The clock at the end of each lane so far: what the lane's next step starts from.
     let mut ends: Vec<Vec<u32>> = vec![vec![0; lanes]; lanes];
     for (i, step) in steps.list.iter().enumerate() {
         let mut clock = std::mem::take(&mut ends[step.lane as usize]);
         for &other in steps.after.row(i) {
-            if let Some(other_clock) = &clocks[other as usize] {
+            if let Some(other_clock) = clocks.get(&other) {
                 merge(&mut clock, other_clock);
             }
             waiting[other as usize] -= 1;
             if waiting[other as usize] == 0 {
-                clocks[other as usize] = None;
+                clocks.remove(&other);
             }
         }
         let event = Event { lane: step.lane, index: clock[step.lane as usize] };
         visit(i, event, &Past(&clock));
         clock[step.lane as usize] += 1;
         if waiting[i] > 0 {
-            clocks[i] = Some(clock.as_slice().into());
+            clocks.insert(i as u32, clock.as_slice().into());
         }
         ends[step.lane as usize] = clock;
     }

@@ -253,7 +253,7 @@ fn steps(
             whole = false;
         }
         let touch = touch(plan, step, buffers, faults);
-        let device = devices.get(step.device.as_str()).copied();
+        let device = devices.get(&*step.device).copied();
         if device.is_none() {
             faults.add(|| format!("step {}: unknown device {}", step.id, step.device));
         }

@@ -188,7 +188,7 @@ fn cost(words: &mut Words<'_>) -> Result<Cost, Fault> {
 
 fn step(words: &mut Words<'_>) -> Result<Step, Fault> {
     let id = words.number("a step's number")?;
-    let device = words.name("a device")?;
+    let device = words.name("a device")?.into();
     let lane = match &*words.word("a lane")? {
         "compute" => Lane::Compute,
         "copy" => Lane::Copy,

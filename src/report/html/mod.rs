@@ -141,7 +141,7 @@ impl Html<'_> {
         for (number, device) in self.plan.devices.iter().enumerate() {
             for lane in [Lane::Compute, Lane::Copy] {
                 let spans: Vec<charts::Span> = (self.plan.steps.iter().zip(self.times))
-                    .filter(|(step, _)| step.device == device.name && step.lane == lane)
+                    .filter(|(step, _)| *step.device == *device.name && step.lane == lane)
                     .map(|(step, &(start, end))| charts::Span {
                         start: start.get(),
                         end: end.get(),

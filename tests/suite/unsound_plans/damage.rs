@@ -42,7 +42,7 @@ pub(super) fn settle(plan: &mut Plan) {
                 nodes.extend(launch.nodes.iter().cloned());
                 for node in &launch.nodes {
                     if let Some(placed) = plan.placement.iter_mut().find(|(name, _)| name == node) {
-                        placed.1.clone_from(&step.device);
+                        placed.1 = step.device.to_string();
                     }
                 }
             }

@@ -83,7 +83,7 @@ pub(super) const WAYS: &[(&str, Way)] = &[
     }),
     ("a step elsewhere", |plan, random| {
         let (at, device) = (a_step(plan, random), random.below(plan.devices.len()));
-        plan.steps[at].device = plan.devices[device].name.clone();
+        plan.steps[at].device = plan.devices[device].name.as_str().into();
         Some(())
     }),
     ("lane", |plan, random| {

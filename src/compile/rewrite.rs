@@ -47,9 +47,12 @@ pub(super) fn pipeline(
     Ok(found)
 }
 
-/// Whether no rewriting of the step could make it fit: one thing alone is larger than each device that could have it.
-/// Several that are too large together by the estimates of placement may yet be scheduled.
+/// Whether no rewriting of the step could make it fit: one thing alone is larger than each device that could have it, or
+/// takes longer than balance allows. Several that are too large together by the estimates of placement may yet be scheduled.
 pub(super) fn is_in_vain(why: &Infeasible) -> bool {
+    if why.proven && why.members.iter().any(|member| member.kind == MemberKind::Balance) {
+        return true;
+    }
     let is_cap = |kind: MemberKind| kind == MemberKind::Cap;
     let is_tie =
         |kind: MemberKind| matches!(kind, MemberKind::Pin | MemberKind::Use | MemberKind::Colocation);

@@ -310,6 +310,17 @@ fn what_contradicts_itself_is_refused_before_planning() {
     assert!(ran.stderr.contains("duplicate field `nodes`"), "{}", ran.stderr);
 }
 
+/// What takes longer than balance allows takes no less when it is computed again.
+#[test]
+fn no_step_is_rewritten_for_balance() {
+    let folder = Folder::new();
+    fs::write(folder.path("engine.json"), ENGINE.replacen("100000", "900000", 1)).unwrap();
+    let balanced = ["engine.json", "-d", "2xcpu", "--use", "all", "--balance", "0.1"];
+    let error = folder.fails(3, &balanced);
+    assert!(error.contains("node a takes 900 us on cpu0, and --balance allows 550 us"), "{error}");
+    assert!(!error.contains("computing again"), "{error}");
+}
+
 /// A plan that says another time than its steps take is no plan of its model.
 #[test]
 fn times_of_a_plan_are_those_of_its_steps() {

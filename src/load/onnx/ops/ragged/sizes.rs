@@ -155,7 +155,7 @@ fn size_of_axis(at: &mut At<'_>, of: Ragged) -> Result<()> {
 }
 
 /// Where a size stands in a result of sizes: see [`chosen_size`] and [`position_of_size`].
-fn place_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Option<Option<usize>>> {
+fn place_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Position> {
     match chosen_size(at, inputs)? {
         Some(place) => Ok(Some(place)),
         None => position_of_size(at, inputs, first),
@@ -290,34 +290,17 @@ fn chosen_size(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<Option<u
     }
 }
 
-/// Where a size stands in a result that only passes on sizes; no place where it is not among them, and none at all where
-/// the operator is another one.
-fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Option<Option<usize>>> {
+/// Where a size stands in a result of sizes, `Some(None)` where it is not among them; none where the operator does something
+/// else with it.
+type Position = Option<Option<usize>>;
+
+/// Where a size stands in a result that only passes on sizes.
+fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Result<Position> {
     let is_alone = inputs.iter().flatten().count() == 1;
     Ok(match at.op_type() {
         _ if !is_alone => None,
-        "Gather" if inputs[0].is_some() => {
-            let length = at.ty(0)?.shape.sizes().iter().filter_map(Size::known).product::<i64>();
-            let places = at.integers(1, "places")?;
-            let counted = places.iter().map(|&place| if place < 0 { place + length } else { place });
-            let found: Vec<usize> = counted
-                .enumerate()
-                .filter(|(_, place)| usize::try_from(*place).is_ok_and(|place| place == first.axis))
-                .map(|(at, _)| at)
-                .collect();
-            match found.as_slice() {
-                [] => Some(None),
-                [one] => Some(Some(*one)),
-                _ => None,
-            }
-        }
-        "Slice" if inputs[0].is_some() => {
-            let plan = layout::slice_plan(at)?;
-            let numbers = (plan.starts[0].known(), plan.sizes[0].known(), plan.steps[0]);
-            let (Some(start), Some(count), 1) = numbers else { return Ok(None) };
-            let place = first.axis as i64 - start;
-            Some(usize::try_from(place).ok().filter(|_| place < count))
-        }
+        "Gather" if inputs[0].is_some() => position_gathered(at, first)?,
+        "Slice" if inputs[0].is_some() => position_sliced(at, first)?,
         // One of known sizes is another.
         "ScatterElements" if matches!(inputs, [None, None, Some(_)]) => {
             let known = at.known(1).and_then(|known| known.sizes());
@@ -329,18 +312,37 @@ fn position_of_size(at: &At<'_>, inputs: &[Option<Ragged>], first: Ragged) -> Re
         "Reshape" if inputs[0].is_some() && at.output_rank(0).is_some_and(|rank| rank < 2) => {
             Some(Some(first.axis))
         }
-        "Concat" => {
-            let mut before = 0;
-            for (i, of) in inputs.iter().enumerate() {
-                if of.is_some() {
-                    break;
-                }
-                let own = at.ty(i)?.shape.sizes().first().and_then(Size::known);
-                let Some(own) = own.and_then(|own| usize::try_from(own).ok()) else { return Ok(None) };
-                before += own;
-            }
-            Some(Some(before + first.axis))
-        }
+        "Concat" => sizes_before(at, inputs)?.map(|before| Some(before + first.axis)),
         _ => None,
     })
+}
+
+/// Of sizes that are picked by known places; none where it is picked more than once.
+fn position_gathered(at: &At<'_>, first: Ragged) -> Result<Position> {
+    let length = at.ty(0)?.shape.sizes().iter().filter_map(Size::known).product::<i64>();
+    let places = at.integers(1, "places")?;
+    let counted = places.iter().map(|&place| if place < 0 { place + length } else { place });
+    let mut found = (0..).zip(counted).filter(|&(_, place)| usize::try_from(place) == Ok(first.axis));
+    let position = found.next().map(|(at, _)| at);
+    Ok(if found.next().is_none() { Some(position) } else { None })
+}
+
+/// Of sizes of which some that follow each other are taken.
+fn position_sliced(at: &At<'_>, first: Ragged) -> Result<Position> {
+    let plan = layout::slice_plan(at)?;
+    let numbers = (plan.starts[0].known(), plan.sizes[0].known(), plan.steps[0]);
+    let (Some(start), Some(count), 1) = numbers else { return Ok(None) };
+    let place = first.axis as i64 - start;
+    Ok(Some(usize::try_from(place).ok().filter(|_| place < count)))
+}
+
+/// How many sizes stand before those of the operand with the size that data decides; none where that is not known.
+fn sizes_before(at: &At<'_>, inputs: &[Option<Ragged>]) -> Result<Option<usize>> {
+    let mut before = 0;
+    for i in inputs.iter().enumerate().take_while(|(_, of)| of.is_none()).map(|(i, _)| i) {
+        let own = at.ty(i)?.shape.sizes().first().and_then(Size::known);
+        let Some(own) = own.and_then(|own| usize::try_from(own).ok()) else { return Ok(None) };
+        before += own;
+    }
+    Ok(Some(before))
 }

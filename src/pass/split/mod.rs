@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, ValueId};
 use crate::kernel::split::{Made, Part, Split, part};
 
-pub(crate) use self::held::scattered;
+pub(crate) use self::held::{JOINED_AT_ONCE, in_stages, scattered};
 pub use self::sources::PartSource;
 pub(crate) use self::sources::ranks;
 

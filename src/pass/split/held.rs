@@ -364,7 +364,7 @@ impl<'g> Holder<'g> {
     /// in one place at once.
     fn folded(&mut self, fold: Fold, values: &[ValueId], source: SourceId) -> Result<ValueId> {
         let op = match fold {
-            Fold::Sum => Binary::Add,
+            Fold::Sum | Fold::Mean => Binary::Add,
             Fold::Product => Binary::Mul,
             Fold::Max => Binary::Max,
             Fold::Min => Binary::Min,

@@ -374,16 +374,25 @@ impl Problem<'_> {
         }
         match self.found(network, As::Trial) {
             Err(Error::Infeasible(trial)) => {
-                let pairs = network.graph.node_count().saturating_mul(self.topology.computing().count());
+                let pairs = self.pairs(network);
                 if trial.proven || self.is_far(&trial) || pairs > *left {
                     return Err(Error::Infeasible(trial));
                 }
                 *left -= pairs;
                 self.plan_as(network, As::Way)
             }
+            Ok(trial) => match self.plan_as(network, As::Way) {
+                Err(error) if is_no_plan(&error) => self.planned(network, trial),
+                planned => planned,
+            },
             Err(error) if !is_no_plan(&error) => Err(error),
-            _ => self.plan_as(network, As::Way),
+            Err(_) => self.plan_as(network, As::Way),
         }
+    }
+
+    /// Nodes of a network times devices.
+    fn pairs(&self, network: &Network) -> usize {
+        network.graph.node_count().saturating_mul(self.topology.computing().count())
     }
 
     /// Whether what came closest lacks more than half of the memory that all devices have.
@@ -414,7 +423,8 @@ impl Problem<'_> {
             }
             left -= nodes;
             let network = parted.network(assumed.to_vec(), dims.clone())?;
-            let is_quick = nodes <= QUICK;
+            let is_quick = nodes <= QUICK && self.pairs(&network) <= QUICK_PAIRS;
+            let is_small = nodes <= FEW && self.pairs(&network) <= FEW_PAIRS;
             let planned = match tried.best.is_some() {
                 true => self.plan_as(&network, As::Way),
                 false => self.first_way(&network, &mut tried.sought_left),
@@ -424,7 +434,7 @@ impl Problem<'_> {
                 Err(error) if tried.best.is_some() && is_no_plan(&error) => {}
                 Err(error) => tried.failed(error, network)?,
             }
-            let counts = nodes > FEW || self.options.place.effort == place::Effort::Fast;
+            let counts = !is_small || self.options.place.effort == place::Effort::Fast;
             if tried.best.is_some() && counts && (more == 0 || !is_quick) {
                 break;
             }
@@ -511,12 +521,12 @@ const fn nodes_tried(effort: place::Effort) -> usize {
 }
 
 /// Nodes times devices of all ways that are sought with this effort though the least finds none: more than a hundred of a
-/// small network on eight devices, a handful on a hundred.
+/// small network on eight devices, one or two on a hundred.
 const fn pairs_sought(effort: place::Effort) -> usize {
     match effort {
         place::Effort::Fast => 0,
-        place::Effort::Default => 1 << 20,
-        place::Effort::Best => 1 << 23,
+        place::Effort::Default => 1 << 17,
+        place::Effort::Best => 1 << 21,
     }
 }
 
@@ -533,8 +543,14 @@ const fn finer_ways(effort: place::Effort) -> usize {
 /// Nodes of a split network up to which all such ways are compared but at the least effort.
 const FEW: usize = 1 << 8;
 
+/// The same times devices.
+const FEW_PAIRS: usize = 1 << 13;
+
 /// Nodes of a split network up to which such ways are compared: it is planned in a second or two.
 const QUICK: usize = 1 << 12;
+
+/// The same times devices.
+const QUICK_PAIRS: usize = 1 << 15;
 
 /// Whether a split network is planned with the least effort: where each part is on a device of its own, little is left to
 /// decide but orders.

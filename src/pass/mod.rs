@@ -37,7 +37,7 @@ pub use positions::positions;
 pub use precision::{Params, Precision, lower_precision};
 pub use simplify::simplify;
 pub use split::{Before, Divided, Division, PartSource, SliceOf, split, split_again, split_within};
-pub(crate) use split::{ranks, scattered};
+pub(crate) use split::{JOINED_AT_ONCE, in_stages, ranks, scattered};
 
 use crate::ir::{Graph, SourceId};
 

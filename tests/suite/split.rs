@@ -211,6 +211,30 @@ fn corpus() -> Vec<String> {
     all
 }
 
+/// Rows of which few fit on one device: their mean is that of parts, each by its share, and no part of it is whole.
+#[test]
+fn a_mean_of_more_rows_than_fit_is_divided() {
+    let layers = vec![
+        json!({"module": "keras.layers", "class_name": "InputLayer",
+               "config": {"name": "rows", "batch_shape": [null, 16, 5], "dtype": "float32"}}),
+        json!({"module": "keras.layers", "class_name": "GlobalAveragePooling1D", "config": {"name": "mean"}}),
+    ];
+    let model =
+        json!({"module": "keras", "class_name": "Sequential", "config": {"name": "mean", "layers": layers}});
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mean.json");
+    std::fs::write(&path, model.to_string()).unwrap();
+    let network = Network::open(&path).unwrap().with_batch(2).unwrap();
+    let spec = "cpu[16x384B]";
+    let compiled = planned(&network, spec, SplitOptions::default()).unwrap();
+    assert!(
+        compiled.plan.options.splits.iter().any(|split| split.over.starts_with("sum")),
+        "no sum is divided"
+    );
+    sound(spec, &network, &compiled);
+    same_results(spec, &network, &compiled);
+}
+
 /// Convolutions of large images with small weights, and dense layers with large ones.
 fn images() -> Network {
     let layer = |class: &str, name: &str, mut config: serde_json::Value| {

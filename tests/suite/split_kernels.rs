@@ -7,7 +7,7 @@ use partition::unstable::compile::{Options, prepare};
 use partition::unstable::ir::text::parse;
 use partition::unstable::ir::{
     Attention, ConvTranspose, DType, Graph, HeadOrder, Layout, NodeId, Op, ParamId, Real, ReduceKind, Shape,
-    Source, SourceRole, Tensor, Type, ValueId, Window, verify,
+    Source, SourceRole, Tensor, Type, Unary, ValueId, Window, verify,
 };
 use partition::unstable::kernel::split::{Split, splits};
 use partition::unstable::pass::{self, Division};
@@ -589,4 +589,26 @@ fn inputs_are_handed_over_in_boxes() {
     assert_eq!(interpret(&read, &inputs, &no_params).unwrap(), expected);
     let seen = twice.graph.callers_ports().unwrap();
     assert_eq!((seen.inputs().len(), seen.input_type(0)), (1, graph.input_type(0)));
+}
+
+/// Sixteen slices of eight bytes, each with a buffer as long as the alignment: four at a time where memory is scarce.
+#[test]
+fn short_slices_are_put_together_in_stages_where_memory_is_scarce() {
+    let mut graph = Graph::new("short");
+    let data = graph.add_source(Source::new("x", "input", SourceRole::Data));
+    let x = graph.add_input("x", Type::new(DType::F32, Shape::known(&[16, 2])), data);
+    let source = graph.add_source(Source::new("node", "relu", SourceRole::Node));
+    let node = graph.push(Op::Unary(Unary::Relu), &[x], source).unwrap();
+    let y = graph.results(node).next().unwrap();
+    graph.add_output("y", y);
+    let split = splits(&graph, node).unwrap().swap_remove(0);
+    for (apart, widest) in [(false, 16), (true, 4)] {
+        let division =
+            Division { split: split.clone(), bounds: (0..=16).collect(), devices: Vec::new(), apart };
+        let divided = pass::split(&graph, &BTreeMap::from([(node, division)]), &[0, 0]).unwrap().graph;
+        verify(&divided).unwrap();
+        let joins = divided.node_ids().map(|id| divided.node(id));
+        let joins = joins.filter(|node| matches!(node.op, Op::Concat { .. }));
+        assert_eq!(joins.map(|node| node.operands.len()).max(), Some(widest));
+    }
 }

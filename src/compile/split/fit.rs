@@ -203,7 +203,8 @@ impl Splits {
                 self.left.retain(|other| !is_alike(other));
                 continue;
             };
-            if self.last.as_ref() == Some(&found) {
+            let lays_nothing = found.values().all(|division| division.devices.is_empty());
+            if self.last.as_ref() == Some(&found) || attempt.form == Form::SideBySide && lays_nothing {
                 continue;
             }
             let mut parted = self.whole.divided(&found)?;

@@ -6,7 +6,7 @@ use super::layout::{Layout, bytes, own_bytes, region_bytes};
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, Shape, Size, Type, ValueId};
 use crate::kernel::split::{Made, Region, part, splits};
-use crate::pass::{Division, scattered};
+use crate::pass::{Division, JOINED_AT_ONCE, in_stages, scattered};
 use crate::units::Bytes;
 
 /// A value or a region of it.
@@ -21,7 +21,7 @@ impl Choices<'_> {
         let mut most = self.together(&self.graph.node(node).op, &operands, &results)?;
         for &(value, _) in &operands {
             if let Some(layout) = &self.layouts[value.index()] {
-                most = most.max(joined(self.graph.ty(value), None, layout)?);
+                most = most.max(joined(self.graph.ty(value), None, layout, self.apart)?);
             }
         }
         Ok(most)
@@ -46,7 +46,7 @@ impl Choices<'_> {
                 // Put together for the caller.
                 Made::Slice(axis) if self.is_output[result.index()] => {
                     let layout = Layout { axis, bounds: self.result_bounds(result, axis, division) };
-                    most = most.max(joined(ty, None, &layout)?);
+                    most = most.max(joined(ty, None, &layout, self.apart)?);
                 }
                 Made::Slice(_) => {}
             }
@@ -64,7 +64,7 @@ impl Choices<'_> {
             Some(Layout { axis, bounds }) if own_bytes(asked, region, *axis, bounds, number) == asked => {
                 aligned(asked)
             }
-            Some(layout) => joined(ty, region, layout)?,
+            Some(layout) => joined(ty, region, layout, self.apart)?,
         })
     }
 
@@ -81,12 +81,29 @@ impl Choices<'_> {
 }
 
 /// Bytes where a region of a value is put together from its slices: that, and of each slice what is in it, which begins
-/// at a multiple of the alignment.
-fn joined(ty: &Type, region: Option<Region>, layout: &Layout) -> Result<u64> {
+/// at a multiple of the alignment; short ones a few at a time where they need not go together.
+fn joined(ty: &Type, region: Option<Region>, layout: &Layout, apart: bool) -> Result<u64> {
     let asked = region_bytes(ty, region)?;
     let pieces = 0..layout.bounds.len().saturating_sub(1);
-    let pieces = pieces.map(|number| aligned(own_bytes(asked, region, layout.axis, &layout.bounds, number)));
-    Ok(pieces.fold(aligned(asked), u64::saturating_add))
+    let pieces = pieces.map(|number| own_bytes(asked, region, layout.axis, &layout.bounds, number));
+    let mut pieces: Vec<u64> = pieces.filter(|&bytes| bytes > 0).collect();
+    let mut most = 0;
+    while apart && in_stages(&pieces) {
+        let stages =
+            pieces.chunks(JOINED_AT_ONCE).map(|few| side_by_side(few).saturating_add(aligned(sum(few))));
+        most = stages.fold(most, u64::max);
+        pieces = pieces.chunks(JOINED_AT_ONCE).map(sum).collect();
+    }
+    Ok(most.max(side_by_side(&pieces).saturating_add(aligned(asked))))
+}
+
+/// Bytes of the buffers of some slices.
+fn side_by_side(pieces: &[u64]) -> u64 {
+    pieces.iter().fold(0, |sum, &bytes| sum.saturating_add(aligned(bytes)))
+}
+
+fn sum(bytes: &[u64]) -> u64 {
+    bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
 }
 
 /// Bytes of the smallest part of a node, of all ways to divide it along one loop: what it reads and makes.

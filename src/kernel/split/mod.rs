@@ -78,6 +78,8 @@ impl Made {
 pub enum Fold {
     /// Added.
     Sum,
+    /// Added, each by its share of the elements of the mean.
+    Mean,
     /// Multiplied.
     Product,
     /// The largest.
@@ -148,6 +150,8 @@ pub(super) struct Shapes {
     op: Op,
     operands: Vec<Vec<u64>>,
     results: Vec<Vec<u64>>,
+    /// Whether the first result is of floats.
+    floats: bool,
 }
 
 impl Shapes {
@@ -157,7 +161,8 @@ impl Shapes {
         let node_of = graph.node(node);
         let operands = node_of.operands.iter().map(|&value| of(graph.ty(value))).collect::<Option<_>>()?;
         let results = graph.results(node).map(|value| of(graph.ty(value))).collect::<Option<_>>()?;
-        Some(Self { op: node_of.op.clone(), operands, results })
+        let floats = graph.results(node).next().is_some_and(|value| graph.ty(value).dtype.is_float());
+        Some(Self { op: node_of.op.clone(), operands, results, floats })
     }
 
     fn ways(&self) -> Vec<Way> {

@@ -8,7 +8,7 @@ pub(super) fn ways(op: ReduceOp<'_>, shapes: &Shapes) -> Vec<Way> {
     match op {
         ReduceOp::Reduce { kind, axes, keep } => {
             let mut found = kept(shapes, axes, keep);
-            if let Some(fold) = fold(kind) {
+            if let Some(fold) = fold(kind, shapes.floats) {
                 let summed = |&axis: &u32| {
                     Way::summed(shapes, axis as usize, fold, vec![Access::along(axis as usize)])
                 };
@@ -35,13 +35,13 @@ fn kept(shapes: &Shapes, axes: &[u32], keep: bool) -> Vec<Way> {
     left.iter().enumerate().map(way).collect()
 }
 
-/// How partial results of a reduction are combined; of a mean, which would divide twice, not at all.
-fn fold(kind: ReduceKind) -> Option<Fold> {
+/// How partial results of a reduction are combined; of a mean of whole numbers, which would be rounded twice, not at all.
+fn fold(kind: ReduceKind, floats: bool) -> Option<Fold> {
     match kind {
         ReduceKind::Sum | ReduceKind::SumSquares => Some(Fold::Sum),
         ReduceKind::Prod => Some(Fold::Product),
         ReduceKind::Max => Some(Fold::Max),
         ReduceKind::Min => Some(Fold::Min),
-        ReduceKind::Mean => None,
+        ReduceKind::Mean => floats.then_some(Fold::Mean),
     }
 }

@@ -11,9 +11,20 @@ use crate::ir::{
     Binary, BoxOf, Graph, NodeId, Op, Param, ParamId, Shape, Size, Slice, SourceId, Type, ValueId,
 };
 use crate::kernel::split::{Fold, Region};
+use crate::units::ALIGNMENT;
 
 /// Partial results of fewer elements are folded once, whole: a slice each would be more copies than bytes.
 const SCATTERED: u64 = 1 << 12;
+
+/// Slices that are put together at once where memory is scarce and they are short.
+pub(crate) const JOINED_AT_ONCE: usize = 4;
+
+/// Whether slices of these bytes are put together a few at a time where memory is scarce: however short one is, its
+/// buffer is as long as the alignment.
+pub(crate) fn in_stages(bytes: &[u64]) -> bool {
+    let all = bytes.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
+    bytes.len() > JOINED_AT_ONCE && all / bytes.len() as u64 <= ALIGNMENT / 2
+}
 
 /// Who asks for elements: the source that what puts them together belongs to, and the number of the part,
 /// from 1, by which that is shared.
@@ -244,9 +255,32 @@ impl<'g> Holder<'g> {
         }
     }
 
+    /// Slices put together; where memory is scarce short ones a few at a time ([`in_stages`]).
     fn join(&mut self, values: &[ValueId], axis: u32, reader: Reader) -> Result<ValueId> {
+        let mut left = values.to_vec();
+        while self.sources.are_apart() && in_stages(&self.bytes(&left)?) {
+            let few = left.chunks(JOINED_AT_ONCE);
+            left = few.map(|few| self.join_at_once(few, axis, reader)).collect::<Result<_>>()?;
+        }
+        self.join_at_once(&left, axis, reader)
+    }
+
+    fn join_at_once(&mut self, values: &[ValueId], axis: u32, reader: Reader) -> Result<ValueId> {
+        if let [one] = *values {
+            return Ok(one);
+        }
         let source = self.sources.helper(&mut self.graph, reader.source, "join");
         self.graph.apply(Op::Concat { axis }, values, source)
+    }
+
+    /// Bytes of new values.
+    fn bytes(&self, values: &[ValueId]) -> Result<Vec<u64>> {
+        let of_one = |&value: &ValueId| {
+            let ty = self.graph.ty(value);
+            let elements = ty.elements().ok_or_else(|| Error::Internal(format!("{value} is not bound")))?;
+            Ok(elements.saturating_mul(ty.dtype.size()))
+        };
+        values.iter().map(of_one).collect()
     }
 
     /// A part of a new value that holds an old one or some of it, cut where that is made: an input, or a slice of a
@@ -330,7 +364,7 @@ impl<'g> Holder<'g> {
     /// in one place at once.
     fn folded(&mut self, fold: Fold, values: &[ValueId], source: SourceId) -> Result<ValueId> {
         let op = match fold {
-            Fold::Sum => Binary::Add,
+            Fold::Sum | Fold::Mean => Binary::Add,
             Fold::Product => Binary::Mul,
             Fold::Max => Binary::Max,
             Fold::Min => Binary::Min,

@@ -24,12 +24,13 @@ use std::collections::BTreeMap;
 use self::held::{Held, Holder, Pieces};
 use self::sources::Sources;
 use self::states::{Tiling, states};
+use super::gradient::build::Build;
 use super::rewrite::surviving_controls;
 use crate::error::{Error, Result};
 use crate::ir::{Graph, NodeId, Op, ValueId};
-use crate::kernel::split::{Made, Part, Split, part};
+use crate::kernel::split::{Fold, Made, Part, Split, part};
 
-pub(crate) use self::held::scattered;
+pub(crate) use self::held::{JOINED_AT_ONCE, in_stages, scattered};
 pub use self::sources::PartSource;
 pub(crate) use self::sources::ranks;
 
@@ -186,7 +187,11 @@ impl Splitter<'_> {
             let part = part(self.old, node, &division.split, start, end)?;
             let first = self.part(node, division, number, &part)?;
             for (at, of) in pieces.iter_mut().enumerate() {
-                of.push(ValueId(first.0 + at as u32));
+                let made = ValueId(first.0 + at as u32);
+                of.push(match division.split.made[at] {
+                    Made::Partial(Fold::Mean) => self.weighted(made, end - start, division.split.extent)?,
+                    Made::Partial(_) | Made::Slice(_) => made,
+                });
                 starts[at].extend(part.results[at].map(|region| region.start));
             }
         }
@@ -218,6 +223,15 @@ impl Splitter<'_> {
         }
         let made = self.holder.graph.push(part.op.clone(), &operands, reader.source)?;
         Ok(self.holder.graph.node(made).first_result)
+    }
+
+    /// A mean of some elements, by their share of all.
+    fn weighted(&mut self, mean: ValueId, part: u64, all: u64) -> Result<ValueId> {
+        let graph = &mut self.holder.graph;
+        let (source, dtype) = (graph.maker(mean).source, graph.ty(mean).dtype);
+        let mut build = Build { graph, source };
+        let share = build.number(dtype, part as f64 / all as f64)?;
+        build.mul(mean, share)
     }
 
     fn fits(&self, node: NodeId, division: &Division) -> Result<()> {

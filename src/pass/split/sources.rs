@@ -59,6 +59,11 @@ impl Sources {
         }
     }
 
+    /// Whether what one source stands for need not go together.
+    pub(super) fn are_apart(&self) -> bool {
+        self.helpers.is_some()
+    }
+
     /// The source of a node that is not divided.
     pub(super) fn whole(&mut self, graph: &mut Graph, node: NodeId) -> SourceId {
         let (whole, rank) = (self.wholes[node.index()], self.ranks[node.index()]);

@@ -5,6 +5,7 @@
 //! what an evaluation says that it holds (`room`), so that what is placed fits as it is evaluated. A list scheduling under
 //! memory caps as Baechi's (Jeon et al., SoCC 2020), with lifetimes in the place of sums.
 
+mod relieve;
 mod room;
 
 use std::cmp::Reverse;
@@ -14,9 +15,10 @@ use super::context::{Context, Incumbents};
 use super::evaluate::resident_bytes;
 use super::orders::OrderKind;
 use super::pool::Pool;
-use super::problem::NONE;
+use super::problem::{NONE, Problem};
 use crate::costgraph::{NodeIx, Role};
 use crate::topology::DeviceId;
+use relieve::relieve;
 use room::Rooms;
 
 /// Devices up to which each is asked; of more, those that hold what a node reads and those with most room.
@@ -27,6 +29,9 @@ const ROOMIEST: usize = 16;
 
 /// Rounds with lowered caps, at most: what several nodes of one unit take is only known once they are placed.
 const ROUNDS: usize = 4;
+
+/// Of a device at most one part in so many is left free so.
+const HEADROOM: u64 = 4;
 
 /// Nodes that all rounds together may visit, beyond one round each.
 const VISITED: usize = 1_000_000;
@@ -40,7 +45,8 @@ enum Taste {
     Roomy,
 }
 
-/// Places along the orders that keep little alive, by either taste, until one of them fits.
+/// Places along the orders that keep little alive, by either taste, until one of them fits; where none does, what comes
+/// closest gives to devices with room what it has too much of.
 /// O(edges x devices asked x log devices) for each.
 pub(super) fn find(context: &Context<'_, '_>) -> Pool {
     let mut incumbents = Incumbents::new(context);
@@ -59,16 +65,31 @@ pub(super) fn find(context: &Context<'_, '_>) -> Pool {
             learn(&mut incumbents, &order, taste, rounds);
         }
         if incumbents.pool.best().is_some() {
-            break;
+            return incumbents.pool;
         }
     }
+    if let Some(closest) = incumbents.pool.closest.clone() {
+        relieve(&mut incumbents, closest);
+    }
     incumbents.pool
+}
+
+/// What devices are filled to where there is room elsewhere: their caps, less as much as the cap was lowered of the one
+/// whose arena was longest beyond what an evaluation said. Equal devices change places from one placement to the next, so
+/// that one of them says of all what an arena takes besides.
+fn aims(problem: &Problem<'_>) -> Vec<u64> {
+    let lowered = |&id: &DeviceId| {
+        let memory = problem.options.usable(problem.topology.device(id).memory).get();
+        memory.saturating_sub(problem.caps[id.index()])
+    };
+    let headroom = problem.devices.iter().map(lowered).max().unwrap_or(0);
+    problem.caps.iter().map(|&cap| cap - headroom.min(cap / HEADROOM)).collect()
 }
 
 /// Places, evaluates, and places again with less where a device held too much.
 fn learn(incumbents: &mut Incumbents<'_, '_>, order: &[NodeIx], taste: Taste, rounds: usize) {
     let context = incumbents.context;
-    let mut caps = context.problem.caps.clone();
+    let mut caps = aims(context.problem);
     for _ in 0..rounds {
         let chosen = Live::new(context, order, &caps, taste).run();
         let found = incumbents.consider_launched(context.filled(|unit| chosen[unit]), order.to_vec());

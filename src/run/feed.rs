@@ -328,7 +328,7 @@ fn as_floats(tensor: &Tensor, to: DType) -> Result<Tensor> {
     let mut bytes = Vec::new();
     for value in tensor.to_f64() {
         push_element(to, Number::Real(value), &mut bytes)
-            .map_err(|_| Error::usage("", format!("{value} does not fit {to}, the type of the input")))?;
+            .map_err(|_| Error::usage("", format!("{value:?} does not fit {to}, the type of the input")))?;
     }
     Tensor::new(to, tensor.dims().to_vec(), bytes)
 }

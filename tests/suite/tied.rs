@@ -110,6 +110,46 @@ fn the_state_that_the_framework_has_is_written_under_its_names() {
     assert_eq!(again.get("head.weight").unwrap(), after.get("table.weight").unwrap());
 }
 
+/// `scripts/torch_state.py`: exporters write parameters once that begin equal, those of another layer or kind among them. Both
+/// files train as the module does, to the state that it has then, and what the module ties stays tied.
+#[test]
+fn parameters_that_begin_equal_are_trained_apart() {
+    let stored = |file: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/state").join(file);
+    let arrays = stored("fresh.npz");
+    let torch = Arrays::open(&arrays).unwrap();
+    let data = format!("{}:input=x,target=t", arrays.display());
+    let how = ["--loss", "mse", "--lr", "0.1", "--in-order", "--batch", "6", "--effort", "fast"];
+    // Of the names of a tied parameter, one exporter keeps the first and the other the last.
+    for (file, left_out) in [("traced", "again.weight"), ("exported", "tied.weight")] {
+        let model = stored(&format!("fresh_{file}.onnx")).display().to_string();
+        let folder = Folder::new();
+        folder.ok(&[&["train", &model, "-d", "cpu", "--data", &data, "-o", "after.npz"][..], &how].concat());
+        let after = Arrays::open(&folder.path("after.npz")).unwrap();
+        let mut compared = 0;
+        for name in torch.names().iter().filter_map(|name| name.strip_prefix("after.")) {
+            if name.ends_with("num_batches_tracked") || name == left_out {
+                continue;
+            }
+            let found = after.get(name).unwrap().unwrap_or_else(|| panic!("{file}: no {name}"));
+            let expected = torch.get(&format!("after.{name}")).unwrap().unwrap();
+            for (found, expected) in found.to_f64().iter().zip(expected.to_f64()) {
+                assert!((found - expected).abs() < 1e-5, "{file} {name}: {found}, torch {expected}");
+            }
+            compared += 1;
+        }
+        assert_eq!(compared, after.names().len(), "{file}");
+    }
+}
+
+#[test]
+fn shifts_that_an_exporter_left_out_are_told() {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/state/shiftless.onnx");
+    let (folder, model) = (Folder::new(), stored.display().to_string());
+    let ran = folder.run(&["train", &model, "--data", "random:records=6", "--loss", "mse", "--batch", "6"]);
+    let what = "these are not in the file, since all their elements are 0, and are not trained";
+    assert!(ran.stderr.contains(&format!("{what} (export with optimize=False): 0.bias\n")), "{}", ran.stderr);
+}
+
 /// Complex numbers of 64 bits are such in both forms, those of 128 in npz alone, and either form is read, whether or not the numbers
 /// are such in it (`scripts/torch_state.py`).
 #[test]

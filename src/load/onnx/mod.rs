@@ -23,6 +23,7 @@ mod function;
 mod known;
 mod limits;
 mod lower;
+mod merged;
 #[cfg(feature = "torch")]
 pub(super) mod model_builder;
 mod narrow;
@@ -72,13 +73,15 @@ pub(super) fn load_with(
     options: &LoadOptions,
     more: FindDims<'_>,
 ) -> Result<Graph> {
-    let mut model = decoded(bytes)?;
+    let (mut model, left_out) = decoded(bytes)?;
     let mut graph = model.graph.take().unwrap_or_default();
     let taken = take_inputs(&mut graph, &options.inputs);
     let file = beside(&model, path, options)?;
     let mut graph = lower::lower(graph, file, &options.dims, more)?;
     // What is computed of sizes is folded where they are known.
     graph.rules_mut().open_dims_matter = true;
+    let what = "these are not in the file, since all their elements are 0, and are not trained (export with optimize=False)";
+    graph.rules_mut().unheeded.extend(trained::listed(what, &left_out));
     for name in taken {
         graph.rules_mut().inputs.entry(name).or_default().absent = Some(Absent::Computed);
     }
@@ -95,16 +98,19 @@ fn take_inputs(graph: &mut proto::GraphProto, given: &BTreeSet<String>) -> BTree
     taken
 }
 
-/// The messages of a file, which have a graph. Errors: a damaged file; an operator set that is not known.
-fn decoded(bytes: &[u8]) -> Result<proto::ModelProto> {
+/// The messages of a file, which have a graph, and the names of shifts that its exporter left out. Errors: a damaged file; an operator
+/// set that is not known.
+fn decoded(bytes: &[u8]) -> Result<(proto::ModelProto, Vec<String>)> {
     if let Some(what) = proto::shortest(bytes) {
         return Err(Error::format("", format!("damaged ONNX model: {what} without content")));
     }
-    let model = proto::ModelProto::decode(bytes)
+    let mut model = proto::ModelProto::decode(bytes)
         .map_err(|error| Error::format("", format!("truncated or damaged ONNX model: {error}")))?;
-    if model.graph.is_none() {
+    let is_of_torch = is_of_torch(&model);
+    let Some(graph) = &mut model.graph else {
         return Err(Error::format("", "the ONNX model has no graph"));
-    }
+    };
+    let left_out = if is_of_torch { merged::part(graph) } else { Vec::new() };
     let opsets = function::opsets(&model.opset_import);
     if let Some(&opset) = opsets.get("").filter(|&opset| !OPSETS.contains(opset)) {
         let (first, last) = (OPSETS.start(), OPSETS.end());
@@ -113,7 +119,7 @@ fn decoded(bytes: &[u8]) -> Result<proto::ModelProto> {
                 .help(format!("opsets {first} to {last} are; onnx.version_converter converts a model")),
         ));
     }
-    Ok(model)
+    Ok((model, left_out))
 }
 
 /// What a file says beside its graph.
@@ -122,6 +128,10 @@ fn beside(model: &proto::ModelProto, path: Option<&Path>, options: &LoadOptions)
         opsets: function::opsets(&model.opset_import),
         functions: function::Functions::of(&model.functions)?,
         folder: Folder::of(path, options.links),
-        is_of_torch: model.producer_name == b"pytorch",
+        is_of_torch: is_of_torch(model),
     })
+}
+
+fn is_of_torch(model: &proto::ModelProto) -> bool {
+    model.producer_name == b"pytorch"
 }

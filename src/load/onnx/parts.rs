@@ -45,7 +45,7 @@ pub fn parts<'d>(
     options: &LoadOptions,
     device_of: &dyn Fn(&str) -> Option<&'d str>,
 ) -> Result<Vec<Part>> {
-    let model = super::decoded(bytes)?;
+    let (model, _) = super::decoded(bytes)?;
     let file = super::beside(&model, path, options)?;
     let folder = file.folder.clone();
     let graph = model.graph.as_ref().ok_or_else(|| Error::format("", "the ONNX model has no graph"))?;

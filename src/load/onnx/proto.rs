@@ -84,6 +84,8 @@ pub(super) struct NodeProto {
     pub domain: String,
     #[prost(string, tag = "8")]
     pub overload: String,
+    #[prost(message, repeated, tag = "9")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 /// An attribute of an operation.

@@ -10,7 +10,7 @@ use super::proto::{GraphProto, NodeProto, ValueInfoProto};
 use crate::ir::{Data, Family, Graph, Node, NodeId, Op, ParamId, Tensor};
 
 /// What torch's exporter writes beside an initialiser: PARAMETER, BUFFER, ...
-const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
+pub(super) const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
 /// What masks add to scores that count nothing is this or below it.
 const HIDDEN: f64 = -100.0;
 
@@ -136,7 +136,7 @@ impl AsTrained {
 }
 
 /// `what: first and 3 more`.
-fn listed(what: &str, names: &[String]) -> Option<String> {
+pub(super) fn listed(what: &str, names: &[String]) -> Option<String> {
     match names {
         [] => None,
         [only] => Some(format!("{what}: {only}")),

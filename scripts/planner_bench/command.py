@@ -42,6 +42,9 @@ def arguments(argv, doc):
     parser.add_argument("--platforms", nargs="+", help="of models: equal mixed paired; of makespan-small: hom2 hom4")
     parser.add_argument("--modes", nargs="+", default=["mtk", "mtkhg"], choices=["mtk", "mtkhg"],
                         help="of the peer in million: graph, hypergraph")
+    parser.add_argument("--same-nets", action="store_true",
+                        help="in km1, layers and million each output of a parameter is a parameter of its own, as it is a "
+                        "net of its own to the peers; else a device that reads any holds the whole")
     parser.add_argument("--binary", help="the program to measure")
     parser.add_argument("--in-process", help="the program of `cargo bench --bench planner`, for fast and robust")
     parser.add_argument("--cache", default=os.path.join(common.ROOT, "target", "planner-bench"))

@@ -55,6 +55,23 @@ def load(path):
         return json.load(file)
 
 
+def separate_outputs(graph):
+    """Makes a parameter with several outputs several parameters; the last output stays the node's own."""
+    parameter = {}
+    for node in [node for node in graph["nodes"] if node["op"] == "param" and len(node["outputs"]) > 1]:
+        *others, own = node["outputs"]
+        parameter[node["id"], len(others)] = node["id"]
+        node.update(outputs=[own], param_bytes=own)
+        for output, size in enumerate(others):
+            name = f"{node['id']}.{output}"
+            parameter[node["id"], output] = name
+            graph["nodes"].append(dict(node, id=name, outputs=[size], param_bytes=size))
+    for edge in graph["edges"]:
+        producer = parameter.get((edge[0], edge[1]))
+        if producer:
+            edge[:2] = [producer, 0]
+
+
 class Bench:
     """One run of the benchmark: its options, its program, its graphs."""
 
@@ -105,7 +122,18 @@ class Bench:
                 subprocess.run([sys.executable, self.shared("bench", "dag", "costgraph.py"), arrays],
                                stdout=out, check=True)
             os.rename(costs + ".part", costs)
-        return arrays, costs
+        return arrays, self.separated(costs) if self.options.same_nets else costs
+
+    def separated(self, costs):
+        """The same cost graph, in which each output of a parameter is a parameter of its own: a net for each, as peers have it."""
+        apart = costs.replace(".json", ".same-nets.json")
+        if not os.path.exists(apart):
+            graph = load(costs)
+            separate_outputs(graph)
+            with open(apart + ".part", "w") as out:
+                json.dump(graph, out)
+            os.rename(apart + ".part", apart)
+        return apart
 
     def peer(self, tool, arrays, parts, seed):
         """What a peer partitioner reaches within 3% of balance."""

@@ -6,8 +6,9 @@ MODES = ["mtk", "mtkhg"]
 
 def run(bench, name):
     options = bench.options
-    name = "-".join([name, *(options.sizes or [])])
-    table = Table(bench, name, f"km1 at 3% balance, --effort {options.effort}, mean of {options.seeds} seeds",
+    name = "-".join([name, *(options.sizes or []), *(["same-nets"] if options.same_nets else [])])
+    table = Table(bench, name, f"km1 at 3% balance, --effort {options.effort}, mean of {options.seeds} seeds"
+                  + (", each output of a parameter one of its own" if options.same_nets else ""),
                   ["graph", "k", "ours GB", "imbalance", "graph mode GB", "hypergraph mode GB", "/ better",
                    "CPU s", "CPU s of both", "/ both", "/ hypergraph", "MB", "must"])
     cells, refused = [], []

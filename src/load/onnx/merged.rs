@@ -18,8 +18,9 @@ const PLACEHOLDER: &str = "pkg.torch.onnx.original_node_name";
 const LINE: &str = "pkg.torch.onnx.fx_node";
 /// The modules that an operation is in: `['', 'encoder', 'encoder.norm', 'layer_norm_1']`.
 const SCOPES: &str = "pkg.torch.onnx.name_scopes";
-/// A file that had all arrays in it has no more bytes than this, so that none which names one very often fills the memory.
-const LARGEST: usize = 1 << 31;
+/// Bytes that are given back, at most, for each byte of a file's arrays: more than any module has equal layers, and a file that
+/// names one array very often fills no memory.
+const COPIES: usize = 128;
 
 /// Gives each parameter an initialiser of its own, and takes what exporters wrote beside nodes off them. Returns the names of shifts
 /// that the exporter left out since they begin with 0. O(nodes + arrays that are given back).
@@ -29,6 +30,11 @@ pub(super) fn part(graph: &mut GraphProto) -> Vec<String> {
     let left_out = merged.left_out(&graph.node);
     graph.node.iter_mut().for_each(|node| node.metadata_props.clear());
     left_out
+}
+
+/// Bytes that may be given back.
+fn affordable(graph: &GraphProto) -> usize {
+    graph.initializer.iter().map(TensorProto::encoded_len).sum::<usize>().saturating_mul(COPIES)
 }
 
 /// Those that an `Identity` names.
@@ -46,7 +52,7 @@ fn named(graph: &mut GraphProto) {
     let pairs =
         of_merged.map(|(node, _)| (&node.output[0], &graph.initializer[arrays[node.input[0].as_str()]]));
     let pairs: Vec<(&String, &TensorProto)> = pairs.collect();
-    if pairs.iter().map(|(_, array)| array.encoded_len()).sum::<usize>() > LARGEST {
+    if pairs.iter().map(|(_, array)| array.encoded_len()).sum::<usize>() > affordable(graph) {
         return;
     }
     let own = |(name, array): (&String, &TensorProto)| TensorProto { name: name.clone(), ..array.clone() };
@@ -94,6 +100,8 @@ struct Merged {
     given_back: HashSet<String>,
     /// Of what was given back.
     bytes: usize,
+    /// The most that they may be.
+    affordable: usize,
 }
 
 /// An array of the file.
@@ -108,7 +116,8 @@ impl Merged {
     fn of(graph: &GraphProto) -> Self {
         let initialisers = trainable(graph);
         let (stored, names) = (HashMap::new(), HashMap::new());
-        let mut merged = Self { stored, names, given_back: HashSet::new(), bytes: 0 };
+        let affordable = affordable(graph);
+        let mut merged = Self { stored, names, given_back: HashSet::new(), bytes: 0, affordable };
         for (value, info) in graph.value_info.iter().enumerate() {
             let placeholder = stated(&info.metadata_props, PLACEHOLDER);
             let (Some(placeholder), Some(&initialiser)) = (placeholder, initialisers.get(info.name.as_str()))
@@ -164,7 +173,7 @@ impl Merged {
         let name = called(placeholder, node);
         let of = &self.stored[&node.input[input]];
         self.bytes += graph.initializer[of.initialiser].encoded_len();
-        if self.bytes > LARGEST {
+        if self.bytes > self.affordable {
             return node.input[input].clone();
         }
         let array = TensorProto { name: name.clone(), ..graph.initializer[of.initialiser].clone() };

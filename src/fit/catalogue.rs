@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::price::Price;
 use crate::error::{Error, Report, Result};
-use crate::topology::{Description, DeviceGroup, LinkGroup, MAX_HOSTS, MAX_PHYSICALS, Topology};
+use crate::topology::{
+    DEVICE_KEYS, Description, DeviceGroup, LinkGroup, MAX_HOSTS, MAX_PHYSICALS, Topology, suggestion,
+};
 
 /// Bytes of the longest catalogue that is read.
 const LONGEST: u64 = 1 << 20;
@@ -22,6 +24,9 @@ const NETWORK_KEYS: [&str; 4] = ["bandwidth", "latency", "contention", "shared"]
 
 /// Keys of a device that the search sets.
 const OWN_KEYS: [&str; 3] = ["count", "host", "name"];
+
+/// Keys of a device that a catalogue adds.
+const TERM_KEYS: [&str; 4] = ["price", "available", "per_host", "lot"];
 
 /// A kind of device on offer.
 #[derive(Clone, Debug)]
@@ -268,6 +273,7 @@ impl Terms {
             let message = "the search says how many devices there are, and in which hosts";
             return Err(fault(key, message).with_help("available, per_host and lot say what is on offer"));
         }
+        Self::are_known(table)?;
         let price = match table.remove("price") {
             Some(Value::Number(price)) => Price::parse(&price.to_string()).map(|(price, _)| price),
             Some(Value::String(_)) => {
@@ -284,6 +290,15 @@ impl Terms {
             return Err(fault("lot", message));
         }
         Ok(Self { price, available, lot, per_host: Self::count(table, "per_host", available)? })
+    }
+
+    fn are_known(table: &Map<String, Value>) -> Result<()> {
+        let devices = DEVICE_KEYS.into_iter().filter(|key| !OWN_KEYS.contains(key));
+        let known: Vec<&str> = TERM_KEYS.into_iter().chain(devices).collect();
+        let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
+        let near = suggestion(key, known.iter().copied());
+        let help = if near.is_empty() { format!("keys are {}", known.join(", ")) } else { near };
+        Err(fault("", format!("unknown key `{key}`")).with_help(help))
     }
 
     fn count(table: &mut Map<String, Value>, key: &str, default: usize) -> Result<usize> {
@@ -337,6 +352,8 @@ mod tests {
             (&format!("{h100}price = 1\navailable = 3\nlot = 2"), &["lot: 3 are available"]),
             (&format!("{h100}price = 1\ncount = 2"), &["count: the search says"]),
             (&format!("{h100}price = 1\nlonk = 2"), &["device 1 (h100-80g)", "`lonk`", "link"]),
+            (&format!("{h100}price = 1\nprize = 2"), &["unknown key `prize`", "price"]),
+            (&format!("{h100}price = 1\ncolour = 2"), &["keys are price, available, per_host, lot, kind"]),
             (&format!("{h100}price = 1\nmemory = \"80\""), &["device 1 (h100-80g): memory"]),
             ("[[device]]\nkind = \"nothing-1g\"\nprice = 1", &["device 1 (nothing-1g)", "memory"]),
             (&format!("{h100}price = 1\navailable = 1000\nper_host = 1"), &["1000 devices in 1000 hosts"]),

@@ -26,7 +26,7 @@ use crate::units::{Bytes, Flops, Nanos, Rate};
 /// Bytes of the longest file that is read.
 const LONGEST: u64 = 64 << 20;
 
-const DEVICE_KEYS: [&str; 19] = [
+pub(crate) const DEVICE_KEYS: [&str; 19] = [
     "name",
     "kind",
     "count",

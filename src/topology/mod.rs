@@ -33,6 +33,7 @@ use crate::units::{Bytes, Flops, Nanos, Rate};
 pub use build::{MAX_CORES, MAX_DEVICES, MAX_HOSTS, MAX_PHYSICALS};
 pub use description::{Description, DeviceGroup, LinkGroup};
 pub use engine::{Engine, UnknownTarget};
+pub(crate) use file::DEVICE_KEYS;
 #[cfg(feature = "run")]
 pub(crate) use near::suggestion;
 pub use preset::{

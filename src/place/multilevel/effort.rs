@@ -303,20 +303,27 @@ fn is_uneven(problem: &Problem<'_>) -> bool {
 /// they are cheap, and where many blocks leave more to get wrong. Later cycles are of the best alone: they seldom make
 /// what lags behind the best.
 fn affordable(pins: usize, blocks: usize) -> (usize, &'static [usize]) {
-    match pins {
+    let starts = match pins {
         // Each costs milliseconds; ten instead of six move 1 to 3 % less where vertices are alike.
-        0..VERY_FEW if blocks <= 4 => (10, &[5, 3, 2]),
-        0..VERY_FEW => (10, &[5, 3, 2, 2, 2]),
-        0..FEW if blocks <= 4 => (6, &[5, 3, 2]),
-        0..FEW => (6, &[5, 3, 2, 2, 2]),
-        FEW..SMALL if blocks <= 4 => (6, &[2, 2]),
-        FEW..150_000 if blocks <= 4 => (4, &[2, 2]),
-        FEW..SMALL if blocks <= 8 => (8, &[2, 2]),
-        FEW..150_000 if blocks <= 8 => (5, &[2, 2]),
-        FEW..150_000 => (8, &[3, 2]),
-        150_000..MANY => (3, &[2, 1]),
-        _ => (1, &[]),
-    }
+        0..VERY_FEW => 10,
+        VERY_FEW..FEW => 6,
+        FEW..SMALL if blocks <= 4 => 6,
+        FEW..SMALL => 8,
+        SMALL..150_000 if blocks <= 4 => 4,
+        SMALL..150_000 if blocks <= 8 => 5,
+        SMALL..150_000 => 8,
+        150_000..MANY => 3,
+        _ => 1,
+    };
+    let cycles: &[usize] = match pins {
+        0..FEW if blocks <= 4 => &[5, 3, 2],
+        0..FEW => &[5, 3, 2, 2, 2],
+        FEW..150_000 if blocks <= 8 => &[2, 2],
+        FEW..150_000 => &[3, 2],
+        150_000..MANY => &[2, 1],
+        _ => &[],
+    };
+    (starts, cycles)
 }
 
 /// As [`affordable`], where times are uneven: searches from nothing visit about 80,000 pins.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::price::Price;
 use crate::error::{Error, Report, Result};
 use crate::topology::{
-    DEVICE_KEYS, Description, DeviceGroup, LinkGroup, MAX_HOSTS, MAX_PHYSICALS, Topology, suggestion,
+    DEVICE_KEYS, Description, DeviceGroup, LinkGroup, MAX_HOSTS, MAX_PHYSICALS, Topology, keys_instead,
 };
 
 /// Bytes of the longest catalogue that is read.
@@ -294,11 +294,11 @@ impl Terms {
 
     fn are_known(table: &Map<String, Value>) -> Result<()> {
         let devices = DEVICE_KEYS.into_iter().filter(|key| !OWN_KEYS.contains(key));
-        let known: Vec<&str> = TERM_KEYS.into_iter().chain(devices).collect();
-        let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
-        let near = suggestion(key, known.iter().copied());
-        let help = if near.is_empty() { format!("keys are {}", known.join(", ")) } else { near };
-        Err(fault("", format!("unknown key `{key}`")).with_help(help))
+        let known = TERM_KEYS.into_iter().chain(devices);
+        match table.keys().find(|key| !known.clone().any(|known| known == *key)) {
+            Some(key) => Err(fault("", format!("unknown key `{key}`")).with_help(keys_instead(key, known))),
+            None => Ok(()),
+        }
     }
 
     fn count(table: &mut Map<String, Value>, key: &str, default: usize) -> Result<usize> {

@@ -259,10 +259,14 @@ fn table(item: Value, part: FaultPart) -> Result<Map<String, Value>, Fault> {
 }
 
 fn unknown_key(part: FaultPart, key: &str, known: impl IntoIterator<Item = &'static str> + Clone) -> Fault {
+    Fault::new(part, "", format!("unknown key `{key}`")).help(keys_instead(key, known))
+}
+
+/// The keys nearest to one that is unknown; else all that are known.
+pub(crate) fn keys_instead(key: &str, known: impl IntoIterator<Item = &'static str> + Clone) -> String {
     let near = suggestion(key, known.clone());
     let all: Vec<&str> = known.into_iter().collect();
-    let help = if near.is_empty() { format!("keys are {}", all.join(", ")) } else { near };
-    Fault::new(part, "", format!("unknown key `{key}`")).help(help)
+    if near.is_empty() { format!("keys are {}", all.join(", ")) } else { near }
 }
 
 fn string(value: &Value) -> Result<&str, String> {

@@ -34,8 +34,8 @@ pub use build::{MAX_CORES, MAX_DEVICES, MAX_HOSTS, MAX_PHYSICALS};
 pub use description::{Description, DeviceGroup, LinkGroup};
 pub use engine::{Engine, UnknownTarget};
 #[cfg(feature = "cli")]
-pub(crate) use file::DEVICE_KEYS;
-#[cfg(any(feature = "cli", feature = "run"))]
+pub(crate) use file::{DEVICE_KEYS, keys_instead};
+#[cfg(feature = "run")]
 pub(crate) use near::suggestion;
 pub use preset::{
     CPU_CORE_FLOPS, CPU_CORES, CPU_LATENCY, CPU_MEMORY, HOST_LATENCY, NETWORK_LATENCY, NETWORK_RATE,

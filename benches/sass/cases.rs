@@ -7,9 +7,16 @@ use partition::unstable::ir::{self, DType, Graph};
 use partition::unstable::kernel::Grouping;
 use partition::unstable::load::{LoadOptions, Model, load};
 use partition::unstable::pass::{self, CONTEXT, GroupOptions, Params, Precision, group};
+use partition::unstable::train::{Recipe, Updates, training_step};
 
-/// Configurations of networks of which a token's kernels are a case.
-const DECODERS: [(&str, &str); 1] = [("gpt2", include_str!("gpt2.json"))];
+/// Networks of which a token's kernels, or those of a training step, are a case.
+const NETWORKS: [(&str, &str); 4] = [
+    ("gpt2", include_str!("gpt2.json")),
+    // As `trainings` of scripts/gpu_cases.py makes them.
+    ("conv_stack", include_str!("conv_stack.json")),
+    ("norm_stack", include_str!("norm_stack.json")),
+    ("pyramid_8000", include_str!("pyramid_8000.json")),
+];
 
 /// What the machine code of a case must hold to.
 #[derive(Clone, Debug, Default)]
@@ -43,12 +50,13 @@ pub(crate) struct Case {
     pub(crate) graph: Graph,
     pub(crate) grouping: Grouping,
     pub(crate) must: Must,
-    /// A token of a decoder, whose kernels are one line of the table.
-    pub(crate) is_decoder: bool,
+    /// Whether it is a step of a whole network, whose kernels are one line of the table.
+    pub(crate) is_step: bool,
 }
 
 /// Reads a table: `case NAME`, `must KEY=NUMBER ...`, and lines of the IR's text form, of one source; or in their place
-/// `decode NAME context=N`, a token of a decoder in bf16 whose caches hold so many tokens.
+/// `decode NAME context=N`, a token of a decoder in bf16 whose caches hold so many tokens, or `train NAME batch=N`, a
+/// training step by the mean squared error and plain descent.
 ///
 /// Error: a line that is not understood, with its number.
 pub(crate) fn read(text: &str) -> Result<Vec<Case>, String> {
@@ -83,36 +91,58 @@ pub(crate) fn read(text: &str) -> Result<Vec<Case>, String> {
 }
 
 fn closed((name, must, body): (String, Must, String)) -> Result<Case, String> {
-    if let Some(decoder) = body.trim().strip_prefix("decode ") {
-        let of = || -> Option<(&str, i64)> {
-            let (network, context) = decoder.split_once(" context=")?;
-            Some((network, context.parse().ok()?))
-        };
-        let (network, context) = of().ok_or(format!("{name}: {decoder}"))?;
-        let (graph, grouping) = token(network, context).map_err(|error| format!("{name}: {error}"))?;
-        return Ok(Case { name, graph, grouping, must, is_decoder: true });
+    if let Some((kind, network)) = body.trim().split_once(' ').filter(|(kind, _)| STEPS.contains(kind)) {
+        let (graph, grouping) = step(kind, network).map_err(|error| format!("{name}: {error}"))?;
+        return Ok(Case { name, graph, grouping, must, is_step: true });
     }
     let text = format!("graph \"{name}\"\n\nsource s0 node \"n\" \"N\"\n\n{body}");
     let mut graph = ir::text::parse(&text).map_err(|error| format!("{name}: {error}"))?;
     pass::fuse(&mut graph, &[]).map_err(|error| format!("{name}: {error}"))?;
     let grouping = group(&graph, &GroupOptions::default());
-    Ok(Case { name, graph, grouping, must, is_decoder: false })
+    Ok(Case { name, graph, grouping, must, is_step: false })
 }
 
-/// The network of one token, and its groups.
-fn token(name: &str, context: i64) -> Result<(Graph, Grouping), String> {
-    let known = DECODERS.iter().find(|(known, _)| *known == name);
-    let (_, text) = known.ok_or(format!("{name} is not known"))?;
+/// What a line of a whole network's step begins with.
+const STEPS: [&str; 2] = ["decode", "train"];
+
+/// A step of a network, `NAME KEY=N`, and its groups.
+fn step(kind: &str, network: &str) -> Result<(Graph, Grouping), String> {
+    let (name, size) = network.split_once(' ').ok_or("no size")?;
+    let number = |key: &str| size.strip_prefix(key).and_then(|number| number.parse::<i64>().ok());
+    let (_, text) = NETWORKS.iter().find(|(known, _)| *known == name).ok_or("the network is not known")?;
     let place = |error: partition::Error| error.to_string();
     let Model::Graph(graph) = load(text.as_bytes(), None, &LoadOptions::default()).map_err(place)? else {
         return Err("no network".to_owned());
     };
-    let mut cached = pass::cached(&graph).map_err(place)?;
+    match kind {
+        "decode" => token(&graph, number("context=").ok_or("no context=")?).map_err(place),
+        _ => trained(graph, number("batch=").ok_or("no batch=")?).map_err(place),
+    }
+}
+
+/// The network of one token.
+fn token(graph: &Graph, context: i64) -> partition::Result<(Graph, Grouping)> {
+    let mut cached = pass::cached(graph)?;
     let one = cached.dims().iter().filter(|dim| dim.name != CONTEXT).map(|dim| (dim.name.clone(), 1));
     let bound: BTreeMap<String, i64> = one.chain([(CONTEXT.to_owned(), context)]).collect();
-    cached.bind(&bound).map_err(place)?;
+    cached.bind(&bound)?;
     let precision = Some(Precision { half: DType::Bf16, params: Params::Rounded });
-    let network = prepare(cached, &Options { precision, ..Options::default() }).map_err(place)?;
+    let network = prepare(cached, &Options { precision, ..Options::default() })?;
+    Ok((network.graph, network.grouping))
+}
+
+/// A training step in f32.
+fn trained(mut graph: Graph, batch: i64) -> partition::Result<(Graph, Grouping)> {
+    let bound = graph.dims().iter().map(|dim| (dim.name.clone(), batch)).collect();
+    graph.bind(&bound)?;
+    let recipe = Recipe {
+        loss: "mse".parse()?,
+        updates: Updates::default(),
+        freeze: vec![],
+        scaling: None,
+        outputs: false,
+    };
+    let network = prepare(training_step(graph, &recipe)?.graph, &Options::default())?;
     Ok((network.graph, network.grouping))
 }
 

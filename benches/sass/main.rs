@@ -193,8 +193,8 @@ impl Tools<'_> {
         let mut found: Vec<(usize, Program, Vec<Kernel>)> = Vec::new();
         for (number, case) in cases.iter().enumerate() {
             for program in programs(&case.graph, &case.grouping)? {
-                // A cache is updated where it is.
-                if case.is_decoder && program.is_copy() {
+                // Caches and parameters are updated where they are.
+                if case.is_step && program.is_copy() {
                     continue;
                 }
                 let of =

@@ -92,19 +92,20 @@ fn whole<'a>(case: &Case, number: usize, reads: &'a [Read]) -> (Vec<&'a Read>, V
 fn boundary(case: &Case) -> u64 {
     let size = |value| case.graph.ty(value).bytes().map_or(0, |bytes| bytes.get());
     let made: u64 = case.graph.outputs().iter().map(|(_, value)| size(*value)).sum();
-    if case.is_decoder {
+    let inputs = case.graph.inputs().iter().map(|(_, value)| size(*value));
+    if case.is_step {
         // Parameters and caches.
         let params = case.graph.node_ids().filter(|&node| matches!(case.graph.node(node).op, Op::Param(_)));
-        return made + params.map(|node| size(case.graph.node(node).first_result)).sum::<u64>();
+        let params = params.map(|node| size(case.graph.node(node).first_result));
+        return made + params.sum::<u64>() + inputs.sum::<u64>();
     }
-    let read = case.graph.inputs().iter().map(|(_, value)| size(*value));
     let read: u64 =
-        if case.name.starts_with("gather") { read.map(|bytes| bytes.min(made)).sum() } else { read.sum() };
+        if case.name.starts_with("gather") { inputs.map(|bytes| bytes.min(made)).sum() } else { inputs.sum() };
     made + read * u64::from(case.must.reads.unwrap_or(1))
 }
 
-/// All kernels of a token in one line.
-fn of_token(case: &Case, own: &[&Read], times: &[Times]) -> String {
+/// All kernels of a step in one line.
+fn of_step(case: &Case, own: &[&Read], times: &[Times]) -> String {
     let kernels = own.len();
     let few = own.iter().filter(|read| read.launched.blocks < 132).count();
     format!(
@@ -115,7 +116,7 @@ fn of_token(case: &Case, own: &[&Read], times: &[Times]) -> String {
     )
 }
 
-/// What a token's kernels take on an H100, those of equal code in one line, in the order of the first of each.
+/// What a step's kernels take on an H100, those of equal code in one line, in the order of the first of each.
 fn of_kernels<'a>(out: &mut String, case: &Case, own: impl Iterator<Item = &'a Read>) {
     let mut kinds: Vec<(&Read, usize)> = Vec::new();
     for read in own {
@@ -161,8 +162,8 @@ pub(crate) fn table(cases: &[Case], reads: &[Read], corpus: &[Swept], version: &
     );
     for (number, case) in cases.iter().enumerate() {
         let (own, times) = whole(case, number, reads);
-        if case.is_decoder {
-            let _ = writeln!(out, "{}", of_token(case, &own, &times));
+        if case.is_step {
+            let _ = writeln!(out, "{}", of_step(case, &own, &times));
             continue;
         }
         for (part, read) in own.iter().enumerate() {
@@ -197,7 +198,7 @@ pub(crate) fn table(cases: &[Case], reads: &[Read], corpus: &[Swept], version: &
             );
         }
     }
-    for (number, case) in cases.iter().enumerate().filter(|(_, case)| case.is_decoder) {
+    for (number, case) in cases.iter().enumerate().filter(|(_, case)| case.is_step) {
         of_kernels(&mut out, case, reads.iter().filter(|read| read.case == number));
     }
     if !corpus.is_empty() {

@@ -83,32 +83,34 @@ DEVICE void product_tiled(const P& p) {
     }
 }
 
-// The same for large products of f32: 256 threads make 128 x 128, each four times 4 x 4 of it, which come out of shared
-// memory 16 bytes at a time. What is multiplied next is read into registers meanwhile.
-template <class P, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE void product_tiled_large(const P& p) {
+// The same for larger products of f32: of a tile of BM x BN each thread makes four times 4 x 4, whose operands come out of
+// shared memory 16 bytes at a time. What is multiplied next is read into registers meanwhile.
+template <class P, int BM, int BN, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE void product_tiled_large(const P& p) {
   typedef typename P::I I;
-  const int SIDE = 128, BK = 16, PITCH = SIDE + 4, EACH = SIDE * BK / 256;
+  const int BK = 16, THREADS = BM * BN / 64, ACROSS = BN / 8;
   typedef vec<4, float> Four;
-  SHARED(Four, left_memory, 16 * (128 + 4) / 4);
-  SHARED(Four, right_memory, 16 * (128 + 4) / 4);
+  SHARED(Four, left_memory, 16 * (BM + 4) / 4);
+  SHARED(Four, right_memory, 16 * (BN + 4) / 4);
   float *left = (float*)left_memory, *right = (float*)right_memory;
-  const I columns = (I)((P::N + SIDE - 1) / SIDE), rows = (I)((P::M + SIDE - 1) / SIDE);
+  const I columns = (I)((P::N + BN - 1) / BN), rows = (I)((P::M + BM - 1) / BM);
   I tile = (I)blockIdx.x;
-  const I n0 = tile % columns * SIDE;
+  const I n0 = tile % columns * BN;
   tile /= columns;
-  const I m0 = tile % rows * SIDE, b = tile / rows;
-  const int thread = threadIdx.x, tx = thread % 16 * 4, ty = thread / 16 * 4;
-  float sum[8][8], total[8][8], next_left[EACH], next_right[EACH];
+  const I m0 = tile % rows * BM, b = tile / rows;
+  const int thread = threadIdx.x, tx = thread % ACROSS * 4, ty = thread / ACROSS * 4;
+  float sum[8][8], total[8][8], next_left[BM * BK / THREADS], next_right[BN * BK / THREADS];
 #pragma unroll
   for (int i = 0; i < 64; ++i) sum[i / 8][i % 8] = total[i / 8][i % 8] = 0.0f;
   auto read = [&](I k0) {
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const int i = thread + e * 256;
-      const int lk = LEFT_ALONG_K ? i % BK : i / SIDE, m = LEFT_ALONG_K ? i / BK : i % SIDE;
-      const int rk = RIGHT_ALONG_K ? i % BK : i / SIDE, n = RIGHT_ALONG_K ? i / BK : i % SIDE;
-      next_left[e] = m0 + m < (I)P::M && k0 + lk < (I)P::K ? p.left(b, m0 + m, k0 + lk) : 0.0f;
-      next_right[e] = n0 + n < (I)P::N && k0 + rk < (I)P::K ? p.right(b, k0 + rk, n0 + n) : 0.0f;
+    for (int e = 0; e < BM * BK / THREADS; ++e) {
+      const int i = thread + e * THREADS, k = LEFT_ALONG_K ? i % BK : i / BM, m = LEFT_ALONG_K ? i / BK : i % BM;
+      next_left[e] = m0 + m < (I)P::M && k0 + k < (I)P::K ? p.left(b, m0 + m, k0 + k) : 0.0f;
+    }
+#pragma unroll
+    for (int e = 0; e < BN * BK / THREADS; ++e) {
+      const int i = thread + e * THREADS, k = RIGHT_ALONG_K ? i % BK : i / BN, n = RIGHT_ALONG_K ? i / BK : i % BN;
+      next_right[e] = n0 + n < (I)P::N && k0 + k < (I)P::K ? p.right(b, k0 + k, n0 + n) : 0.0f;
     }
   };
   read(0);
@@ -121,10 +123,14 @@ template <class P, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE void product_ti
       }
     }
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const int i = thread + e * 256;
-      left[(LEFT_ALONG_K ? i % BK : i / SIDE) * PITCH + (LEFT_ALONG_K ? i / BK : i % SIDE)] = next_left[e];
-      right[(RIGHT_ALONG_K ? i % BK : i / SIDE) * PITCH + (RIGHT_ALONG_K ? i / BK : i % SIDE)] = next_right[e];
+    for (int e = 0; e < BM * BK / THREADS; ++e) {
+      const int i = thread + e * THREADS;
+      left[(LEFT_ALONG_K ? i % BK : i / BM) * (BM + 4) + (LEFT_ALONG_K ? i / BK : i % BM)] = next_left[e];
+    }
+#pragma unroll
+    for (int e = 0; e < BN * BK / THREADS; ++e) {
+      const int i = thread + e * THREADS;
+      right[(RIGHT_ALONG_K ? i % BK : i / BN) * (BN + 4) + (RIGHT_ALONG_K ? i / BK : i % BN)] = next_right[e];
     }
     __syncthreads();
     if (k0 + BK < (I)P::K) read(k0 + BK);
@@ -133,8 +139,8 @@ template <class P, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE void product_ti
       Four x[2], y[2];
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
-        x[part] = *(const Four*)(left + k * PITCH + part * 64 + ty);
-        y[part] = *(const Four*)(right + k * PITCH + part * 64 + tx);
+        x[part] = *(const Four*)(left + k * (BM + 4) + part * (BM / 2) + ty);
+        y[part] = *(const Four*)(right + k * (BN + 4) + part * (BN / 2) + tx);
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i)
@@ -147,7 +153,7 @@ template <class P, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE void product_ti
   for (int i = 0; i < 8; ++i)
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const I m = m0 + i / 4 * 64 + ty + i % 4, n = n0 + j / 4 * 64 + tx + j % 4;
+      const I m = m0 + i / 4 * (BM / 2) + ty + i % 4, n = n0 + j / 4 * (BN / 2) + tx + j % 4;
       if (m < (I)P::M && n < (I)P::N) p.store(b, m, n, total[i][j] + sum[i][j]);
     }
 }

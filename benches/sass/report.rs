@@ -99,8 +99,11 @@ fn boundary(case: &Case) -> u64 {
         let params = params.map(|node| size(case.graph.node(node).first_result));
         return made + params.sum::<u64>() + inputs.sum::<u64>();
     }
-    let read: u64 =
-        if case.name.starts_with("gather") { inputs.map(|bytes| bytes.min(made)).sum() } else { inputs.sum() };
+    let read: u64 = if case.name.starts_with("gather") {
+        inputs.map(|bytes| bytes.min(made)).sum()
+    } else {
+        inputs.sum()
+    };
     made + read * u64::from(case.must.reads.unwrap_or(1))
 }
 

@@ -143,22 +143,23 @@ const OWN_TILE: i64 = 64;
 const MOST_SUM_PARTS: i64 = 32;
 const FEWEST_SUMMED: i64 = 256;
 
-/// How many parts a GPU's own kernels sum a product's `inner` terms in: `results` are matrices, their rows and columns. As many as
-/// leave each multiprocessor its blocks, of equal length and no more than `room`; one, where tiles are enough, and of few rows,
-/// whose kernels divide their sums themselves. What parts leave is no more than the operands have.
-pub(crate) fn sum_parts([batch, rows, columns]: [i64; 3], inner: i64, room: i64) -> i64 {
+/// How many parts a GPU's own kernels may sum a product's `inner` terms in, best first: `results` are matrices, their rows and
+/// columns. As many as leave each multiprocessor its blocks, of equal length and no more than `room`; none, where tiles are enough, and
+/// of few rows, whose kernels divide their sums themselves. What parts leave is no more than the operands have.
+pub(crate) fn sum_parts([batch, rows, columns]: [i64; 3], inner: i64, room: i64) -> Vec<i64> {
     let up = |size: i64| size / OWN_TILE + i64::from(size % OWN_TILE != 0);
     let tiles = batch.saturating_mul(up(rows)).saturating_mul(up(columns));
     if tiles <= 0 || rows <= super::SKINNY_ROWS as i64 || inner < 2 * FEWEST_SUMMED {
-        return 1;
+        return vec![];
     }
     let operands = inner.saturating_mul(rows.saturating_add(columns)) / rows.saturating_mul(columns).max(1);
     let wanted = ENOUGH_TILES as i64 / tiles;
     let most = [around(wanted), inner / FEWEST_SUMMED, MOST_SUM_PARTS, operands, room];
     let most = most.into_iter().min().unwrap_or(1);
-    let near = || (most / 2 + 1..=most).rev().filter(|parts| *parts > 1 && inner % parts == 0);
-    // Parts that begin where vectors do.
-    near().find(|parts| inner / parts % 8 == 0).or_else(|| near().next()).unwrap_or(1)
+    let mut parts: Vec<i64> = (2..=most).rev().filter(|parts| inner % parts == 0).collect();
+    // Parts that begin where vectors do, if not many fewer.
+    parts.sort_by_key(|parts| (*parts <= most / 2, inner / parts % 8 != 0));
+    parts
 }
 
 /// So many parts more may divide a sum evenly.

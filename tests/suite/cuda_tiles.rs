@@ -1,4 +1,4 @@
-//! Tiles of products on tensor cores, whose sizes leave few where there are many blocks: each on a matrix of a few tiles
+//! Tiles of products on tensor cores and of f32, whose sizes leave few where there are many blocks: each on a matrix of a few tiles
 //! with ends, through more pieces than are in shared memory at once, beside sums in f64.
 
 use partition::unstable::emit::{Kernel, Template};
@@ -6,9 +6,21 @@ use partition::unstable::run::cuda::{Begin, Driver, Launch, Toolchain};
 
 use crate::emulator::{Build, CpuToolchain, Emulator};
 
-/// A form of `product_mma`, or of `product_groups`.
+/// A template of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// `product_mma`.
+    Tensor,
+    /// `product_groups`.
+    Groups,
+    /// `product_tiled_large`, of f32.
+    Single,
+}
+
+/// A tile of a template.
 #[derive(Clone, Copy, Debug)]
 struct Tile {
+    form: Form,
     rows: usize,
     columns: usize,
     threads: u32,
@@ -16,8 +28,6 @@ struct Tile {
     left_along: bool,
     right_along: bool,
     wide: [bool; 2],
-    /// By groups of threads.
-    groups: bool,
     /// Eight neighbours are stored at once.
     beside: bool,
 }
@@ -28,18 +38,24 @@ impl Tile {
         // As `Operand` lays pieces out, and as panels are.
         let halves_of = |along: bool, side: usize| if along { side * 40 } else { 32 * (side + 8) };
         let stage = 2 * (halves_of(self.left_along, self.rows) + halves_of(self.right_along, self.columns));
-        let bytes = match self.groups {
-            true => self.stages * 128 * (self.rows + self.columns) + 1024,
-            false => self.stages * stage,
+        let bytes = match self.form {
+            Form::Groups => self.stages * 128 * (self.rows + self.columns) + 1024,
+            Form::Tensor => self.stages * stage,
+            Form::Single => 0,
         };
         bytes as u32
     }
 
     fn call(self) -> String {
         let Self { rows, columns, threads, stages, left_along, right_along, wide: [left, right], .. } = self;
-        match self.groups {
-            true => format!("product_groups<Operands, bf16, {rows}, {columns}, {stages}, {right_along}>"),
-            false => format!(
+        match self.form {
+            Form::Single => {
+                format!("product_tiled_large<Operands, {rows}, {columns}, {left_along}, {right_along}>")
+            }
+            Form::Groups => {
+                format!("product_groups<Operands, bf16, {rows}, {columns}, {stages}, {right_along}>")
+            }
+            Form::Tensor => format!(
                 "product_mma<Operands, bf16, {rows}, {columns}, {threads}, {stages}, {left_along}, {right_along}, {left}, {right}>"
             ),
         }
@@ -102,7 +118,7 @@ fn difference(tile: Tile, sizes @ [m, n, k]: [usize; 3]) -> Option<f64> {
     let kernel = Kernel {
         name: "tile".to_owned(),
         text: text(tile, sizes),
-        template: Some(if tile.groups { Template::ProductGroups } else { Template::Product }),
+        template: Some(if tile.form == Form::Groups { Template::ProductGroups } else { Template::Product }),
         launch,
         args: vec![],
     };
@@ -138,6 +154,7 @@ fn difference(tile: Tile, sizes @ [m, n, k]: [usize; 3]) -> Option<f64> {
 long! {
     tiles_of_every_size_multiply_as_f64_does;
     tiles_by_groups_multiply_as_f64_does;
+    tiles_of_f32_multiply_as_f64_does;
 }
 
 fn tiles_of_every_size_multiply_as_f64_does() {
@@ -153,8 +170,8 @@ fn tiles_of_every_size_multiply_as_f64_does() {
         (256, 192, 384, 3, false, false, wide),
     ] {
         let beside = rows > 128;
-        let tile =
-            Tile { rows, columns, threads, stages, left_along, right_along, wide, groups: false, beside };
+        let form = Form::Tensor;
+        let tile = Tile { form, rows, columns, threads, stages, left_along, right_along, wide, beside };
         // Ends of both sides, and more pieces than stages; a fiber for each thread takes its time.
         let sizes = [rows + 8, columns + 8, 136];
         let Some(far) = difference(tile, sizes) else { return };
@@ -172,6 +189,7 @@ fn tiles_by_groups_multiply_as_f64_does() {
     ] {
         let threads = 2 * rows as u32;
         let tile = Tile {
+            form: Form::Groups,
             rows,
             columns,
             threads,
@@ -179,7 +197,6 @@ fn tiles_by_groups_multiply_as_f64_does() {
             left_along: true,
             right_along,
             wide: [true; 2],
-            groups: true,
             beside,
         };
         // Fewer pieces than stages, as many as are multiplied at once, and more, each with ends.
@@ -187,6 +204,31 @@ fn tiles_by_groups_multiply_as_f64_does() {
             let sizes = [rows + 8, columns + 8, inner];
             let Some(far) = difference(tile, sizes) else { return };
             assert!(far < 3e-4, "{tile:?} {sizes:?}: {far}");
+        }
+    }
+}
+
+fn tiles_of_f32_multiply_as_f64_does() {
+    for (rows, columns) in [(128, 128), (128, 64), (64, 128), (64, 64)] {
+        for along in 0..4 {
+            let (left_along, right_along) = (along % 2 == 0, along / 2 == 0);
+            let threads = (rows * columns / 64) as u32;
+            let (form, wide) = (Form::Single, [false; 2]);
+            let tile = Tile {
+                form,
+                rows,
+                columns,
+                threads,
+                stages: 1,
+                left_along,
+                right_along,
+                wide,
+                beside: false,
+            };
+            // Ends of all sides, and more terms than one chain adds up.
+            let sizes = [rows + 9, columns + 5, 133 + 16 * along];
+            let Some(far) = difference(tile, sizes) else { return };
+            assert!(far < 1e-4, "{tile:?} {sizes:?}: {far}");
         }
     }
 }

@@ -27,6 +27,7 @@ mod costgraph;
 mod costgraph_binary;
 mod cuda;
 mod cuda_forms;
+mod cuda_large;
 mod cuda_products;
 mod cuda_run;
 mod cuda_text;

@@ -12,8 +12,8 @@ use crate::kernel::program::{self, Expr, ExprId, Patches, Program, Var};
 const SKINNY_ROWS: i64 = crate::kernel::SKINNY_ROWS as i64;
 /// Rows and columns of tiles on tensor cores: of the larger ones where that leaves so many blocks.
 pub(super) const SMALL: i64 = 64;
-pub(super) const LARGE: i64 = 128;
-pub(super) const MANY: i64 = 96;
+const LARGE: i64 = 128;
+const MANY: i64 = 96;
 /// Tiles that read less of memory for what they make, each warp of them 64 x 64.
 const HUGE: [[i64; 2]; 4] = [[128, 256], [256, 128], [192, 256], [256, 192]];
 /// Tiles of groups of threads, each of which makes 64 rows; of `inner`, what they take at a time, most of these in shared memory at
@@ -27,6 +27,12 @@ const GROUP_RATE: i64 = 1750;
 const GROUP_READS: i64 = 25;
 /// Fewest of these tiles: of fewer, smaller ones are made at once.
 const GROUP_TILES: i64 = 32;
+/// Tiles of f32 of which each thread makes 8 x 8, the largest first.
+const SINGLES: [[i64; 2]; 4] = [[LARGE, LARGE], [LARGE, SMALL], [SMALL, LARGE], [SMALL, SMALL]];
+const SINGLE_EACH: i64 = 64;
+/// How many products the fetching of an element takes the time of, and warps that a multiprocessor should have.
+const SINGLE_FETCH: i64 = 6;
+const SINGLE_WARPS: i64 = 8;
 /// Multiprocessors of the largest GPUs.
 const MULTIPROCESSORS: i64 = 132;
 /// Of `inner`, what tiles on tensor cores take at a time, and least of these in shared memory at once of the tiles above.
@@ -39,26 +45,20 @@ pub(super) const WIDE: i64 = 8;
 #[derive(Clone, Copy)]
 pub(super) enum Form {
     /// Whether sixteen bytes of each operand are read at once.
-    Dots {
-        wide: [bool; 2],
-    },
+    Dots { wide: [bool; 2] },
     /// Whether sixteen bytes of the right operand are.
-    Columns {
-        wide: bool,
-    },
+    Columns { wide: bool },
     /// How each operand is read, and the tile of a block.
-    Tensor {
-        read: [Read; 2],
-        tile: [i64; 2],
-    },
+    Tensor { read: [Read; 2], tile: [i64; 2] },
     /// Few channels of images, on tensor cores.
     Patches(Tile),
     /// Images of f32, straight from their windows.
     Windows(Runs),
     /// By groups of 128 threads: the tile of a block.
-    Groups {
-        tile: [i64; 2],
-    },
+    Groups { tile: [i64; 2] },
+    /// Of f32, each thread 8 x 8: the tile of a block.
+    Single { tile: [i64; 2] },
+    /// Each thread 4 x 4.
     Tiled,
 }
 
@@ -96,6 +96,7 @@ impl Form {
             Self::Patches(Tile { tall, wide, outer, .. }) => {
                 format!("{tall} x {wide} positions and {outer} channels on tensor cores")
             }
+            Self::Single { tile: [m, n] } => format!("tiles of {m} x {n}, 8 x 8 a thread"),
             Self::Tiled => "tiles of 64 x 64".to_owned(),
         }
     }
@@ -131,6 +132,7 @@ impl Product<'_> {
         Ok(match runs {
             Some(runs) => Form::Windows(runs),
             None if is_tensor => self.tensor_form(),
+            None if self.dtype == DType::F32 => self.single_form(),
             None => Form::Tiled,
         })
     }
@@ -176,6 +178,23 @@ impl Product<'_> {
         let larger = HUGE.into_iter().filter(|&tile| read == [Read::Wide; 2] && self.holds(tile));
         let tiles = std::iter::once(tile).chain(larger);
         Form::Tensor { read, tile: tiles.min_by_key(|&tile| self.time_of(tile)).unwrap_or(tile) }
+    }
+
+    /// Tiles of f32: the ones that take the least time. Where threads make 4 x 4, operands come out of shared memory twice as
+    /// slowly as they are multiplied.
+    fn single_form(&self) -> Form {
+        let larger = SINGLES.into_iter().map(|tile| (self.single_time(tile), Form::Single { tile }));
+        let small = (2 * 4 * self.made([SMALL; 2]), Form::Tiled);
+        larger.chain([small]).min_by_key(|&(time, _)| time).map_or(Form::Tiled, |(_, form)| form)
+    }
+
+    /// What the multiprocessor with the most tiles takes, four for each of its products: longer where it has few warps, which then
+    /// wait for memory in turn.
+    fn single_time(&self, tile @ [down, across]: [i64; 2]) -> i64 {
+        let blocks = ceil(self.tiles(tile), MULTIPROCESSORS);
+        let each = down * across + SINGLE_FETCH * (down + across);
+        let warps = blocks.saturating_mul(down * across / SINGLE_EACH / 32).clamp(1, SINGLE_WARPS);
+        blocks.saturating_mul(each).saturating_mul(2 * (SINGLE_WARPS + warps)) / warps
     }
 
     /// By groups of threads, where a GPU has them and there is enough to do: the tile that takes the least time.
@@ -247,6 +266,11 @@ pub(super) fn threads_of(read: [Read; 2], [down, across]: [i64; 2]) -> u32 {
         return 256;
     }
     if down.max(across) <= LARGE { 128 } else { (down / 64 * (across / 64) * 32) as u32 }
+}
+
+/// Threads of a block that makes a tile of f32.
+pub(super) fn threads_of_single([down, across]: [i64; 2]) -> u32 {
+    (down * across / SINGLE_EACH) as u32
 }
 
 /// Halves that are copied together, zeros where they are not: their argument, the first one's index, and where they

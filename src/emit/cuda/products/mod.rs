@@ -5,7 +5,7 @@ mod form;
 mod operands;
 mod reduced;
 
-use self::form::{DEPTH, Form, LARGE, MANY, Read, SMALL, group_bytes, is_along, threads_of};
+use self::form::{DEPTH, Form, Read, SMALL, group_bytes, is_along, threads_of, threads_of_single};
 use super::heroes::no_hero;
 use super::map::neighbours;
 use super::patches::{Runs, Tile};
@@ -248,9 +248,14 @@ impl<'a> Product<'a> {
                     grid,
                 }
             }
-            Form::Tiled if self.dtype == DType::F32 && self.tiles([LARGE; 2]) >= MANY => {
-                let template = format!("product_tiled_large<KERNEL_operands, {left_along}, {right_along}>");
-                Call { template, threads: 256, grid: self.tiles([LARGE; 2]) }
+            Form::Single { tile: [down, across] } => {
+                let sizes = format!("{down}, {across}, {left_along}, {right_along}");
+                let template = format!("product_tiled_large<KERNEL_operands, {sizes}>");
+                Call {
+                    template,
+                    threads: threads_of_single([down, across]),
+                    grid: self.tiles([down, across]),
+                }
             }
             Form::Tiled => {
                 let sizes = "64, 64, 16, 4, 4";

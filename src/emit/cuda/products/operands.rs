@@ -187,7 +187,7 @@ impl<'a> Product<'a> {
             Form::Dots { wide } => wide[position].then_some((self.inner, self.lanes())),
             Form::Columns { wide } => (wide && side == Side::Right).then_some((own, self.lanes())),
             Form::Groups { .. } => Some((if along { self.inner } else { own }, WIDE)),
-            Form::Patches(_) | Form::Windows(_) | Form::Tiled => None,
+            Form::Patches(_) | Form::Windows(_) | Form::Single { .. } | Form::Tiled => None,
         }
     }
 

@@ -3,6 +3,13 @@
 use super::{Expr, ExprId, Exprs, Var};
 use crate::ir::Compare;
 
+/// `unit * high + low`, with `0 <= low < unit`.
+struct Split {
+    unit: i64,
+    high: ExprId,
+    low: ExprId,
+}
+
 impl Exprs {
     /// A constant index.
     pub fn index(&mut self, constant: i64) -> ExprId {
@@ -113,10 +120,11 @@ impl Exprs {
             }
             _ => {}
         }
-        if let Some((g, big, _)) = self.split(x, d) {
-            return if g == d { big } else { self.div(big, d / g) };
+        match self.split(x, d) {
+            Some(Split { unit, high, .. }) if unit == d => high,
+            Some(Split { unit, high, .. }) => self.div(high, d / unit),
+            None => self.add(Expr::Div(x, d)),
         }
-        self.add(Expr::Div(x, d))
     }
 
     /// `x % d`; `x` is not negative and `d` positive.
@@ -133,38 +141,43 @@ impl Exprs {
         {
             return self.modulo(y, d);
         }
-        if let Some((g, big, rest)) = self.split(x, d) {
-            if g == d {
-                return rest;
+        match self.split(x, d) {
+            Some(Split { unit, low, .. }) if unit == d => low,
+            Some(Split { unit, high, low }) => {
+                let high = self.modulo(high, d / unit);
+                self.sum(0, &[(high, unit), (low, 1)])
             }
-            let big = self.modulo(big, d / g);
-            return self.sum(0, &[(big, g), (rest, 1)]);
+            None => self.add(Expr::Mod(x, d)),
         }
-        self.add(Expr::Mod(x, d))
     }
 
-    /// `x = g * big + rest` with `g > 1` a divisor of `d` and `0 <= rest < g`.
-    fn split(&mut self, x: ExprId, d: i64) -> Option<(i64, ExprId, ExprId)> {
+    /// A sum taken apart at a divisor of `d`, where that is simpler: quotients and remainders of one sum are then made of the
+    /// same digits, however they are come by.
+    fn split(&mut self, x: ExprId, d: i64) -> Option<Split> {
         let (constant, terms) = self.terms(x);
         let mut divisors: Vec<i64> = terms.iter().map(|&(_, factor)| gcd(factor, d)).collect();
+        divisors.extend((!(0..d).contains(&constant)).then_some(d));
         divisors.sort_unstable();
         divisors.dedup();
-        // The largest divisor first: it leaves the least to be divided.
-        for &g in divisors.iter().rev().filter(|&&g| g > 1) {
-            let (big, rest): (Vec<_>, Vec<_>) = terms.iter().copied().partition(|&(_, f)| f % g == 0);
-            let rest = self.sum(constant.rem_euclid(g), &rest);
-            // Only a rest below the divisor carries nothing into the quotient.
-            let (low, high) = self.range(rest);
-            if low < 0 || high >= g {
-                continue;
-            }
-            let big: Vec<_> = big.into_iter().map(|(x, f)| (x, f / g)).collect();
-            let big = self.sum(constant.div_euclid(g), &big);
-            if self.range(big).0 >= 0 {
-                return Some((g, big, rest));
-            }
+        divisors.retain(|&unit| unit > 1);
+        // The largest divisor first: it leaves the least to be divided. A rest below it carries nothing into the quotient.
+        let smaller = divisors.iter().rev().find_map(|&unit| self.split_at(x, unit, unit - 1));
+        smaller.or_else(|| divisors.iter().rev().find_map(|&unit| self.split_at(x, unit, i64::MAX)))
+    }
+
+    /// A sum taken apart at a unit, where what is no multiple of it is from 0 to `most`.
+    fn split_at(&mut self, x: ExprId, unit: i64, most: i64) -> Option<Split> {
+        let (constant, terms) = self.terms(x);
+        let (whole, rest): (Vec<_>, Vec<_>) = terms.into_iter().partition(|&(_, factor)| factor % unit == 0);
+        let rest = self.sum(constant.rem_euclid(unit), &rest);
+        let (least, greatest) = self.range(rest);
+        if least < 0 || greatest > most {
+            return None;
         }
-        None
+        let mut parts: Vec<_> = whole.into_iter().map(|(x, factor)| (x, factor / unit)).collect();
+        parts.push((self.div(rest, unit), 1));
+        let high = self.sum(constant.div_euclid(unit), &parts);
+        (self.range(high).0 >= 0).then(|| Split { unit, high, low: self.modulo(rest, unit) })
     }
 
     /// The smaller of two indices.
@@ -267,6 +280,26 @@ fn gcd(a: i64, b: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Rows, columns and samples of a sum whose parts begin within a row.
+    #[test]
+    fn digits_of_a_sum_in_parts_join_again() {
+        for [rows, columns, samples, parts] in
+            [[28, 28, 128, 8], [14, 14, 96, 4], [32, 32, 128, 32], [6, 10, 4, 3]]
+        {
+            let mut exprs = Exprs::default();
+            let length = rows * columns * samples / parts;
+            let (part, step) = (exprs.var(parts), exprs.var(length));
+            let (part, step) = (exprs.at(part), exprs.at(step));
+            let position = exprs.sum(0, &[(part, length), (step, 1)]);
+            let sizes = [rows, columns, samples];
+            let index = exprs.delinearize(&sizes, position);
+            assert_eq!(exprs.linear(&sizes, &index), position, "{sizes:?} in {parts}");
+            for (&at, size) in index.iter().zip(sizes) {
+                assert_eq!(exprs.range(at), (0, size - 1), "{sizes:?} in {parts}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_taken_apart_joins_again() {

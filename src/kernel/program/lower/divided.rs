@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::super::{Along, Arg, Body, ExprId, Fold, Place, Program, Reduction, Store, Var, gemm};
+use super::super::{Along, Arg, Body, ExprId, Fold, Place, Program, Reduction, Store, Var, gemm, verify};
 use super::stages::StageWorkspace;
 use crate::ir::{DType, ScatterKind};
 use crate::kernel::SKINNY_ROWS;
@@ -28,9 +28,13 @@ struct Divided<'p> {
 }
 
 /// The two stages; none where the product's own blocks are enough, where a library computes it, or where the workspace is too small.
+/// O(expressions x ways to divide the sums).
 pub(super) fn stages(program: &Program, workspace: StageWorkspace) -> Option<Vec<Program>> {
-    let divided = Divided::of(program, workspace)?;
-    Some(vec![divided.first(), divided.second()])
+    Divided::all(program, workspace)?.into_iter().find_map(|divided| {
+        let first = divided.first();
+        // Parts that begin anywhere within the axes that a sum runs over have indices of which no bounds may be known.
+        verify(&first).is_ok().then(|| vec![first, divided.second()])
+    })
 }
 
 /// Whether a library of matrix products has the product, and has no slow kernels for it alone.
@@ -43,7 +47,8 @@ fn is_librarys(program: &Program) -> bool {
 }
 
 impl<'p> Divided<'p> {
-    fn of(whole: &'p Program, workspace: StageWorkspace) -> Option<Self> {
+    /// In all numbers of parts, best first.
+    fn all(whole: &'p Program, workspace: StageWorkspace) -> Option<Vec<Self>> {
         let Body::Product { batch, row, column, inner, reductions, left, right, stores, .. } = &whole.body
         else {
             return None;
@@ -64,19 +69,23 @@ impl<'p> Divided<'p> {
         let results = b.checked_mul(m)?.checked_mul(n)?;
         let room = end.checked_sub(begin)? / dtype.size() / u64::try_from(results.max(1)).ok()?;
         let parts = sum_parts([b, m, n], k, i64::try_from(room).unwrap_or(i64::MAX));
-        let elements = u64::try_from(results.checked_mul(parts)?).ok()?;
-        (parts > 1).then_some(Self {
-            whole,
-            batch: *batch,
-            row: *row,
-            column: *column,
-            inner: *inner,
-            operands: [*left, *right],
-            stores,
-            parts,
-            dtype,
-            made: Arg { place: Place::Workspace(begin), dtype, elements, written: true },
-        })
+        let of = |parts: i64| {
+            let elements = results.checked_mul(parts).and_then(|elements| u64::try_from(elements).ok())?;
+            let made = Arg { place: Place::Workspace(begin), dtype, elements, written: true };
+            Some(Self {
+                whole,
+                batch: *batch,
+                row: *row,
+                column: *column,
+                inner: *inner,
+                operands: [*left, *right],
+                stores,
+                parts,
+                dtype,
+                made,
+            })
+        };
+        Some(parts.into_iter().filter_map(of).collect())
     }
 
     fn extent(&self, var: Var) -> i64 {

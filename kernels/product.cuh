@@ -87,10 +87,12 @@ DEVICE void product_tiled(const P& p) {
 // shared memory 16 bytes at a time. What is multiplied next is read into registers meanwhile.
 template <class P, int BM, int BN, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE void product_tiled_large(const P& p) {
   typedef typename P::I I;
-  const int BK = 16, THREADS = BM * BN / 64, ACROSS = BN / 8;
+  // No thread holds more than sixteen elements on their way, LEFT and RIGHT of them.
+  const int THREADS = BM * BN / 64, ACROSS = BN / 8, BK = THREADS == 256 ? 16 : 8;
+  const int LEFT = BM * BK / THREADS, RIGHT = BN * BK / THREADS, MOST = LEFT > RIGHT ? LEFT : RIGHT;
   typedef vec<4, float> Four;
-  SHARED(Four, left_memory, 16 * (BM + 4) / 4);
-  SHARED(Four, right_memory, 16 * (BN + 4) / 4);
+  SHARED(Four, left_memory, BK * (BM + 4) / 4);
+  SHARED(Four, right_memory, BK * (BN + 4) / 4);
   float *left = (float*)left_memory, *right = (float*)right_memory;
   const I columns = (I)((P::N + BN - 1) / BN), rows = (I)((P::M + BM - 1) / BM);
   I tile = (I)blockIdx.x;
@@ -98,19 +100,17 @@ template <class P, int BM, int BN, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE
   tile /= columns;
   const I m0 = tile % rows * BM, b = tile / rows;
   const int thread = threadIdx.x, tx = thread % ACROSS * 4, ty = thread / ACROSS * 4;
-  float sum[8][8], total[8][8], next_left[BM * BK / THREADS], next_right[BN * BK / THREADS];
+  float sum[8][8], total[8][8], next_left[LEFT], next_right[RIGHT];
 #pragma unroll
   for (int i = 0; i < 64; ++i) sum[i / 8][i % 8] = total[i / 8][i % 8] = 0.0f;
   auto read = [&](I k0) {
 #pragma unroll
-    for (int e = 0; e < BM * BK / THREADS; ++e) {
-      const int i = thread + e * THREADS, k = LEFT_ALONG_K ? i % BK : i / BM, m = LEFT_ALONG_K ? i / BK : i % BM;
-      next_left[e] = m0 + m < (I)P::M && k0 + k < (I)P::K ? p.left(b, m0 + m, k0 + k) : 0.0f;
-    }
-#pragma unroll
-    for (int e = 0; e < BN * BK / THREADS; ++e) {
-      const int i = thread + e * THREADS, k = RIGHT_ALONG_K ? i % BK : i / BN, n = RIGHT_ALONG_K ? i / BK : i % BN;
-      next_right[e] = n0 + n < (I)P::N && k0 + k < (I)P::K ? p.right(b, k0 + k, n0 + n) : 0.0f;
+    for (int e = 0; e < MOST; ++e) {
+      const int i = thread + e * THREADS;
+      const int lk = LEFT_ALONG_K ? i % BK : i / BM, m = LEFT_ALONG_K ? i / BK : i % BM;
+      const int rk = RIGHT_ALONG_K ? i % BK : i / BN, n = RIGHT_ALONG_K ? i / BK : i % BN;
+      if (e < LEFT) next_left[e] = m0 + m < (I)P::M && k0 + lk < (I)P::K ? p.left(b, m0 + m, k0 + lk) : 0.0f;
+      if (e < RIGHT) next_right[e] = n0 + n < (I)P::N && k0 + rk < (I)P::K ? p.right(b, k0 + rk, n0 + n) : 0.0f;
     }
   };
   read(0);
@@ -123,14 +123,10 @@ template <class P, int BM, int BN, bool LEFT_ALONG_K, bool RIGHT_ALONG_K> DEVICE
       }
     }
 #pragma unroll
-    for (int e = 0; e < BM * BK / THREADS; ++e) {
+    for (int e = 0; e < MOST; ++e) {
       const int i = thread + e * THREADS;
-      left[(LEFT_ALONG_K ? i % BK : i / BM) * (BM + 4) + (LEFT_ALONG_K ? i / BK : i % BM)] = next_left[e];
-    }
-#pragma unroll
-    for (int e = 0; e < BN * BK / THREADS; ++e) {
-      const int i = thread + e * THREADS;
-      right[(RIGHT_ALONG_K ? i % BK : i / BN) * (BN + 4) + (RIGHT_ALONG_K ? i / BK : i % BN)] = next_right[e];
+      if (e < LEFT) left[(LEFT_ALONG_K ? i % BK : i / BM) * (BM + 4) + (LEFT_ALONG_K ? i / BK : i % BM)] = next_left[e];
+      if (e < RIGHT) right[(RIGHT_ALONG_K ? i % BK : i / BN) * (BN + 4) + (RIGHT_ALONG_K ? i / BK : i % BN)] = next_right[e];
     }
     __syncthreads();
     if (k0 + BK < (I)P::K) read(k0 + BK);

@@ -148,7 +148,7 @@ pub(crate) fn unit(instruction: &Instruction) -> Unit {
 const SHORT: usize = 6;
 
 /// A warp is stopped after so many instructions.
-const LONGEST: u64 = 600_000;
+const LONGEST: u64 = 1_200_000;
 
 pub(crate) fn run(code: &Code, launch: Launch, latencies: Latencies) -> Run {
     let mut warp = Warp {

@@ -209,7 +209,7 @@ fn tiles_by_groups_multiply_as_f64_does() {
 }
 
 fn tiles_of_f32_multiply_as_f64_does() {
-    for (rows, columns) in [(128, 128), (128, 64), (64, 128), (64, 64)] {
+    for (rows, columns) in [(128, 128), (128, 64), (64, 128)] {
         for along in 0..4 {
             let (left_along, right_along) = (along % 2 == 0, along / 2 == 0);
             let threads = (rows * columns / 64) as u32;

@@ -28,7 +28,7 @@ const GROUP_READS: i64 = 25;
 /// Fewest of these tiles: of fewer, smaller ones are made at once.
 const GROUP_TILES: i64 = 32;
 /// Tiles of f32 of which each thread makes 8 x 8, the largest first.
-const SINGLES: [[i64; 2]; 4] = [[LARGE, LARGE], [LARGE, SMALL], [SMALL, LARGE], [SMALL, SMALL]];
+const SINGLES: [[i64; 2]; 3] = [[LARGE, LARGE], [LARGE, SMALL], [SMALL, LARGE]];
 const SINGLE_EACH: i64 = 64;
 /// How many products the fetching of an element takes the time of, and warps that a multiprocessor should have.
 const SINGLE_FETCH: i64 = 6;

@@ -155,108 +155,146 @@ impl Arrange {
     }
 
     pub(super) fn lower(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<Vec<ValueId>> {
-        let first = |site: &Site<'_>| value(site, operands, 0);
-        let one = match self {
-            Self::Same => first(site)?,
-            Self::Pad { widths, around, value: number } => {
-                let x = first(site)?;
-                let widths = widths.of(site, x)?;
-                match (around, operands.get(1)) {
-                    (Around::Mirrored, _) => mirrored(site, x, &widths)?,
-                    (Around::Mode(PadMode::Constant), Some(_)) => {
-                        let number = tensor_of(site, operands, 1)?;
-                        filled(site, x, &widths, number)?
-                    }
-                    (Around::Mode(mode), _) => {
-                        let (before, after) = widths.into_iter().unzip();
-                        let pad = Pad { before, after, mode: *mode, value: Real(*number) };
-                        site.apply(Op::Pad(Box::new(pad)), &[x])?
-                    }
-                }
+        match self {
+            Self::Split { at, parts, sizes, axis } => {
+                split(site, value(site, operands, 0)?, (at, *parts, *sizes), *axis)
             }
+            Self::Unstack { axis, count } => unstack(site, value(site, operands, 0)?, *axis, *count),
+            Self::TopK(k) => largest(site, value(site, operands, 0)?, *k),
+            _ => Ok(vec![self.one(site, operands)?]),
+        }
+    }
+
+    /// What a function of one result makes.
+    fn one(&self, site: &mut Site<'_>, operands: &[Operand]) -> Result<ValueId> {
+        let first = |site: &Site<'_>| value(site, operands, 0);
+        match self {
+            Self::Split { .. } | Self::Unstack { .. } | Self::TopK(_) => {
+                Err(site.unsupported("one result of several"))
+            }
+            Self::Same => first(site),
+            Self::Pad { widths, around, value: number } => padded(site, operands, widths, around, *number),
             Self::CumSum(axis, dtype) => {
                 let x = super::numeric::counted(site, first(site)?, *dtype)?;
                 let x = if axis.is_none() { flat(site, x)? } else { x };
                 let axis = site.axis(x, axis.unwrap_or(0))? as u32;
-                site.apply(Op::CumSum { axis, exclusive: false, reverse: false }, &[x])?
+                site.apply(Op::CumSum { axis, exclusive: false, reverse: false }, &[x])
             }
-            Self::Repeat { times, axis } => repeat(site, first(site)?, *times, *axis)?,
-            Self::Tile(times) => tile(site, first(site)?, times)?,
-            Self::Split { at, parts, sizes, axis } => {
-                return split(site, first(site)?, (at, *parts, *sizes), *axis);
-            }
-            Self::Unstack { axis, count } => return unstack(site, first(site)?, *axis, *count),
-            Self::TopK(k) => {
-                let x = first(site)?;
-                let axis = site.axis(x, -1)? as u32;
-                let found = site.push(Op::TopK(TopK { axis, k: *k, largest: true }), &[x])?;
-                return Ok(vec![found[0], site.convert(found[1], DType::I32)?]);
-            }
-            Self::Sort(axis) => {
-                let x = first(site)?;
-                let axis = site.axis(x, *axis)?;
-                let k = site.known(x, axis)?;
-                site.push(Op::TopK(TopK { axis: axis as u32, k, largest: false }), &[x])?[0]
-            }
-            Self::Take(axis) => take(site, operands, *axis)?,
-            Self::Roll { shifts, axes } => roll(site, first(site)?, shifts, axes)?,
+            Self::Repeat { times, axis } => repeat(site, first(site)?, *times, *axis),
+            Self::Tile(times) => tile(site, first(site)?, times),
+            Self::Sort(axis) => sorted(site, first(site)?, *axis),
+            Self::Take(axis) => take(site, operands, *axis),
+            Self::Roll { shifts, axes } => roll(site, first(site)?, shifts, axes),
             Self::OneHot { classes, axis, dtype } => {
                 let marks = one_hot(site, first(site)?, *classes, *axis)?;
-                site.convert(marks, dtype.unwrap_or(DType::F32))?
+                site.convert(marks, dtype.unwrap_or(DType::F32))
             }
             Self::Filled(number, dtype) => {
                 let x = first(site)?;
                 let x = site.convert(x, dtype.unwrap_or(site.dtype(x)))?;
                 let number = site.scalar_like(*number, x)?;
-                site.apply(Op::Broadcast { shape: Shape::new(site.sizes(x)) }, &[number])?
+                site.apply(Op::Broadcast { shape: Shape::new(site.sizes(x)) }, &[number])
             }
             Self::Truth { all, axes, keep } => {
-                let x = site.convert(first(site)?, DType::Bool)?;
-                let number = site.convert(x, DType::F32)?;
                 let kind = if *all { ReduceKind::Min } else { ReduceKind::Max };
-                let value = reduced(site, kind, number, axes.as_deref(), *keep)?;
-                site.convert(value, DType::Bool)?
+                truth(site, first(site)?, kind, axes.as_deref(), *keep)
             }
             Self::Unit { axes, least } => {
                 let x = float(site, first(site)?)?;
                 let norm = length(site, x, Some(axes), true)?;
-                let norm = site.binary_scalar(Binary::Max, norm, *least)?;
-                site.binary(Binary::Div, x, norm)?
+                divided_by_norm(site, x, norm, *least)
             }
             Self::UnitOf { order, axis, least } => {
                 let x = float(site, first(site)?)?;
                 let axis = site.axis(x, *axis)?;
                 let norm = power_norm(site, x, *order, axis, true)?;
-                let norm = site.binary_scalar(Binary::Max, norm, *least)?;
-                site.binary(Binary::Div, x, norm)?
+                divided_by_norm(site, x, norm, *least)
             }
-            Self::MoveAxis { from, to } => move_axis(site, first(site)?, from, to)?,
+            Self::MoveAxis { from, to } => move_axis(site, first(site)?, from, to),
             Self::SquaredDifference => {
                 let (x, y) = (first(site)?, value(site, operands, 1)?);
                 let apart = site.binary(Binary::Sub, x, y)?;
-                site.binary(Binary::Mul, apart, apart)?
+                site.binary(Binary::Mul, apart, apart)
             }
             Self::Sum => {
                 let values = list(site, operands)?;
                 let (first, others) = (values[0], &values[1..]);
-                others.iter().try_fold(first, |sum, &other| site.binary(Binary::Add, sum, other))?
+                others.iter().try_fold(first, |sum, &other| site.binary(Binary::Add, sum, other))
             }
             Self::Product { left, right } => {
                 let (x, y) = (first(site)?, value(site, operands, 1)?);
                 if site.rank(x) < 2 || site.rank(y) < 2 {
                     return Err(site.unsupported("a product with a vector"));
                 }
+                let (transpose_left, transpose_right) = (*left, *right);
                 site.apply(
-                    Op::MatMul { transpose_left: *left, transpose_right: *right, wide: false, rounds: false },
+                    Op::MatMul { transpose_left, transpose_right, wide: false, rounds: false },
                     &[x, y],
-                )?
+                )
             }
             Self::Bias => {
                 let (x, y) = (first(site)?, tensor(site, operands, 1)?);
-                site.binary(Binary::Add, x, y)?
+                site.binary(Binary::Add, x, y)
             }
-        };
-        Ok(vec![one])
+        }
+    }
+}
+
+/// The largest of each row, and where they are.
+fn largest(site: &mut Site<'_>, x: ValueId, k: i64) -> Result<Vec<ValueId>> {
+    let axis = site.axis(x, -1)? as u32;
+    let found = site.push(Op::TopK(TopK { axis, k, largest: true }), &[x])?;
+    Ok(vec![found[0], site.convert(found[1], DType::I32)?])
+}
+
+/// In ascending order along an axis.
+fn sorted(site: &mut Site<'_>, x: ValueId, axis: i64) -> Result<ValueId> {
+    let axis = site.axis(x, axis)?;
+    let k = site.known(x, axis)?;
+    Ok(site.push(Op::TopK(TopK { axis: axis as u32, k, largest: false }), &[x])?[0])
+}
+
+/// What is not zero counts as 1.
+fn truth(
+    site: &mut Site<'_>,
+    x: ValueId,
+    kind: ReduceKind,
+    axes: Option<&[i64]>,
+    keep: bool,
+) -> Result<ValueId> {
+    let x = site.convert(x, DType::Bool)?;
+    let number = site.convert(x, DType::F32)?;
+    let value = reduced(site, kind, number, axes, keep)?;
+    site.convert(value, DType::Bool)
+}
+
+/// By a norm, or by `least` where that is more.
+fn divided_by_norm(site: &mut Site<'_>, x: ValueId, norm: ValueId, least: f64) -> Result<ValueId> {
+    let norm = site.binary_scalar(Binary::Max, norm, least)?;
+    site.binary(Binary::Div, x, norm)
+}
+
+/// A second operand is what constant padding fills with.
+fn padded(
+    site: &mut Site<'_>,
+    operands: &[Operand],
+    widths: &Widths,
+    around: &Around,
+    number: f64,
+) -> Result<ValueId> {
+    let x = value(site, operands, 0)?;
+    let widths = widths.of(site, x)?;
+    match (around, operands.get(1)) {
+        (Around::Mirrored, _) => mirrored(site, x, &widths),
+        (Around::Mode(PadMode::Constant), Some(_)) => {
+            let number = tensor_of(site, operands, 1)?;
+            filled(site, x, &widths, number)
+        }
+        (Around::Mode(mode), _) => {
+            let (before, after) = widths.into_iter().unzip();
+            let pad = Pad { before, after, mode: *mode, value: Real(number) };
+            site.apply(Op::Pad(Box::new(pad)), &[x])
+        }
     }
 }
 

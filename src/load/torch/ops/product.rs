@@ -10,35 +10,21 @@ use crate::load::onnx::model_builder::Attribute;
 pub(super) fn find(name: &str) -> Option<Lower> {
     Some(match name {
         "linear" => linear,
-        "matmul" | "mm" | "bmm" => |call| {
-            let (x, y) = (call.tensor("self")?, call.tensor(second(call))?);
-            let value = call.plain("MatMul", &[&x, &y]);
-            call.result(value)
-        },
-        "mv" => |call| {
-            let (x, y) = (call.tensor("self")?, call.tensor("vec")?);
-            let value = call.plain("MatMul", &[&x, &y]);
-            call.result(value)
-        },
-        "dot" => |call| {
-            let (x, y) = (call.tensor("self")?, call.tensor("tensor")?);
-            let value = call.plain("MatMul", &[&x, &y]);
-            call.result(value)
-        },
+        "matmul" | "mm" | "bmm" => |call| matmul(call, second(call)),
+        "mv" => |call| matmul(call, "vec"),
+        "dot" => |call| matmul(call, "tensor"),
+        "vdot" => |call| matmul(call, "other"),
         "addmm" => |call| with_summand(call, ["mat1", "mat2"]),
         "addmv" => |call| with_summand(call, ["mat", "vec"]),
-        "addbmm" => |call| {
-            let (x, y) = (call.tensor("batch1")?, call.tensor("batch2")?);
-            let product = call.plain("MatMul", &[&x, &y]);
-            let axes = call.integers(&[0]);
-            let product = call.op("ReduceSum", &[&product, &axes], &[("keepdims", Attribute::Int(0))]);
+        "baddbmm" => |call| with_summand(call, ["batch1", "batch2"]),
+        "addbmm" => summed_batch,
+        "addr" => |call| {
+            let product = outer_product(call, "vec1", "vec2")?;
             plus(call, product)
         },
-        "addr" => |call| {
-            let (x, y, axes) = (call.tensor("vec1")?, call.tensor("vec2")?, call.integers(&[1]));
-            let column = call.plain("Unsqueeze", &[&x, &axes]);
-            let product = call.plain("Mul", &[&column, &y]);
-            plus(call, product)
+        "outer" => |call| {
+            let product = outer_product(call, "self", "vec2")?;
+            call.result(product)
         },
         "linalg_multi_dot" => |call| chain(call, "tensors"),
         "chain_matmul" => |call| chain(call, "matrices"),
@@ -47,95 +33,119 @@ pub(super) fn find(name: &str) -> Option<Lower> {
             let (left, right) = (call.ints("dims_self")?, call.ints("dims_other")?);
             contracted(call, &left.unwrap_or_default(), &right.unwrap_or_default())
         },
-        "inner" => |call| match (call.rank("self")?, call.rank("other")?) {
-            (0, _) | (_, 0) => {
-                let (x, y) = (call.tensor("self")?, call.tensor("other")?);
-                let value = call.plain("Mul", &[&x, &y]);
-                call.result(value)
-            }
-            _ => contracted(call, &[-1], &[-1]),
-        },
+        "inner" => inner,
+        "einsum" => einsum,
+        "bilinear" => bilinear,
         "_trilinear" => trilinear,
-        "pairwise_distance" => |call| {
-            let dtype = call.result_dtype()?;
-            let (x, y) = (call.operand("x1", dtype)?, call.operand("x2", dtype)?);
-            let epsilon = call.float("eps", 1e-6)?;
-            let epsilon = call.scalar(dtype, epsilon);
-            let apart = call.plain("Sub", &[&x, &y]);
-            let apart = call.plain("Add", &[&apart, &epsilon]);
-            let (order, keep) = (call.float("p", 2.0)?, call.flag("keepdim", false)?);
-            let value = row_norm(call, &apart, order, dtype, keep)?;
-            call.result(value)
-        },
-        "baddbmm" => |call| with_summand(call, ["batch1", "batch2"]),
-        "linalg_vecdot" => |call| {
-            let dtype = call.result_dtype()?;
-            let axis = call.axis_of(call.int("dim", -1)?, call.rank("x")?.max(call.rank("y")?))?;
-            let (x, y) = (call.operand("x", dtype)?, call.operand("y", dtype)?);
-            let (product, axes) = (call.plain("Mul", &[&x, &y]), call.integers(&[axis]));
-            let value = call.op("ReduceSum", &[&product, &axes], &[("keepdims", Attribute::Int(0))]);
-            call.result(value)
-        },
-        "vdot" => |call| {
-            let (x, y) = (call.tensor("self")?, call.tensor("other")?);
-            let value = call.plain("MatMul", &[&x, &y]);
-            call.result(value)
-        },
-        "bilinear" => |call| {
-            let names = ["input1", "weight", "input2"].map(|name| call.tensor(name));
-            let [x, weight, y] = names;
-            let equation = Attribute::Text("...i,oij,...j->...o");
-            let mut value = call.op("Einsum", &[&x?, &weight?, &y?], &[("equation", equation)]);
-            if let Some(bias) = call.optional("bias")? {
-                value = call.plain("Add", &[&value, &bias]);
-            }
-            call.result(value)
-        },
+        "linalg_vecdot" => sum_of_products,
+        "pairwise_distance" => pairwise_distance,
+        "cdist" | "_cdist_forward" => distances,
+        "pdist" | "_pdist_forward" => distances_of_pairs,
         "det" | "linalg_det" | "_linalg_det" => |call| {
-            let name = if call.argument("A").is_some() { "A" } else { "self" };
-            let x = call.tensor(name)?;
-            let value = call.plain("Det", &[&x]);
+            let value = determinant(call)?;
             call.result(value)
         },
         "logdet" => |call| {
-            let x = call.tensor("self")?;
-            let det = call.plain("Det", &[&x]);
-            let value = call.plain("Log", &[&det]);
+            let determinant = determinant(call)?;
+            let value = call.plain("Log", &[&determinant]);
             call.result(value)
         },
         "slogdet" | "linalg_slogdet" | "_linalg_slogdet" => |call| {
-            let name = if call.argument("A").is_some() { "A" } else { "self" };
-            let x = call.tensor(name)?;
-            let det = call.plain("Det", &[&x]);
-            let (sign, size) = (call.plain("Sign", &[&det]), call.plain("Abs", &[&det]));
+            let determinant = determinant(call)?;
+            let (sign, size) = (call.plain("Sign", &[&determinant]), call.plain("Abs", &[&determinant]));
             let size = call.plain("Log", &[&size]);
             call.results(vec![Some(sign), Some(size)])
         },
-        "cdist" | "_cdist_forward" => distances,
-        "pdist" | "_pdist_forward" => |call| {
-            let (x, dtype, order) = (call.tensor("self")?, call.result_dtype()?, call.float("p", 2.0)?);
-            let rows = call.meta("self")?.sizes.first().and_then(schema::size);
-            let pairs = super::stacked::chosen(call, rows, 2, false)?;
-            let [one, other] = [0, 1].map(|number| {
-                let rows: Vec<i64> = pairs.iter().map(|pair| pair[number]).collect();
-                let rows = call.integers(&rows);
-                call.op("Gather", &[&x, &rows], &[("axis", Attribute::Int(0))])
-            });
-            let apart = call.plain("Sub", &[&one, &other]);
-            let value = row_norm(call, &apart, order, dtype, false)?;
-            call.result(value)
-        },
-        "einsum" => einsum,
-        "outer" => |call| {
-            let dtype = call.result_dtype()?;
-            let (x, y) = (call.operand("self", dtype)?, call.operand("vec2", dtype)?);
-            let axes = call.integers(&[1]);
-            let column = call.plain("Unsqueeze", &[&x, &axes]);
-            let value = call.plain("Mul", &[&column, &y]);
-            call.result(value)
-        },
         _ => return None,
     })
+}
+
+fn matmul(call: &mut Call<'_, '_>, right: &str) -> Result<()> {
+    let (x, y) = (call.tensor("self")?, call.tensor(right)?);
+    let value = call.plain("MatMul", &[&x, &y]);
+    call.result(value)
+}
+
+/// `self` and the sum of the products of two batches of matrices.
+fn summed_batch(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, y) = (call.tensor("batch1")?, call.tensor("batch2")?);
+    let product = call.plain("MatMul", &[&x, &y]);
+    let axes = call.integers(&[0]);
+    let product = call.op("ReduceSum", &[&product, &axes], &[("keepdims", Attribute::Int(0))]);
+    plus(call, product)
+}
+
+/// A column times a row.
+fn outer_product(call: &mut Call<'_, '_>, column: &str, row: &str) -> Result<String> {
+    let dtype = call.result_dtype()?;
+    let (x, y, axes) = (call.operand(column, dtype)?, call.operand(row, dtype)?, call.integers(&[1]));
+    let column = call.plain("Unsqueeze", &[&x, &axes]);
+    Ok(call.plain("Mul", &[&column, &y]))
+}
+
+/// Sums of products along the last axes; of a scalar, products.
+fn inner(call: &mut Call<'_, '_>) -> Result<()> {
+    if call.rank("self")? > 0 && call.rank("other")? > 0 {
+        return contracted(call, &[-1], &[-1]);
+    }
+    let (x, y) = (call.tensor("self")?, call.tensor("other")?);
+    let value = call.plain("Mul", &[&x, &y]);
+    call.result(value)
+}
+
+/// `input1 weight[o] input2 + bias`
+fn bilinear(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, weight, y) = (call.tensor("input1")?, call.tensor("weight")?, call.tensor("input2")?);
+    let equation = Attribute::Text("...i,oij,...j->...o");
+    let mut value = call.op("Einsum", &[&x, &weight, &y], &[("equation", equation)]);
+    if let Some(bias) = call.optional("bias")? {
+        value = call.plain("Add", &[&value, &bias]);
+    }
+    call.result(value)
+}
+
+/// Sums of products along an axis.
+fn sum_of_products(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let axis = call.axis_of(call.int("dim", -1)?, call.rank("x")?.max(call.rank("y")?))?;
+    let (x, y) = (call.operand("x", dtype)?, call.operand("y", dtype)?);
+    let (product, axes) = (call.plain("Mul", &[&x, &y]), call.integers(&[axis]));
+    let value = call.op("ReduceSum", &[&product, &axes], &[("keepdims", Attribute::Int(0))]);
+    call.result(value)
+}
+
+fn determinant(call: &mut Call<'_, '_>) -> Result<String> {
+    let name = if call.argument("A").is_some() { "A" } else { "self" };
+    let x = call.tensor(name)?;
+    Ok(call.plain("Det", &[&x]))
+}
+
+/// Norms of the differences of rows, to each element of which a little is added.
+fn pairwise_distance(call: &mut Call<'_, '_>) -> Result<()> {
+    let dtype = call.result_dtype()?;
+    let (x, y) = (call.operand("x1", dtype)?, call.operand("x2", dtype)?);
+    let epsilon = call.float("eps", 1e-6)?;
+    let epsilon = call.scalar(dtype, epsilon);
+    let apart = call.plain("Sub", &[&x, &y]);
+    let apart = call.plain("Add", &[&apart, &epsilon]);
+    let (order, keep) = (call.float("p", 2.0)?, call.flag("keepdim", false)?);
+    let value = row_norm(call, &apart, order, dtype, keep)?;
+    call.result(value)
+}
+
+/// Norms of the differences of all pairs of rows of a matrix.
+fn distances_of_pairs(call: &mut Call<'_, '_>) -> Result<()> {
+    let (x, dtype, order) = (call.tensor("self")?, call.result_dtype()?, call.float("p", 2.0)?);
+    let rows = call.meta("self")?.sizes.first().and_then(schema::size);
+    let pairs = super::stacked::chosen(call, rows, 2, false)?;
+    let [one, other] = [0, 1].map(|number| {
+        let rows: Vec<i64> = pairs.iter().map(|pair| pair[number]).collect();
+        let rows = call.integers(&rows);
+        call.op("Gather", &[&x, &rows], &[("axis", Attribute::Int(0))])
+    });
+    let apart = call.plain("Sub", &[&one, &other]);
+    let value = row_norm(call, &apart, order, dtype, false)?;
+    call.result(value)
 }
 
 /// Norms of the differences of each row of one matrix and each of another.

@@ -113,6 +113,26 @@ pub(super) enum Kind {
     Unknown,
 }
 
+impl Kind {
+    /// Whether inputs are taken as they are: by layers of integers, by those that only move elements, and by wrappers, whose
+    /// layers see to it.
+    pub(super) const fn takes_any_type(&self) -> bool {
+        matches!(
+            self,
+            Self::Embedding(_)
+                | Self::Categories { .. }
+                | Self::Buckets(_)
+                | Self::Masking(_)
+                | Self::Identity
+                | Self::Noise(_)
+                | Self::Rearrange(_)
+                | Self::Attention(_)
+                | Self::TimeDistributed(_)
+                | Self::Pipeline(_)
+        )
+    }
+}
+
 /// An input of a model.
 #[derive(Debug)]
 pub(super) struct Input {

@@ -374,79 +374,87 @@ impl Site<'_> {
         arguments: &[Argument<Masked>],
         options: CallOptions,
     ) -> Result<Vec<ValueId>> {
-        let values: Vec<ValueId> = arguments.iter().map(|argument| argument.tensor.value).collect();
-        let Some(&x) = values.first() else { return Err(self.error("is called without arguments")) };
-        // Floating-point inputs are taken over to the type that the layer computes in.
-        let cast: Vec<ValueId> = match &layer.kind {
-            Kind::Embedding(_)
-            | Kind::Categories { .. }
-            | Kind::Buckets(_)
-            | Kind::Masking(_)
-            | Kind::Identity
-            | Kind::Noise(_)
-            | Kind::Rearrange(_)
-            | Kind::Attention(_) => values.clone(),
-            _ => values.iter().map(|&value| self.computed(value)).collect::<Result<_>>()?,
-        };
-        let first = cast[0];
-        let mask = arguments[0].tensor.mask;
-        let sequence = Masked { value: first, mask };
-        let one = |value: ValueId| vec![value];
+        let given: Vec<Masked> = arguments.iter().map(|argument| argument.tensor).collect();
+        if given.is_empty() {
+            return Err(self.error("is called without arguments"));
+        }
+        let inputs = if layer.kind.takes_any_type() { given } else { self.all_computed(&given)? };
+        let others = || inputs[1..].iter().map(|input| input.value).collect::<Vec<_>>();
         match &layer.kind {
-            Kind::Identity => Ok(one(x)),
-            Kind::Masking(value) => mask::cleared(self, x, *value).map(one),
-            Kind::Noise(disturb) => disturb.lower(self, x).map(one),
-            Kind::Dense(dense) => dense.lower(self, first).map(one),
-            Kind::Embedding(embedding) => embedding.lower(self, x, options).map(one),
+            Kind::DotAttention(attention) => attention.lower(self, &inputs, options),
+            Kind::Attention(attention) => attention.lower(self, arguments, options),
+            Kind::Rnn(rnn) => rnn.lower(self, inputs[0], &others(), ""),
+            Kind::StackedRnn(layers) => super::recurrent::stacked(self, layers, inputs[0], &others()),
+            Kind::ConvLstm(layer) => layer.lower(self, inputs[0], &others()),
+            Kind::Bidirectional(both) => both.lower(self, inputs[0], &others()),
+            _ => Ok(vec![self.result(layer, &inputs, options)?]),
+        }
+    }
+
+    /// Floating-point inputs taken over to the type that the layer computes in.
+    fn all_computed(&mut self, given: &[Masked]) -> Result<Vec<Masked>> {
+        let computed = |&Masked { value, mask }| Ok(Masked { value: self.computed(value)?, mask });
+        given.iter().map(computed).collect()
+    }
+
+    /// What a layer of one result makes.
+    fn result(&mut self, layer: &Layer, inputs: &[Masked], options: CallOptions) -> Result<ValueId> {
+        let Masked { value: x, mask } = inputs[0];
+        match &layer.kind {
+            Kind::Identity => Ok(x),
+            Kind::Masking(value) => mask::cleared(self, x, *value),
+            Kind::Noise(disturb) => disturb.lower(self, x),
+            Kind::Dense(dense) => dense.lower(self, x),
+            Kind::Embedding(embedding) => embedding.lower(self, x, options),
             Kind::Activation(activation @ Activation::Softmax { .. }) => {
-                mask::softmax(self, activation, sequence).map(one)
+                mask::softmax(self, activation, inputs[0])
             }
             Kind::Activation(Activation::SoftmaxOver { .. }) if mask.is_some() => {
                 Err(self.unsupported("a softmax over several axes of which some steps are masked"))
             }
-            Kind::Activation(activation) => activation.lower(self, first).map(one),
-            Kind::Prelu { init, shared_axes } => self.prelu(first, init, shared_axes).map(one),
+            Kind::Activation(activation) => activation.lower(self, x),
+            Kind::Prelu { init, shared_axes } => self.prelu(x, init, shared_axes),
             Kind::BatchNorm(norm) => {
-                norm.lower(self, Masked { value: first, mask: mask.filter(|_| self.trainable) }).map(one)
+                norm.lower(self, Masked { value: x, mask: mask.filter(|_| self.trainable) })
             }
-            Kind::LayerNorm(norm) => norm.lower(self, first).map(one),
-            Kind::GroupNorm(norm) => norm.lower(self, first).map(one),
-            Kind::UnitNorm(axes) => super::norm::unit(self, first, axes).map(one),
-            Kind::AdaptedNorm(norm) => norm.lower(self, first).map(one),
-            Kind::Einsum(dense) => dense.lower(self, first).map(one),
-            Kind::DotAttention(attention) => {
-                let masks = arguments.iter().map(|argument| argument.tensor.mask);
-                let inputs = cast.iter().zip(masks).map(|(&value, mask)| Masked { value, mask });
-                attention.lower(self, &inputs.collect::<Vec<Masked>>(), options)
-            }
-            Kind::Categories { .. } if values.len() > 1 => Err(self.unsupported("a weight for each count")),
-            Kind::Categories { count, mode } => self.categories(x, *count, *mode).map(one),
+            Kind::LayerNorm(norm) => norm.lower(self, x),
+            Kind::GroupNorm(norm) => norm.lower(self, x),
+            Kind::UnitNorm(axes) => super::norm::unit(self, x, axes),
+            Kind::AdaptedNorm(norm) => norm.lower(self, x),
+            Kind::Einsum(dense) => dense.lower(self, x),
+            Kind::Categories { .. } if inputs.len() > 1 => Err(self.unsupported("a weight for each count")),
+            Kind::Categories { count, mode } => self.categories(x, *count, *mode),
             Kind::LayerScale { init, channels } => {
                 let gamma = self.weight("gamma", &[*channels], init)?;
-                self.binary(Binary::Mul, first, gamma).map(one)
+                self.binary(Binary::Mul, x, gamma)
             }
-            Kind::Affine(affine) => affine.lower(self, first).map(one),
-            Kind::Conv(conv) => conv.lower(self, first).map(one),
-            Kind::Pool(pool) => pool.lower(self, first).map(one),
-            Kind::AdaptivePool(pool) => pool.lower(self, first).map(one),
-            Kind::GlobalPool(pool) => pool.lower(self, first, mask).map(one),
-            Kind::Rearrange(rearrange) => rearrange.lower(self, x).map(one),
-            Kind::Merge(merge) => merge.lower(self, &cast).map(one),
-            Kind::Rnn(rnn) => rnn.lower(self, sequence, &cast[1..], ""),
-            Kind::StackedRnn(layers) => super::recurrent::stacked(self, layers, sequence, &cast[1..]),
-            Kind::ConvLstm(layer) => layer.lower(self, sequence, &cast[1..]),
-            Kind::Bidirectional(both) => both.lower(self, sequence, &cast[1..]),
-            Kind::TimeDistributed(inner) => self.time_distributed(inner, x).map(one),
-            Kind::Pipeline(layers) => {
-                let value = layers.iter().try_fold(x, |value, inner| self.wrapped(inner, value))?;
-                Ok(one(value))
+            Kind::Affine(affine) => affine.lower(self, x),
+            Kind::Conv(conv) => conv.lower(self, x),
+            Kind::Pool(pool) => pool.lower(self, x),
+            Kind::AdaptivePool(pool) => pool.lower(self, x),
+            Kind::GlobalPool(pool) => pool.lower(self, x, mask),
+            Kind::Rearrange(rearrange) => rearrange.lower(self, x),
+            Kind::Merge(merge) => {
+                let values: Vec<ValueId> = inputs.iter().map(|input| input.value).collect();
+                merge.lower(self, &values)
             }
-            Kind::Spectral(inner) => self.spectral(inner, first).map(one),
-            Kind::Buckets(buckets) => buckets.lower(self, x).map(one),
-            Kind::Mel(mel) => mel.lower(self, first).map(one),
-            Kind::Stft(stft) => stft.lower(self, first).map(one),
-            Kind::Attention(attention) => attention.lower(self, arguments, options),
-            Kind::Input(_) | Kind::Operation(_) | Kind::Model(_) | Kind::Unknown => {
+            Kind::TimeDistributed(inner) => self.time_distributed(inner, x),
+            Kind::Pipeline(layers) => layers.iter().try_fold(x, |value, inner| self.wrapped(inner, value)),
+            Kind::Spectral(inner) => self.spectral(inner, x),
+            Kind::Buckets(buckets) => buckets.lower(self, x),
+            Kind::Mel(mel) => mel.lower(self, x),
+            Kind::Stft(stft) => stft.lower(self, x),
+            // Those of several results are lowered by the caller.
+            Kind::DotAttention(_)
+            | Kind::Attention(_)
+            | Kind::Rnn(_)
+            | Kind::StackedRnn(_)
+            | Kind::ConvLstm(_)
+            | Kind::Bidirectional(_)
+            | Kind::Input(_)
+            | Kind::Operation(_)
+            | Kind::Model(_)
+            | Kind::Unknown => {
                 Err(self.error(&format!("a layer of class {} is not supported here", layer.class)))
             }
         }

@@ -858,7 +858,7 @@ fn sizes_follow_from_what_operators_make_of_constants() {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let models: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|ending| ending == "onnx")).collect();
-    assert_eq!(models.len(), 12);
+    assert_eq!(models.len(), 13);
     for model in models {
         let arrays = model.with_extension("npz").display().to_string();
         let run =

@@ -134,7 +134,7 @@ struct AttributeProto {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TensorProto {
     #[prost(int64, repeated, tag = "1")]
-    dims: Vec<i64>,
+    pub(crate) dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     data_type: i32,
     #[prost(float, repeated, tag = "4")]

@@ -108,6 +108,11 @@ impl<'a> At<'a> {
         self.source
     }
 
+    /// Where the node lies.
+    pub(super) fn node_address(&self) -> *const NodeProto {
+        self.node
+    }
+
     /// The bindings of the inputs.
     pub(super) fn bindings(&self) -> &[Option<usize>] {
         &self.inputs

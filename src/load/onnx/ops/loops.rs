@@ -1,6 +1,8 @@
 //! Loops, which are unrolled: as often as their count or their condition says while the file is read. Where data ends a loop
 //! before, iterations are computed to the end, and what those give that do not count is not taken.
 
+use std::rc::Rc;
+
 use super::super::body::Body;
 use super::super::known::Known;
 use super::super::lower::Ragged;
@@ -17,7 +19,7 @@ const LOOKED_AT: usize = 64;
 
 /// The state of a loop.
 struct Loop {
-    body: Body,
+    body: Rc<Body>,
     /// How often at most, where it is known.
     trips: Option<i64>,
     carried: Vec<usize>,

@@ -24,9 +24,9 @@ def floats(*shape):
     return rng.normal(size=shape).astype("float32")
 
 
-def case(name, nodes, inputs, constants, outputs, opset=19, beside=None, then=None):
+def case(name, nodes, inputs, constants, outputs, opset=19, beside=None, then=None, alone=False):
     """`outputs` are names; constants are arrays, or tensors as they are, in a file `beside` where that is said; `then` changes
-    the model after onnxruntime has run it."""
+    the model after onnxruntime has run it. What is `alone` has a test of its own."""
     if sys.argv[2:] and name not in sys.argv[2:]:
         return
     tensors = [value if isinstance(value, T) else numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
@@ -42,18 +42,19 @@ def case(name, nodes, inputs, constants, outputs, opset=19, beside=None, then=No
     if then:
         then(model)
     if beside:
-        # Tensors of few bits alone lie in the other file.
-        folder = f"{sys.argv[1]}/../../onnx/{name}"
-        os.makedirs(folder, exist_ok=True)
-        with open(f"{folder}/{beside}", "wb") as file:
-            for tensor in model.graph.initializer:
-                if tensor.data_type in (T.INT4, T.UINT4):
+        with open(f"{own_folder(name)}/{beside}", "wb") as file:
+            attributes = [attribute.t for node in model.graph.node for attribute in node.attribute if attribute.type == attribute.TENSOR]
+            for tensor in [*model.graph.initializer, *attributes]:
+                # Tensors of few bits and of nodes alone lie in the other file.
+                if tensor.data_type in (T.INT4, T.UINT4) or tensor in attributes:
                     data, start = bytes(value & 255 for value in tensor.int32_data) or tensor.raw_data, file.tell()
                     file.write(data)
                     tensor.ClearField("int32_data")
                     tensor.raw_data = data
                     onnx.external_data_helper.set_external_data(tensor, beside, start, len(data))
                     tensor.ClearField("raw_data")
+    if beside or alone:
+        folder = own_folder(name)
         onnx.save(model, f"{folder}/model.onnx")
         np.savez_compressed(f"{folder}/io.npz", **{f"in_{at}": value for at, value in enumerate(inputs.values())},
                             **{f"out_{at}": value for at, value in enumerate(results)})
@@ -65,6 +66,12 @@ def case(name, nodes, inputs, constants, outputs, opset=19, beside=None, then=No
         for at, (key, value) in enumerate(arrays):
             with open(f"{folder}/{kind}_{at}.pb", "wb") as file:
                 file.write(numpy_helper.from_array(np.asarray(value), key).SerializeToString())
+
+
+def own_folder(name):
+    folder = f"{sys.argv[1]}/../../onnx/{name}"
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def eight_bits(key, kind, values):
@@ -386,3 +393,25 @@ case("along_what_data_counts", [
     "end": np.array([2**31 - 1]), "axis": np.int64(0), "twice": np.array([2, 1]), "borders": np.array([1, 0, 2, 1]),
 }, {"weights": T.FLOAT, "largest": T.INT64, "least": T.INT64, "last": T.FLOAT, "most": T.FLOAT, "product": T.FLOAT, "sum": T.FLOAT, "backwards": T.FLOAT, "tail": T.FLOAT,
     "rest": T.FLOAT, "doubled": T.FLOAT, "padded": T.FLOAT, "sizes": T.INT64, "size": T.INT64, "pairs": T.FLOAT})
+case("constant_in_another_file", [
+    h.make_node("Constant", [], ["w"], value=numpy_helper.from_array(np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3))),
+    h.make_node("MatMul", ["x", "w"], ["y"]),
+], {"x": np.linspace(-1, 2, 8, dtype="float32").reshape(2, 4)}, {}, {"y": T.FLOAT}, beside="weights.bin")
+
+
+def loop(count, carried, made, nodes, constants=()):
+    """A node that computes `made` of `carried` as often as a constant says."""
+    value = h.make_tensor_value_info
+    body = h.make_graph([*nodes, h.make_node("Identity", ["on"], ["goes_on"])], "body",
+                        [value("number", T.INT64, []), value("on", T.BOOL, []), value("v", T.FLOAT, None)],
+                        [value("goes_on", T.BOOL, []), value("u", T.FLOAT, None)], list(constants))
+    return h.make_node("Loop", [count, "", carried], [made], name=made, body=body)
+
+
+# A loop in a loop, with an initialiser and a constant in its body: the file has one of each.
+case("loop_in_a_loop", [
+    loop("three", "x", "y", [loop("two", "v", "u", [
+        h.make_node("Constant", [], ["k"], value=numpy_helper.from_array(np.linspace(0, 1, 2000, dtype="float32"))),
+        h.make_node("Mul", ["v", "w"], ["m"]), h.make_node("Add", ["m", "k"], ["s"]), h.make_node("Tanh", ["s"], ["u"]),
+    ], [numpy_helper.from_array(np.linspace(-1, 2, 2000, dtype="float32"), "w")])]),
+], {"x": np.linspace(-1, 1, 2000, dtype="float32")}, {"two": np.int64(2), "three": np.int64(3)}, {"y": T.FLOAT}, alone=True)

@@ -10,13 +10,9 @@ use crate::ir::Graph;
 /// that is bound, recorded in the plan.
 pub(super) fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>, BTreeMap<String, i64>)> {
     let mut values = options.bind.clone();
-    match (options.batch, batch_dim(graph)) {
-        (Some(batch), Some(name)) => drop(values.insert(name, batch)),
-        (Some(batch), None) if first_sizes(graph).next().is_none_or(|(_, size)| size != batch) => {
-            return Err(Error::usage(format!("--batch {batch}"), fixed_batch(graph))
-                .with_help("leave --batch out; a model that is exported with an open batch takes any"));
-        }
-        _ => {}
+    if let Some(batch) = options.batch {
+        check_batch(graph, batch)?;
+        values.extend(batch_dim(graph).map(|name| (name, batch)));
     }
     graph.bind(&values)?;
     let assumed = graph.unbound_dims();
@@ -24,6 +20,15 @@ pub(super) fn bind(graph: &mut Graph, options: &Options) -> Result<(Vec<String>,
     graph.bind(&ones)?;
     let bound = options.dims.clone().into_iter().chain(values).chain(ones).collect();
     Ok((assumed, bound))
+}
+
+/// Error: a network's batch is fixed, and another.
+pub(crate) fn check_batch(graph: &Graph, batch: i64) -> Result<()> {
+    if batch_dim(graph).is_some() || first_sizes(graph).next().is_some_and(|(_, size)| size == batch) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("--batch {batch}"), fixed_batch(graph))
+        .with_help("leave --batch out; a model that is exported with an open batch takes any"))
 }
 
 /// Whether a network has a batch dimension that is open.

@@ -53,6 +53,8 @@ pub use anytime::gap_passed_over;
 #[cfg(feature = "run")]
 pub(crate) use batch::memory_lines;
 pub use batch::{LargestBatch, largest_batch};
+#[cfg(feature = "cli")]
+pub(crate) use bind::check_batch;
 #[cfg(feature = "run")]
 pub(crate) use bind::has_open_batch;
 pub(crate) use bind::{batch_dim, fixed_batch};

@@ -13,6 +13,7 @@ mod box_of;
 mod counted;
 mod dtype;
 mod equations;
+mod evaluate;
 mod family;
 mod graph;
 #[cfg_attr(not(feature = "run"), allow(dead_code))]
@@ -41,6 +42,7 @@ pub use counted::CountedSteps;
 pub use dtype::DType;
 pub(crate) use dtype::integers;
 pub use equations::{Equations, Refused};
+pub(crate) use evaluate::{EVALUATED, evaluate};
 pub use family::{
     AttentionOp, CumSum, ElementwiseOp, Family, GeneratorOp, IndexOp, LayoutOp, LocalResponse, MatMul,
     Normalization, NormalizeOp, PackedOp, ReduceOp, Softmax, WindowOp,

@@ -119,6 +119,7 @@ impl<'a> Modules<'a> {
     /// parameter lies, else where the nearest module is.
     fn add(&mut self, array: &'a str, param: &str) {
         let path = module_path(array);
+        self.forget_namesakes(&path, param);
         if path.is_empty() || self.devices.contains_key(&path) {
             return;
         }
@@ -131,6 +132,18 @@ impl<'a> Modules<'a> {
         let found = module(array).or_else(|| module(param)).or(lies).or_else(|| self.nearest(&path));
         if let Some(device) = found {
             self.devices.insert(path, device);
+        }
+    }
+
+    /// Forgets nodes that are called like an array or its module and are something else: operations of `torch.export` are
+    /// called by what they do (`linear`), as modules often are. What a node reads lies on its device.
+    fn forget_namesakes(&mut self, path: &[&'a str], param: &str) {
+        let Some(holders) = self.holders.get(param) else { return };
+        let above = path.split_last().map_or(&[][..], |(_, above)| above);
+        for namesake in [above, path] {
+            if self.devices.get(namesake).is_some_and(|device| !holders.contains(device)) {
+                self.devices.remove(namesake);
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use partition::unstable::plan::Plan;
 use serde_json::{Value, json};
 
 use crate::cli::Folder;
+use crate::onnx::{float, floats, model, node};
 use crate::random_costgraph::Rng;
 use crate::sweep::Share;
 
@@ -159,4 +160,25 @@ fn a_device_map_without_the_model_says_what_it_lacks() {
     let named = folder.run(&["export", "plan.json", "--format", "accelerate", "--model", "moved.json"]);
     assert!(named.code == 0 && !named.stderr.contains("--model MODEL"), "{}", named.stderr);
     assert!(named.stdout.contains("\"decoder"), "{}", named.stdout);
+}
+
+/// `torch.export` calls operations by what they do, as modules often are called.
+#[test]
+fn an_operation_called_as_a_module_is_none() {
+    let product = |name: &str, x: &str, weight: &str, y: &str| node(name, "MatMul", &[x, weight], &[y]);
+    let nodes =
+        vec![product("linear", "x", "fc.weight", "h"), product("linear_1", "h", "linear.weight", "y")];
+    let weights = ["fc.weight", "linear.weight"].map(|name| {
+        let mut weight = floats(name, &[0.5; 4]);
+        weight.dims = vec![2, 2];
+        weight
+    });
+    let folder = Folder::new();
+    let model = model(nodes, vec![float("x", &["1", "2"])], weights.to_vec(), &["y"]);
+    std::fs::write(folder.path("model.onnx"), model).unwrap();
+    let pins = ["--pin", "linear=cuda0", "--pin", "linear_1=cuda1"];
+    folder.ok(&[&["model.onnx", "-d", "2xt4-16g", "-o", "plan.json"], &pins[..]].concat());
+    let map: Value =
+        serde_json::from_str(&folder.ok(&["export", "plan.json", "--format", "accelerate"])).unwrap();
+    assert_eq!(map, json!({"fc": 0, "linear": 1, "linear_1": 1}));
 }

@@ -339,6 +339,19 @@ fn mistakes_are_named() {
         let error = folder.fails(2, &[&[mlp.as_str(), "--fit", &example("catalogue.toml")], args].concat());
         assert!(error.contains(part), "{error}");
     }
+    // What the model cannot is said of the model.
+    let text = std::fs::read_to_string(&mlp).unwrap().replace("[\"batch\"]", "[]").replace("batch", "3");
+    std::fs::write(folder.path("fixed.json"), text).unwrap();
+    for (args, part) in [
+        (&["--target", "batch>=64"][..], "error: --target batch>=64: the model's batch is fixed"),
+        (
+            &["--target", "latency<1s", "--batch", "4"],
+            "error: fixed.json: --batch 4: the model's batch is fixed",
+        ),
+    ] {
+        let error = folder.fails(2, &[&["fixed.json", "--fit", &example("catalogue.toml")], args].concat());
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[test]

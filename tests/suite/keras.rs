@@ -504,6 +504,27 @@ fn everything_unsupported_is_named_at_once() {
     }
 }
 
+/// Models with a training step of their own are of a class of their own.
+#[test]
+fn a_model_of_a_class_of_its_own_is_taken_as_its_layers_are_connected() {
+    let text = functional(
+        vec![input("x"), node("Dense", "d", json!({"units": 2}), json!([[["x", 0, 0, {}]]]))],
+        json!([["x", 0, 0]]),
+        json!([["d", 0, 0]]),
+    );
+    let own = text.replacen("\"Functional\"", "\"MyModel\"", 1);
+    assert!(own != text);
+    let graph = load(own.as_bytes()).unwrap();
+    assert_eq!(graph.params().len(), 2);
+    assert!(graph.notes().iter().any(|note| note.contains("model class MyModel")), "{:?}", graph.notes());
+    let without = json!({"class_name": "MyModel", "config": {"units": 2}}).to_string();
+    let error = load(without.as_bytes()).unwrap_err().to_string();
+    assert!(
+        error.contains("model class MyModel: its file does not say how its layers are connected"),
+        "{error}"
+    );
+}
+
 #[test]
 fn wrong_models_are_named() {
     let dense = |config: Value| sequential(json!([null, 4]), &[layer("Dense", config)]);

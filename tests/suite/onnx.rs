@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use partition::Result;
-use partition::unstable::ir::{DType, Data, Graph, Size, SourceRole};
+use partition::unstable::ir::{DType, Data, Graph, Op, Size, SourceRole};
 use partition::unstable::load::{LoadOptions, Model, load_with};
 use partition::unstable::run::feed::{Header, infer_dims};
 use prost::Message;
@@ -134,7 +134,7 @@ struct AttributeProto {
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TensorProto {
     #[prost(int64, repeated, tag = "1")]
-    dims: Vec<i64>,
+    pub(crate) dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     data_type: i32,
     #[prost(float, repeated, tag = "4")]
@@ -851,14 +851,14 @@ fn files_that_showed_defects_give_the_stored_outputs() {
     }
 }
 
-/// `scripts/onnx_known.py`: sizes that follow from the order of constants, with onnxruntime's outputs.
+/// `scripts/onnx_known.py`: sizes that follow from what operators make of constants, with onnxruntime's outputs.
 #[test]
-fn sizes_follow_from_what_is_sorted_counted_or_replaced_of_constants() {
+fn sizes_follow_from_what_operators_make_of_constants() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/known");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let models: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|ending| ending == "onnx")).collect();
-    assert_eq!(models.len(), 11);
+    assert_eq!(models.len(), 13);
     for model in models {
         let arrays = model.with_extension("npz").display().to_string();
         let run =
@@ -900,4 +900,27 @@ fn few_bits_in_another_file_are_unpacked() {
     std::fs::remove_file(&weights).unwrap();
     let (equal, told) = run();
     assert!(!equal && told.contains("weights.bin"), "{told}");
+}
+
+/// What stands in the body of a loop is there once, however often the loop runs and however deep it is, also in training.
+#[test]
+fn the_initialisers_and_constants_of_loops_are_there_once() {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/loop_in_a_loop");
+    let graph = read(&stored.join("model.onnx"), &[]).unwrap();
+    let names: Vec<&str> = graph.params().iter().map(|param| param.name.as_str()).collect();
+    assert_eq!(names, ["y/0/u/body/w"]);
+    let constants = graph.node_ids().filter(|&id| match graph.node(id).op {
+        Op::Constant(id) => graph.constant(id).elements() > 1,
+        _ => false,
+    });
+    assert_eq!(constants.count(), 1);
+    let [model, arrays] = ["model.onnx", "io.npz"].map(|name| stored.join(name).display().to_string());
+    crate::cli::Folder::new().ok(&["run", &model, "--inputs", &arrays, "--expect", &arrays]);
+}
+
+#[test]
+fn a_constant_in_another_file_is_read() {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/constant_in_another_file");
+    let [model, arrays] = ["model.onnx", "io.npz"].map(|name| stored.join(name).display().to_string());
+    crate::cli::Folder::new().ok(&["run", &model, "--inputs", &arrays, "--expect", &arrays]);
 }

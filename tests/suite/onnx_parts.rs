@@ -159,3 +159,31 @@ fn sequences_between_parts_are_stated_as_such() {
         assert!(bytes.windows(6).any(is_stated), "{part}");
     }
 }
+
+/// Values of which data says how many count, and floats of eight bits, are stated as what they are in the file.
+#[test]
+fn values_that_are_computed_as_others_than_they_are_go_between_parts() {
+    let cases = [
+        ("reductions_over_what_data_counts", 5, ["n=cpu0", "t=cpu1", "p=cpu0"]),
+        ("quantised_floats_e4m3", 4, ["q=cpu0", "d=cpu1", "y=cpu1"]),
+    ];
+    for (case, columns, pins) in cases {
+        let folder = Folder::new();
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/cases").join(case);
+        let model = model.join("model.onnx").display().to_string();
+        let numbers: Vec<f32> = (0..3 * columns).map(|place| (place * 7 % 11) as f32 - 5.0).collect();
+        let x = Tensor::from_f32(vec![3, columns], &numbers).unwrap();
+        write_npz(&folder.path("x.npz"), &[("x".to_owned(), x.clone())]).unwrap();
+        folder.ok(&["run", &model, "--inputs", "x.npz", "--outputs", "whole.npz"]);
+        let plan = [&model, "-d", "2xcpu", "--use", "2", "--split", "none", "-o", "plan.json"];
+        folder.ok(&[&plan[..], &["--pin", pins[0], "--pin", pins[1], "--pin", pins[2]]].concat());
+        folder.ok(&["export", "plan.json", "--format", "onnx-parts", "-o", "parts"]);
+        let whole = Arrays::open(&folder.path("whole.npz")).unwrap();
+        let made = run(&folder, "parts", BTreeMap::from([("x".to_owned(), x)]));
+        assert!(fs::read_dir(folder.path("parts")).unwrap().count() > 2, "{case}");
+        for name in whole.names() {
+            let expected = whole.get(name).unwrap().unwrap();
+            assert_eq!(made[name].to_f64(), expected.to_f64(), "{case}: {name}");
+        }
+    }
+}

@@ -65,6 +65,16 @@ pub(super) fn fit(
         return Err(Error::usage(format!("--target {target}"), "a cost graph is of one batch")
             .with_help("--target 'latency<TIME' or 'throughput>RATE/s'"));
     }
+    if let (Model::Graph(graph), Some(_)) = (model, target.batch())
+        && compile::batch_dim(graph).is_none()
+    {
+        return Err(Error::usage(format!("--target {target}"), compile::fixed_batch(graph))
+            .with_help("--target 'latency<TIME>' or 'throughput>RATE/s'; a model that is exported with an open batch takes any"));
+    }
+    if let (Model::Graph(graph), Some(batch)) = (model, options.batch) {
+        let place = options.model_path.as_deref().unwrap_or_default();
+        compile::check_batch(graph, batch).map_err(|error| error.within(place))?;
+    }
     if !options.split.rules.is_empty() {
         return Err(Error::usage("--split", "devices have no names before they are found")
             .with_help("--split auto, or none; or plan for the devices that --fit finds"));

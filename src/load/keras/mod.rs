@@ -66,6 +66,11 @@ pub(in crate::load) fn load_with(text: &[u8], options: &LoadOptions, find: FindD
     unsupported.check()?;
     let Network { name, .. } = &network;
     let mut graph = lower::lower(name, &network, version, options, find)?;
+    if let Some(class) = network::own_class(root) {
+        graph.note(format!(
+            "model class {class}: taken as its layers are connected; the file does not say what methods it has of its own"
+        ));
+    }
     let rules = graph.rules_mut();
     rules.targets = TargetRules { hinge_takes_bits: true, ignored: ignored_class(&document) };
     rules.unheeded.extend(compiled_with(&document));

@@ -10,7 +10,7 @@ use super::config::{Config, KerasVersion, Unsupported};
 use super::layer::{Input, Kind, Layer, input_shape};
 use super::operation::{named_operands, translated};
 use crate::csr::Csr;
-use crate::error::{Error, Result};
+use crate::error::{Error, Report, Result};
 use crate::order::first_ready;
 
 /// A model: its layers and their calls in topological order.
@@ -112,11 +112,13 @@ impl<'u> Parser<'u> {
     /// The model that the whole text is.
     pub(super) fn root(&mut self, root: &Map<String, Value>) -> Result<Network> {
         match root.get("class_name").and_then(Value::as_str) {
-            Some("Sequential" | "Functional" | "Model") => {}
-            Some(class) => {
-                self.unsupported
-                    .add(&format!("model class {class}"), "only Sequential and Functional models");
+            Some(class) if own_class(root).is_some() && !says_its_layers(root) => {
+                return Err(Error::Unsupported(Report::new(
+                    format!("model class {class}"),
+                    "its file does not say how its layers are connected: only functional and sequential models do",
+                )));
             }
+            Some(_) => {}
             None => return Err(Error::format("", "not a Keras model: class_name is missing")),
         }
         self.network(root, "model")
@@ -597,6 +599,17 @@ fn topological(calls: &[Call], layers: &[Layer]) -> Result<Vec<usize>> {
             format!("is on a cycle of {} calls: {}", cycle.len(), names.join(" -> ")),
         )
     })
+}
+
+/// The class of a model, where it is not Keras' own.
+pub(super) fn own_class(model: &Map<String, Value>) -> Option<&str> {
+    let class = model.get("class_name").and_then(Value::as_str)?;
+    (!matches!(class, "Sequential" | "Functional" | "Model")).then_some(class)
+}
+
+/// Whether a model of a user's class was made of layers, as models with a training step of their own are.
+fn says_its_layers(model: &Map<String, Value>) -> bool {
+    model.get("config").is_some_and(|config| config.get("layers").is_some_and(Value::is_array))
 }
 
 /// Error: two layers of one model have one name.

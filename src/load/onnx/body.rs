@@ -1,7 +1,9 @@
 //! Graphs within nodes: the branches of an `If`, the bodies of loops. Their nodes are lowered in place, each under a
 //! source of its own whose name begins with the outer node's, and see the names around them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use prost::Message;
 
@@ -30,7 +32,12 @@ pub(super) struct Scope {
     /// The body of a function, which sees no names but its own: its domains' versions and the attributes of its
     /// call.
     pub(super) function: Option<Call>,
+    /// The bodies within the body that is lowered, where it may be lowered again.
+    bodies: Rc<Bodies>,
 }
+
+/// Bodies by the node that has them, told by its address within the body around it, and its attribute.
+type Bodies = RefCell<HashMap<(*const NodeProto, String), Rc<Body>>>;
 
 impl Scope {
     /// The names of a function's body, of which there are none yet.
@@ -45,11 +52,14 @@ pub(super) struct Call {
     pub(super) attributes: Vec<AttributeProto>,
 }
 
-/// A graph that can be lowered any number of times. Its initialisers are bound once.
+/// A graph that can be lowered any number of times. Its initialisers and constants are bound once, those of bodies in it
+/// too, so that however often a loop runs, what is held of a file is what the file holds.
 pub(super) struct Body {
     graph: GraphProto,
-    /// Name and binding of each initialiser.
+    /// Name and binding of each initialiser and constant.
     constants: Vec<(String, usize)>,
+    /// Those in it that were lowered. Its nodes stay where they are.
+    bodies: Rc<Bodies>,
 }
 
 impl Body {
@@ -181,9 +191,28 @@ impl Lowering {
     }
 }
 
+/// Whether a node gives a stated tensor.
+fn is_constant(node: &NodeProto) -> bool {
+    node.op_type == "Constant" && matches!(node.domain.as_str(), "" | "ai.onnx")
+}
+
 impl At<'_> {
     /// The graph in an attribute, ready to be lowered.
-    pub(super) fn body(&mut self, name: &str) -> Result<Body> {
+    pub(super) fn body(&mut self, name: &str) -> Result<Rc<Body>> {
+        let key = (self.node_address(), name.to_owned());
+        let bodies = self.lowering().scopes.last().map(|scope| Rc::clone(&scope.bodies));
+        if let Some(body) = bodies.as_ref().and_then(|bodies| bodies.borrow().get(&key).cloned()) {
+            self.attribute(name, attribute_type::GRAPH)?;
+            return Ok(body);
+        }
+        let body = Rc::new(self.new_body(name)?);
+        if let Some(bodies) = bodies {
+            bodies.borrow_mut().insert(key, Rc::clone(&body));
+        }
+        Ok(body)
+    }
+
+    fn new_body(&mut self, name: &str) -> Result<Body> {
         let bytes = self.attribute(name, attribute_type::GRAPH)?.and_then(|attribute| attribute.g.as_ref());
         let Some(bytes) = bytes else { return Err(self.wrong(format!("attribute {name} is missing"))) };
         if let Some(what) = shortest_of_graph(bytes) {
@@ -194,15 +223,21 @@ impl At<'_> {
         let prefix = format!("{}/{name}/", self.name());
         let initializers = sparse::initializers(&mut graph).map_err(|error| error.within(&self.name()))?;
         let lowering = self.lowering();
-        let names: Vec<String> = initializers.iter().map(|proto| proto.name.clone()).collect();
+        let mut names: Vec<String> = initializers.iter().map(|proto| proto.name.clone()).collect();
+        let nodes = lowering.resolved(std::mem::take(&mut graph.node));
+        let (constants, nodes): (Vec<NodeProto>, Vec<NodeProto>) = nodes.into_iter().partition(is_constant);
+        graph.node = nodes;
+        names.extend(constants.iter().flat_map(|node| node.output.iter().cloned()));
         lowering.scopes.push(Scope::default());
-        let bound = lowering.initializers(initializers, &prefix);
+        let bound = lowering.initializers(initializers, &prefix).and_then(|()| {
+            let sources = lowering.sources(&constants, &prefix);
+            lowering.nodes(&constants, &sources, &Vec::from_iter(0..constants.len()))
+        });
         let found = names.iter().map(|name| lowering.find(name)).collect::<Option<Vec<usize>>>();
         lowering.scopes.pop();
         bound?;
-        graph.node = lowering.resolved(std::mem::take(&mut graph.node));
         let constants = names.into_iter().zip(found.unwrap_or_default()).collect();
-        Ok(Body { graph, constants })
+        Ok(Body { graph, constants, bodies: Rc::default() })
     }
 
     /// Lowers a body with these inputs, its sources' names with `label` in front. Returns the bindings of its
@@ -214,7 +249,8 @@ impl At<'_> {
         let bound = names.zip(inputs.iter().copied()).chain(constants.cloned()).collect();
         let outputs: Vec<&str> = body.graph.output.iter().map(|output| output.name.as_str()).collect();
         let prefix = format!("{}/{label}/", self.name());
-        self.lowering().within(Scope::default(), bound, &body.graph.node, &outputs, &prefix)
+        let scope = Scope { bodies: Rc::clone(&body.bodies), ..Scope::default() };
+        self.lowering().within(scope, bound, &body.graph.node, &outputs, &prefix)
     }
 
     /// The binding of input `i`.

@@ -155,7 +155,8 @@ pub(super) fn lower_named(
     Ok(graph)
 }
 
-/// The types of some values of a file, in its own terms; none of what it has otherwise than it is computed with.
+/// The types of some values of a file, in its own terms; none of optional values and of sequences of nothing. A size that
+/// depends on data is left open.
 pub(super) fn types(
     proto: GraphProto,
     file: File,
@@ -173,16 +174,21 @@ pub(super) fn types(
     };
     let of = |name: &String| {
         let binding = &lowering.bindings[lowering.find(name)?];
-        let plain = match &binding.form {
-            Form::Tensor => binding.narrow.is_none() && binding.ragged.is_none(),
+        match &binding.form {
+            Form::Tensor => {
+                let mut dim: Vec<DimensionProto> = binding.ty.shape.sizes().iter().map(dim).collect();
+                let counted = binding.ragged.filter(|of| !of.is_size);
+                if let Some(size) = counted.and_then(|of| dim.get_mut(of.axis)) {
+                    *size = DimensionProto::default();
+                }
+                Some(super::parts::value_info(name, binding.element_number(), TensorShapeProto { dim }))
+            }
             Form::Sequence(items) => {
                 let first = &lowering.bindings[*items.first()?];
-                return Some(super::parts::sequence_info(name, tensor::number(first.ty.dtype)));
+                Some(super::parts::sequence_info(name, first.element_number()))
             }
-            Form::Optional(_) => false,
-        };
-        let shape = TensorShapeProto { dim: binding.ty.shape.sizes().iter().map(dim).collect() };
-        plain.then(|| super::parts::value_info(name, tensor::number(binding.ty.dtype), shape))
+            Form::Optional(_) => None,
+        }
     };
     Ok(names.iter().map(of).collect())
 }
@@ -682,6 +688,11 @@ impl Binding {
     pub(super) fn of_value(graph: &Graph, source: SourceId, value: ValueId) -> Self {
         let ty = graph.ty(value).clone();
         Self { source, ty, value: Some(value), ..Self::of_form(source, Form::Tensor) }
+    }
+
+    /// ONNX's number of its elements' type.
+    fn element_number(&self) -> i32 {
+        self.narrow.map_or_else(|| tensor::number(self.ty.dtype), Narrow::number)
     }
 
     /// A binding of known elements.

@@ -19,6 +19,7 @@ mod body;
 mod build;
 mod declared;
 mod dimension;
+mod evaluated;
 mod function;
 mod known;
 mod limits;

@@ -121,6 +121,11 @@ impl Narrow {
         })
     }
 
+    /// ONNX's number of the type.
+    pub(super) fn number(self) -> i32 {
+        (17..=26).find(|&number| Self::from_number(number) == Some(self)).unwrap_or(STRING)
+    }
+
     /// The type of the bytes that hold it.
     pub(super) fn held(self) -> DType {
         match self {

@@ -108,6 +108,11 @@ impl<'a> At<'a> {
         self.source
     }
 
+    /// Where the node lies.
+    pub(super) fn node_address(&self) -> *const NodeProto {
+        self.node
+    }
+
     /// The bindings of the inputs.
     pub(super) fn bindings(&self) -> &[Option<usize>] {
         &self.inputs
@@ -544,9 +549,21 @@ impl<'a> At<'a> {
         }
     }
 
+    /// Output `i`, where it is there.
+    pub(super) fn output(&self, i: usize) -> Option<&Binding> {
+        self.outputs.get(i).and_then(Option::as_ref)
+    }
+
+    /// Output `i`, which is computed from constants, has these elements, where they are known.
+    pub(super) fn note(&mut self, i: usize, known: Option<Known>) {
+        if let Some(Some(output)) = self.outputs.get_mut(i) {
+            output.known = known;
+        }
+    }
+
     /// Whether how many elements of an axis of output `i` count depends on data.
     pub(super) fn is_ragged_output(&self, i: usize) -> bool {
-        self.outputs.get(i).and_then(Option::as_ref).is_some_and(|output| output.ragged.is_some())
+        self.output(i).is_some_and(|output| output.ragged.is_some())
     }
 
     /// Whether input `i` is a parameter, or computed from some whose elements are known.

@@ -287,7 +287,7 @@ impl<'g> Cut<'g> {
         if let Some(tensor) = array {
             return Ok(of_tensor(tensor));
         }
-        let message = "its type is none that is computed with, and the file does not state it";
+        let message = "it is no tensor, and the file does not state its type";
         let report = Report::new(format!("value {name}"), message);
         Err(Error::Unsupported(report.help("onnx.shape_inference states it")))
     }

@@ -137,8 +137,7 @@ fn lengthened(at: &mut At<'_>, value: ValueId, axis: usize, more: i64) -> Result
     let ty = at.type_of(value);
     let mut sizes = ty.shape.sizes().to_vec();
     sizes[axis] = Size::Known(more);
-    let zero = at.scalar(ty.dtype, 0.0)?;
-    let zeros = at.broadcast(zero, Shape::new(sizes))?;
+    let zeros = nothing(at, ty.dtype, sizes)?;
     at.concat(&[value, zeros], axis)
 }
 
@@ -150,6 +149,24 @@ pub(super) fn stack(at: &mut At<'_>, parts: &[usize], axis: usize) -> Result<Val
         values.push(at.with_axis(value, axis)?);
     }
     at.concat(&values, axis)
+}
+
+/// No value at all along a new axis, of what has the type of this one.
+pub(super) fn no_slices(at: &mut At<'_>, like: usize, axis: usize) -> Result<ValueId> {
+    let binding = at.lowering().binding(like);
+    if !matches!(binding.form, Form::Tensor) || binding.ragged.is_some() {
+        return Err(at.unsupported("that stacks nothing, as it never runs,"));
+    }
+    let ty = binding.ty.clone();
+    let mut sizes = ty.shape.sizes().to_vec();
+    sizes.insert(axis, Size::Known(0));
+    nothing(at, ty.dtype, sizes)
+}
+
+/// Zeros of these sizes, of which none is looked at.
+fn nothing(at: &mut At<'_>, dtype: DType, sizes: Vec<Size>) -> Result<ValueId> {
+    let zero = at.scalar(dtype, 0.0)?;
+    at.broadcast(zero, Shape::new(sizes))
 }
 
 /// A limit to the iterations that are unrolled.
@@ -210,8 +227,18 @@ fn scan_once(at: &mut At<'_>, body: &Body, inputs: &[usize], label: &str) -> Res
         stacked.iter_mut().zip(&results[states..]).for_each(|(parts, &part)| parts.push(part));
     }
     let mut results = carried;
+    if trips == 0 && outputs > 0 {
+        let types = step_of_nothing(at, body, &inputs[..states], &scanned, label)?;
+        for (i, &like) in types[states..].iter().enumerate() {
+            let rank = at.lowering().binding(like).ty.shape.rank() + 1;
+            let along = along(at, ["scan_output_axes", "scan_output_directions"], i, rank)?;
+            let nothing = no_slices(at, like, along.axis)?;
+            results.push(at.bound(nothing));
+        }
+        return Ok(results);
+    }
     for (i, parts) in stacked.iter().enumerate() {
-        let Some(&part) = parts.first() else { return Err(at.unsupported("of nothing")) };
+        let Some(&part) = parts.first() else { continue };
         let rank = at.lowering().binding(part).ty.shape.rank() + 1;
         let along = along(at, ["scan_output_axes", "scan_output_directions"], i, rank)?;
         let mut parts = parts.clone();
@@ -222,6 +249,25 @@ fn scan_once(at: &mut At<'_>, body: &Body, inputs: &[usize], label: &str) -> Res
         results.push(at.bound(stack));
     }
     Ok(results)
+}
+
+/// What a step would give of a scan that has none.
+fn step_of_nothing(
+    at: &mut At<'_>,
+    body: &Body,
+    states: &[usize],
+    scanned: &[(ValueId, usize)],
+    label: &str,
+) -> Result<Vec<usize>> {
+    let mut arguments = states.to_vec();
+    for &(value, axis) in scanned {
+        let ty = at.type_of(value);
+        let mut sizes = ty.shape.sizes().to_vec();
+        sizes.remove(axis);
+        let element = nothing(at, ty.dtype, sizes)?;
+        arguments.push(at.bound(element));
+    }
+    at.run(body, &arguments, &format!("{label}0"))
 }
 
 fn along(at: &At<'_>, [axes, directions]: [&str; 2], i: usize, rank: usize) -> Result<Along> {

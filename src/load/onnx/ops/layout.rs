@@ -23,11 +23,10 @@ pub(super) fn constant(at: &mut At<'_>) -> Result<()> {
         tensor::inline(numbers, &header)?
     } else if let Some(proto) = at.tensor("value")? {
         narrow = Narrow::from_number(proto.data_type);
-        let header = tensor::header(proto)?;
-        if tensor::is_external(proto) {
-            return Err(at.unsupported("with external data"));
-        }
-        tensor::inline(proto.clone(), &header)?
+        let mut proto = proto.clone();
+        tensor::embed(&mut proto, &at.lowering().file.folder)?;
+        let header = tensor::header(&proto)?;
+        tensor::inline(proto, &header)?
     } else if let Some(sparse) = at.sparse("sparse_value")? {
         let proto = super::super::sparse::dense(sparse.clone())?;
         let header = tensor::header(&proto)?;

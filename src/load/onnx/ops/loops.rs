@@ -1,11 +1,13 @@
 //! Loops, which are unrolled: as often as their count or their condition says while the file is read. Where data ends a loop
 //! before, iterations are computed to the end, and what those give that do not count is not taken.
 
+use std::rc::Rc;
+
 use super::super::body::Body;
 use super::super::known::Known;
 use super::super::lower::Ragged;
 use super::super::node::At;
-use super::control::{Counts, MOST_TRIPS, chosen, decided, scalar, stack};
+use super::control::{Counts, MOST_TRIPS, chosen, decided, no_slices, scalar, stack};
 use crate::error::Result;
 use crate::ir::{Binary, DType, Op, Size, Unary, ValueId};
 
@@ -17,7 +19,7 @@ const LOOKED_AT: usize = 64;
 
 /// The state of a loop.
 struct Loop {
-    body: Body,
+    body: Rc<Body>,
     /// How often at most, where it is known.
     trips: Option<i64>,
     carried: Vec<usize>,
@@ -53,18 +55,28 @@ pub(super) fn unrolled(at: &mut At<'_>) -> Result<()> {
     for (i, &carried) in state.carried.iter().enumerate() {
         at.set_binding(i, carried)?;
     }
-    for (i, parts) in state.stacked.iter().enumerate() {
-        let output = state.carried.len() + i;
-        if parts.is_empty() && at.wants(output) {
-            return Err(at.unsupported("that stacks nothing, as it never runs,"));
+    let first = state.carried.len();
+    let never_runs = state.stacked.first().is_some_and(Vec::is_empty);
+    if never_runs && (first..first + state.stacked.len()).any(|output| at.wants(output)) {
+        return stack_nothing(at, &state);
+    }
+    for (i, parts) in state.stacked.iter().enumerate().filter(|(_, parts)| !parts.is_empty()) {
+        let stack = stack(at, parts, 0)?;
+        at.set(first + i, stack);
+        if let Some(count) = count {
+            at.set_ragged_output(first + i, Ragged::along(0, count));
         }
-        if !parts.is_empty() {
-            let stack = stack(at, parts, 0)?;
-            at.set(output, stack);
-            if let Some(count) = count {
-                at.set_ragged_output(output, Ragged::along(0, count));
-            }
-        }
+    }
+    Ok(())
+}
+
+/// The outputs that a loop stacks which never runs: of the types that an iteration would give, which nothing reads.
+fn stack_nothing(at: &mut At<'_>, state: &Loop) -> Result<()> {
+    let inputs = inputs(at, state, 0, None);
+    let results = at.run(&state.body, &inputs, "0")?;
+    for i in state.carried.len()..results.len() - 1 {
+        let nothing = no_slices(at, results[i + 1], 0)?;
+        at.set(i, nothing);
     }
     Ok(())
 }
@@ -103,14 +115,19 @@ fn still_active(at: &mut At<'_>, state: &mut Loop, condition: usize) -> Result<(
     Ok(())
 }
 
-/// One iteration. Returns the condition after it.
-fn step(at: &mut At<'_>, state: &mut Loop, trip: i64, condition: Option<usize>) -> Result<usize> {
+/// What the body reads in an iteration.
+fn inputs(at: &mut At<'_>, state: &Loop, trip: i64, condition: Option<usize>) -> Vec<usize> {
     let number = at.bound_known(Known::scalar(Size::Known(trip)));
     let condition = match condition {
         Some(condition) => condition,
         None => at.bound_known(Known { dtype: DType::Bool, ..Known::scalar(Size::Known(1)) }),
     };
-    let inputs: Vec<usize> = [number, condition].into_iter().chain(state.next.iter().copied()).collect();
+    [number, condition].into_iter().chain(state.next.iter().copied()).collect()
+}
+
+/// One iteration. Returns the condition after it.
+fn step(at: &mut At<'_>, state: &mut Loop, trip: i64, condition: Option<usize>) -> Result<usize> {
+    let inputs = inputs(at, state, trip, condition);
     let results = at.run(&state.body, &inputs, &format!("{trip}"))?;
     let (next, results) = (results[0], &results[1..]);
     let (carried, stacked) = results.split_at(state.carried.len());

@@ -33,6 +33,7 @@ mod window;
 
 use std::borrow::Cow;
 
+use super::evaluated;
 use super::known::Known;
 use super::lower::Lowering;
 use super::narrow;
@@ -391,9 +392,15 @@ fn lower_checked(entry: &Entry, at: &mut At<'_>) -> Result<()> {
         Some(fold) => fold(at)?,
         None => None,
     };
+    let of_weights = (0..at.input_count()).any(|i| at.is_of_weights(i));
     match folded {
-        None => (entry.lower)(at)?,
-        Some(result) if !(0..at.input_count()).any(|i| at.is_of_weights(i)) => at.set_known(0, result),
+        None => {
+            (entry.lower)(at)?;
+            if known && !of_weights && at.input_count() > 0 {
+                evaluated::outputs(at);
+            }
+        }
+        Some(result) if !of_weights => at.set_known(0, result),
         // What is computed from parameters follows them, as training moves them or other files replace them.
         // But for what would have a size that depends on them.
         Some(result) => match (entry.lower)(at) {

@@ -331,7 +331,7 @@ fn exact_half(value: f64, to: DType) -> Option<Vec<u8>> {
 
 /// The integers of a tensor that is read as a whole.
 fn whole(x: &Tensor) -> Option<Vec<i64>> {
-    (x.dtype().is_integer() && x.elements() as u64 <= super::ELEMENTS).then(|| x.to_i64())?
+    (x.dtype().is_integer() && x.elements() as u64 <= super::EVALUATED).then(|| x.to_i64())?
 }
 
 /// Of integers; not the extremes or the mean of nothing.

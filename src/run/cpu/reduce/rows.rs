@@ -12,6 +12,9 @@ const WIDE: usize = 64;
 /// The same of shorter runs.
 pub(super) const NARROW: usize = 16;
 
+/// Most numbers of a row whose last few are worth a thought.
+const SHORT: usize = 64;
+
 /// Reduces each of the rows of `x`, so many numbers long.
 pub(super) struct Rows<'a, T> {
     pub(super) kind: ReduceKind,
@@ -163,7 +166,7 @@ fn sum_each<T: Typed>(
     term: impl Fn(T::Sum, T) -> T::Sum + Copy,
     finish: impl Fn(T::Sum) -> T,
 ) {
-    if matches!(length, 0 | 2 | 4 | 8) {
+    if matches!(length, 2 | 4) || length.is_multiple_of(8) || length > SHORT {
         return each(x, length, out, |row| finish(sum_run(row, term)));
     }
     for (row, out) in out.iter_mut().enumerate() {

@@ -1,7 +1,8 @@
 //! Recurrent layers: one product for the inputs of every time step, then step by step.
 //!
 //! The recurrent weights meet the state of every step: they are packed once for each direction, where the thread's own area
-//! holds them and products would pack them each time.
+//! holds them. Products would pack them each time; those of one or a few sequences would add up along short rows, whose sums
+//! take longer to be put together than to be made.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::kernel::workspace::{Steps, planned};
 use super::attention::forward::with_scratch;
 use super::element::Float;
 use super::halves::{RowsMut, StorageOf, with_storage};
-use super::product::blocks::{self, Rhs};
+use super::product::blocks::Rhs;
 use super::product::matmul::{Beta, Extent, Gemm, Matrix, Product, Strides};
 use super::product::panels::PackColumns;
 use super::team::Team;
@@ -53,12 +54,6 @@ impl Sizes {
     /// Elements of a direction's recurrent weights.
     fn matrix(self) -> usize {
         self.gates * self.hidden * self.hidden
-    }
-
-    /// True where each step's product is one of blocks: others read the weights where they lie.
-    fn packs(self) -> bool {
-        let Self { batch, hidden, .. } = self;
-        !blocks::takes_dots(Extent { m: batch, n: hidden, k: hidden })
     }
 }
 
@@ -119,7 +114,7 @@ fn recurrent_as<T: Product + Float + Vectorised, S: StorageOf<T>>(
         let gates = take::<T>(&mut workspace, time * batch * rows)?;
         let states = (steps.state * Steps::STATES) as usize;
         let is_own = |count: usize| count * size_of::<T>() <= PIECE as usize;
-        if time >= FEWEST_STEPS && s.packs() && is_own(s.matrix() + states) {
+        if time >= FEWEST_STEPS && is_own(s.matrix() + states) {
             with_scratch(s.matrix() + states, |scratch| {
                 let (packed, states) = scratch.split_at_mut(s.matrix());
                 run(layer, s, &operands, &mut results, Room { packed, gates, states });

@@ -1,5 +1,6 @@
 //! Softmax, cross-entropy and normalisation, with their gradients.
 
+mod abreast;
 mod channels;
 mod columns;
 pub(super) mod entropy;

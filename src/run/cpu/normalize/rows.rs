@@ -11,7 +11,7 @@ use super::super::reduce::{fold_run, sum_run};
 use super::super::team::Team;
 use super::super::vectors::{Lanes, Stores, Task, streamed};
 use super::super::view::{Typed, bytes_of_mut};
-use super::short;
+use super::{abreast, short};
 
 /// Elements of what one thread takes at a time, about.
 const PART: usize = 1 << 14;
@@ -33,7 +33,7 @@ pub(crate) const RUN: usize = 512;
 const VECTORS: usize = SUMS / 4;
 
 /// Elements at the beginning of a row whose mean is taken for one near that of all.
-const SAMPLE: usize = 128;
+pub(super) const SAMPLE: usize = 128;
 
 /// Elements of the whole rows that one thread takes at a time.
 pub(crate) fn part_of(row: usize) -> usize {
@@ -51,7 +51,7 @@ pub(crate) fn each_part<T: Typed>(
 ) {
     let stores = Stores::of_bytes(size_of_val(target) as u64);
     let length = part_of(size);
-    let few = (FOLLOWED / size).max(1) * size;
+    let few = (FOLLOWED / size).max(if size <= FOLLOWED / 4 { short::MOST } else { 1 }) * size;
     team.each_chunk(target, length, |part, out| {
         let start = part * length;
         let Some(epilogue) = epilogue else {
@@ -352,7 +352,19 @@ pub(crate) struct NormalizeRows<'a, T> {
 
 impl<T: Typed + Float> Task<T> for NormalizeRows<'_, T> {
     #[inline(always)]
-    fn run<L: Lanes<T>>(self, l: L) {
+    fn run<L: Lanes<T>>(mut self, l: L) {
+        let size = self.size;
+        if size <= abreast::SHORT {
+            let done = abreast::normalize(l, &mut self) * size;
+            (self.x, self.out) = (&self.x[done..], &mut self.out[done..]);
+        }
+        self.one_by_one(l);
+    }
+}
+
+impl<T: Typed + Float> NormalizeRows<'_, T> {
+    #[inline(always)]
+    pub(super) fn one_by_one<L: Lanes<T>>(self, l: L) {
         let Self { x, out, size, epsilon, center, stores } = self;
         for (x, out) in x.chunks(size).zip(out.chunks_mut(size)) {
             // Distances from a number near the mean, whose own mean corrects what that is off (Chan, Golub and
@@ -447,6 +459,41 @@ mod tests {
         use crate::run::cpu::vectors::{Avx2, Avx512};
         let (Some(wide), Some(narrow)) = (Avx512::find(), Avx2::find()) else { return };
         assert_eq!(compare(wide), compare(narrow));
+    }
+
+    fn normalized<L: Lanes<f32>>(l: L) -> Vec<Vec<u32>> {
+        let mut all = Vec::new();
+        for size in (1..=70).chain([97, 127, 128, 129, 192, 300, 511, 512]) {
+            for count in [1, 3, 7, 16, 45] {
+                let mut x = rows(count, size);
+                // Numbers whose mean is far from that of the first ones, and which are far from zero.
+                if let Some(row) = x.chunks_mut(size).nth(1) {
+                    row.iter_mut().enumerate().for_each(|(i, x)| *x = if i < 128 { 1e4 } else { -3e4 + *x });
+                }
+                for (center, stores) in
+                    [(true, Stores::Cached), (false, Stores::Cached), (true, Stores::Streaming)]
+                {
+                    let [mut found, mut expected] = [vec![9.0; x.len()], vec![9.0; x.len()]];
+                    let epsilon = 1e-5;
+                    NormalizeRows { x: &x, out: &mut found, size, epsilon, center, stores }.run(l);
+                    NormalizeRows { x: &x, out: &mut expected, size, epsilon, center, stores }.one_by_one(l);
+                    assert_eq!(bits(&found), bits(&expected), "{count} {size} {center}");
+                    all.push(bits(&found));
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn rows_abreast_have_the_bits_of_one_row_at_a_time() {
+        let _portable = normalized(Portable);
+        #[cfg(target_arch = "x86_64")]
+        {
+            use crate::run::cpu::vectors::{Avx2, Avx512};
+            let (Some(wide), Some(narrow)) = (Avx512::find(), Avx2::find()) else { return };
+            assert_eq!(normalized(wide), normalized(narrow));
+        }
     }
 
     #[test]

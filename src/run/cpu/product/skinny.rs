@@ -13,6 +13,8 @@ use super::matmul::{Beta, Extent, Lines, Matrix};
 /// Sums side by side along contiguous operands, whatever the vectors' width: of every sixteenth term each, in
 /// chains of [`CHAIN`] terms. They are added pairwise.
 pub(crate) const DOT: usize = 16;
+/// Columns that share each load of a row; as many rows share each load of a column.
+const QUAD: usize = 4;
 
 /// Few rows: adds up the rows of the right operand, which are contiguous. Chains grow in `spare`, of
 /// [`GEMV_ROWS`] times [`COLUMNS`] elements.
@@ -109,7 +111,13 @@ impl<T: Plain + Float> Rows<'_, T> {
         for at in (0..whole).step_by(L::WIDTH) {
             let mut b = [lanes.zero(); COUNT];
             for i in 0..COUNT {
-                b[i] = lanes.load(&rows[i][at..]);
+                let from = &rows[i][at..];
+                if M <= 2 {
+                    // Reading takes the time, of pieces too short for the processor to fetch ahead: the next ones are meanwhile.
+                    let next = from.as_ptr().wrapping_add(COUNT * self.b.stride);
+                    fetch(next.cast(), L::WIDTH * size_of::<T>());
+                }
+                b[i] = lanes.load(from);
             }
             for row in 0..M {
                 let chain = &mut spare[row * COLUMNS + at..][..L::WIDTH];
@@ -149,26 +157,45 @@ pub(crate) fn dot_all<T: Plain + Float, L: Lanes<T>>(
     c: &mut MatrixMut<'_, T>,
     beta: Beta<'_, T>,
 ) {
+    // Few rows: as many columns as make [`DOT`] sums, which are added up together.
+    let most = if m < 4 { DOT } else { QUAD };
     let mut column = 0;
     while column < n {
-        // Four columns share each load of a row, and four rows each load of a column.
-        let wide = n - column >= 4;
+        let across = match n - column {
+            left if left >= most => most,
+            QUAD.. => QUAD,
+            _ => 1,
+        };
         let mut row = 0;
         while row < m {
             let height = if m - row >= 4 { 4 } else { (m - row).min(2) };
             let dots = Dots { k, a: a.at_line(row), b: b.at_line(column), beta: beta.at_row(row) };
-            let c = &mut c.block((row, column), (height, if wide { 4 } else { 1 }));
-            match (height, wide) {
-                (4, true) => lanes.outlined(Dot::<T, 4, 4> { dots: &dots, c }),
-                (2, true) => lanes.outlined(Dot::<T, 2, 4> { dots: &dots, c }),
-                (_, true) => lanes.outlined(Dot::<T, 1, 4> { dots: &dots, c }),
-                (4, false) => lanes.outlined(Dot::<T, 4, 1> { dots: &dots, c }),
-                (2, false) => lanes.outlined(Dot::<T, 2, 1> { dots: &dots, c }),
-                (_, false) => lanes.outlined(Dot::<T, 1, 1> { dots: &dots, c }),
-            }
+            dot_block(lanes, &dots, &mut c.block((row, column), (height, across)));
             row += height;
         }
-        column += if wide { 4 } else { 1 };
+        column += across;
+    }
+}
+
+/// Four, two rows or one, and [`DOT`] columns, [`QUAD`] or one. [`DOT`] sums are made at a time, where there are as many.
+#[inline(always)]
+fn dot_block<T: Plain + Float, L: Lanes<T>>(lanes: L, dots: &Dots<'_, T>, c: &mut MatrixMut<'_, T>) {
+    const HALF: usize = DOT / 2;
+    match (c.rows, c.columns) {
+        (1, DOT) => lanes.outlined(Dot::<T, 1, DOT> { dots, c }),
+        (2, DOT) => {
+            for column in [0, HALF] {
+                let dots = Dots { b: dots.b.at_line(column), ..*dots };
+                let c = &mut c.block((0, column), (2, HALF));
+                lanes.outlined(Dot::<T, 2, HALF> { dots: &dots, c });
+            }
+        }
+        (4, QUAD) => lanes.outlined(Dot::<T, 4, QUAD> { dots, c }),
+        (2, QUAD) => lanes.outlined(Dot::<T, 2, QUAD> { dots, c }),
+        (1, QUAD) => lanes.outlined(Dot::<T, 1, QUAD> { dots, c }),
+        (4, _) => lanes.outlined(Dot::<T, 4, 1> { dots, c }),
+        (2, _) => lanes.outlined(Dot::<T, 2, 1> { dots, c }),
+        _ => lanes.outlined(Dot::<T, 1, 1> { dots, c }),
     }
 }
 
@@ -180,7 +207,7 @@ struct Dots<'a, T> {
     beta: Beta<'a, T>,
 }
 
-/// Sums of `M` rows and `N` columns.
+/// Sums of `M` rows and `N` columns, [`DOT`] sums at most.
 struct Dot<'a, 'c, T, const M: usize, const N: usize> {
     dots: &'a Dots<'a, T>,
     c: &'a mut MatrixMut<'c, T>,
@@ -193,27 +220,26 @@ impl<T: Plain + Float, const M: usize, const N: usize> Task<T> for Dot<'_, '_, T
         let a: [&[T]; M] = std::array::from_fn(|row| dots.a.line(row, dots.k));
         let b: [&[T]; N] = std::array::from_fn(|column| dots.b.line(column, dots.k));
         let whole = dots.k - dots.k % DOT;
-        let mut totals = [[[lanes.zero(); 4]; N]; M];
-        // Blocks of chains: what is added up before is no longer than a chain.
-        for first in (0..whole).step_by(DOT * CHAIN) {
-            let sums = dots.chains(lanes, &a, &b, first..whole.min(first + DOT * CHAIN));
-            if first == 0 {
-                totals = sums;
-                continue;
-            }
+        let mut each = [lanes.zero(); DOT];
+        if N == 1 {
+            let folded = dots.folded::<L, M, 1>(lanes, &a, &[b[0]], whole);
             for row in 0..M {
-                for column in 0..N {
-                    for v in 0..4 {
-                        let total = totals[row][column][v];
-                        totals[row][column][v] = lanes.add(total, sums[row][column][v]);
-                    }
+                each[row] = folded[row][0];
+            }
+        }
+        for first in (0..N - N % QUAD).step_by(QUAD) {
+            let some = [b[first], b[first + 1], b[first + 2], b[first + 3]];
+            let folded = dots.folded::<L, M, QUAD>(lanes, &a, &some, whole);
+            for row in 0..M {
+                for column in 0..QUAD {
+                    each[row * N + first + column] = folded[row][column];
                 }
             }
         }
-        let added = all_totals(lanes, &totals);
+        let added = totals(lanes, &each, M * N);
         for row in 0..M {
             for column in 0..N {
-                let mut sum = added[row][column];
+                let mut sum = added[row * N + column];
                 for at in whole..dots.k {
                     sum = lanes.number(a[row][at], b[column][at], sum);
                 }
@@ -230,6 +256,41 @@ impl<T: Plain + Float, const M: usize, const N: usize> Task<T> for Dot<'_, '_, T
 }
 
 impl<T: Plain + Float> Dots<'_, T> {
+    /// The chains of the first terms, so far added up pairwise that one vector holds those of an element of the result.
+    #[inline(always)]
+    fn folded<L: Lanes<T>, const M: usize, const N: usize>(
+        &self,
+        lanes: L,
+        a: &[&[T]; M],
+        b: &[&[T]; N],
+        whole: usize,
+    ) -> [[L::Vector; N]; M] {
+        let mut totals = [[[lanes.zero(); 4]; N]; M];
+        // Blocks of chains: what is added up before is no longer than a chain.
+        for first in (0..whole).step_by(DOT * CHAIN) {
+            let sums = self.chains(lanes, a, b, first..whole.min(first + DOT * CHAIN));
+            if first == 0 {
+                totals = sums;
+                continue;
+            }
+            for row in 0..M {
+                for column in 0..N {
+                    for v in 0..4 {
+                        let total = totals[row][column][v];
+                        totals[row][column][v] = lanes.add(total, sums[row][column][v]);
+                    }
+                }
+            }
+        }
+        let mut folded = [[lanes.zero(); N]; M];
+        for row in 0..M {
+            for column in 0..N {
+                folded[row][column] = fold(lanes, totals[row][column]);
+            }
+        }
+        folded
+    }
+
     /// Chains of some terms, [`DOT`] for each element of the result.
     #[inline(always)]
     fn chains<L: Lanes<T>, const M: usize, const N: usize>(
@@ -270,36 +331,31 @@ impl<T: Plain + Float> Dots<'_, T> {
     }
 }
 
-/// The [`total`] of each of the sums. Where there are enough to fill vectors, they are transposed, and added up together.
+/// Adds up pairwise as far as the vectors are apart.
 #[inline(always)]
-fn all_totals<T: Plain + Float, L: Lanes<T>, const M: usize, const N: usize>(
-    lanes: L,
-    sums: &[[[L::Vector; 4]; N]; M],
-) -> [[T; N]; M] {
-    let mut totals = [[T::ZERO; N]; M];
-    if M * N < DOT {
-        for row in 0..M {
-            for column in 0..N {
-                totals[row][column] = total(lanes, &sums[row][column]);
-            }
+fn fold<T: Plain, L: Lanes<T>>(lanes: L, mut sums: [L::Vector; 4]) -> L::Vector {
+    let mut half = DOT / L::WIDTH / 2;
+    while half > 0 {
+        for v in 0..half {
+            sums[v] = lanes.add(sums[v], sums[v + half]);
+        }
+        half /= 2;
+    }
+    sums[0]
+}
+
+/// The [`total`] of each of the first sums, of which a vector is left. They are transposed, and added up together, but for one
+/// or two.
+#[inline(always)]
+fn totals<T: Plain + Float, L: Lanes<T>>(lanes: L, each: &[L::Vector; DOT], count: usize) -> [T; DOT] {
+    let mut totals = [T::ZERO; DOT];
+    if count < QUAD {
+        for (total, &sum) in totals[..count].iter_mut().zip(each) {
+            *total = total_of_one(lanes, sum);
         }
         return totals;
     }
-    // Pairwise, as far as the vectors are apart.
-    let mut each = [lanes.zero(); DOT];
-    for i in 0..DOT {
-        let mut sums = sums[i / N][i % N];
-        let mut half = DOT / L::WIDTH / 2;
-        while half > 0 {
-            for v in 0..half {
-                sums[v] = lanes.add(sums[v], sums[v + half]);
-            }
-            half /= 2;
-        }
-        each[i] = sums[0];
-    }
-    let mut flat = [T::ZERO; DOT];
-    for (some, flat) in flat.chunks_exact_mut(L::WIDTH).enumerate() {
+    for (some, totals) in totals.chunks_exact_mut(L::WIDTH).enumerate() {
         let mut chains = [lanes.zero(); DOT];
         for i in 0..L::WIDTH {
             chains[i] = each[some * L::WIDTH + i];
@@ -312,22 +368,17 @@ fn all_totals<T: Plain + Float, L: Lanes<T>, const M: usize, const N: usize>(
             }
             half /= 2;
         }
-        lanes.store(chains[0], flat);
-    }
-    for (i, &sum) in flat.iter().enumerate() {
-        totals[i / N][i % N] = sum;
+        lanes.store(chains[0], totals);
     }
     totals
 }
 
-/// The sum of all chains, pairwise.
+/// The sum of the chains of a vector, pairwise.
 #[inline(always)]
-pub(crate) fn total<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[L::Vector; 4]) -> T {
+fn total_of_one<T: Plain + Float, L: Lanes<T>>(lanes: L, sum: L::Vector) -> T {
     let mut chains = [T::ZERO; DOT];
-    for (chains, &sum) in chains.chunks_exact_mut(L::WIDTH).zip(sums) {
-        lanes.store(sum, chains);
-    }
-    let mut half = DOT / 2;
+    lanes.store(sum, &mut chains);
+    let mut half = L::WIDTH / 2;
     while half > 0 {
         for i in 0..half {
             chains[i] = chains[i].add(chains[i + half]);
@@ -335,4 +386,10 @@ pub(crate) fn total<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[L::Vector; 
         half /= 2;
     }
     chains[0]
+}
+
+/// The sum of all chains, pairwise.
+#[inline(always)]
+pub(crate) fn total<T: Plain + Float, L: Lanes<T>>(lanes: L, sums: &[L::Vector; 4]) -> T {
+    total_of_one(lanes, fold(lanes, *sums))
 }

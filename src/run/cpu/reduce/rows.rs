@@ -12,6 +12,9 @@ const WIDE: usize = 64;
 /// The same of shorter runs.
 pub(super) const NARROW: usize = 16;
 
+/// Most numbers of a row whose last few are worth a thought.
+const SHORT: usize = 64;
+
 /// Reduces each of the rows of `x`, so many numbers long.
 pub(super) struct Rows<'a, T> {
     pub(super) kind: ReduceKind,
@@ -25,11 +28,10 @@ impl<T: Typed> Compiled for Rows<'_, T> {
     fn run(self) {
         let Self { kind, x, length, out } = self;
         match kind {
-            ReduceKind::Sum => each(x, length, out, |row| T::from_sum(sum_run(row, T::accumulate))),
-            ReduceKind::Mean => each(x, length, out, |row| T::mean(sum_run(row, T::accumulate), length)),
+            ReduceKind::Sum => sum_each(x, length, out, T::accumulate, T::from_sum),
+            ReduceKind::Mean => sum_each(x, length, out, T::accumulate, |sum| T::mean(sum, length)),
             ReduceKind::SumSquares => {
-                let term = |sum, x: T| T::accumulate(sum, x.mul(x));
-                each(x, length, out, |row| T::from_sum(sum_run(row, term)));
+                sum_each(x, length, out, |sum, x| T::accumulate(sum, x.mul(x)), T::from_sum);
             }
             // Products are rounded in the order of the elements, in columns too.
             ReduceKind::Prod => {
@@ -155,6 +157,43 @@ fn fold_row<T: Typed + Float, L: Lanes<T>, const PARTS: usize, const SMALLEST: b
     (best[0], odd[0])
 }
 
+/// What follows from the sum of each row's terms, of which that of zero changes nothing.
+#[inline(always)]
+fn sum_each<T: Typed>(
+    x: &[T],
+    length: usize,
+    out: &mut [T],
+    term: impl Fn(T::Sum, T) -> T::Sum + Copy,
+    finish: impl Fn(T::Sum) -> T,
+) {
+    if matches!(length, 2 | 4) || length.is_multiple_of(8) || length > SHORT {
+        return each(x, length, out, |row| finish(sum_run(row, term)));
+    }
+    for (row, out) in out.iter_mut().enumerate() {
+        *out = finish(sum_first(&x[row * length..], length, term));
+    }
+}
+
+/// As [`sum_run`], of the first elements of a longer run: what is read behind them counts as zero, as a last few take longer
+/// one by one.
+#[inline(always)]
+fn sum_first<T: Typed>(x: &[T], length: usize, term: impl Fn(T::Sum, T) -> T::Sum + Copy) -> T::Sum {
+    let (whole, rest) = (length - length % 8, length % 8);
+    let Some(last) = x[whole..].first_chunk::<8>() else { return sum_run(&x[..length], term) };
+    let mut parts = [T::Sum::default(); 8];
+    for chunk in x[..whole].as_chunks::<8>().0 {
+        for i in 0..8 {
+            parts[i] = term(parts[i], chunk[i]);
+        }
+    }
+    for i in 0..8 {
+        parts[i] = term(parts[i], if i < rest { last[i] } else { T::ZERO });
+    }
+    let [a, b, c, d, e, f, g, h] = parts;
+    let low = T::combine(T::combine(a, b), T::combine(c, d));
+    T::combine(low, T::combine(T::combine(e, f), T::combine(g, h)))
+}
+
 /// What `reduce` makes of each row. Short rows have loops of their own, of a length that the compiler knows.
 #[inline(always)]
 fn each<T: Element>(x: &[T], length: usize, out: &mut [T], reduce: impl Fn(&[T]) -> T) {
@@ -246,6 +285,22 @@ mod tests {
                     Rows { kind, x: &x, length, out: &mut expected }.run();
                     assert_eq!(bits(&found), bits(&expected), "{length} {count}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_rows_are_those_of_each_row_alone() {
+        for length in (0..=40).chain([49, 63, 100]) {
+            let x: Vec<f32> = (0..9 * length).map(|i| ((i * 7919) % 2003) as f32 / 125.0 - 8.0).collect();
+            for kind in [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::SumSquares] {
+                let (mut found, mut expected) = (vec![9.0; 9], vec![9.0; 9]);
+                Rows { kind, x: &x, length, out: &mut found }.run();
+                for (row, out) in expected.iter_mut().enumerate() {
+                    let row = &x[row * length..][..length];
+                    Rows { kind, x: row, length, out: std::slice::from_mut(out) }.run();
+                }
+                assert_eq!(bits(&found), bits(&expected), "{length} {kind:?}");
             }
         }
     }

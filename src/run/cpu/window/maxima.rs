@@ -125,12 +125,18 @@ impl<'a> Maxima<'a> {
                     best = lanes.larger(lanes.odd(low, high), best);
                 }
                 if place == 0 {
-                    // What these do not hold, those of the next columns or of none do.
+                    // What these do not hold, those of the next columns do, or the end of the last window.
                     odd = lanes.fused(low, lanes.zero(), lanes.fused(high, lanes.zero(), odd));
                 }
             }
             lanes.store(best, &mut to[at..]);
             column += L::WIDTH;
+        }
+        if !whole.is_empty() {
+            let begin = (whole.end - 1) * STEP - pad;
+            for &x in &x[begin + STEP.min(wide)..begin + wide] {
+                beside = beside.add(x.mul(T::ZERO));
+            }
         }
         beside.is_nan()
             || lanes.any_less(lanes.zero(), lanes.at_least(odd, odd, lanes.zero(), lanes.splat(T::ONE)))

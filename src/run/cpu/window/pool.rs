@@ -505,7 +505,9 @@ mod tests {
         for (case, kind) in cases.into_iter().flat_map(|case| {
             [PoolKind::Max, PoolKind::Average, PoolKind::AverageWithPadding].map(|kind| (case, kind))
         }) {
-            for with_nan in [false, true] {
+            let plane = case[0].iter().product::<i64>() as usize;
+            // Places that are not numbers: the first, and elements from each to the next. None; many; the last of each plane.
+            for (first, step) in [(usize::MAX, 1), (11, 97), (plane - 1, plane)] {
                 let [from, kernel, strides, dilations, before, after] = case.map(<[i64]>::to_vec);
                 let small = sizes_of(case);
                 let dims = |sizes: &[i64]| [&[2, 3], sizes].concat();
@@ -514,9 +516,7 @@ mod tests {
                     (0..xd.iter().product::<i64>()).map(|i| ((i * 37 % 113) as f32 - 80.0) / 7.0).collect();
                 // Zeros of either sign are equal: the first is kept.
                 x.iter_mut().step_by(3).for_each(|x| *x = if *x < -5.0 { -0.0 } else { 0.0_f32.min(*x) });
-                if with_nan {
-                    x.iter_mut().skip(11).step_by(97).for_each(|x| *x = f32::NAN);
-                }
+                x.iter_mut().skip(first).step_by(step).for_each(|x| *x = f32::NAN);
                 let extra_after = vec![0; from.len()];
                 let window = Window { strides, dilations, pads_before: before, pads_after: after };
                 let pool = Pool { kind, layout: Layout::ChannelsFirst, kernel, window, extra_after };

@@ -2,6 +2,8 @@
 
 mod listing;
 
+use std::hint::select_unpredictable;
+
 use crate::ir::{Binary, Compare, DType, Unary};
 
 use super::super::super::element::{Element, map, zip};
@@ -98,10 +100,10 @@ impl Task<f32> for Compute<'_, '_> {
             }
             // Those that products of bytes are between, and others.
             Action::Convert(DType::F32, DType::I8) => {
-                map(x.slice(count), out.slice_mut(count), |x: f32| x as i8)
+                map(x.slice(count), out.slice_mut(count), |x: f32| signed_byte(x))
             }
             Action::Convert(DType::F32, DType::U8) => {
-                map(x.slice(count), out.slice_mut(count), |x: f32| x as u8)
+                map(x.slice(count), out.slice_mut(count), |x: f32| byte(x))
             }
             Action::Convert(DType::F32, DType::I32) => {
                 map(x.slice(count), out.slice_mut(count), |x: f32| x as i32)
@@ -170,6 +172,25 @@ fn unary_any(unary: Unary, dtype: DType, x: TileRef<'_>, out: &mut TileMut<'_>, 
     }
 }
 
+/// `x as u8`, of operations that there are vectors of: a number that is within the bytes is added to one whose last bit is one.
+#[inline(always)]
+fn byte(x: f32) -> u8 {
+    const ONES: f32 = (1 << 23) as f32;
+    let x = if x > 0.0 { x } else { 0.0 };
+    let x = if x < 255.0 { x } else { 255.0 };
+    (x.trunc() + ONES).to_bits() as u8
+}
+
+/// `x as i8`, in the same way.
+#[inline(always)]
+fn signed_byte(x: f32) -> i8 {
+    const ONES: f32 = (3 << 22) as f32;
+    let x = if x.is_nan() { 0.0 } else { x };
+    let x = if x > -128.0 { x } else { -128.0 };
+    let x = if x < 127.0 { x } else { 127.0 };
+    (x.trunc() + ONES).to_bits() as i8
+}
+
 #[inline(always)]
 fn compare<T: Element>(compare: Compare, x: &[T], y: &[T], out: &mut [u8]) {
     match compare {
@@ -182,10 +203,11 @@ fn compare<T: Element>(compare: Compare, x: &[T], y: &[T], out: &mut [u8]) {
     }
 }
 
+/// Both numbers are read: of a choice between them the compiler would make one between their addresses, and gather.
 #[inline(always)]
 fn select<T: Copy>(condition: &[u8], yes: &[T], no: &[T], out: &mut [T]) {
     for (((out, &condition), &yes), &no) in out.iter_mut().zip(condition).zip(yes).zip(no) {
-        *out = if condition != 0 { yes } else { no };
+        *out = select_unpredictable(condition != 0, yes, no);
     }
 }
 
@@ -222,5 +244,21 @@ fn convert(from: DType, to: DType, x: TileRef<'_>, out: &mut TileMut<'_>, count:
         DType::U16 => to!(u16),
         DType::U32 => to!(u32),
         DType::U64 => to!(u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_language() {
+        let beside =
+            |x: f32| [x, -x, x.next_up(), x.next_down(), -x.next_up(), -x.next_down(), x + 0.5, 0.5 - x];
+        let halves = (0..600).map(|i| i as f32 / 2.0);
+        let odd = [f32::NAN, -f32::NAN, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE, 1e-45, 8_388_608.0, 3e9];
+        for x in halves.chain(odd).flat_map(beside) {
+            assert_eq!((byte(x), signed_byte(x)), (x as u8, x as i8), "{x}");
+        }
     }
 }

@@ -381,14 +381,13 @@ output \"y\" %3
     let padded = ["3, 16, 16, 6", "16, 16, 6, 16", "3, 3, 3, 16"];
     let pads = " pads_before=[1, 1] pads_after=[1, 1]";
     assert_eq!(own(&conv("f32", " layout=channels_last", padded, pads)), Some((2, 0)));
-    // Parts that begin within a row, with a column.
-    let within = ["3, 14, 14, 6", "14, 14, 6, 16", "3, 3, 3, 16"];
-    assert_eq!(own(&conv("f32", " layout=channels_last", within, pads)), Some((2, 0)));
-    // Half the rows, where half the columns are no whole number of them; halves alone would begin within a column.
-    let quarter = ["3, 10, 9, 10", "10, 9, 10, 16", "3, 3, 3, 16"];
-    assert_eq!(own(&conv("f32", " layout=channels_last", quarter, pads)), Some((2, 0)));
-    let uneven = ["3, 9, 9, 8", "9, 9, 8, 16", "3, 3, 3, 16"];
-    assert_eq!(own(&conv("f32", " layout=channels_last", uneven, pads)), Some((1, 0)));
+    // Parts of whole rows and of none, that begin with a column and within one.
+    for [rows, columns, samples] in [[14, 14, 6], [10, 9, 10], [9, 9, 8], [8, 8, 16]] {
+        let all = format!("{rows}, {columns}, {samples}");
+        let sizes = [format!("3, {all}"), format!("{all}, 16"), "3, 3, 3, 16".to_owned()];
+        let sizes = sizes.each_ref().map(String::as_str);
+        assert_eq!(own(&conv("f32", " layout=channels_last", sizes, pads)), Some((2, 0)), "{all}");
+    }
     // Behind what is laid out for it.
     let halves = ["2, 32, 12, 12", "32, 32, 5, 5", "2, 32, 8, 8"];
     assert_eq!(own(&conv("bf16", "", halves, "")), Some((4, 0)));

@@ -227,7 +227,7 @@ must hold to, and `benches/sass/machine.rs` the model of the GPU with where its 
 its code, with addresses and counters but without data. A case of several kernels has the time of all in its first row, and that of each other
 one in brackets; \"of the roofline\" is the least time that its inputs, outputs and operations take by the data sheet, over the predicted one,
 \"of a copy\" the same of a copy of as many bytes at the measured rate, its launch included. Load and store: bytes of the accesses by which
-most goes. Bank passes: of shared memory, for each that must be.
+most goes. Bank passes: of shared memory, for each that must be. Products of whole steps are by kernels of our own here, though the library computes what it can.
 
 ";
 

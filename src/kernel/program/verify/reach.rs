@@ -148,8 +148,7 @@ impl<'a> Bounds<'a> {
 
     fn of(&self, index: ExprId, depth: usize) -> Range {
         let (constant, terms) = self.digits(index);
-        // A sum may be made of digits of what the index has whole, and the guard may be of the sum's digits.
-        let (constant, terms) = self.rejoined(constant, self.delinearized(terms));
+        let (constant, terms) = self.rejoined(constant, terms);
         let terms = self.delinearized(terms);
         let mut rest = terms.clone();
         let mut total = (constant, constant);
